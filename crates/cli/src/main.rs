@@ -1,0 +1,2 @@
+//! longhaul
+fn main() {}

@@ -1,0 +1,9 @@
+//! Longhaul's pure logic: no I/O, no clock, no threads.
+//!
+//! Everything here is a function of its arguments; where time matters, `now` is an argument. The
+//! same code therefore runs in a transfer, in the lab and in virtual time.
+
+#![forbid(unsafe_code)]
+
+pub mod proto;
+pub mod units;

@@ -1,0 +1,71 @@
+//! Entity tags (RFC 9110, section 8.8.3).
+
+use std::fmt;
+
+/// An entity tag: what a server says of a representation so that a change can be noticed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ETag {
+    weak: bool,
+    opaque: String,
+}
+
+impl ETag {
+    /// Makes a strong tag; `opaque` is what stands between the quotes. `None` where RFC 9110 forbids a character.
+    pub fn strong(opaque: &str) -> Option<Self> {
+        Self::parse(&format!("\"{opaque}\""))
+    }
+
+    /// Reads `"tag"` or `W/"tag"`; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (weak, quoted) = match text.strip_prefix("W/") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let opaque = quoted.strip_prefix('"')?.strip_suffix('"')?;
+        let legal = |c: char| c == '!' || ('\u{23}'..='\u{7e}').contains(&c) || c >= '\u{80}';
+        opaque.chars().all(legal).then(|| Self { weak, opaque: opaque.to_owned() })
+    }
+
+    /// Returns whether the tag is weak: equal weak tags do not promise equal bytes.
+    pub fn is_weak(&self) -> bool {
+        self.weak
+    }
+
+    /// Compares strongly (RFC 9110, section 8.8.3.2): equal and both strong.
+    pub fn matches_strongly(&self, other: &Self) -> bool {
+        !self.weak && !other.weak && self.opaque == other.opaque
+    }
+
+    /// Compares weakly: equal, whether weak or strong.
+    pub fn matches_weakly(&self, other: &Self) -> bool {
+        self.opaque == other.opaque
+    }
+}
+
+impl fmt::Display for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\"{}\"", if self.weak { "W/" } else { "" }, self.opaque)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_strong_and_weak() {
+        let strong = ETag::parse("\"abc\"").unwrap();
+        let weak = ETag::parse("W/\"abc\"").unwrap();
+        assert!(strong.matches_strongly(&strong) && !weak.matches_strongly(&weak));
+        assert!(weak.matches_weakly(&strong) && weak.is_weak());
+        assert_eq!(weak.to_string(), "W/\"abc\"");
+    }
+
+    #[test]
+    fn refuses_garbage() {
+        for text in ["", "abc", "\"a", "w/\"a\"", "\"a\"b\"", "\"a\r\nb\""] {
+            assert_eq!(ETag::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Protocols as pure text: parse and encode, never a socket.
+
+pub mod http;

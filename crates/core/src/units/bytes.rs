@@ -1,0 +1,150 @@
+//! A number of bytes.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Mul, Sub};
+use std::str::FromStr;
+
+use super::number::{ParseUnitError, scale, split};
+
+/// A number of bytes, written with IEC prefixes ("64MiB") or SI ones ("250MB").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(u64);
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Self = Self(0);
+
+    /// Makes a size of `n` bytes.
+    pub const fn new(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// Makes a size of `n` KiB.
+    pub const fn kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+
+    /// Makes a size of `n` MiB.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+
+    /// Makes a size of `n` GiB.
+    pub const fn gib(n: u64) -> Self {
+        Self(n << 30)
+    }
+
+    /// Returns the number of bytes.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the number of bytes as an index; saturates where `usize` is narrower.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// Subtracts, stopping at zero.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+}
+
+impl Mul<u64> for Bytes {
+    type Output = Self;
+    fn mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 5] =
+            [(1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match UNITS.iter().find(|(size, _)| self.0 >= *size) {
+            Some((size, unit)) if self.0.is_multiple_of(*size) => f.pad(&format!("{} {unit}", self.0 / size)),
+            Some((size, unit)) => f.pad(&format!("{:.1} {unit}", self.0 as f64 / *size as f64)),
+            None => f.pad(&format!("{} B", self.0)),
+        }
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = ParseUnitError;
+
+    /// Reads "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in most tools.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (number, unit) = split(text)?;
+            let factor = match unit.to_ascii_lowercase().as_str() {
+                "" | "b" => 1.0,
+                "k" | "kib" => 1024.0,
+                "m" | "mib" => 1_048_576.0,
+                "g" | "gib" => 1_073_741_824.0,
+                "t" | "tib" => 1_099_511_627_776.0,
+                "kb" => 1e3,
+                "mb" => 1e6,
+                "gb" => 1e9,
+                "tb" => 1e12,
+                _ => return None,
+            };
+            scale(number, factor)
+        };
+        read()
+            .map(Self)
+            .ok_or_else(|| ParseUnitError::new(text, "size", "bytes or a unit, as in 64MiB or 250MB"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_iec_si_and_plain() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64MiB", 64 << 20),
+            ("64m", 64 << 20),
+            ("250MB", 250_000_000),
+            ("1.5 GiB", 3 << 29),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_size() {
+        for text in ["", "MiB", "-1", "1e9", "1.2.3M", "12 parsecs", "99999999999999T", "NaN", "∞"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn writes_short_and_exact() {
+        assert_eq!(Bytes::mib(64).to_string(), "64 MiB");
+        assert_eq!(Bytes::new(1_610_612_737).to_string(), "1.5 GiB");
+        assert_eq!(Bytes::new(17).to_string(), "17 B");
+    }
+}

@@ -1,0 +1,154 @@
+//! A rate in bits per second.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::number::{ParseUnitError, scale, split};
+use super::{Bytes, Rtt};
+
+/// A rate in bits per second, written with SI prefixes ("10Gbit"), or in bytes ("1.25GB/s").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// Makes a rate of `n` bits per second.
+    pub const fn bits_per_sec(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// Makes a rate of `n` bytes per second.
+    pub const fn bytes_per_sec(n: u64) -> Self {
+        Self(n.saturating_mul(8))
+    }
+
+    /// Returns the mean rate at which `bytes` pass in `time`; zero where no time has passed.
+    pub fn over(bytes: Bytes, time: Duration) -> Self {
+        let seconds = time.as_secs_f64();
+        if seconds > 0.0 { Self((bytes.get() as f64 * 8.0 / seconds) as u64) } else { Self(0) }
+    }
+
+    /// Returns bits per second.
+    pub const fn as_bits_per_sec(self) -> u64 {
+        self.0
+    }
+
+    /// Returns bytes per second, rounded down.
+    pub const fn as_bytes_per_sec(self) -> u64 {
+        self.0 / 8
+    }
+
+    /// Returns how long `bytes` take at this rate; `Duration::MAX` where the rate is zero.
+    pub fn time_for(self, bytes: Bytes) -> Duration {
+        if self.0 == 0 {
+            return Duration::MAX;
+        }
+        let nanos = u128::from(bytes.get()) * 8 * 1_000_000_000 / u128::from(self.0);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the bandwidth-delay product, rate x RTT: what is in flight on a full path.
+    pub fn bdp(self, rtt: Rtt) -> Bytes {
+        let bytes = u128::from(self.0) * rtt.get().as_nanos() / 8_000_000_000;
+        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(f64, &str); 4] = [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
+        let rate = self.0 as f64;
+        match UNITS.iter().find(|(size, _)| rate >= *size) {
+            Some((size, unit)) => {
+                let value = rate / size;
+                let digits = if value >= 100.0 {
+                    0
+                } else if value >= 10.0 {
+                    1
+                } else {
+                    2
+                };
+                f.pad(&format!("{value:.digits$} {unit}"))
+            }
+            None => f.pad(&format!("{} bit/s", self.0)),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ParseUnitError;
+
+    /// Reads "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s"; a plain number is bits per second.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (number, unit) = split(text)?;
+            let unit = unit.to_ascii_lowercase();
+            if let Some(bytes) = unit.strip_suffix("b/s") {
+                let size: Bytes = format!("1{bytes}b").parse().ok()?;
+                return scale(number, size.get() as f64 * 8.0);
+            }
+            let prefix = ["bit/s", "bits/s", "bits", "bit", "bps"]
+                .iter()
+                .find_map(|suffix| unit.strip_suffix(suffix))
+                .unwrap_or(&unit);
+            let factor = match prefix {
+                "" => 1.0,
+                "k" => 1e3,
+                "m" => 1e6,
+                "g" => 1e9,
+                "t" => 1e12,
+                _ => return None,
+            };
+            scale(number, factor)
+        };
+        read().map(Self).ok_or_else(|| {
+            ParseUnitError::new(
+                text,
+                "rate",
+                "bits per second, as in 10Gbit or 860Mbit/s, or bytes, as in 1.25GB/s",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_bits_and_bytes() {
+        for (text, bits) in [
+            ("10Gbit", 10_000_000_000),
+            ("10Gbit/s", 10_000_000_000),
+            ("6.5gbps", 6_500_000_000),
+            ("860M", 860_000_000),
+            ("1.25GB/s", 10_000_000_000),
+            ("1MiB/s", 8 << 20),
+            ("100B/s", 800),
+            ("64000", 64_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Rate(bits)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_rate() {
+        for text in ["", "fast", "10Gib", "-5Mbit", "10 MB", "/s", "99999999999Tbit"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bdp_of_the_papers_path() {
+        let rtt = Rtt::new(Duration::from_millis(200));
+        assert_eq!(Rate::bits_per_sec(6_500_000_000).bdp(rtt), Bytes::new(162_500_000));
+    }
+
+    #[test]
+    fn times_and_means_agree() {
+        let rate = Rate::bits_per_sec(8_000_000);
+        assert_eq!(rate.time_for(Bytes::new(500_000)), Duration::from_millis(500));
+        assert_eq!(Rate::over(Bytes::new(500_000), Duration::from_millis(500)), rate);
+        assert_eq!(Rate::over(Bytes::new(1), Duration::ZERO), Rate(0));
+    }
+}
