@@ -5,5 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advice;
+pub mod blocks;
+pub mod event;
+pub mod limit;
+pub mod plan;
 pub mod proto;
+pub mod ranges;
+pub mod retry;
 pub mod units;

@@ -1,0 +1,52 @@
+//! A ceiling on the rate at which an application reads (`--limit`).
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate};
+
+/// Spaces reads so that their mean rate stays at a ceiling; the closing receive window slows the sender.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    rate: Rate,
+    /// When all that was read so far would have passed at the rate.
+    clear_at: Duration,
+}
+
+impl Limiter {
+    /// Credit kept from an idle time: enough to bridge the scheduler, too little for a burst.
+    const CREDIT: Duration = Duration::from_millis(20);
+
+    /// Makes a limiter for `rate`.
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, clear_at: Duration::ZERO }
+    }
+
+    /// Accounts for `bytes` read at `now` (since any fixed moment); returns how long to wait before the next read.
+    pub fn read(&mut self, bytes: Bytes, now: Duration) -> Duration {
+        let from = self.clear_at.max(now.saturating_sub(Self::CREDIT));
+        self.clear_at = from.saturating_add(self.rate.time_for(bytes));
+        self.clear_at.saturating_sub(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_rate_is_the_ceiling() {
+        let mut limiter = Limiter::new(Rate::bits_per_sec(8_000_000));
+        let mut now = Duration::ZERO;
+        for _ in 0..100 {
+            now += limiter.read(Bytes::new(100_000), now);
+        }
+        assert_eq!(now, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn an_idle_time_earns_no_burst() {
+        let mut limiter = Limiter::new(Rate::bits_per_sec(8_000_000));
+        let wait = limiter.read(Bytes::new(1_000_000), Duration::from_secs(3600));
+        assert_eq!(wait, Duration::from_millis(980));
+    }
+}

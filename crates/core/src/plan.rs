@@ -1,0 +1,139 @@
+//! From a path's rate and RTT to the sizes of the buffers, and back to what given buffers allow.
+
+use crate::units::{Bytes, Rate, Rtt};
+
+/// What this host allows a receiving socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecvLimits {
+    /// `net.ipv4.tcp_rmem[2]`: how far the kernel's autotuning may go.
+    pub tcp_rmem_max: Bytes,
+    /// `net.core.rmem_max`: how far SO_RCVBUF may go.
+    pub rmem_max: Bytes,
+    /// Whether SO_RCVBUFFORCE, which knows no maximum, is permitted (CAP_NET_ADMIN).
+    pub may_force: bool,
+}
+
+/// What to do with a socket's receive buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecvBuffer {
+    /// Leave it to the kernel's autotuning; setting SO_RCVBUF would turn that off.
+    Autotune,
+    /// Set SO_RCVBUF, or SO_RCVBUFFORCE where permitted, to this value before connecting.
+    Set(Bytes),
+}
+
+/// The share of a receive buffer that the kernel advertises as RWIN, as `RWIN = buffer x NUM / DEN`.
+///
+/// Since Linux 6.6 the ratio follows the measured size of packets and their overhead; half is what
+/// `tcp_adv_win_scale = 1` promised before and what small packets still give.
+const WINDOW_NUM: u64 = 1;
+const WINDOW_DEN: u64 = 2;
+
+/// Room beyond the BDP, for bursts (UsadaFox measured bursts of 0.4 BDP).
+const SLACK_NUM: u64 = 3;
+const SLACK_DEN: u64 = 2;
+
+/// Chooses the receive buffer for a path of `rate` and `rtt`.
+///
+/// The kernel's limit is on the buffer, the path's need is a window: need = 1.5 x BDP of window.
+/// Autotuning is kept wherever it can reach that, because a fixed buffer can only be wrong later
+/// (and because an unprivileged SO_RCVBUF is capped by `rmem_max`, often far below `tcp_rmem[2]`).
+pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
+    let window = rate.bdp(rtt).get().saturating_mul(SLACK_NUM) / SLACK_DEN;
+    // setsockopt doubles what it is given, for the kernel's bookkeeping.
+    let asked = Bytes::new(window.saturating_mul(WINDOW_DEN) / WINDOW_NUM / 2).min(LARGEST_WINDOW);
+    let reachable = if limits.may_force { asked } else { asked.min(limits.rmem_max) };
+    if limits.tcp_rmem_max.get() >= asked.get() * 2 || limits.tcp_rmem_max.get() >= reachable.get() * 2 {
+        RecvBuffer::Autotune
+    } else {
+        RecvBuffer::Set(reachable)
+    }
+}
+
+/// The largest window TCP can announce (RFC 7323, section 2.3: 2^30 bytes).
+pub const LARGEST_WINDOW: Bytes = Bytes::gib(1);
+
+/// Returns the highest rate that a window allows: a window per round trip (RWIN/RTT, or send buffer/RTT).
+pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
+    Rate::over(window, rtt.get())
+}
+
+/// How the application buffer is cut into segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentPlan {
+    /// Bytes of one segment: a power of two, from 64 KiB to 4 MiB.
+    pub size: Bytes,
+    /// How many segments may be in use at once.
+    pub count: usize,
+}
+
+/// Cuts an application buffer into segments for `streams` streams.
+///
+/// 4 MiB, as in UsadaFox, unless that leaves a stream fewer than two segments: one that fills
+/// from the socket while another drains to the file. The count is never below that, even where
+/// `buffer` is smaller.
+pub fn segments(buffer: Bytes, streams: usize) -> SegmentPlan {
+    const LARGEST: u64 = 4 << 20;
+    const SMALLEST: u64 = 64 << 10;
+    let least = 2 * streams.max(1) as u64;
+    let share = (buffer.get() / least).clamp(SMALLEST, LARGEST);
+    let size = 1 << share.ilog2();
+    let count = (buffer.get() / size).max(least);
+    SegmentPlan { size: Bytes::new(size), count: usize::try_from(count).unwrap_or(usize::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const RTT: Rtt = Rtt::new(Duration::from_millis(200));
+    const RATE: Rate = Rate::bits_per_sec(10_000_000_000);
+
+    fn limits(tcp_rmem_max: Bytes, rmem_max: Bytes, may_force: bool) -> RecvLimits {
+        RecvLimits { tcp_rmem_max, rmem_max, may_force }
+    }
+
+    #[test]
+    fn autotuning_is_kept_where_it_reaches() {
+        assert_eq!(
+            recv_buffer(limits(Bytes::gib(1), Bytes::kib(208), true), RATE, RTT),
+            RecvBuffer::Autotune
+        );
+        let short = Rtt::new(Duration::from_millis(1));
+        assert_eq!(
+            recv_buffer(limits(Bytes::mib(6), Bytes::kib(208), true), RATE, short),
+            RecvBuffer::Autotune
+        );
+    }
+
+    #[test]
+    fn a_stock_host_with_permission_is_raised_to_the_need() {
+        let raised = recv_buffer(limits(Bytes::mib(6), Bytes::kib(208), true), RATE, RTT);
+        assert_eq!(raised, RecvBuffer::Set(Bytes::new(375_000_000)));
+    }
+
+    #[test]
+    fn without_permission_setting_must_not_lower_what_autotuning_gives() {
+        let stock = limits(Bytes::mib(6), Bytes::kib(208), false);
+        assert_eq!(recv_buffer(stock, RATE, RTT), RecvBuffer::Autotune);
+        let generous = limits(Bytes::mib(6), Bytes::mib(128), false);
+        assert_eq!(recv_buffer(generous, RATE, RTT), RecvBuffer::Set(Bytes::mib(128)));
+    }
+
+    #[test]
+    fn the_papers_ceiling() {
+        // Table 2: RWIN 46.87 MB at 200 ms allows 234.35 MB/s.
+        let rate = window_ceiling(Bytes::new(46_870_000), RTT);
+        assert_eq!(rate.as_bytes_per_sec(), 234_350_000);
+    }
+
+    #[test]
+    fn segments_shrink_only_for_many_streams() {
+        let four = SegmentPlan { size: Bytes::mib(4), count: 16 };
+        assert_eq!([segments(Bytes::mib(64), 1), segments(Bytes::mib(64), 8)], [four, four]);
+        assert_eq!(segments(Bytes::mib(64), 64), SegmentPlan { size: Bytes::kib(512), count: 128 });
+        assert_eq!(segments(Bytes::ZERO, 3), SegmentPlan { size: Bytes::kib(64), count: 6 });
+    }
+}

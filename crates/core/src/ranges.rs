@@ -1,0 +1,187 @@
+//! Byte ranges: what has been received or committed, and what is left.
+
+use std::fmt;
+
+use crate::units::Bytes;
+
+/// A half-open range of file offsets, `start..end`; empty where both are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    start: u64,
+    end: u64,
+}
+
+impl ByteRange {
+    /// Makes the range `start..end`; an `end` before `start` gives an empty range at `start`.
+    pub const fn new(start: u64, end: u64) -> Self {
+        Self { start, end: if end < start { start } else { end } }
+    }
+
+    /// Makes the range of `len` bytes from `start`.
+    pub const fn with_len(start: u64, len: Bytes) -> Self {
+        Self { start, end: start.saturating_add(len.get()) }
+    }
+
+    /// Returns the offset of the first byte.
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// Returns the offset after the last byte.
+    pub const fn end(self) -> u64 {
+        self.end
+    }
+
+    /// Returns the number of bytes.
+    pub const fn len(self) -> Bytes {
+        Bytes::new(self.end - self.start)
+    }
+
+    /// Returns whether the range holds no byte.
+    pub const fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// Splits into the part before the first multiple of `align`, the aligned middle, and the rest.
+    ///
+    /// Direct I/O takes only the middle. `align` is a power of two.
+    pub fn split_aligned(self, align: Bytes) -> [Self; 3] {
+        let mask = align.get() - 1;
+        let first = self.start.saturating_add(mask) & !mask;
+        let last = self.end & !mask;
+        if first >= last {
+            return [self, Self::new(self.end, self.end), Self::new(self.end, self.end)];
+        }
+        [Self::new(self.start, first), Self::new(first, last), Self::new(last, self.end)]
+    }
+}
+
+impl fmt::Display for ByteRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bytes {}..{}", self.start, self.end)
+    }
+}
+
+/// A set of byte offsets, kept as sorted ranges that neither overlap nor touch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RangeSet {
+    ranges: Vec<ByteRange>,
+}
+
+impl RangeSet {
+    /// Makes an empty set.
+    pub const fn new() -> Self {
+        Self { ranges: Vec::new() }
+    }
+
+    /// Adds a range, merging it with those it overlaps or touches.
+    pub fn insert(&mut self, range: ByteRange) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.ranges.partition_point(|r| r.end < range.start);
+        let last = self.ranges.partition_point(|r| r.start <= range.end);
+        let merged = self.ranges[first..last]
+            .iter()
+            .fold(range, |a, b| ByteRange { start: a.start.min(b.start), end: a.end.max(b.end) });
+        self.ranges.splice(first..last, [merged]);
+    }
+
+    /// Returns the ranges, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
+        self.ranges.iter().copied()
+    }
+
+    /// Returns how many bytes the set holds.
+    pub fn total(&self) -> Bytes {
+        self.iter().fold(Bytes::ZERO, |sum, r| sum + r.len())
+    }
+
+    /// Returns whether every byte of `range` is in the set.
+    pub fn contains(&self, range: ByteRange) -> bool {
+        let next = self.ranges.partition_point(|r| r.end < range.end);
+        range.is_empty() || self.ranges.get(next).is_some_and(|r| r.start <= range.start)
+    }
+
+    /// Returns the parts of `whole` that the set lacks, sorted.
+    pub fn gaps(&self, whole: ByteRange) -> Vec<ByteRange> {
+        let mut gaps = Vec::new();
+        let mut from = whole.start;
+        for r in self.iter().filter(|r| r.end > whole.start && r.start < whole.end) {
+            if r.start > from {
+                gaps.push(ByteRange::new(from, r.start));
+            }
+            from = r.end;
+        }
+        if from < whole.end {
+            gaps.push(ByteRange::new(from, whole.end));
+        }
+        gaps
+    }
+}
+
+impl FromIterator<ByteRange> for RangeSet {
+    fn from_iter<I: IntoIterator<Item = ByteRange>>(ranges: I) -> Self {
+        let mut set = Self::new();
+        ranges.into_iter().for_each(|r| set.insert(r));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range() -> impl Strategy<Value = ByteRange> {
+        (0u64..200, 0u64..40).prop_map(|(start, len)| ByteRange::new(start, start + len))
+    }
+
+    fn offsets(set: &RangeSet) -> Vec<u64> {
+        set.iter().flat_map(|r| r.start()..r.end()).collect()
+    }
+
+    proptest! {
+        /// The set agrees with the plainest model of one: a sorted list of offsets.
+        #[test]
+        fn insert_agrees_with_a_plain_set(ranges in proptest::collection::vec(range(), 0..30)) {
+            let set: RangeSet = ranges.iter().copied().collect();
+            let plain: std::collections::BTreeSet<u64> = ranges.iter().flat_map(|r| r.start()..r.end()).collect();
+            prop_assert_eq!(offsets(&set), plain.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(set.total().get(), plain.len() as u64);
+            prop_assert!(set.ranges.windows(2).all(|w| w[0].end < w[1].start));
+        }
+
+        /// What is there and what is missing make up the whole, and share nothing.
+        #[test]
+        fn gaps_complete_the_set(ranges in proptest::collection::vec(range(), 0..30), whole in range()) {
+            let set: RangeSet = ranges.into_iter().collect();
+            let gaps = set.gaps(whole);
+            for offset in whole.start()..whole.end() {
+                let one = ByteRange::new(offset, offset + 1);
+                let missing = gaps.iter().any(|g| g.start() <= offset && offset < g.end());
+                prop_assert_ne!(set.contains(one), missing);
+            }
+            let mut full = set;
+            gaps.into_iter().for_each(|g| full.insert(g));
+            prop_assert!(full.contains(whole));
+        }
+
+        /// The three parts follow one another and the middle is aligned.
+        #[test]
+        fn split_aligned_keeps_every_byte(r in range(), shift in 0u32..6) {
+            let align = 1u64 << shift;
+            let [head, mid, tail] = r.split_aligned(Bytes::new(align));
+            prop_assert_eq!(head.start(), r.start());
+            prop_assert_eq!((head.end(), mid.end(), tail.end()), (mid.start(), tail.start(), r.end()));
+            prop_assert!(mid.is_empty() || (mid.start() % align == 0 && mid.end() % align == 0));
+            prop_assert!(mid.is_empty() || (head.len().get() < align && tail.len().get() < align));
+        }
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_starts_is_empty() {
+        assert!(ByteRange::new(7, 3).is_empty());
+    }
+}
