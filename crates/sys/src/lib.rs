@@ -1,1 +1,10 @@
-//! Longhaul: sys.
+//! Safe wrappers around the kernel: the only unsafe code in Longhaul, one small file each.
+//!
+//! What `rustix` or `socket2` already offer safely is not wrapped again.
+
+pub mod direct_io;
+pub mod file_map;
+pub mod host;
+pub mod memory;
+pub mod sockopt;
+pub mod tcp_info;

@@ -29,5 +29,5 @@ pub(super) fn split(text: &str) -> Option<(f64, &str)> {
 pub(super) fn scale(number: f64, factor: f64) -> Option<u64> {
     let value = (number * factor).round();
     // 2^64 is exactly representable; anything at or above it does not fit.
-    (value >= 0.0 && value < 18_446_744_073_709_551_616.0).then_some(value as u64)
+    (0.0..18_446_744_073_709_551_616.0).contains(&value).then_some(value as u64)
 }

@@ -1,0 +1,54 @@
+//! This host's limits, as the kernel tells them.
+
+use std::fs;
+
+/// Returns the receive buffer's autotuning limit, `net.ipv4.tcp_rmem[2]`, in bytes.
+pub fn tcp_rmem_max() -> Option<u64> {
+    sysctl("net/ipv4/tcp_rmem")?.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`, in bytes.
+pub fn rmem_max() -> Option<u64> {
+    sysctl("net/core/rmem_max")?.trim().parse().ok()
+}
+
+/// Returns the highest speed, in bits per second, of the network interfaces that are up and tell it.
+pub fn fastest_interface() -> Option<u64> {
+    let speeds = fs::read_dir("/sys/class/net").ok()?.flatten().filter_map(|interface| {
+        let read = |name| fs::read_to_string(interface.path().join(name)).ok();
+        let up = read("operstate")?.trim() == "up";
+        // In Mbit/s; -1 where the driver does not know.
+        let mbits: i64 = read("speed")?.trim().parse().ok()?;
+        (up && mbits > 0).then_some(mbits as u64 * 1_000_000)
+    });
+    speeds.max()
+}
+
+/// Returns the CPU time of the calling thread.
+pub fn thread_cpu_time() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+fn sysctl(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/sys/{name}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_its_limits() {
+        assert!(tcp_rmem_max().unwrap() > 4096);
+        // In a network namespace of its own `rmem_max` may be hidden.
+        assert!(rmem_max().is_none_or(|max| max > 1024));
+    }
+
+    #[test]
+    fn thread_cpu_time_grows_with_work() {
+        let before = thread_cpu_time();
+        let work: u64 = (0..10_000_000).map(std::hint::black_box).sum();
+        assert!(work > 0 && thread_cpu_time() > before);
+    }
+}

@@ -1,0 +1,44 @@
+//! Socket options that neither `socket2` nor `rustix` offers.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::{c_int, c_void, socklen_t};
+
+/// Sets a socket option whose value is a C integer or another plain value.
+pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
+    let len = size_of::<T>() as socklen_t;
+    // SAFETY: `value` lives across the call and `len` is its size; the kernel only reads it.
+    let rc = unsafe {
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast::<c_void>(), len)
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets SO_RCVBUFFORCE, in bytes: like SO_RCVBUF but without the limit of `rmem_max`.
+///
+/// Must come before connecting, because the window's scale is chosen with the SYN.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN in the namespace's owner.
+pub fn force_recv_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, c_int::try_from(bytes).unwrap_or(c_int::MAX))
+}
+
+/// Sets SO_RCVLOWAT: a blocking read waits for so many bytes (or for what it asked for, if less).
+///
+/// Saves a wake-up per packet. A timeout, an error or the end of the stream still end the wait.
+///
+/// # Errors
+/// What the kernel says of the socket.
+pub fn set_recv_low_water(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(bytes).unwrap_or(c_int::MAX))
+}
+
+/// Returns the bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
+///
+/// # Errors
+/// What the kernel says of the socket.
+pub fn unread(socket: impl AsFd) -> io::Result<u64> {
+    rustix::io::ioctl_fionread(socket).map_err(io::Error::from)
+}
