@@ -8,3 +8,4 @@ pub mod host;
 pub mod memory;
 pub mod sockopt;
 pub mod tcp_info;
+pub mod write_back;

@@ -1,0 +1,106 @@
+//! Committed ranges on their way to the journal: durable first, journalled second.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+
+use super::journal::Journal;
+
+/// What the writers have written, and the thread that makes it durable from time to time.
+#[derive(Debug)]
+pub struct Checkpoint {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    written: RangeSet,
+    ended: bool,
+}
+
+/// How much work a crash may cost. A sync under way disturbs the writers too little to be measured at this interval.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+impl Checkpoint {
+    /// Starts with what an earlier run has committed.
+    pub const fn new(committed: RangeSet) -> Self {
+        Self { state: Mutex::new(State { written: committed, ended: false }), ended: Condvar::new() }
+    }
+
+    /// Accounts for a piece handed to the kernel.
+    pub fn wrote(&self, range: ByteRange) {
+        self.lock().written.insert(range);
+    }
+
+    /// Returns how many bytes of the file have been handed to the kernel, in this run or before.
+    pub fn written(&self) -> Bytes {
+        self.lock().written.total()
+    }
+
+    /// Returns whether all of `range` has been.
+    pub fn covers(&self, range: ByteRange) -> bool {
+        self.lock().written.contains(range)
+    }
+
+    /// Ends [`Self::run`].
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.ended.notify_all();
+    }
+
+    /// Commits every two seconds until ended, and once more then.
+    ///
+    /// # Errors
+    /// The first error of a sync or of the journal; a range is journalled only after it is on the device,
+    /// so that not even a power failure makes the journal lie.
+    pub fn run(&self, file: &File, journal: &Journal, path: &Path) -> io::Result<()> {
+        let mut committed = RangeSet::new();
+        loop {
+            let (state, _) = self
+                .ended
+                .wait_timeout_while(self.lock(), INTERVAL, |state| !state.ended)
+                .unwrap_or_else(PoisonError::into_inner);
+            let (written, ended) = (state.written.clone(), state.ended);
+            drop(state);
+            if written != committed {
+                file.sync_data()?;
+                journal.store(path, &written)?;
+                committed = written;
+            }
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_piece_is_journalled_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, file) = (dir.path().join("journal"), tempfile::tempfile().unwrap());
+        let journal = Journal::new("u".into(), Bytes::new(100), None, None);
+        let checkpoint = Checkpoint::new([ByteRange::new(0, 10)].into_iter().collect());
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| checkpoint.run(&file, &journal, &path));
+            checkpoint.wrote(ByteRange::new(10, 60));
+            checkpoint.end();
+            run.join().unwrap().unwrap();
+        });
+        assert!(Journal::load(&path).unwrap().committed().contains(ByteRange::new(0, 60)));
+        assert!(checkpoint.covers(ByteRange::new(0, 60)) && checkpoint.written() == Bytes::new(60));
+    }
+}

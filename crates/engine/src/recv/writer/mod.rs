@@ -1,0 +1,99 @@
+//! The third buffer: how segments reach the file.
+
+mod buffered;
+mod direct;
+mod mmap;
+
+use std::fs::File;
+use std::io;
+
+use longhaul_core::units::Bytes;
+
+/// Writes pieces of a file; several threads may write different pieces at once.
+pub trait Writer: Send + Sync {
+    /// Returns the writer's name, as on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Writes `data` at `offset` of the file, all of it.
+    ///
+    /// # Errors
+    /// What the kernel says of the file.
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Returns how many threads pay: requests that the device can work on at once.
+    fn threads(&self) -> usize;
+}
+
+/// Which writer to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriterChoice {
+    /// `direct` where the file system says that it can, else `buffered`.
+    #[default]
+    Auto,
+    /// O_DIRECT: past the page cache.
+    Direct,
+    /// A shared mapping with `madvise(MADV_SEQUENTIAL)`, as in UsadaFox.
+    Mmap,
+    /// pwrite, with write-back started at once and clean pages dropped.
+    Buffered,
+}
+
+/// Makes a writer for `file`, whose size is known or not.
+///
+/// # Errors
+/// For `Direct` and `Mmap` where the file system, or an unknown size, does not allow them.
+pub fn open(choice: WriterChoice, file: &File, size: Option<Bytes>) -> io::Result<Box<dyn Writer>> {
+    match choice {
+        WriterChoice::Direct => Ok(Box::new(direct::Direct::new(file)?)),
+        WriterChoice::Mmap => Ok(Box::new(mmap::Mmap::new(file, size)?)),
+        WriterChoice::Buffered => Ok(Box::new(buffered::Buffered::new(file)?)),
+        WriterChoice::Auto => match direct::Direct::new(file) {
+            Ok(direct) => Ok(Box::new(direct)),
+            Err(_) => Ok(Box::new(buffered::Buffered::new(file)?)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// Every writer puts unaligned, out-of-order and tail pieces where they belong.
+    #[test]
+    fn all_writers_write_the_same_file() {
+        let size = 1_000_003usize;
+        let content: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
+        for choice in [WriterChoice::Auto, WriterChoice::Direct, WriterChoice::Mmap, WriterChoice::Buffered] {
+            let dir = tempfile::tempdir_in(".").unwrap();
+            let path = dir.path().join("file");
+            let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+            file.set_len(size as u64).unwrap();
+            let writer = open(choice, &file, Some(Bytes::new(size as u64))).unwrap();
+            let mut memory = longhaul_sys::memory::AlignedBuf::new(1 << 20).unwrap();
+            memory[..size].copy_from_slice(&content);
+            for (from, to) in [(700_000, size), (0, 4096), (4096, 5000), (5000, 700_000)] {
+                writer.write(from as u64, &memory[from..to]).unwrap();
+            }
+            drop(writer);
+            file.sync_all().unwrap();
+            let mut written = Vec::new();
+            File::open(&path).unwrap().read_to_end(&mut written).unwrap();
+            assert!(written == content, "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapping_needs_a_size() {
+        let file = tempfile::tempfile_in(".").unwrap();
+        assert!(open(WriterChoice::Mmap, &file, None).is_err());
+    }
+
+    /// /proc/version cannot be opened for writing past a cache: `direct` must say so.
+    #[test]
+    fn direct_is_refused_where_the_file_system_cannot() {
+        let file = File::open("/proc/version").unwrap();
+        assert!(open(WriterChoice::Direct, &file, None).is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! When dirty pages of a file go to the device, and when they leave the page cache.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{Advice, fadvise};
+
+/// Starts writing a range's dirty pages to the device, without waiting.
+///
+/// # Errors
+/// A write-back error of the file, or EIO.
+pub fn start(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    sync_range(file, offset, len, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Waits until a range's pages are on their way to the device and done, then drops them from the page cache.
+///
+/// # Errors
+/// A write-back error of the file, or EIO.
+pub fn finish_and_drop(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let all =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(file, offset, len, all)?;
+    // Only a hint: a file system may ignore it.
+    let _ = fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
+    Ok(())
+}
+
+fn sync_range(file: &File, offset: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
+    let (Ok(offset), Ok(len)) = (libc::off64_t::try_from(offset), libc::off64_t::try_from(len)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // SAFETY: takes no pointers; the descriptor is open.
+    let rc = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };
+    match rc {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            // Not every file system has it; the writes themselves are safe without.
+            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::ESPIPE | libc::EOPNOTSUPP)) => {
+                Ok(())
+            }
+            error => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn the_data_stays() {
+        let file = tempfile::tempfile_in(".").unwrap();
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        start(&file, 0, 10_000).unwrap();
+        finish_and_drop(&file, 0, 10_000).unwrap();
+        let mut back = [0; 10_000];
+        file.read_exact_at(&mut back, 0).unwrap();
+        assert_eq!(back, [7; 10_000]);
+        assert!(start(&file, u64::MAX, 1).is_err());
+    }
+}
