@@ -8,6 +8,7 @@
 pub mod advice;
 pub mod blocks;
 pub mod event;
+pub mod happy_eyeballs;
 pub mod limit;
 pub mod plan;
 pub mod proto;

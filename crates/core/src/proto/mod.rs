@@ -1,3 +1,4 @@
 //! Protocols as pure text: parse and encode, never a socket.
 
 pub mod http;
+pub mod netrc;

@@ -1,0 +1,217 @@
+//! The chunked transfer coding (RFC 9112, section 7.1), decoded as it arrives.
+
+use thiserror::Error;
+
+use crate::units::Bytes;
+
+/// The most bytes of one chunk's extensions, and of all trailer fields: they carry nothing that we use.
+const MAX_IGNORED: usize = 16 << 10;
+
+/// Why a body is not in chunked coding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ChunkedError {
+    /// A size line does not start with a hexadecimal number.
+    #[error("a chunk size that is not a hexadecimal number (byte 0x{0:02x})")]
+    Size(u8),
+    /// A size does not fit in 64 bits.
+    #[error("a chunk of more than 2^64 bytes")]
+    TooLarge,
+    /// A line or a chunk does not end in CR LF.
+    #[error("a chunk that does not end in CR LF (byte 0x{0:02x})")]
+    LineEnd(u8),
+    /// Extensions or trailer fields go on and on.
+    #[error("more than 16 KiB of chunk extensions or trailer fields")]
+    TooLong,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In the size; false until its first digit.
+    Size(bool),
+    Extension,
+    SizeLf,
+    Payload,
+    PayloadCr,
+    PayloadLf,
+    TrailerStart,
+    Trailer,
+    TrailerLf,
+    LastLf,
+    Done,
+}
+
+/// A decoder that never touches the payload: it reads the framing, and says how many payload bytes come next.
+///
+/// While [`payload_left`](Self::payload_left) is not zero, the next bytes of the stream are payload
+/// and go to the reader, who reports them to [`took_payload`](Self::took_payload). All others go to
+/// [`framing`](Self::framing).
+#[derive(Debug, Clone)]
+pub struct ChunkedDecoder {
+    state: State,
+    left: u64,
+    ignored: usize,
+}
+
+impl Default for ChunkedDecoder {
+    fn default() -> Self {
+        Self { state: State::Size(false), left: 0, ignored: 0 }
+    }
+}
+
+impl ChunkedDecoder {
+    /// Returns how many bytes of payload come next; zero where framing does, or nothing more.
+    pub fn payload_left(&self) -> Bytes {
+        Bytes::new(if self.state == State::Payload { self.left } else { 0 })
+    }
+
+    /// Returns whether the last chunk and its trailer have been read.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Notes that `n` bytes of payload were taken off the stream.
+    pub fn took_payload(&mut self, n: Bytes) {
+        self.left = self.left.saturating_sub(n.get());
+        if self.state == State::Payload && self.left == 0 {
+            self.state = State::PayloadCr;
+        }
+    }
+
+    /// Reads framing off the front of `input` up to the next payload, the end of the body or of `input`;
+    /// returns how many bytes that was.
+    ///
+    /// # Errors
+    /// [`ChunkedError`] where the stream is not in chunked coding.
+    pub fn framing(&mut self, input: &[u8]) -> Result<usize, ChunkedError> {
+        for (at, byte) in input.iter().enumerate() {
+            if matches!(self.state, State::Payload | State::Done) {
+                return Ok(at);
+            }
+            self.state = self.next(*byte)?;
+        }
+        Ok(input.len())
+    }
+
+    fn next(&mut self, byte: u8) -> Result<State, ChunkedError> {
+        let line_feed = |then| if byte == b'\n' { Ok(then) } else { Err(ChunkedError::LineEnd(byte)) };
+        match self.state {
+            State::Size(any) => match (char::from(byte).to_digit(16), byte) {
+                (Some(digit), _) => {
+                    let shifted = self.left.checked_mul(16).ok_or(ChunkedError::TooLarge)?;
+                    self.left = shifted + u64::from(digit);
+                    Ok(State::Size(true))
+                }
+                (None, b'\r') if any => Ok(State::SizeLf),
+                (None, b';' | b' ' | b'\t') if any => {
+                    self.ignored = 0;
+                    Ok(State::Extension)
+                }
+                _ => Err(ChunkedError::Size(byte)),
+            },
+            State::Extension if byte == b'\r' => Ok(State::SizeLf),
+            State::Extension => self.ignore(byte, State::Extension),
+            State::SizeLf if self.left == 0 => {
+                self.ignored = 0;
+                line_feed(State::TrailerStart)
+            }
+            State::SizeLf => line_feed(State::Payload),
+            State::PayloadCr if byte == b'\r' => Ok(State::PayloadLf),
+            State::PayloadCr => Err(ChunkedError::LineEnd(byte)),
+            State::PayloadLf => line_feed(State::Size(false)),
+            State::TrailerStart if byte == b'\r' => Ok(State::LastLf),
+            State::Trailer if byte == b'\r' => Ok(State::TrailerLf),
+            State::TrailerStart | State::Trailer => self.ignore(byte, State::Trailer),
+            State::TrailerLf => line_feed(State::TrailerStart),
+            State::LastLf => line_feed(State::Done),
+            State::Payload | State::Done => Ok(self.state),
+        }
+    }
+
+    /// Skips a byte of extension or trailer; a bare line feed there could hide a second body.
+    fn ignore(&mut self, byte: u8, state: State) -> Result<State, ChunkedError> {
+        self.ignored += 1;
+        match byte {
+            b'\n' => Err(ChunkedError::LineEnd(byte)),
+            _ if self.ignored > MAX_IGNORED => Err(ChunkedError::TooLong),
+            _ => Ok(state),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Decodes pieces as they would arrive; returns the payload, and what follows the body once it is done.
+    fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>), ChunkedError> {
+        let (mut decoder, mut payload, mut after) = (ChunkedDecoder::default(), Vec::new(), Vec::new());
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() && !decoder.is_done() {
+                let take = decoder.payload_left().as_usize().min(rest.len());
+                payload.extend_from_slice(&rest[..take]);
+                decoder.took_payload(Bytes::new(take as u64));
+                rest = &rest[take..];
+                rest = &rest[decoder.framing(rest)?..];
+            }
+            after.extend_from_slice(rest);
+        }
+        Ok((payload, decoder.is_done().then_some(after)))
+    }
+
+    const BODY: &[u8] =
+        b"5\r\nhello\r\n007 ; name=\"v\"\r\n, world\r\nA\r\n0123456789\r\n0\r\nDigest: x\r\nB: y\r\n\r\nHTTP/1.1";
+
+    #[test]
+    fn decodes_extensions_and_trailers() {
+        let expected = (b"hello, world0123456789".to_vec(), Some(b"HTTP/1.1".to_vec()));
+        assert_eq!(decode(&[BODY]), Ok(expected));
+    }
+
+    #[test]
+    fn says_when_it_is_not_done() {
+        for end in 0..BODY.len() - "HTTP/1.1".len() {
+            assert_eq!(decode(&[&BODY[..end]]).unwrap().1, None, "{end}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_chunked() {
+        let long = [b"1;".as_slice(), &vec![b'x'; MAX_IGNORED + 1]].concat();
+        for (bytes, error) in [
+            (b"\r\n".as_slice(), ChunkedError::Size(b'\r')),
+            (b"-1\r\n", ChunkedError::Size(b'-')),
+            (b"0x5\r\n", ChunkedError::Size(b'x')),
+            (b"5\n", ChunkedError::Size(b'\n')),
+            (b"1;a\nb", ChunkedError::LineEnd(b'\n')),
+            (b"1\r\nabc", ChunkedError::LineEnd(b'b')),
+            (b"10000000000000000\r\n", ChunkedError::TooLarge),
+            (b"0\r\nA: b\nC", ChunkedError::LineEnd(b'\n')),
+            (&long, ChunkedError::TooLong),
+        ] {
+            assert_eq!(decode(&[bytes]), Err(error), "{}", bytes.escape_ascii());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same(cuts in prop::collection::vec(0..BODY.len(), 0..12)) {
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            cuts.push(BODY.len());
+            let mut start = 0;
+            let pieces: Vec<&[u8]> = cuts.iter().map(|cut| &BODY[std::mem::replace(&mut start, *cut)..*cut]).collect();
+            prop_assert_eq!(decode(&pieces), decode(&[BODY]));
+        }
+
+        #[test]
+        fn garbage_never_panics_and_splits_alike(
+            bytes in "[0-9a-fA-F;\r\n x]{0,80}", cut in 0usize..80,
+        ) {
+            let cut = cut.min(bytes.len());
+            let (a, b) = bytes.as_bytes().split_at(cut);
+            prop_assert_eq!(decode(&[a, b]), decode(&[bytes.as_bytes()]));
+        }
+    }
+}

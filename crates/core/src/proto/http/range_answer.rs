@@ -1,0 +1,117 @@
+//! Whether a response is the part of the file that was asked for.
+
+use thiserror::Error;
+
+use super::{ContentRange, Framing, RangeRequest, ResponseHead};
+use crate::ranges::ByteRange;
+use crate::units::Bytes;
+
+/// Why a 206 is not an answer to the request.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RangeError {
+    /// The field is missing or broken, as in a multipart answer to a single range.
+    #[error("a 206 without a usable Content-Range ('{}')", .0.escape_debug())]
+    NoContentRange(String),
+    /// Another part of the file, or more than was asked for.
+    #[error("{asked} was asked for, and the answer holds {sent}")]
+    OtherPart {
+        /// What was asked for; up to 2^64 where that was everything from an offset on.
+        asked: ByteRange,
+        /// What was sent.
+        sent: ByteRange,
+    },
+    /// Content-Length is not the length of Content-Range.
+    #[error("Content-Length is {} bytes and Content-Range {} bytes long", .length.get(), .part.get())]
+    Length {
+        /// What Content-Length says.
+        length: Bytes,
+        /// What Content-Range says.
+        part: Bytes,
+    },
+    /// A 206 where no range was asked for.
+    #[error("a 206 though the whole file was asked for")]
+    Unasked,
+}
+
+/// What the body of a successful response holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RangeAnswer {
+    /// The whole file (200): no range was asked for, the server knows none, or the file has changed.
+    Whole {
+        /// The length of the file, where the server says it.
+        total: Option<Bytes>,
+    },
+    /// A part that starts where the request does (206); the server may send less than was asked for.
+    Part {
+        /// The part.
+        range: ByteRange,
+        /// The length of the whole file, where the server knows it.
+        total: Option<Bytes>,
+    },
+}
+
+impl RangeAnswer {
+    /// Reads what `head`, a 200 or 206, holds as the answer to `asked`.
+    ///
+    /// # Errors
+    /// [`RangeError`] where a 206 does not hold (the front of) the range asked for.
+    pub fn of(head: &ResponseHead, asked: Option<&RangeRequest>) -> Result<Self, RangeError> {
+        let length = match head.framing() {
+            Ok(Framing::Length(length)) => Some(length),
+            _ => None,
+        };
+        if head.status() != 206 {
+            return Ok(Self::Whole { total: length });
+        }
+        let asked = asked.ok_or(RangeError::Unasked)?;
+        let Some(ContentRange::Part { range, total }) = head.content_range() else {
+            return Err(RangeError::NoContentRange(
+                head.text("content-range").unwrap_or_default().to_owned(),
+            ));
+        };
+        let asked = asked.range();
+        if range.start() != asked.start() || range.end() > asked.end() {
+            return Err(RangeError::OtherPart { asked, sent: range });
+        }
+        if let Some(length) = length.filter(|length| *length != range.len()) {
+            return Err(RangeError::Length { length, part: range.len() });
+        }
+        Ok(Self::Part { range, total })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, fields: &str, start: u64, end: u64) -> Result<RangeAnswer, RangeError> {
+        let head = ResponseHead::parse(format!("HTTP/1.1 {status} X\r\n{fields}\r\n").as_bytes()).unwrap();
+        RangeAnswer::of(&head, RangeRequest::of(ByteRange::new(start, end)).as_ref())
+    }
+
+    #[test]
+    fn takes_the_part_asked_for_or_its_front() {
+        let part = |end| RangeAnswer::Part { range: ByteRange::new(5, end), total: Some(Bytes::new(9)) };
+        assert_eq!(answer(206, "Content-Range: bytes 5-7/9\r\nContent-Length: 3\r\n", 5, 8), Ok(part(8)));
+        assert_eq!(answer(206, "Content-Range: bytes 5-6/9\r\n", 5, 8), Ok(part(7)));
+        assert_eq!(
+            answer(200, "Content-Length: 9\r\n", 5, 8),
+            Ok(RangeAnswer::Whole { total: Some(Bytes::new(9)) })
+        );
+    }
+
+    #[test]
+    fn refuses_other_parts() {
+        for fields in [
+            "",
+            "Content-Type: multipart/byteranges; boundary=x\r\n",
+            "Content-Range: bytes 4-7/9\r\n",
+            "Content-Range: bytes 5-8/9\r\n",
+            "Content-Range: bytes 5-7/9\r\nContent-Length: 4\r\n",
+            "Content-Range: bytes */9\r\n",
+        ] {
+            assert!(answer(206, fields, 5, 8).is_err(), "{fields}");
+        }
+        assert_eq!(answer(206, "Content-Range: bytes 0-1/9\r\n", 0, 0), Err(RangeError::Unasked));
+    }
+}

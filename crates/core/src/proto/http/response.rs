@@ -1,0 +1,304 @@
+//! The head of a response, as a client reads it.
+
+use std::time::{Duration, SystemTime};
+
+use thiserror::Error;
+
+use super::content_range::number;
+use super::{ContentRange, ETag, FileName, Validator, challenge_schemes, retry_after};
+use crate::units::Bytes;
+
+/// The largest head that is accepted.
+pub const MAX_HEAD: Bytes = Bytes::kib(64);
+/// The most fields that are accepted; a head within 64 KiB rarely has 50.
+const MAX_FIELDS: usize = 256;
+
+/// Why a response's head cannot be understood, or must not be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum HeadError {
+    /// The text does not follow HTTP's grammar (folded lines included, RFC 9112, section 5.2).
+    #[error("the head is not valid HTTP/1.1: {0}")]
+    Syntax(String),
+    /// There are more fields than anyone needs.
+    #[error("the head has more than 256 fields")]
+    TooManyFields,
+    /// Content-Length is not a number, or several differ.
+    #[error("Content-Length is '{}', so the length of the body is not known", .0.escape_debug())]
+    ContentLength(String),
+    /// Content-Length beside Transfer-Encoding (RFC 9112, section 6.3): one of the two lies.
+    #[error("the head has both Content-Length and Transfer-Encoding")]
+    LengthAndCoding,
+    /// A transfer coding other than chunked, or one in HTTP/1.0.
+    #[error("the body is in the transfer coding '{}', and only chunked in HTTP/1.1 is known", .0.escape_debug())]
+    TransferCoding(String),
+    /// A content coding, though identity was asked for: the bytes would not be the file's.
+    #[error("the body is in the content coding '{}', though the file as it is was asked for", .0.escape_debug())]
+    ContentCoding(String),
+}
+
+/// Where a response's body ends (RFC 9112, section 6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// After this many bytes; zero where there is no body.
+    Length(Bytes),
+    /// Where the chunked coding says.
+    Chunked,
+    /// Where the connection ends.
+    UntilClose,
+}
+
+/// The head of a response: status and fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseHead {
+    status: u16,
+    reason: String,
+    minor_version: u8,
+    fields: Vec<(String, Vec<u8>)>,
+}
+
+impl ResponseHead {
+    /// Finds the end of a head in `bytes`: the index after the empty line. `searched` bytes are known not to hold it.
+    pub fn end(bytes: &[u8], searched: usize) -> Option<usize> {
+        let from = searched.saturating_sub(3);
+        let ends = |at: usize| {
+            let before = &bytes[from..=at];
+            bytes[at] == b'\n' && (before.ends_with(b"\n\r\n") || before.ends_with(b"\n\n"))
+        };
+        (from..bytes.len()).find(|at| ends(*at)).map(|at| at + 1)
+    }
+
+    /// Parses a whole head, empty line included.
+    ///
+    /// # Errors
+    /// [`HeadError::Syntax`] and [`HeadError::TooManyFields`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut response = httparse::Response::new(&mut fields);
+        match response.parse(bytes) {
+            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Partial) => return Err(HeadError::Syntax("it ends too early".to_owned())),
+            Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyFields),
+            Err(error) => return Err(HeadError::Syntax(error.to_string())),
+        }
+        let own = |h: &httparse::Header<'_>| (h.name.to_owned(), h.value.to_vec());
+        Ok(Self {
+            status: response.code.unwrap_or_default(),
+            reason: response.reason.unwrap_or_default().to_owned(),
+            minor_version: response.version.unwrap_or_default(),
+            fields: response.headers.iter().map(own).collect(),
+        })
+    }
+
+    /// Returns the status code.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Returns the reason phrase, which may be empty and means nothing.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Returns every value of a field, in order, as bytes.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
+    }
+
+    /// Returns the first value of a field, as bytes.
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
+    }
+
+    /// Returns the first value of a field where it is text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.first(name).and_then(|v| std::str::from_utf8(v).ok()).map(str::trim)
+    }
+
+    /// Lists the comma-separated members of all values of a field, in lower case.
+    fn members(&self, name: &str) -> Vec<String> {
+        let values = self.all(name).map(|v| String::from_utf8_lossy(v).to_ascii_lowercase());
+        values
+            .flat_map(|v| v.split(',').map(|m| m.trim().to_owned()).collect::<Vec<_>>())
+            .filter(|m| !m.is_empty())
+            .collect()
+    }
+
+    /// Says where the body of this response to a GET ends (RFC 9112, section 6.3).
+    ///
+    /// # Errors
+    /// [`HeadError`] where the fields contradict each other or name a coding that we did not ask for.
+    pub fn framing(&self) -> Result<Framing, HeadError> {
+        if matches!(self.status, 100..=199 | 204 | 304) {
+            return Ok(Framing::Length(Bytes::ZERO));
+        }
+        let codings = self.members("transfer-encoding");
+        let lengths = self.members("content-length");
+        if codings.is_empty() {
+            let Some(first) = lengths.first() else { return Ok(Framing::UntilClose) };
+            let length = number(first).filter(|_| lengths.iter().all(|l| l == first));
+            let length = length.ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))?;
+            return Ok(Framing::Length(Bytes::new(length)));
+        }
+        if !lengths.is_empty() {
+            return Err(HeadError::LengthAndCoding);
+        }
+        if self.minor_version == 0 || codings != ["chunked"] {
+            return Err(HeadError::TransferCoding(codings.join(", ")));
+        }
+        Ok(Framing::Chunked)
+    }
+
+    /// Checks that the body is the file's own bytes.
+    ///
+    /// # Errors
+    /// [`HeadError::ContentCoding`] for any coding but identity.
+    pub fn require_identity(&self) -> Result<(), HeadError> {
+        let codings = self.members("content-encoding");
+        let foreign = codings.iter().any(|c| c != "identity");
+        if foreign { Err(HeadError::ContentCoding(codings.join(", "))) } else { Ok(()) }
+    }
+
+    /// Returns whether the server will answer a further request on this connection (RFC 9112, section 9.3).
+    pub fn keeps_alive(&self) -> bool {
+        let options = self.members("connection");
+        let has = |option: &str| options.iter().any(|o| o == option);
+        !has("close") && (self.minor_version >= 1 || has("keep-alive"))
+    }
+
+    /// Returns whether the server says that it answers ranges; many that do say nothing.
+    pub fn accepts_ranges(&self) -> bool {
+        self.members("accept-ranges").iter().any(|unit| unit == "bytes")
+    }
+
+    /// Returns the entity tag.
+    pub fn etag(&self) -> Option<ETag> {
+        self.text("etag").and_then(ETag::parse)
+    }
+
+    /// Returns what identifies this state of the file, if anything does strongly.
+    pub fn validator(&self) -> Option<Validator> {
+        Validator::choose(self.text("etag"), self.text("last-modified"), self.text("date"))
+    }
+
+    /// Returns the part of the file that the body is.
+    pub fn content_range(&self) -> Option<ContentRange> {
+        self.text("content-range").and_then(ContentRange::parse)
+    }
+
+    /// Returns the file name that the server suggests, made harmless.
+    pub fn file_name(&self) -> Option<FileName> {
+        self.first("content-disposition").and_then(FileName::from_disposition)
+    }
+
+    /// Returns how long the server asks us to wait, counted from `now`.
+    pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
+        self.text("retry-after").and_then(|value| retry_after(value, now))
+    }
+
+    /// Returns whether the server offers an authentication scheme in `field` (WWW- or Proxy-Authenticate).
+    pub fn offers_scheme(&self, field: &str, scheme: &str) -> bool {
+        let values = self.all(field).map(|v| String::from_utf8_lossy(v));
+        values.flat_map(|v| challenge_schemes(&v)).any(|s| s.eq_ignore_ascii_case(scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn head(fields: &str) -> ResponseHead {
+        ResponseHead::parse(format!("HTTP/1.1 200 OK\r\n{fields}\r\n").as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn reads_fields_in_any_case() {
+        let head = head("ETag: \"a\"\r\ncontent-range: bytes 0-1/2\r\nAccept-Ranges: bytes\r\n");
+        assert_eq!((head.status(), head.reason()), (200, "OK"));
+        assert!(head.etag().is_some() && head.content_range().is_some() && head.accepts_ranges());
+        assert_eq!(head.validator().unwrap().to_string(), "\"a\"");
+    }
+
+    #[test]
+    fn finds_the_end_wherever_reads_are_split() {
+        let bytes = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody\r\n\r\n";
+        let end = bytes.len() - 8;
+        for searched in 0..end {
+            assert_eq!(ResponseHead::end(bytes, searched), Some(end));
+            assert_eq!(ResponseHead::end(&bytes[..searched], 0), None);
+        }
+        assert_eq!(ResponseHead::end(b"HTTP/1.1 200 OK\n\nbody", 0), Some(17));
+    }
+
+    #[test]
+    fn frames_bodies() {
+        for (fields, framing) in [
+            ("Content-Length: 5\r\n", Framing::Length(Bytes::new(5))),
+            ("Content-Length: 5\r\nContent-Length: 5\r\n", Framing::Length(Bytes::new(5))),
+            ("Content-Length: 5, 5\r\n", Framing::Length(Bytes::new(5))),
+            ("Transfer-Encoding: Chunked\r\n", Framing::Chunked),
+            ("", Framing::UntilClose),
+        ] {
+            assert_eq!(head(fields).framing(), Ok(framing), "{fields}");
+        }
+        let none = ResponseHead::parse(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n").unwrap();
+        assert_eq!(none.framing(), Ok(Framing::Length(Bytes::ZERO)));
+    }
+
+    #[test]
+    fn refuses_framing_that_could_be_read_two_ways() {
+        for fields in [
+            "Content-Length: 5\r\nContent-Length: 6\r\n",
+            "Content-Length: +5\r\n",
+            "Content-Length: five\r\n",
+            "Content-Length: 99999999999999999999\r\n",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: identity\r\n",
+        ] {
+            assert!(head(fields).framing().is_err(), "{fields}");
+        }
+        let old = ResponseHead::parse(b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        assert!(old.framing().is_err());
+        for text in
+            ["HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/2 200\r\n\r\n"]
+        {
+            assert!(matches!(ResponseHead::parse(text.as_bytes()), Err(HeadError::Syntax(_))), "{text}");
+        }
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS + 1));
+        assert_eq!(ResponseHead::parse(many.as_bytes()), Err(HeadError::TooManyFields));
+    }
+
+    #[test]
+    fn keeps_alive_by_version_and_option() {
+        assert!(head("").keeps_alive() && !head("Connection: foo, Close\r\n").keeps_alive());
+        let old = |fields: &str| {
+            ResponseHead::parse(format!("HTTP/1.0 200 OK\r\n{fields}\r\n").as_bytes()).unwrap()
+        };
+        assert!(!old("").keeps_alive() && old("Connection: keep-alive\r\n").keeps_alive());
+    }
+
+    #[test]
+    fn wants_the_file_as_it_is() {
+        assert!(
+            head("").require_identity().is_ok()
+                && head("Content-Encoding: identity\r\n").require_identity().is_ok()
+        );
+        assert!(head("Content-Encoding: gzip\r\n").require_identity().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300), fields in "[A-Za-z:;=,\"* \r\n0-9-]{0,200}") {
+            let text = format!("HTTP/1.1 206 X\r\nContent-Disposition: {fields}\r\n\r\n");
+            for input in [bytes.as_slice(), text.as_bytes()] {
+                let _ = ResponseHead::end(input, input.len() / 2);
+                if let Ok(head) = ResponseHead::parse(input) {
+                    let _ = (head.framing(), head.file_name(), head.validator(), head.content_range());
+                    let _ = (head.keeps_alive(), head.retry_after(SystemTime::UNIX_EPOCH), head.require_identity());
+                    let _ = head.offers_scheme("content-disposition", "basic");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What identifies one state of a file strongly enough to join its parts.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::ETag;
+
+/// A strong validator, fit for If-Range (RFC 9110, section 13.1.5): equal ones promise equal bytes.
+///
+/// `Display` writes the field's value, which [`Validator::parse`] reads back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Validator {
+    /// A strong entity tag.
+    ETag(ETag),
+    /// A modification date, exactly as the server wrote it: servers compare it as text.
+    LastModified(String),
+}
+
+impl Validator {
+    /// Chooses the best validator of a response: a strong ETag, else Last-Modified where it is strong.
+    ///
+    /// A date is strong where it lies at least a second before the response's own Date (RFC 9110,
+    /// section 8.8.2.2): only then can the file not have changed twice within that second.
+    pub fn choose(etag: Option<&str>, last_modified: Option<&str>, date: Option<&str>) -> Option<Self> {
+        if let Some(tag) = etag.and_then(ETag::parse).filter(|tag| !tag.is_weak()) {
+            return Some(Self::ETag(tag));
+        }
+        let text = last_modified?.trim();
+        let modified = httpdate::parse_http_date(text).ok()?;
+        let answered = httpdate::parse_http_date(date?.trim()).ok()?;
+        let age = answered.duration_since(modified).ok()?;
+        (age >= Duration::from_secs(1)).then(|| Self::LastModified(text.to_owned()))
+    }
+
+    /// Reads a value as it stands in If-Range; `None` for a weak tag or what is neither tag nor date.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(tag) = ETag::parse(text) {
+            return (!tag.is_weak()).then_some(Self::ETag(tag));
+        }
+        let text = text.trim();
+        httpdate::parse_http_date(text).ok().map(|_| Self::LastModified(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Validator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ETag(tag) => tag.fmt(f),
+            Self::LastModified(date) => f.write_str(date),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const NEXT_SECOND: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    #[test]
+    fn prefers_a_strong_tag() {
+        let chosen = Validator::choose(Some("\"a\""), Some(OLD), Some(NEXT_SECOND)).unwrap();
+        assert_eq!(chosen.to_string(), "\"a\"");
+        let chosen = Validator::choose(Some("W/\"a\""), Some(OLD), Some(NEXT_SECOND)).unwrap();
+        assert_eq!(chosen.to_string(), OLD);
+    }
+
+    #[test]
+    fn refuses_weak_dates() {
+        assert_eq!(Validator::choose(None, Some(OLD), Some(OLD)), None);
+        assert_eq!(Validator::choose(None, Some(NEXT_SECOND), Some(OLD)), None);
+        assert_eq!(Validator::choose(None, Some(OLD), None), None);
+        assert_eq!(Validator::choose(Some("W/\"a\""), Some("yesterday"), Some(OLD)), None);
+    }
+
+    #[test]
+    fn reads_back_what_it_writes() {
+        for text in ["\"a\"", OLD] {
+            assert_eq!(Validator::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Validator::parse("W/\"a\""), None);
+        assert_eq!(Validator::parse("a"), None);
+    }
+}
