@@ -87,12 +87,13 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_core::proto::http::Validator;
 
     #[test]
     fn the_last_piece_is_journalled_too() {
         let dir = tempfile::tempdir().unwrap();
         let (path, file) = (dir.path().join("journal"), tempfile::tempfile().unwrap());
-        let journal = Journal::new("u".into(), Bytes::new(100), None, None);
+        let journal = Journal::new("u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
         let checkpoint = Checkpoint::new([ByteRange::new(0, 10)].into_iter().collect());
         std::thread::scope(|scope| {
             let run = scope.spawn(|| checkpoint.run(&file, &journal, &path));

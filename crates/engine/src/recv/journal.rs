@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use longhaul_core::proto::http::Validator;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,8 @@ pub struct Journal {
     pub url: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Its entity tag, as the server wrote it.
-    pub etag: Option<String>,
-    /// Its Last-Modified date, as the server wrote it.
-    pub last_modified: Option<String>,
+    /// What identifies this state of it, as in If-Range.
+    pub validator: String,
     /// Committed ranges, `[start, end)`.
     committed: Vec<(u64, u64)>,
 }
@@ -29,8 +28,19 @@ const VERSION: u32 = 1;
 
 impl Journal {
     /// Makes the journal of a file of which nothing is there yet.
-    pub fn new(url: String, size: Bytes, etag: Option<String>, last_modified: Option<String>) -> Self {
-        Self { version: VERSION, url, size: size.get(), etag, last_modified, committed: Vec::new() }
+    pub fn new(url: String, size: Bytes, validator: &Validator) -> Self {
+        Self {
+            version: VERSION,
+            url,
+            size: size.get(),
+            validator: validator.to_string(),
+            committed: Vec::new(),
+        }
+    }
+
+    /// Returns what the server must still say of the file.
+    pub fn validator(&self) -> Option<Validator> {
+        Validator::parse(&self.validator)
     }
 
     /// Returns the committed ranges.
@@ -40,17 +50,8 @@ impl Journal {
 
     /// Returns whether `other` is of the same file: a strong ETag says so, a date only with the same URL.
     pub fn same_file(&self, other: &Self) -> bool {
-        let strong = |etag: &Option<String>| etag.clone().filter(|etag| !etag.starts_with("W/"));
-        let same = match (strong(&self.etag), strong(&other.etag)) {
-            (Some(a), Some(b)) => a == b,
-            (None, None) => {
-                self.url == other.url
-                    && self.last_modified.is_some()
-                    && self.last_modified == other.last_modified
-            }
-            _ => false,
-        };
-        same && self.size == other.size
+        let tagged = matches!(self.validator(), Some(Validator::ETag(_)));
+        self.validator == other.validator && self.size == other.size && (tagged || self.url == other.url)
     }
 
     /// Reads a journal; `None` where there is none, or it is of another version, damaged, or claims
@@ -58,6 +59,7 @@ impl Journal {
     pub fn load(path: &Path) -> Option<Self> {
         let journal: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         let sound = journal.version == VERSION
+            && journal.validator().is_some()
             && journal.committed.iter().all(|&(start, end)| start < end && end <= journal.size);
         sound.then_some(journal)
     }
@@ -82,8 +84,10 @@ impl Journal {
 mod tests {
     use super::*;
 
-    fn journal(etag: Option<&str>, date: Option<&str>) -> Journal {
-        Journal::new("http://h/f".into(), Bytes::new(100), etag.map(Into::into), date.map(Into::into))
+    const DATE: &str = "Sat, 21 Nov 2026 20:36:28 GMT";
+
+    fn journal(validator: &str) -> Journal {
+        Journal::new("http://h/f".into(), Bytes::new(100), &Validator::parse(validator).unwrap())
     }
 
     #[test]
@@ -91,7 +95,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
-        journal(Some("\"a\""), None).store(&path, &ranges).unwrap();
+        journal("\"a\"").store(&path, &ranges).unwrap();
         assert_eq!(Journal::load(&path).unwrap().committed(), ranges);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -100,7 +104,7 @@ mod tests {
     fn a_damaged_journal_is_no_journal() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
-        let good = r#"{"version":1,"url":"u","size":9,"etag":null,"last_modified":null,"committed":[[0,9]]}"#;
+        let good = r#"{"version":1,"url":"u","size":9,"validator":"\"a\"","committed":[[0,9]]}"#;
         for (text, sound) in [
             (good.to_owned(), true),
             (good[..40].to_owned(), false),
@@ -116,16 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_validator_makes_two_files_the_same() {
-        let elsewhere = |j: Journal| Journal { url: "http://mirror/f".into(), ..j };
-        let date = Some("Sat, 21 Nov 2026 20:36:28 GMT");
-        assert!(journal(Some("\"a\""), None).same_file(&elsewhere(journal(Some("\"a\""), date))));
-        assert!(!journal(Some("\"a\""), date).same_file(&journal(Some("\"b\""), date)));
-        assert!(journal(Some("W/\"a\""), date).same_file(&journal(None, date)));
-        assert!(!journal(None, date).same_file(&elsewhere(journal(None, date))));
-        assert!(!journal(None, None).same_file(&journal(None, None)));
-        assert!(
-            !journal(Some("\"a\""), None).same_file(&Journal { size: 99, ..journal(Some("\"a\""), None) })
-        );
+    fn only_a_strong_validator_makes_two_files_the_same() {
+        let elsewhere = |validator| Journal { url: "http://mirror/f".into(), ..journal(validator) };
+        assert!(journal("\"a\"").same_file(&elsewhere("\"a\"")));
+        assert!(!journal("\"a\"").same_file(&journal("\"b\"")));
+        assert!(journal(DATE).same_file(&journal(DATE)));
+        assert!(!journal(DATE).same_file(&elsewhere(DATE)));
+        assert!(!journal("\"a\"").same_file(&Journal { size: 99, ..journal("\"a\"") }));
     }
 }

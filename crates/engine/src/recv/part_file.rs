@@ -216,6 +216,7 @@ fn beside(target: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::proto::http::Validator;
     use longhaul_core::ranges::RangeSet;
 
     use super::*;
@@ -228,7 +229,7 @@ mod tests {
         let part = PartFile::open(&target).unwrap();
         part.reserve(Bytes::new(3)).unwrap();
         fs::write(part.path(), "new").unwrap();
-        Journal::new("u".into(), Bytes::new(3), None, None)
+        Journal::new("u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap())
             .store(part.journal_path(), &RangeSet::new())
             .unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"old");
