@@ -1,0 +1,209 @@
+//! Opening a URL: connect, ask, follow redirects, answer one challenge.
+
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::units::Bytes;
+use rustls::pki_types::CertificateDer;
+use url::Url;
+
+use super::config::ClientConfig;
+use super::connection::Connection;
+use super::credentials::login_from_netrc;
+use super::dial::{SocketSettings, dial};
+use super::error::HttpError;
+use super::place::Place;
+use super::redirect::Redirects;
+use super::resolve::resolve;
+use super::target::Target;
+use super::transport::Transport;
+use super::wait::Wait;
+use super::{tls, tunnel};
+use crate::cancel::Cancel;
+
+/// The most of a redirect's or refusal's body that is read to keep the connection; a new one costs an RTT or more.
+const WORTH_READING: Bytes = Bytes::kib(64);
+
+/// Headers on which the transfer itself depends.
+const OWN: [&str; 11] = [
+    "range",
+    "if-range",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "expect",
+    "upgrade",
+    "proxy-authorization",
+    "proxy-connection",
+];
+
+/// An HTTP client; opens URLs, and further connections to where they led.
+pub struct Client {
+    config: ClientConfig,
+    /// User-Agent and the user's headers.
+    headers: Vec<HeaderField>,
+    extra_roots: Vec<CertificateDer<'static>>,
+    /// Made when first needed: reading the system's certificates takes milliseconds.
+    tls: OnceLock<Arc<rustls::ClientConfig>>,
+}
+
+/// A URL that has been opened.
+pub struct Opened {
+    /// The connection, standing at the body.
+    pub connection: Connection,
+    /// The head of the successful response.
+    pub head: ResponseHead,
+    /// Where it came from, for further connections.
+    pub target: Target,
+}
+
+impl Client {
+    /// Makes a client.
+    ///
+    /// # Errors
+    /// [`HttpError::OwnHeader`] and [`HttpError::Header`] for headers that cannot be sent,
+    /// [`HttpError::CaFile`] for certificates that cannot be read.
+    pub fn new(config: ClientConfig) -> Result<Self, HttpError> {
+        if let Some(own) = config.headers.iter().find(|h| OWN.iter().any(|name| h.is(name))) {
+            return Err(HttpError::OwnHeader(own.name().to_owned()));
+        }
+        let mut headers = Vec::new();
+        if !config.headers.iter().any(|h| h.is("user-agent")) {
+            headers.push(HeaderField::new("User-Agent", &config.user_agent)?);
+        }
+        headers.extend(config.headers.iter().cloned());
+        let extra_roots = config.ca_file.as_deref().map(tls::read_ca_file).transpose()?.unwrap_or_default();
+        Ok(Self { config, headers, extra_roots, tls: OnceLock::new() })
+    }
+
+    /// Asks for `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
+    ///
+    /// # Errors
+    /// Every [`HttpError`]; a status that is no success is one of them.
+    pub fn open(
+        &self,
+        url: &Url,
+        range: Option<&RangeRequest>,
+        cancel: &Cancel,
+    ) -> Result<Opened, HttpError> {
+        let mut target = Target::new(url, self.headers.clone(), self.config.credentials.as_ref())?;
+        let mut redirects =
+            Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
+        let mut connection = self.connect(&mut target, cancel)?;
+        loop {
+            connection.send_get(range)?;
+            let head = connection.read_head()?;
+            let next = if Redirects::is_redirect(head.status()) {
+                target.redirected(&redirects.follow(target.url(), &head)?)?
+            } else if let Some(next) = self.answer_challenge(&target, &head)? {
+                next
+            } else {
+                connection.check_status(&head)?;
+                return Ok(Opened { connection, head, target });
+            };
+            let stays = next.url().origin() == target.url().origin();
+            target = next;
+            if stays && connection.discard_body(WORTH_READING) {
+                self.aim(&mut connection, &target)?;
+            } else {
+                connection = self.connect(&mut target, cancel)?;
+            }
+        }
+    }
+
+    /// Connects to where a URL was opened, for a further stream; follows no redirects.
+    ///
+    /// Addresses found earlier are tried in their order, the one that worked last first; after a failure
+    /// the name service is asked again.
+    ///
+    /// # Errors
+    /// Those of finding, reaching and trusting the server.
+    pub fn connect(&self, target: &mut Target, cancel: &Cancel) -> Result<Connection, HttpError> {
+        let proxy = self.config.proxies.for_url(target.url())?;
+        let server = target.endpoint()?;
+        let (host, port, name) = match &proxy {
+            Some(proxy) => (&proxy.host, proxy.port, format!("the proxy {}", proxy.url)),
+            None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
+        };
+        let wait = Wait::new(cancel, self.config.timeouts.connect);
+        let tick = self.config.timeouts.tick;
+        if target.addresses.is_empty() {
+            target.addresses = resolve(host, port, &wait, tick)?;
+        }
+        let settings = SocketSettings { recv_buffer: self.config.recv_buffer, tick };
+        let socket = dial(&name, &target.addresses, settings, &wait);
+        if socket.is_err() {
+            // The host may have moved.
+            target.addresses.clear();
+        }
+        let (mut socket, peer) = socket?;
+        if let Some(at) = target.addresses.iter().position(|address| *address == peer) {
+            target.addresses[..=at].rotate_right(1);
+        }
+        let place = Place { url: target.safe_url(), peer };
+        let wait = Wait::new(cancel, self.config.timeouts.head);
+        let transport = if target.is_https() {
+            if let Some(proxy) = &proxy {
+                socket = tunnel::open(socket, proxy, (&server.0, server.1), &place, &wait)?;
+            }
+            tls::handshake(socket, self.tls_settings()?, &server.0, &place, &wait)?
+        } else {
+            Transport::Plain(socket)
+        };
+        let absolute = proxy.as_ref().filter(|_| !target.is_https());
+        let request =
+            target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
+        Ok(Connection::new(transport, request, place, self.config.timeouts, cancel.clone()))
+    }
+
+    /// Aims an open connection at another URL of its origin.
+    fn aim(&self, connection: &mut Connection, target: &Target) -> Result<(), HttpError> {
+        let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
+        let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
+        let place = Place { url: target.safe_url(), peer: connection.peer() };
+        connection.aim(target.request_line(login, proxy.is_some()), place);
+        Ok(())
+    }
+
+    /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
+    fn answer_challenge(&self, target: &Target, head: &ResponseHead) -> Result<Option<Target>, HttpError> {
+        let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
+        let Some(path) = self.config.netrc.as_ref().filter(|_| wanted && !target.is_authorised()) else {
+            return Ok(None);
+        };
+        let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let login = login_from_netrc(path, host)?;
+        login.map(|login| target.with_credentials(&login)).transpose()
+    }
+
+    fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {
+        if let Some(settings) = self.tls.get() {
+            return Ok(settings.clone());
+        }
+        let settings = tls::settings(&self.extra_roots)?;
+        Ok(self.tls.get_or_init(|| settings).clone())
+    }
+}
+
+impl HttpError {
+    /// Returns an error where `head` is no success.
+    pub(super) fn of_status(place: &Place, head: &ResponseHead) -> Result<(), Self> {
+        let place = place.clone();
+        match (head.status(), head.content_range()) {
+            (200..=299, _) => Ok(()),
+            (416, Some(ContentRange::Unsatisfied { total })) => {
+                Err(Self::RangeNotSatisfiable { place, total: Some(total) })
+            }
+            (416, _) => Err(Self::RangeNotSatisfiable { place, total: None }),
+            (status, _) => Err(Self::Status {
+                place,
+                status,
+                reason: head.reason().escape_debug().to_string(),
+                retry_after: head.retry_after(SystemTime::now()),
+            }),
+        }
+    }
+}

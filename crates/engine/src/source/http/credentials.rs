@@ -1,0 +1,104 @@
+//! Who we say that we are.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longhaul_core::proto::http::{HeaderError, HeaderField};
+use longhaul_core::proto::netrc::{Login, netrc_login};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::error::HttpError;
+
+/// Credentials for an origin; `Debug` hides them.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// A user's name and password (Basic, RFC 7617).
+    Basic(Login),
+    /// A token (Bearer, RFC 6750).
+    Bearer(String),
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Basic(_) => "Basic ***",
+            Self::Bearer(_) => "Bearer ***",
+        })
+    }
+}
+
+impl Credentials {
+    /// Makes credentials from "user:password"; the password may be missing or hold colons.
+    pub fn from_login(text: &str) -> Self {
+        let (user, password) = text.split_once(':').unwrap_or((text, ""));
+        Self::Basic(Login { user: user.to_owned(), password: password.to_owned() })
+    }
+
+    /// Takes the login out of a URL, where it has one.
+    pub(super) fn of_url(url: &Url) -> Option<Self> {
+        let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let password = url.password();
+        if url.username().is_empty() && password.is_none() {
+            return None;
+        }
+        let password = password.map(decode).unwrap_or_default();
+        Some(Self::Basic(Login { user: decode(url.username()), password }))
+    }
+
+    /// Writes the credentials as the field `name`: Authorization or Proxy-Authorization.
+    pub(super) fn field(&self, name: &str) -> Result<HeaderField, HeaderError> {
+        let value = match self {
+            Self::Basic(login) => {
+                format!("Basic {}", STANDARD.encode(format!("{}:{}", login.user, login.password)))
+            }
+            Self::Bearer(token) => format!("Bearer {token}"),
+        };
+        HeaderField::new(name, &value)
+    }
+}
+
+/// Finds the .netrc: $NETRC, else ~/.netrc.
+pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    variable("NETRC")
+        .map(PathBuf::from)
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".netrc")))
+}
+
+/// Reads the login for `host` from the .netrc at `path`; a missing file holds none.
+pub(super) fn login_from_netrc(path: &Path, host: &str) -> Result<Option<Credentials>, HttpError> {
+    let fail = |why: String| HttpError::Netrc { path: path.to_owned(), why };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail(error.to_string())),
+    };
+    let login = netrc_login(&text, host).map_err(|error| fail(error.to_string()))?;
+    Ok(login.map(Credentials::Basic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_basic_and_bearer() {
+        // The example of RFC 7617, section 2.
+        let basic = Credentials::from_login("Aladdin:open sesame").field("Authorization").unwrap();
+        assert_eq!(basic.value(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert_eq!(Credentials::Bearer("t".into()).field("Authorization").unwrap().value(), "Bearer t");
+        assert!(Credentials::Bearer("t\r\nX: y".into()).field("Authorization").is_err());
+    }
+
+    #[test]
+    fn takes_the_login_of_a_url() {
+        let of = |url: &str| Credentials::of_url(&url.parse().unwrap());
+        assert_eq!(of("http://a%40b:c%3Ad@h/"), Some(Credentials::from_login("a@b:c:d")));
+        assert_eq!(of("http://a@h/"), Some(Credentials::from_login("a")));
+        assert_eq!(of("http://h/"), None);
+        assert!(!format!("{:?}", of("http://a:secret@h/")).contains("secret"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Connecting: the first address that answers wins (happy eyeballs, RFC 8305).
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use longhaul_core::happy_eyeballs::{Race, Step};
+use longhaul_core::units::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::error::{Attempts, HttpError};
+use super::wait::Wait;
+
+/// What a new socket gets before and after it connects.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SocketSettings {
+    pub(super) recv_buffer: Option<Bytes>,
+    pub(super) tick: Duration,
+}
+
+/// Connects to the first of `addresses` that answers, which is returned too; the socket blocks for at most a tick at a time.
+pub(super) fn dial(
+    host: &str,
+    addresses: &[SocketAddr],
+    settings: SocketSettings,
+    wait: &Wait<'_>,
+) -> Result<(TcpStream, SocketAddr), HttpError> {
+    let mut race = Race::new(addresses, Instant::now());
+    let mut running: Vec<(SocketAddr, Socket)> = Vec::new();
+    let mut failed = Attempts::default();
+    loop {
+        wait.check_cancel()?;
+        if wait.left().is_zero() {
+            failed.0.extend(running.into_iter().map(|(address, _)| (address, None)));
+            return Err(HttpError::ConnectTimeout {
+                host: host.to_owned(),
+                waited: wait.limit,
+                attempts: failed,
+            });
+        }
+        let pause = match race.step(Instant::now()) {
+            Step::Start(address) => {
+                match start(address, settings) {
+                    Ok(socket) => running.push((address, socket)),
+                    Err(error) => {
+                        failed.0.push((address, Some(error)));
+                        race.attempt_failed(Instant::now());
+                    }
+                }
+                continue;
+            }
+            Step::WaitUntil(time) => time.saturating_duration_since(Instant::now()),
+            Step::AllStarted if running.is_empty() => {
+                return Err(HttpError::Connect { host: host.to_owned(), attempts: failed });
+            }
+            Step::AllStarted => Duration::MAX,
+        };
+        for index in finished(&running, pause.min(settings.tick).min(wait.left())).into_iter().rev() {
+            let (address, socket) = running.swap_remove(index);
+            match finish(socket, settings) {
+                Ok(stream) => {
+                    tracing::debug!(%host, %address, "connected");
+                    return Ok((stream, address));
+                }
+                Err(error) => {
+                    failed.0.push((address, Some(error)));
+                    race.attempt_failed(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+/// Starts to connect without waiting.
+fn start(address: SocketAddr, settings: SocketSettings) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(size) = settings.recv_buffer {
+        set_recv_buffer(&socket, size)?;
+    }
+    socket.set_nonblocking(true)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+            Err(error)
+        }
+        _ => Ok(socket),
+    }
+}
+
+/// Sets the receive buffer, past `rmem_max` where that is permitted.
+///
+/// Must come before connecting: the window's scale is chosen with the SYN.
+fn set_recv_buffer(socket: &Socket, size: Bytes) -> io::Result<()> {
+    let forced = longhaul_sys::sockopt::force_recv_buffer(socket, size.as_usize());
+    forced.or_else(|_| socket.set_recv_buffer_size(size.as_usize()))
+}
+
+/// Waits for `pause` at most; returns the indices of attempts that have ended, well or badly, ascending.
+fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
+    let mut fds: Vec<PollFd<'_>> = running.iter().map(|(_, s)| PollFd::new(s, PollFlags::OUT)).collect();
+    let timeout = Timespec::try_from(pause).ok();
+    // An interrupted poll is a short pause; the caller looks at the clock and comes back.
+    let _ = poll(&mut fds, timeout.as_ref());
+    (0..fds.len()).filter(|index| !fds[*index].revents().is_empty()).collect()
+}
+
+/// Takes over an attempt that has ended.
+fn finish(socket: Socket, settings: SocketSettings) -> io::Result<TcpStream> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    socket.set_nonblocking(false)?;
+    // Requests are small and often pipelined: none may wait for the acknowledgement of the one before.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_read_timeout(Some(settings.tick))?;
+    socket.set_write_timeout(Some(settings.tick))?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::cancel::Cancel;
+
+    const SETTINGS: SocketSettings = SocketSettings { recv_buffer: None, tick: Duration::from_millis(20) };
+
+    fn listen(address: &str) -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// A listener that answers nobody: its queue is full, so the kernel drops every SYN.
+    fn black_hole() -> (Socket, Vec<Socket>, SocketAddr) {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let fill = (0..8)
+            .map(|_| {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                let _ = socket.connect(&address.into());
+                socket
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(20));
+        (listener, fill, address)
+    }
+
+    #[test]
+    fn goes_round_a_dead_first_address() {
+        let (listener, dead) = listen("127.0.0.1:0");
+        drop(listener);
+        let (_alive, alive) = listen("127.0.0.1:0");
+        let cancel = Cancel::new();
+        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let started = Instant::now();
+        let (stream, _) = dial("h", &[dead, alive], SETTINGS, &wait).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), alive);
+        assert!(started.elapsed() < Duration::from_millis(200), "a refusal must not cost the stagger");
+    }
+
+    #[test]
+    fn goes_round_a_silent_first_address() {
+        let (_listener, _fill, silent) = black_hole();
+        let (_alive, alive) = listen("127.0.0.1:0");
+        let cancel = Cancel::new();
+        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let started = Instant::now();
+        let (stream, _) = dial("h", &[silent, alive], SETTINGS, &wait).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), alive);
+        assert!((240..900).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn prefers_the_other_family_next() {
+        let (_v4, v4) = listen("127.0.0.1:0");
+        let dead = "[::1]:1".parse().unwrap();
+        let cancel = Cancel::new();
+        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let (stream, _) = dial("h", &[dead, v4], SETTINGS, &wait).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), v4);
+    }
+
+    #[test]
+    fn gives_up_in_time_and_names_every_address() {
+        let (_listener, _fill, silent) = black_hole();
+        let dead: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let cancel = Cancel::new();
+        let wait = Wait::new(&cancel, Duration::from_millis(400));
+        let error = dial("h", &[silent, dead], SETTINGS, &wait).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, HttpError::ConnectTimeout { .. }), "{text}");
+        assert!(text.contains(&silent.to_string()) && text.contains(&dead.to_string()), "{text}");
+    }
+
+    #[test]
+    fn cancels_while_connecting() {
+        let (_listener, _fill, silent) = black_hole();
+        let cancel = Cancel::new();
+        let flag = cancel.clone();
+        let helper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            flag.cancel();
+        });
+        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        assert!(matches!(dial("h", &[silent], SETTINGS, &wait), Err(HttpError::Cancelled)));
+        helper.join().unwrap();
+    }
+
+    #[test]
+    fn sets_the_buffer_before_connecting() {
+        let (_listener, address) = listen("127.0.0.1:0");
+        let cancel = Cancel::new();
+        let settings = SocketSettings { recv_buffer: Some(Bytes::kib(64)), ..SETTINGS };
+        let (stream, _) =
+            dial("h", &[address], settings, &Wait::new(&cancel, Duration::from_secs(5))).unwrap();
+        // The kernel doubles what it is given.
+        assert_eq!(Socket::from(stream).recv_buffer_size().unwrap(), 128 << 10);
+    }
+}

@@ -1,0 +1,293 @@
+//! What can go wrong with an HTTP source; every message names the operation, the place and what to do.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::proto::http::{ChunkedError, HeadError, HeaderError};
+use longhaul_core::units::Bytes;
+use thiserror::Error;
+
+use super::place::{Place, SafeUrl};
+
+/// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) says whether to try again.
+#[derive(Debug, Error)]
+pub enum HttpError {
+    /// The URL's scheme or host cannot be used.
+    #[error("cannot use the URL {url}: {why}")]
+    Url {
+        /// The URL.
+        url: SafeUrl,
+        /// What is wrong, and what to write instead.
+        why: &'static str,
+    },
+    /// A header given by the user cannot be sent.
+    #[error("cannot send a header: {0}")]
+    Header(#[from] HeaderError),
+    /// A header given by the user is one that the transfer itself sets.
+    #[error("cannot send the header '{0}': the transfer sets it; remove it")]
+    OwnHeader(String),
+    /// A proxy named in the environment cannot be used. Its text is not shown: it may hold a password.
+    #[error("cannot use the proxy in {variable}: {why}")]
+    ProxySetting {
+        /// The environment variable.
+        variable: &'static str,
+        /// What is wrong, and what to write instead.
+        why: &'static str,
+    },
+    /// The file with further root certificates cannot be read.
+    #[error("cannot read root certificates from {}: {why}; name a PEM file", .path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The host has no root certificates.
+    #[error(
+        "no root certificates on this host, so no server can be trusted: install ca-certificates, or give --cacert FILE"
+    )]
+    NoRoots,
+    /// The file with logins cannot be read.
+    #[error("cannot read logins from {}: {why}; correct the file or set NETRC", .path.display())]
+    Netrc {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, without what the file holds.
+        why: String,
+    },
+    /// A thread for the name service could not be started.
+    #[error("cannot start a thread to look up the host {host}: {source}")]
+    Thread {
+        /// The host.
+        host: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The name service does not know the host, or could not be asked.
+    #[error("cannot find the host {host}: {source}; check its name and the network")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The resolver's reason.
+        source: io::Error,
+    },
+    /// The name service did not answer in time.
+    #[error(
+        "cannot find the host {host}: the name service did not answer within {waited:?}; check the network"
+    )]
+    ResolveTimeout {
+        /// The host.
+        host: String,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// No address of the host accepted a connection.
+    #[error(
+        "cannot connect to {host}: {attempts}; check that the server runs and that no firewall is in between"
+    )]
+    Connect {
+        /// The host.
+        host: String,
+        /// Each address, and what came of it.
+        attempts: Attempts,
+    },
+    /// No address of the host answered in time.
+    #[error(
+        "cannot connect to {host}: no answer within {waited:?} ({attempts}); check that the server runs and the network"
+    )]
+    ConnectTimeout {
+        /// The host.
+        host: String,
+        /// How long we waited.
+        waited: Duration,
+        /// Each address, and what came of it.
+        attempts: Attempts,
+    },
+    /// TLS failed: the certificate is not trusted, or the two ends do not agree.
+    #[error("cannot set up TLS with {place}: {why}")]
+    Tls {
+        /// Where.
+        place: Place,
+        /// The reason, and a hint where there is one.
+        why: String,
+    },
+    /// The proxy refused to connect us.
+    #[error(
+        "the proxy of {place} refused the connection: {status} {reason}; check the proxy's settings and login"
+    )]
+    ProxyRefused {
+        /// Where; the address is the proxy's.
+        place: Place,
+        /// The proxy's status code.
+        status: u16,
+        /// The proxy's reason, escaped.
+        reason: String,
+    },
+    /// A request could not be sent.
+    #[error("cannot send a request to {place}: {source}")]
+    Send {
+        /// Where.
+        place: Place,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Receiving failed.
+    #[error("cannot receive from {place}: {source}")]
+    Receive {
+        /// Where.
+        place: Place,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A step between connecting and the response's head took too long.
+    #[error("{place} did not finish {step} within {waited:?}; try again later")]
+    Timeout {
+        /// Where.
+        place: Place,
+        /// What was awaited.
+        step: &'static str,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The head of a response is larger than anyone needs.
+    #[error("the answer of {place} has a head of more than {limit}: the server is broken or hostile")]
+    HeadTooLong {
+        /// Where.
+        place: Place,
+        /// The largest accepted.
+        limit: Bytes,
+    },
+    /// The answer is not HTTP/1.
+    #[error("the answer of {place} is not HTTP/1: it starts with \"{first}\"{hint}")]
+    NotHttp {
+        /// Where.
+        place: Place,
+        /// The first bytes, escaped.
+        first: String,
+        /// What it looks like and what to do, or nothing.
+        hint: &'static str,
+    },
+    /// The head of a response cannot be understood or trusted.
+    #[error("cannot use the answer of {place}: {source}")]
+    Head {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        source: HeadError,
+    },
+    /// The connection ended where an answer should have come, or in the middle of its head.
+    #[error("{place} closed the connection before it had answered ({got} of a head came)")]
+    ClosedBeforeHead {
+        /// Where.
+        place: Place,
+        /// How much of the head came.
+        got: Bytes,
+    },
+    /// The connection ended before the body did.
+    #[error("{place} closed the connection early, after {} of {} bytes", .got.get(),
+        .expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string()))]
+    ClosedEarly {
+        /// Where.
+        place: Place,
+        /// How much of the body came.
+        got: Bytes,
+        /// How much should have come, where the head said so.
+        expected: Option<Bytes>,
+    },
+    /// A body that ends with the connection was cut off: TLS ended without its closing message.
+    #[error("{place} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
+    NoCloseNotify {
+        /// Where.
+        place: Place,
+        /// How much of the body came.
+        got: Bytes,
+    },
+    /// The body is not in the chunked coding that the head announces.
+    #[error("the body from {place} breaks its chunked coding: {source}")]
+    Chunked {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        source: ChunkedError,
+    },
+    /// The server answered with a status that is no success.
+    #[error("{place} answered {status} {reason}{}", super::error_class::status_hint(*.status))]
+    Status {
+        /// Where.
+        place: Place,
+        /// The status code.
+        status: u16,
+        /// The reason phrase, escaped.
+        reason: String,
+        /// How long the server asks us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The range asked for lies outside the file (416).
+    #[error("{place} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
+    RangeNotSatisfiable {
+        /// Where.
+        place: Place,
+        /// The length of the file, where the server says it.
+        total: Option<Bytes>,
+    },
+    /// Redirects lead back to where they came from.
+    #[error("the redirects go round in a circle: {0}; ask the server's owner")]
+    RedirectLoop(Chain),
+    /// There are more redirects than allowed.
+    #[error("too many redirects: {0}; allow more, or fetch the last URL itself")]
+    TooManyRedirects(Chain),
+    /// A redirect cannot or must not be followed.
+    #[error("will not follow the redirect from {from} to {to}: {why}")]
+    RedirectRefused {
+        /// The page that redirects.
+        from: SafeUrl,
+        /// Where to, escaped and without secrets.
+        to: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The connection's methods were called in an impossible order: an error in the program.
+    #[error("the connection to {place} was used out of order: {why}")]
+    OutOfOrder {
+        /// Where.
+        place: Place,
+        /// What was called too early.
+        why: &'static str,
+    },
+    /// The transfer was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Addresses that were tried, and what came of each; no error means no answer yet.
+#[derive(Debug, Default)]
+pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (address, error)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            match error {
+                Some(error) => write!(f, "{separator}{address}: {error}")?,
+                None => write!(f, "{separator}{address}: no answer")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// URLs that led from one to the next.
+#[derive(Debug)]
+pub struct Chain(pub Vec<SafeUrl>);
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A long chain repeats itself; its ends tell enough.
+        let shown = self.0.iter().take(8).map(SafeUrl::to_string).collect::<Vec<_>>();
+        write!(f, "{}", shown.join(" -> "))?;
+        if self.0.len() > shown.len() { write!(f, " -> ... ({} in all)", self.0.len()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,128 @@
+//! What an error means for the caller: its class, and whether trying again can help.
+
+use std::io;
+use std::time::Duration;
+
+use super::error::HttpError;
+
+/// The class of an error, for exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The command or the environment is wrong (EX_USAGE).
+    Usage,
+    /// A file on this host that was named cannot be read (EX_NOINPUT).
+    LocalFile,
+    /// The server has no such file (EX_NOINPUT).
+    NotFound,
+    /// The host is not known (EX_NOHOST).
+    NoHost,
+    /// The server cannot be reached or cannot serve (EX_UNAVAILABLE).
+    Unavailable,
+    /// Something took too long (EX_TEMPFAIL).
+    Timeout,
+    /// The server broke the protocol (EX_PROTOCOL).
+    Protocol,
+    /// The server or proxy denies access (EX_NOPERM).
+    Denied,
+    /// The server is not trusted (EX_PROTOCOL).
+    Tls,
+    /// A connection broke (EX_IOERR).
+    Io,
+    /// The user stopped the transfer.
+    Cancelled,
+    /// An error in the program (EX_SOFTWARE).
+    Internal,
+}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// It cannot.
+    Never,
+    /// It can, at the caller's own pace.
+    Now,
+    /// It can, but the server asks to be left alone for so long (Retry-After).
+    After(Duration),
+}
+
+impl HttpError {
+    /// Classifies the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Url { .. } | Self::Header(_) | Self::OwnHeader(_) | Self::ProxySetting { .. } => {
+                ErrorKind::Usage
+            }
+            Self::CaFile { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
+            Self::Resolve { .. } => ErrorKind::NoHost,
+            Self::Connect { .. } => ErrorKind::Unavailable,
+            Self::ResolveTimeout { .. } | Self::ConnectTimeout { .. } | Self::Timeout { .. } => {
+                ErrorKind::Timeout
+            }
+            Self::Tls { .. } | Self::NoRoots => ErrorKind::Tls,
+            Self::Status { status, .. } | Self::ProxyRefused { status, .. } => match status {
+                404 | 410 => ErrorKind::NotFound,
+                401 | 403 | 407 | 451 => ErrorKind::Denied,
+                408 | 425 | 429 | 500..=599 => ErrorKind::Unavailable,
+                _ => ErrorKind::Protocol,
+            },
+            Self::Send { .. }
+            | Self::Receive { .. }
+            | Self::ClosedBeforeHead { .. }
+            | Self::ClosedEarly { .. }
+            | Self::NoCloseNotify { .. } => ErrorKind::Io,
+            Self::HeadTooLong { .. }
+            | Self::NotHttp { .. }
+            | Self::Head { .. }
+            | Self::Chunked { .. }
+            | Self::RangeNotSatisfiable { .. }
+            | Self::RedirectLoop(_)
+            | Self::TooManyRedirects(_)
+            | Self::RedirectRefused { .. } => ErrorKind::Protocol,
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::OutOfOrder { .. } | Self::Thread { .. } => ErrorKind::Internal,
+        }
+    }
+
+    /// Says whether trying again can help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Status { status: 408 | 425 | 429 | 500 | 502 | 503 | 504, retry_after, .. } => {
+                retry_after.map_or(Retry::Now, Retry::After)
+            }
+            Self::ProxyRefused { status: 429 | 500 | 502 | 503 | 504, .. } => Retry::Now,
+            Self::Resolve { source, .. } if is_temporary(source) => Retry::Now,
+            Self::ResolveTimeout { .. }
+            | Self::Connect { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::Send { .. }
+            | Self::Receive { .. }
+            | Self::Timeout { .. }
+            | Self::ClosedBeforeHead { .. }
+            | Self::ClosedEarly { .. }
+            | Self::NoCloseNotify { .. } => Retry::Now,
+            _ => Retry::Never,
+        }
+    }
+}
+
+/// Tells "ask again later" (EAI_AGAIN) from "no such host".
+///
+/// The standard library passes on only the text of getaddrinfo's error; without setlocale it is English.
+fn is_temporary(error: &io::Error) -> bool {
+    error.to_string().contains("Temporary failure")
+}
+
+/// Says what a user can do about a status.
+pub(super) fn status_hint(status: u16) -> &'static str {
+    match status {
+        401 => {
+            ": give a login in the URL or in ~/.netrc, or a token with --header 'Authorization: Bearer ...'"
+        }
+        403 | 451 => ": this client may not have the file",
+        404 | 410 => ": there is no such file; check the URL",
+        407 => ": give the proxy's login in the proxy's URL",
+        400 => ": the server did not understand; is this the right port and scheme?",
+        408 | 425 | 429 | 500..=599 => ": try again later",
+        _ => "",
+    }
+}

@@ -1,0 +1,41 @@
+//! The client's side of HTTP/1.1 on blocking sockets of our own.
+//!
+//! ```text
+//! Client::open   resolve -> dial -> (tunnel) -> (tls) -> Connection -> redirects, one 401
+//! Connection     send_get, send_get, ..   read_head, read_body, read_body, .. read_head, ..
+//! read_body      socket --recv(2)--> the caller's buffer; nothing in between without TLS
+//! ```
+//!
+//! Every wait is cut into ticks (SO_RCVTIMEO), at which cancellation and deadlines are looked at, so
+//! that no thread has to watch another.
+
+mod body;
+mod client;
+mod config;
+mod connection;
+mod credentials;
+mod dial;
+mod error;
+mod error_class;
+mod head_reader;
+mod inbox;
+mod place;
+mod proxy;
+mod redirect;
+mod resolve;
+mod target;
+mod tls;
+mod transport;
+mod tunnel;
+mod wait;
+
+pub use body::Read;
+pub use client::{Client, Opened};
+pub use config::{ClientConfig, Timeouts};
+pub use connection::Connection;
+pub use credentials::Credentials;
+pub use error::HttpError;
+pub use error_class::{ErrorKind, Retry};
+pub use place::{Place, SafeUrl};
+pub use proxy::ProxyPolicy;
+pub use target::Target;

@@ -1,0 +1,176 @@
+//! Which proxy a URL goes through, by the environment variables that curl knows.
+
+use std::net::IpAddr;
+
+use longhaul_core::proto::http::HeaderField;
+use url::{Host, Url};
+
+use super::credentials::Credentials;
+use super::error::HttpError;
+use super::place::SafeUrl;
+
+/// The proxies of the environment; the default uses none. `Debug` names variables only.
+#[derive(Clone, Default)]
+pub struct ProxyPolicy {
+    http: Option<Setting>,
+    https: Option<Setting>,
+    exceptions: Vec<String>,
+}
+
+/// A proxy as written, and the variable it stands in.
+#[derive(Clone)]
+struct Setting {
+    variable: &'static str,
+    url: String,
+}
+
+impl std::fmt::Debug for ProxyPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |setting: &Option<Setting>| setting.as_ref().map(|s| s.variable);
+        write!(f, "ProxyPolicy {{ http: {:?}, https: {:?} }}", name(&self.http), name(&self.https))
+    }
+}
+
+/// A proxy to go through.
+#[derive(Debug, Clone)]
+pub(super) struct Proxy {
+    pub(super) host: Host<String>,
+    pub(super) port: u16,
+    pub(super) url: SafeUrl,
+    pub(super) authorization: Option<HeaderField>,
+}
+
+impl ProxyPolicy {
+    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` through `variable`, lower case first.
+    ///
+    /// HTTP_PROXY in capitals is not read: a CGI script's client could set it (as curl does not).
+    pub fn from_vars(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let first = |names: &[&'static str]| {
+            let set = names.iter().find_map(|name| variable(name).map(|url| Setting { variable: name, url }));
+            // A variable set to nothing means: no proxy.
+            set.filter(|setting| !setting.url.trim().is_empty())
+        };
+        let exceptions = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
+        Self {
+            http: first(&["http_proxy", "all_proxy", "ALL_PROXY"]),
+            https: first(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
+            exceptions: exceptions
+                .split(|c: char| c == ',' || c.is_whitespace())
+                .filter(|entry| !entry.is_empty())
+                .map(str::to_ascii_lowercase)
+                .collect(),
+        }
+    }
+
+    /// Returns the proxy for `url`, if it goes through one.
+    pub(super) fn for_url(&self, url: &Url) -> Result<Option<Proxy>, HttpError> {
+        let setting = if url.scheme() == "https" { &self.https } else { &self.http };
+        let Some((setting, host)) = setting.as_ref().zip(url.host()) else { return Ok(None) };
+        if self.exceptions.iter().any(|entry| covers(entry, &host)) {
+            return Ok(None);
+        }
+        let fail = |why| HttpError::ProxySetting { variable: setting.variable, why };
+        let text = setting.url.trim();
+        let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let proxy = Url::parse(&text).map_err(|_| fail("it is not a URL; write http://host:port"))?;
+        if proxy.scheme() != "http" {
+            return Err(fail("only proxies over plain HTTP are known; write http://host:port"));
+        }
+        let authorization =
+            Credentials::of_url(&proxy).map(|c| c.field("Proxy-Authorization")).transpose()?;
+        let Some((host, port)) = proxy.host().zip(proxy.port_or_known_default()) else {
+            return Err(fail("it names no host; write http://host:port"));
+        };
+        Ok(Some(Proxy { host: host.to_owned(), port, url: SafeUrl::of(&proxy), authorization }))
+    }
+}
+
+/// Returns whether an entry of no_proxy covers `host`: `*`, a domain and all below it, an address, or a network.
+fn covers(entry: &str, host: &Host<&str>) -> bool {
+    if entry == "*" {
+        return true;
+    }
+    let address: IpAddr = match host {
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            let entry = entry.trim_start_matches('.').trim_end_matches('.');
+            let above = name.strip_suffix(entry).filter(|_| !entry.is_empty());
+            return above.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        }
+        Host::Ipv4(address) => (*address).into(),
+        Host::Ipv6(address) => (*address).into(),
+    };
+    let (network, bits) = match entry.split_once('/') {
+        Some((network, bits)) => (network, bits.parse::<u32>().ok()),
+        None => (entry, Some(128)),
+    };
+    match (network.trim_matches(['[', ']']).parse::<IpAddr>(), bits) {
+        (Ok(network), Some(bits)) => same_network(network, address, bits),
+        _ => false,
+    }
+}
+
+/// Returns whether two addresses of one family agree in their first `bits` bits.
+fn same_network(a: IpAddr, b: IpAddr, bits: u32) -> bool {
+    let agreeing = match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    agreeing >= bits.min(if a.is_ipv4() { 32 } else { 128 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(vars: &[(&str, &str)]) -> ProxyPolicy {
+        ProxyPolicy::from_vars(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    }
+
+    fn chosen(vars: &[(&str, &str)], url: &str) -> Option<String> {
+        policy(vars).for_url(&url.parse().unwrap()).unwrap().map(|p| format!("{}:{}", p.host, p.port))
+    }
+
+    #[test]
+    fn chooses_by_scheme_as_curl_does() {
+        let vars = [("http_proxy", "p1:3128"), ("HTTPS_PROXY", "http://p2:8080/"), ("all_proxy", "p3:1")];
+        assert_eq!(chosen(&vars, "http://h/").as_deref(), Some("p1:3128"));
+        assert_eq!(chosen(&vars, "https://h/").as_deref(), Some("p2:8080"));
+        assert_eq!(chosen(&vars[2..], "https://h/").as_deref(), Some("p3:1"));
+        assert_eq!(chosen(&[("HTTP_PROXY", "evil:1")], "http://h/"), None);
+        assert_eq!(chosen(&[("http_proxy", ""), ("all_proxy", "p3:1")], "http://h/"), None);
+        assert_eq!(
+            chosen(&[("http_proxy", "http://[::1]:8080")], "http://h/").as_deref(),
+            Some("[::1]:8080")
+        );
+    }
+
+    #[test]
+    fn honours_exceptions() {
+        let except =
+            |list: &str, url: &str| chosen(&[("all_proxy", "p:1"), ("no_proxy", list)], url).is_none();
+        assert!(except("*", "http://h/"));
+        for url in ["http://example.org/", "http://a.EXAMPLE.org/", "http://example.org.:81/"] {
+            assert!(except("x, .example.org", url) && except("example.org", url), "{url}");
+        }
+        assert!(!except("example.org", "http://notexample.org/") && !except(".", "http://h/"));
+        assert!(except("10.0.0.0/8 ::1", "http://10.9.8.7/") && except("10.0.0.0/8 ::1", "http://[::1]/"));
+        assert!(except("192.0.2.1", "http://192.0.2.1/") && !except("192.0.2.1", "http://192.0.2.2/"));
+        assert!(except("[fe80::]/10", "http://[fe80::1]/") || except("fe80::/10", "http://[fe80::1]/"));
+        assert!(!except("10.0.0.0/x", "http://10.0.0.0/") && !except("0.0.0.1/0", "http://[::1]/"));
+    }
+
+    #[test]
+    fn names_the_variable_but_no_secret() {
+        for proxy in ["socks5://u:secret@h:1", "https://u:secret@h", "http://"] {
+            let vars = [("https_proxy", proxy)];
+            let error = policy(&vars).for_url(&"https://h/".parse().unwrap()).unwrap_err().to_string();
+            assert!(error.contains("https_proxy") && !error.contains("secret"), "{error}");
+        }
+        assert!(!format!("{:?}", policy(&[("all_proxy", "http://u:secret@h")])).contains("secret"));
+        let proxy =
+            policy(&[("http_proxy", "u:p@h")]).for_url(&"http://h/".parse().unwrap()).unwrap().unwrap();
+        assert_eq!(proxy.authorization.unwrap().value(), "Basic dTpw");
+    }
+}

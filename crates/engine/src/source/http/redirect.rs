@@ -1,0 +1,104 @@
+//! Where a redirect leads, and whether to go there.
+
+use longhaul_core::proto::http::ResponseHead;
+use url::Url;
+
+use super::error::{Chain, HttpError};
+use super::place::SafeUrl;
+
+/// The URLs visited so far, and the rules for the next.
+#[derive(Debug)]
+pub(super) struct Redirects {
+    visited: Vec<Url>,
+    most: usize,
+    allow_downgrade: bool,
+}
+
+impl Redirects {
+    pub(super) fn new(first: &Url, most: usize, allow_downgrade: bool) -> Self {
+        Self { visited: vec![first.clone()], most, allow_downgrade }
+    }
+
+    /// Returns whether a status asks to go elsewhere.
+    pub(super) fn is_redirect(status: u16) -> bool {
+        matches!(status, 301 | 302 | 303 | 307 | 308)
+    }
+
+    /// Returns where `head`, the answer at `from`, leads.
+    pub(super) fn follow(&mut self, from: &Url, head: &ResponseHead) -> Result<Url, HttpError> {
+        let refuse = |to: String, why| HttpError::RedirectRefused { from: SafeUrl::of(from), to, why };
+        let location =
+            head.text("location").ok_or_else(|| refuse("nowhere".to_owned(), "it has no Location"))?;
+        let to = from
+            .join(location)
+            .map_err(|_| refuse(format!("'{}'", location.escape_debug()), "that is not a URL"))?;
+        let shown = || SafeUrl::of(&to).to_string();
+        if !matches!(to.scheme(), "http" | "https") || to.host().is_none() {
+            return Err(refuse(shown(), "only http:// and https:// are followed"));
+        }
+        if from.scheme() == "https" && to.scheme() == "http" && !self.allow_downgrade {
+            return Err(refuse(shown(), "it gives up encryption; fetch that URL itself if you accept that"));
+        }
+        let seen = self.visited.contains(&to);
+        self.visited.push(to.clone());
+        if seen {
+            return Err(HttpError::RedirectLoop(self.chain()));
+        }
+        if self.visited.len() > self.most + 1 {
+            return Err(HttpError::TooManyRedirects(self.chain()));
+        }
+        Ok(to)
+    }
+
+    fn chain(&self) -> Chain {
+        Chain(self.visited.iter().map(SafeUrl::of).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(location: &str) -> ResponseHead {
+        ResponseHead::parse(format!("HTTP/1.1 302 Found\r\n{location}\r\n").as_bytes()).unwrap()
+    }
+
+    fn follow(from: &str, location: &str, downgrade: bool) -> Result<String, HttpError> {
+        let from: Url = from.parse().unwrap();
+        let head = head(&format!("Location: {location}\r\n"));
+        Redirects::new(&from, 5, downgrade).follow(&from, &head).map(String::from)
+    }
+
+    #[test]
+    fn follows_relative_and_absolute() {
+        for (location, to) in [
+            ("b?c", "http://h/d/b?c"),
+            ("/x", "http://h/x"),
+            ("//o/x", "http://o/x"),
+            ("https://o/", "https://o/"),
+        ] {
+            assert_eq!(follow("http://h/d/a", location, false).unwrap(), to);
+        }
+    }
+
+    #[test]
+    fn refuses_the_unsafe() {
+        for location in ["file:///etc/passwd", "javascript:x", "http://", "http://o/"] {
+            assert!(follow("https://h/", location, false).is_err(), "{location}");
+        }
+        assert!(follow("https://h/", "http://o/", true).is_ok());
+        let from: Url = "http://h/".parse().unwrap();
+        assert!(Redirects::new(&from, 5, false).follow(&from, &head("")).is_err());
+        let error = follow("https://h/", "http://u:secret@o/?secret", false).unwrap_err().to_string();
+        assert!(error.contains("http://o/") && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn names_the_circle() {
+        let a: Url = "http://h/a".parse().unwrap();
+        let mut redirects = Redirects::new(&a, 5, false);
+        let b = redirects.follow(&a, &head("Location: /b\r\n")).unwrap();
+        let error = redirects.follow(&b, &head("Location: /a\r\n")).unwrap_err();
+        assert!(error.to_string().contains("http://h/a -> http://h/b -> http://h/a"), "{error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! TLS: whom to trust, and the handshake.
+
+use std::io;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use url::Host;
+
+use super::error::HttpError;
+use super::place::Place;
+use super::transport::{Received, TlsStream, Transport};
+use super::wait::Wait;
+
+/// Reads the root certificates in a PEM file.
+pub(super) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
+    let fail = |why: String| HttpError::CaFile { path: path.to_owned(), why };
+    let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| fail(error.to_string()))?;
+    if found.is_empty() { Err(fail("it holds no certificate".to_owned())) } else { Ok(found) }
+}
+
+/// Makes the TLS settings: the system's roots and `extra`, HTTP/1.1 only.
+pub(super) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, HttpError> {
+    let mut roots = RootCertStore::empty();
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
+        tracing::debug!(%error, "some of the system's root certificates cannot be read");
+    }
+    // Systems ship old certificates that are no longer well-formed; the others still serve.
+    roots.add_parsable_certificates(native.certs);
+    roots.add_parsable_certificates(extra.iter().cloned());
+    if roots.is_empty() {
+        return Err(HttpError::NoRoots);
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions();
+    // The provider supports the default versions; were it not so, nobody could be trusted.
+    let builder = builder.map_err(|_| HttpError::NoRoots)?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Sets up TLS over a connected socket.
+pub(super) fn handshake(
+    socket: TcpStream,
+    settings: Arc<ClientConfig>,
+    host: &Host<String>,
+    place: &Place,
+    wait: &Wait<'_>,
+) -> Result<Transport, HttpError> {
+    let fail = |why: String| HttpError::Tls { place: place.clone(), why };
+    let name = match host {
+        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
+        Host::Ipv4(address) => ServerName::IpAddress(std::net::IpAddr::V4(*address).into()),
+        Host::Ipv6(address) => ServerName::IpAddress(std::net::IpAddr::V6(*address).into()),
+    };
+    let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
+    let mut tls = TlsStream { session, socket };
+    while tls.session.is_handshaking() {
+        wait.check(place, "the TLS handshake")?;
+        let step = if tls.session.wants_write() {
+            tls.session.write_tls(&mut tls.socket).map(|_| Received::Idle)
+        } else {
+            tls.pull()
+        };
+        match step {
+            Ok(Received::End { .. }) => {
+                return Err(fail("the connection was closed in the handshake".to_owned()));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(from_io(error, place)),
+        }
+    }
+    Ok(Transport::Tls(Box::new(tls)))
+}
+
+/// Turns an error of the stream into ours: one of TLS itself gets a hint.
+pub(super) fn from_io(source: io::Error, place: &Place) -> HttpError {
+    let Some(tls) = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
+        return HttpError::Receive { place: place.clone(), source };
+    };
+    let hint = match tls {
+        rustls::Error::InvalidMessage(_) => "; the server may not speak TLS on this port: try http://",
+        rustls::Error::InvalidCertificate(_) => {
+            "; if you trust the server's certificate authority, give its certificate with --cacert FILE"
+        }
+        _ => "",
+    };
+    HttpError::Tls { place: place.clone(), why: format!("{tls}{hint}") }
+}

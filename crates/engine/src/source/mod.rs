@@ -1,0 +1,3 @@
+//! Where bytes come from over the network.
+
+pub mod http;
