@@ -79,6 +79,14 @@ impl Client {
         Ok(Self { config, headers, extra_roots, tls: OnceLock::new() })
     }
 
+    /// Makes a target of `url` as it is given, without asking the server.
+    ///
+    /// # Errors
+    /// [`HttpError::Url`] for a URL that is not HTTP's.
+    pub fn target(&self, url: &Url) -> Result<Target, HttpError> {
+        Target::new(url, self.headers.clone(), self.config.credentials.as_ref())
+    }
+
     /// Asks for `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
     ///
     /// # Errors
@@ -89,7 +97,7 @@ impl Client {
         range: Option<&RangeRequest>,
         cancel: &Cancel,
     ) -> Result<Opened, HttpError> {
-        let mut target = Target::new(url, self.headers.clone(), self.config.credentials.as_ref())?;
+        let mut target = self.target(url)?;
         let mut redirects =
             Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
         let mut connection = self.connect(&mut target, cancel)?;

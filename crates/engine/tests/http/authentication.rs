@@ -1,0 +1,58 @@
+//! Logins from the URL, the settings and .netrc.
+
+use std::fs;
+
+use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError};
+
+use crate::support::{Nginx, client, open, open_error, quick, read_all};
+
+#[test]
+fn logins_of_url_settings_and_netrc_are_used() {
+    let Some(nginx) = Nginx::start() else { return };
+    nginx.file("data", b"12345");
+    let error = open_error(&client(), &nginx.url("/private/data"));
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains(".netrc"), "{error}");
+
+    let with_login = nginx.url("/private/data").replace("http://", "http://ann:secret@");
+    let mut opened = open(&client(), &with_login).unwrap();
+    assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"12345");
+    assert!(!opened.target.url().as_str().contains("secret"));
+
+    let config = ClientConfig { credentials: Some(Credentials::from_login("ann:secret")), ..quick() };
+    open(&Client::new(config).unwrap(), &nginx.url("/private/data")).unwrap();
+
+    let netrc = nginx.dir.path().join("netrc");
+    fs::write(&netrc, "machine other login x password y\nmachine 127.0.0.1 login ann password \"secret\"\n")
+        .unwrap();
+    let client = Client::new(ClientConfig { netrc: Some(netrc.clone()), ..quick() }).unwrap();
+    for path in ["/private/data", "/hidden/"] {
+        let mut opened = open(&client, &nginx.url(path)).unwrap();
+        assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"12345");
+        // Further connections know the login.
+        let mut second = client.connect(&mut opened.target, &longhaul_engine::cancel::Cancel::new()).unwrap();
+        second.send_get(None).unwrap();
+        assert_eq!(second.read_head().unwrap().status(), 200);
+    }
+
+    fs::write(&netrc, "machine 127.0.0.1 login ann password wrong").unwrap();
+    let error = open_error(&client, &nginx.url("/private/data"));
+    assert!(matches!(error, HttpError::Status { status: 401, .. }), "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+}
+
+#[test]
+fn an_unreadable_netrc_is_named() {
+    let Some(nginx) = Nginx::start() else { return };
+    nginx.file("data", b"12345");
+    let netrc = nginx.dir.path().join("netrc");
+    fs::write(&netrc, "machine a hunter2").unwrap();
+    let client = Client::new(ClientConfig { netrc: Some(netrc.clone()), ..quick() }).unwrap();
+    let error = open_error(&client, &nginx.url("/private/data"));
+    assert_eq!(error.kind(), ErrorKind::LocalFile);
+    let text = error.to_string();
+    assert!(
+        text.contains(netrc.to_str().unwrap()) && text.contains("line 1") && !text.contains("hunter2"),
+        "{text}"
+    );
+}

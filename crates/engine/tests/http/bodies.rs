@@ -1,0 +1,145 @@
+//! Bodies that end in every way, and those that end wrongly.
+
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::source::http::{ErrorKind, HttpError, Read, Retry};
+
+use crate::support::{Script, client, open, read_all};
+
+#[test]
+fn a_body_of_unknown_length_ends_with_the_connection() {
+    let server = Script::answering("HTTP/1.1 200 OK\r\n\r\nall of it");
+    let mut opened = open(&client(), &server.url("/")).unwrap();
+    assert_eq!(read_all(&mut opened.connection, 4).unwrap(), b"all of it");
+    assert!(!opened.connection.reusable());
+}
+
+#[test]
+fn an_empty_body_ends_at_once() {
+    let server = Script::new(|_, peer| {
+        peer.read_request();
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        peer.read_request();
+    });
+    let mut opened = open(&client(), &server.url("/")).unwrap();
+    assert_eq!(opened.connection.read_body(&mut [0; 8]).unwrap(), Read::End);
+    assert!(opened.connection.reusable());
+}
+
+#[test]
+fn a_server_that_closes_early_is_found_out() {
+    let server = Script::answering("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
+    let mut opened = open(&client(), &server.url("/big")).unwrap();
+    let error = read_all(&mut opened.connection, 50).unwrap_err();
+    assert!(matches!(&error, HttpError::ClosedEarly { got, expected, .. }
+        if *got == Bytes::new(9) && *expected == Some(Bytes::new(100))));
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Now));
+    let text = error.to_string();
+    assert!(text.contains("/big") && text.contains("9 of 100 bytes"), "{text}");
+    assert!(!opened.connection.reusable());
+}
+
+#[test]
+fn a_chunked_body_that_stops_is_found_out() {
+    for body in
+        ["5\r\nhel", "5\r\nhello", "5\r\nhello\r\n", "5\r\nhello\r\n0\r\n", "5\r\nhello\r\n0\r\nA: b\r\n"]
+    {
+        let server =
+            Script::answering(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
+        let mut opened = open(&client(), &server.url("/")).unwrap();
+        let error = read_all(&mut opened.connection, 50).unwrap_err();
+        assert!(matches!(error, HttpError::ClosedEarly { expected: None, .. }), "{body:?}: {error}");
+    }
+    let server = Script::answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense");
+    let error = read_all(&mut open(&client(), &server.url("/")).unwrap().connection, 50).unwrap_err();
+    assert!(matches!(error, HttpError::Chunked { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+}
+
+#[test]
+fn chunks_arriving_byte_by_byte_are_put_together() {
+    let server = Script::new(|_, peer| {
+        peer.stream.set_nodelay(true).unwrap();
+        peer.read_request();
+        let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nb;x=y\r\nhello world\r\n1\r\n!\r\n0\r\n\r\n";
+        for byte in answer {
+            peer.send(&[*byte]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        peer.read_request();
+    });
+    let mut opened = open(&client(), &server.url("/")).unwrap();
+    assert_eq!(read_all(&mut opened.connection, 64).unwrap(), b"hello world!");
+    assert!(opened.connection.reusable());
+}
+
+#[test]
+fn bytes_behind_the_head_belong_to_the_right_answer() {
+    // Two answers in one segment: the second must not leak into the first body.
+    let server = Script::new(|_, peer| {
+        peer.read_request();
+        peer.read_request();
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond");
+        peer.read_request();
+    });
+    let client = client();
+    let mut target = client.target(&server.url("/").parse().unwrap()).unwrap();
+    let mut connection = client.connect(&mut target, &Cancel::new()).unwrap();
+    connection.send_get(None).unwrap();
+    connection.send_get(None).unwrap();
+    assert_eq!(connection.unanswered(), 2);
+    for expected in [b"first".as_slice(), b"second"] {
+        assert_eq!(connection.read_head().unwrap().status(), 200);
+        assert_eq!(read_all(&mut connection, 64).unwrap(), expected);
+    }
+    assert!(matches!(connection.read_head(), Err(HttpError::OutOfOrder { .. })));
+}
+
+#[test]
+fn requests_behind_a_closing_answer_are_lost_but_said_to_be() {
+    let server = Script::new(|_, peer| {
+        peer.read_request();
+        peer.read_request();
+        peer.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let client = client();
+    let mut target = client.target(&server.url("/").parse().unwrap()).unwrap();
+    let mut connection = client.connect(&mut target, &Cancel::new()).unwrap();
+    connection.send_get(None).unwrap();
+    connection.send_get(None).unwrap();
+    connection.read_head().unwrap();
+    assert!(matches!(connection.read_head(), Err(HttpError::OutOfOrder { .. })), "the body is unread");
+    assert_eq!(read_all(&mut connection, 64).unwrap(), b"ok");
+    assert!(!connection.reusable() && connection.unanswered() == 1);
+    let error = connection.read_head().unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Now), "{error}");
+    assert!(connection.send_get(None).is_err());
+}
+
+#[test]
+fn silence_is_told_by_the_tick_and_ended_by_cancelling() {
+    let server = Script::new(|_, peer| {
+        peer.read_request();
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome");
+        std::thread::sleep(Duration::from_secs(2));
+        let _ = peer.stream.shutdown(Shutdown::Both);
+    });
+    let cancel = Cancel::new();
+    let mut opened = client().open(&server.url("/").parse().unwrap(), None, &cancel).unwrap();
+    let mut buffer = [0; 64];
+    let started = Instant::now();
+    let mut got = 0;
+    loop {
+        match opened.connection.read_body(&mut buffer).unwrap() {
+            Read::Data(n) => got += n,
+            Read::Idle => break,
+            Read::End => panic!("the body cannot be complete"),
+        }
+    }
+    assert!(got == 4 && started.elapsed() < Duration::from_millis(500));
+    cancel.cancel();
+    assert!(matches!(opened.connection.read_body(&mut buffer), Err(HttpError::Cancelled)));
+}

@@ -1,0 +1,111 @@
+//! HTTPS: whom to trust, and bodies within TLS.
+
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+
+use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, Stream};
+use tempfile::TempDir;
+
+use crate::support::{
+    Nginx, Script, certificates, client, content, open, open_error, quick, range, read_all,
+};
+
+#[test]
+fn a_known_authority_is_trusted_and_an_unknown_one_refused() {
+    let Some(nginx) = Nginx::start() else { return };
+    let data = content(3_000_001);
+    nginx.file("data", &data);
+    let url = format!("https://localhost:{}/data", nginx.tls_port);
+    let config = ClientConfig { ca_file: Some(nginx.dir.path().join("ca.pem")), ..quick() };
+    let trusting = Client::new(config).unwrap();
+    for url in [&url, &format!("https://127.0.0.1:{}/data", nginx.tls_port)] {
+        let mut opened = open(&trusting, url).unwrap();
+        assert!(opened.connection.is_tls());
+        opened.connection.send_get(Some(&range(5, 10))).unwrap();
+        assert_eq!(read_all(&mut opened.connection, 1 << 20).unwrap(), data);
+        opened.connection.read_head().unwrap();
+        assert_eq!(read_all(&mut opened.connection, 3).unwrap(), data[5..10]);
+    }
+    let mut opened = open(&trusting, &url.replace("/data", "/chunked/data")).unwrap();
+    assert_eq!(read_all(&mut opened.connection, 1 << 16).unwrap(), data);
+
+    let error = open_error(&client(), &url);
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Tls, Retry::Never));
+    assert!(error.to_string().contains("--cacert"), "{error}");
+}
+
+#[test]
+fn plain_and_tls_ports_mixed_up_are_explained() {
+    let Some(nginx) = Nginx::start() else { return };
+    let text = open_error(&client(), &format!("https://127.0.0.1:{}/", nginx.port)).to_string();
+    assert!(text.contains("try http://"), "{text}");
+    let text = open_error(&client(), &format!("http://127.0.0.1:{}/", nginx.tls_port)).to_string();
+    assert!(text.contains("right port and scheme"), "{text}");
+}
+
+#[test]
+fn a_ca_file_without_certificates_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("ca.pem");
+    for content in [None, Some("not a certificate")] {
+        if let Some(content) = content {
+            fs::write(&path, content).unwrap();
+        }
+        let error = Client::new(ClientConfig { ca_file: Some(path.clone()), ..quick() }).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::LocalFile);
+        assert!(error.to_string().contains("ca.pem"), "{error}");
+    }
+}
+
+/// A TLS server that answers every request with `answer` and closes, with TLS's closing message or without.
+fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, Client) {
+    let made = certificates();
+    let chain = vec![CertificateDer::from_pem_slice(made.server_pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(made.key.serialize_pem().as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let config = Arc::new(config);
+    let script = Script::new(move |_, peer| {
+        let mut session = ServerConnection::new(config.clone()).unwrap();
+        let mut stream = Stream::new(&mut session, &mut peer.stream);
+        let mut request = [0; 4096];
+        let _ = std::io::Read::read(&mut stream, &mut request);
+        let _ = stream.write_all(answer.as_bytes());
+        if close_notify {
+            session.send_close_notify();
+        }
+        let _ = session.write_tls(&mut peer.stream);
+    });
+    let ca = dir.path().join("ca.pem");
+    fs::write(&ca, made.ca_pem).unwrap();
+    (script, Client::new(ClientConfig { ca_file: Some(ca), ..quick() }).unwrap())
+}
+
+#[test]
+fn a_body_without_a_length_needs_the_closing_message() {
+    let dir = TempDir::new().unwrap();
+    for (head, close_notify, complete) in [
+        ("HTTP/1.1 200 OK\r\n\r\nbody", true, true),
+        ("HTTP/1.1 200 OK\r\n\r\nbody", false, false),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody", false, true),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", false, true),
+    ] {
+        let (script, client) = server(&dir, head, close_notify);
+        let url = format!("https://localhost:{}/", script.address.port());
+        let result = read_all(&mut open(&client, &url).unwrap().connection, 64);
+        match result {
+            Ok(body) => assert!(complete && body == b"body", "{head}"),
+            Err(HttpError::NoCloseNotify { .. }) => assert!(!complete, "{head}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
