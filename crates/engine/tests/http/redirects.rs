@@ -39,6 +39,19 @@ fn endless_redirects_end_on_one_connection() {
 }
 
 #[test]
+fn a_server_that_closes_after_a_redirect_is_asked_again() {
+    let server = Script::new(|_, peer| {
+        let request = peer.read_request();
+        peer.send(match Peer::target(&request) {
+            "/a" => b"HTTP/1.1 301 Moved\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n",
+            _ => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        });
+    });
+    let mut opened = open(&client(), &server.url("/a")).unwrap();
+    assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"ok");
+}
+
+#[test]
 fn a_circle_is_named() {
     let server = Script::new(|_, peer| {
         let request = peer.read_request();

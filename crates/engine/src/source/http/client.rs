@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::credentials::login_from_netrc;
 use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
+use super::error_class::ErrorKind;
 use super::place::Place;
 use super::redirect::Redirects;
 use super::resolve::resolve;
@@ -101,9 +102,18 @@ impl Client {
         let mut redirects =
             Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
         let mut connection = self.connect(&mut target, cancel)?;
+        let mut fresh = true;
         loop {
-            connection.send_get(range)?;
-            let head = connection.read_head()?;
+            let head = match connection.send_get(range).and_then(|()| connection.read_head()) {
+                Ok(head) => head,
+                Err(error) if !fresh && error.kind() == ErrorKind::Io => {
+                    // Some servers close after a redirect without having said so.
+                    connection = self.connect(&mut target, cancel)?;
+                    fresh = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let next = if Redirects::is_redirect(head.status()) {
                 target.redirected(&redirects.follow(target.url(), &head)?)?
             } else if let Some(next) = self.answer_challenge(&target, &head)? {
@@ -114,10 +124,11 @@ impl Client {
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;
-            if stays && connection.discard_body(WORTH_READING) {
-                self.aim(&mut connection, &target)?;
-            } else {
+            fresh = !(stays && connection.discard_body(WORTH_READING));
+            if fresh {
                 connection = self.connect(&mut target, cancel)?;
+            } else {
+                self.aim(&mut connection, &target)?;
             }
         }
     }
