@@ -1,2 +1,37 @@
-//! longhaul
-fn main() {}
+//! `longhaul`: moves large files across long fat networks as fast as the path allows.
+
+mod cli;
+mod commands;
+mod exit;
+mod interrupt;
+mod json;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; where nobody reads the message there is nothing to add.
+            let _ = error.print();
+            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let result = match cli.command {
+        Command::Get(args) => Ok(commands::get::run(&args)),
+        Command::Completions(args) => commands::completions::run(&args),
+        Command::Man => commands::man::run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("longhaul: {error:#}");
+        exit::of_chain(&error).into()
+    })
+}

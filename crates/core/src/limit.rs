@@ -21,6 +21,11 @@ impl Limiter {
         Self { rate, clear_at: Duration::ZERO }
     }
 
+    /// Returns the ceiling.
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// Accounts for `bytes` read at `now` (since any fixed moment); returns how long to wait before the next read.
     pub fn read(&mut self, bytes: Bytes, now: Duration) -> Duration {
         let from = self.clear_at.max(now.saturating_sub(Self::CREDIT));

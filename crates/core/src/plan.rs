@@ -58,6 +58,14 @@ pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
     Rate::over(window, rtt.get())
 }
 
+/// Returns how much a stream should have asked for and not yet received, so that the server never idles.
+///
+/// A request sent now is served a round trip later. By then slow start has doubled the rate that
+/// was measured, so 3 x BDP, and never less than a few requests' worth.
+pub fn ask_ahead(rate: Rate, rtt: Rtt) -> Bytes {
+    (rate.bdp(rtt) * 3).max(Bytes::mib(32))
+}
+
 /// How the application buffer is cut into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlan {

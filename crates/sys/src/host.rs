@@ -17,9 +17,9 @@ pub fn fastest_interface() -> Option<u64> {
     let speeds = fs::read_dir("/sys/class/net").ok()?.flatten().filter_map(|interface| {
         let read = |name| fs::read_to_string(interface.path().join(name)).ok();
         let up = read("operstate")?.trim() == "up";
-        // In Mbit/s; -1 where the driver does not know.
-        let mbits: i64 = read("speed")?.trim().parse().ok()?;
-        (up && mbits > 0).then_some(mbits as u64 * 1_000_000)
+        // In Mbit/s; -1, signed or not, where the driver does not know.
+        let mbits: u32 = read("speed")?.trim().parse().ok()?;
+        (up && mbits != u32::MAX).then_some(u64::from(mbits) * 1_000_000)
     });
     speeds.max()
 }

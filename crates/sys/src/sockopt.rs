@@ -25,6 +25,13 @@ pub fn force_recv_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, c_int::try_from(bytes).unwrap_or(c_int::MAX))
 }
 
+/// Returns whether [`force_recv_buffer`] is permitted, by trying it on a socket of no other use.
+pub fn may_force_recv_buffer() -> bool {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .is_ok_and(|socket| force_recv_buffer(&socket, 65536).is_ok())
+}
+
 /// Sets SO_RCVLOWAT: a blocking read waits for so many bytes (or for what it asked for, if less).
 ///
 /// Saves a wake-up per packet. A timeout, an error or the end of the stream still end the wait.

@@ -112,6 +112,11 @@ impl PartFile {
         &self.file
     }
 
+    /// Returns the final name.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// Returns the temporary name.
     pub fn path(&self) -> &Path {
         &self.part

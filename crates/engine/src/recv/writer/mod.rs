@@ -38,6 +38,18 @@ pub enum WriterChoice {
     Buffered,
 }
 
+impl WriterChoice {
+    /// Returns the choice's name, as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Direct => "direct",
+            Self::Mmap => "mmap",
+            Self::Buffered => "buffered",
+        }
+    }
+}
+
 /// Makes a writer for `file`, whose size is known or not.
 ///
 /// # Errors

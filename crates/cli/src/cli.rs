@@ -1,0 +1,49 @@
+//! The command line: one definition for parsing, help, man page and completions.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, get};
+
+/// Moves large files across long fat networks as fast as the path allows.
+#[derive(Debug, Parser)]
+#[command(name = "longhaul", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Says more on stderr; twice for much more. LONGHAUL_LOG holds a finer filter.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Fetches files over HTTP or HTTPS, and resumes what was interrupted
+    Get(Box<get::GetArgs>),
+    /// Prints a completion script for a shell
+    Completions(completions::CompletionsArgs),
+    /// Prints the man page, in roff
+    Man,
+}
+
+impl Cli {
+    /// Returns the log level that the flags ask for.
+    pub(crate) fn log_level(&self) -> &'static str {
+        match (self.verbose, &self.command) {
+            (0, _) => "warn",
+            (1, _) => "info",
+            _ => "debug",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,300 @@
+//! `longhaul get URL...`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use longhaul_core::event::Observer;
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::digest::Checksum;
+use longhaul_engine::recv::writer::WriterChoice;
+use longhaul_engine::source::http::{ClientConfig, Credentials, Timeouts};
+use longhaul_engine::transfer::{self, GetRequest, Outcome, Target};
+use url::Url;
+
+use crate::json::{self, JsonLines};
+use crate::progress::ProgressLine;
+use crate::{exit, interrupt};
+
+/// What to fetch, and how.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// The files: http:// or https:// URLs
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<Url>,
+
+    /// Where to put it: a file, or a directory ending in / (several URLs need a directory)
+    ///
+    /// A file that stands there is replaced once the new one is complete. Without -o, and within
+    /// a directory, the name comes from the server or the URL, and nothing is ever replaced.
+    #[arg(short, long, value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    /// How many connections to use; auto is one
+    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
+    streams: usize,
+
+    /// The socket's receive buffer; auto leaves it to the kernel wherever that can reach the path's need
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = auto_or_size)]
+    recv_buffer: AutoOr<Bytes>,
+
+    /// The application buffer: what a slow disk may lag behind
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    app_buffer: Bytes,
+
+    /// How the file is written
+    #[arg(long, value_enum, default_value = "auto")]
+    writer: WriterArg,
+
+    /// What the file's checksum must be: md5, sha1, sha256, sha512 or blake3, and the hex digits
+    #[arg(long, value_name = "ALG:HEX")]
+    checksum: Option<Checksum>,
+
+    /// A further request header; may be given several times
+    #[arg(long, value_name = "K: V", value_parser = header)]
+    header: Vec<HeaderField>,
+
+    /// The highest rate, as in 500Mbit or 60MB/s
+    #[arg(long, value_name = "RATE", value_parser = limit)]
+    limit: Option<Rate>,
+
+    /// Starts over instead of resuming
+    #[arg(long)]
+    no_resume: bool,
+
+    /// Prints one JSON object a line on stdout
+    #[arg(long)]
+    json: bool,
+
+    /// Prints nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Root certificates to trust besides the system's, in PEM
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// The login for the server; ~/.netrc and the URL may hold one too
+    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
+    user: Option<String>,
+
+    /// A file with a bearer token for the server
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+
+    /// How many failures in a row a stream may have
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    retries: u32,
+
+    /// How long to wait for a connection
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    connect_timeout: Rtt,
+
+    /// How long a connection may bring next to nothing before it is taken for dead
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    stall_timeout: Rtt,
+}
+
+/// A value, or the program's own choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AutoOr<T> {
+    Auto,
+    Value(T),
+}
+
+/// `--writer`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WriterArg {
+    /// Direct where the file system can, else buffered
+    Auto,
+    /// O_DIRECT, past the page cache
+    Direct,
+    /// A shared mapping
+    Mmap,
+    /// pwrite through the page cache
+    Buffered,
+}
+
+impl From<WriterArg> for WriterChoice {
+    fn from(arg: WriterArg) -> Self {
+        match arg {
+            WriterArg::Auto => Self::Auto,
+            WriterArg::Direct => Self::Direct,
+            WriterArg::Mmap => Self::Mmap,
+            WriterArg::Buffered => Self::Buffered,
+        }
+    }
+}
+
+/// More connections than this only hurt, the server first.
+const MOST_STREAMS: usize = 256;
+
+fn streams(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(1),
+        Ok(n @ 1..=MOST_STREAMS) => Ok(n),
+        _ => Err(format!("write auto, or a number from 1 to {MOST_STREAMS}")),
+    }
+}
+
+fn auto_or_size(text: &str) -> Result<AutoOr<Bytes>, String> {
+    if text == "auto" {
+        return Ok(AutoOr::Auto);
+    }
+    match text.parse::<Bytes>() {
+        Ok(size) if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
+        Ok(_) => Err("a receive buffer of nothing receives nothing".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn limit(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(rate),
+        Ok(_) => Err("at this rate nothing would ever arrive".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn header(text: &str) -> Result<HeaderField, String> {
+    let (name, value) = text.split_once(':').ok_or("write it as 'Name: value'")?;
+    HeaderField::new(name.trim(), value.trim()).map_err(|error| error.to_string())
+}
+
+/// Fetches every file in turn; the exit code is that of the first that fails.
+pub(crate) fn run(args: &GetArgs) -> ExitCode {
+    let cancel = Cancel::new();
+    let client = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
+        Ok((client, ())) => client,
+        Err(error) => {
+            eprintln!("longhaul: {error:#}");
+            return exit::USAGE.into();
+        }
+    };
+    let mut first_failure = None;
+    for url in &args.urls {
+        if let Err(code) = fetch(args, url, &client, &cancel) {
+            first_failure.get_or_insert(code);
+        }
+        if cancel.is_cancelled() {
+            break;
+        }
+    }
+    first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
+}
+
+fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> Result<(), exit::Code> {
+    let request = GetRequest {
+        url: url.clone(),
+        target: target(args.output.as_deref(), args.urls.len() > 1),
+        streams: args.streams,
+        app_buffer: args.app_buffer,
+        writer: args.writer.into(),
+        checksum: args.checksum.clone(),
+        limit: args.limit,
+        resume: !args.no_resume,
+        retries: args.retries,
+        stall: args.stall_timeout.get(),
+        client: client.clone(),
+    };
+    let line = ProgressLine::new(!args.quiet && !args.json && std::io::stderr().is_terminal());
+    let observer: &dyn Observer = if args.json { &JsonLines } else { &line };
+    let result = transfer::get(&request, observer, cancel);
+    line.clear();
+    match result {
+        Ok(outcome) => {
+            if args.json {
+                json::done(&outcome);
+            } else if !args.quiet && std::io::stderr().is_terminal() {
+                summarise(&outcome);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            if args.json {
+                json::failed(&error);
+            }
+            eprintln!("longhaul: {error}");
+            Err(exit::of_transfer(&error))
+        }
+    }
+}
+
+fn summarise(outcome: &Outcome) {
+    let resumed = if outcome.resumed > Bytes::ZERO {
+        format!(" ({} were there)", outcome.resumed)
+    } else {
+        String::new()
+    };
+    eprintln!(
+        "{}: {}{resumed} in {:.1} s, {}, limited by {}",
+        outcome.path.display(),
+        outcome.size,
+        outcome.time.as_secs_f64(),
+        outcome.goodput,
+        outcome.finding.limit
+    );
+    outcome.finding.advice.iter().for_each(|advice| eprintln!("  {advice}"));
+}
+
+/// Tells a file from a directory: what ends in / is one, and so is the place for several files.
+fn target(output: Option<&Path>, several: bool) -> Target {
+    match output {
+        None => Target::Directory(PathBuf::from(".")),
+        Some(path) if several || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            Target::Directory(path.to_owned())
+        }
+        Some(path) => Target::File(path.to_owned()),
+    }
+}
+
+fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
+    if args.checksum.is_some() && args.urls.len() > 1 {
+        bail!("--checksum is for one file; fetch the others with commands of their own");
+    }
+    let credentials = match (&args.user, &args.token) {
+        (Some(login), _) => Some(Credentials::from_login(login)),
+        (None, Some(file)) => {
+            let token = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the token in {}", file.display()))?;
+            Some(Credentials::Bearer(token.trim().to_owned()))
+        }
+        (None, None) => None,
+    };
+    let environment = ClientConfig::from_env();
+    Ok(ClientConfig {
+        headers: args.header.clone(),
+        credentials,
+        ca_file: args.cacert.clone(),
+        timeouts: Timeouts { connect: args.connect_timeout.get(), ..environment.timeouts },
+        recv_buffer: match args.recv_buffer {
+            AutoOr::Auto => None,
+            AutoOr::Value(size) => Some(size),
+        },
+        ..environment
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_directory_only_where_that_is_said() {
+        assert_eq!(target(None, false), Target::Directory(".".into()));
+        assert_eq!(target(Some(Path::new("a/")), false), Target::Directory("a/".into()));
+        assert_eq!(target(Some(Path::new("a")), true), Target::Directory("a".into()));
+        assert_eq!(target(Some(Path::new("a")), false), Target::File("a".into()));
+    }
+
+    #[test]
+    fn refuses_options_that_cannot_work() {
+        assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
+        assert!(auto_or_size("0").is_err() && limit("1bit").is_err());
+        assert!(header("no colon").is_err() && header("K: a\r\nb").is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! The subcommands, a file each.
+
+pub(crate) mod completions;
+pub(crate) mod get;
+pub(crate) mod man;

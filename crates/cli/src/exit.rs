@@ -1,0 +1,81 @@
+//! Exit codes, after sysexits(3).
+
+use longhaul_engine::source::http::ErrorKind;
+use longhaul_engine::transfer::{TransferError, TransferErrorKind};
+
+/// An exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Code(u8);
+
+/// The command line is wrong.
+pub(crate) const USAGE: Code = Code(64);
+/// The data is not what it should be.
+const DATA: Code = Code(65);
+/// There is no such file.
+const NO_INPUT: Code = Code(66);
+/// There is no such host.
+const NO_HOST: Code = Code(68);
+/// The server cannot be reached or cannot serve.
+const UNAVAILABLE: Code = Code(69);
+/// An error in the program.
+const SOFTWARE: Code = Code(70);
+/// This host lacks memory or threads.
+const OS: Code = Code(71);
+/// The output cannot be created.
+const CANNOT_CREATE: Code = Code(73);
+/// An error while reading or writing.
+const IO: Code = Code(74);
+/// Temporary: the same command, later, goes on from there.
+const TEMPORARY: Code = Code(75);
+/// The server broke the protocol, or is not trusted.
+const PROTOCOL: Code = Code(76);
+/// Access is denied.
+const NO_PERMISSION: Code = Code(77);
+/// Stopped by Ctrl-C, as shells report it.
+const INTERRUPTED: Code = Code(130);
+
+impl Code {
+    /// Returns the number.
+    pub(crate) const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl From<Code> for std::process::ExitCode {
+    fn from(code: Code) -> Self {
+        code.0.into()
+    }
+}
+
+/// Returns the code of a failed transfer.
+pub(crate) fn of_transfer(error: &TransferError) -> Code {
+    match error.kind() {
+        TransferErrorKind::Http(kind) => match kind {
+            ErrorKind::Usage => USAGE,
+            ErrorKind::LocalFile | ErrorKind::NotFound => NO_INPUT,
+            ErrorKind::NoHost => NO_HOST,
+            ErrorKind::Unavailable => UNAVAILABLE,
+            ErrorKind::Timeout | ErrorKind::Io => TEMPORARY,
+            ErrorKind::Protocol | ErrorKind::Tls => PROTOCOL,
+            ErrorKind::Denied => NO_PERMISSION,
+            ErrorKind::Cancelled => INTERRUPTED,
+            ErrorKind::Internal => SOFTWARE,
+        },
+        TransferErrorKind::CannotCreate => CANNOT_CREATE,
+        TransferErrorKind::Disk => IO,
+        TransferErrorKind::Data => DATA,
+        TransferErrorKind::Temporary => TEMPORARY,
+        TransferErrorKind::Host => OS,
+        TransferErrorKind::Interrupted => INTERRUPTED,
+    }
+}
+
+/// Returns the code of an error of another command: what lies at its root, else an I/O error.
+pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
+    match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::NotFound) => NO_INPUT,
+        Some(std::io::ErrorKind::PermissionDenied) => NO_PERMISSION,
+        Some(_) => IO,
+        None => SOFTWARE,
+    }
+}

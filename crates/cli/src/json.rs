@@ -1,0 +1,101 @@
+//! `--json`: one object a line. Bytes are integers, times seconds, rates bits per second.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use longhaul_core::event::{Event, Observer, Snapshot};
+use longhaul_core::units::{Bytes, Rtt};
+use longhaul_engine::transfer::{Outcome, TransferError};
+use serde_json::{Value, json};
+
+use crate::exit;
+
+/// Writes every event to stdout as it happens.
+pub(crate) struct JsonLines;
+
+impl Observer for JsonLines {
+    fn on(&self, at: Duration, event: &Event) {
+        if let Some(mut object) = object(event) {
+            object["at"] = seconds(at).into();
+            write(&object);
+        }
+    }
+}
+
+/// Writes the last line of a transfer that succeeded.
+pub(crate) fn done(outcome: &Outcome) {
+    write(&json!({
+        "event": "done",
+        "path": outcome.path.to_string_lossy(),
+        "bytes": outcome.size.get(),
+        "resumed": outcome.resumed.get(),
+        "seconds": seconds(outcome.time),
+        "goodput_bps": outcome.goodput.as_bits_per_sec(),
+        "streams": outcome.streams,
+        // Only the sender counts these; a receiver sees packets out of order.
+        "retransmits": Value::Null,
+        "out_of_order": outcome.out_of_order,
+        "limited_by": outcome.finding.limit.name(),
+        "advice": outcome.finding.advice,
+        "digest": outcome.digest.as_ref().map(ToString::to_string),
+    }));
+}
+
+/// Writes the last line of a transfer that failed.
+pub(crate) fn failed(error: &TransferError) {
+    write(
+        &json!({ "event": "error", "message": error.to_string(), "exit_code": exit::of_transfer(error).number() }),
+    );
+}
+
+fn object(event: &Event) -> Option<Value> {
+    Some(match event {
+        Event::Opened { path, size, resumed, writer } => json!({
+            "event": "opened",
+            "path": path.to_string_lossy(),
+            "size": size.map(Bytes::get),
+            "resumed": resumed.get(),
+            "writer": writer,
+        }),
+        Event::Connected { stream, peer, rtt } => {
+            json!({ "event": "connected", "stream": stream, "peer": peer.to_string(), "rtt": rtt.map(rtt_seconds) })
+        }
+        Event::Retrying { stream, reason, wait } => {
+            json!({ "event": "retrying", "stream": stream, "reason": reason, "wait": seconds(*wait) })
+        }
+        Event::Warning(text) => json!({ "event": "warning", "message": text }),
+        Event::Progress(now) => progress(now),
+        Event::Verifying => json!({ "event": "verifying" }),
+        _ => return None,
+    })
+}
+
+fn progress(now: &Snapshot) -> Value {
+    json!({
+        "event": "progress",
+        "present": now.present.get(),
+        "received": now.received.get(),
+        "written": now.written.get(),
+        "size": now.size.map(Bytes::get),
+        "streams": now.streams,
+        "rtt": now.rtt.map(rtt_seconds),
+        "rwin": now.rwin.map(Bytes::get),
+        "unread": now.unread.get(),
+        "buffered": now.buffered.get(),
+        "out_of_order": now.out_of_order,
+    })
+}
+
+fn rtt_seconds(rtt: Rtt) -> f64 {
+    seconds(rtt.get())
+}
+
+/// Microseconds are as fine as anything here is measured.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
+}
+
+fn write(object: &Value) {
+    // A reader that has gone away is no reason to end the transfer.
+    let _ = writeln!(io::stdout().lock(), "{object}");
+}

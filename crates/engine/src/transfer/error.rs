@@ -1,0 +1,151 @@
+//! Why a transfer failed.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::proto::http::{RangeError, Validator};
+use longhaul_core::units::Bytes;
+use thiserror::Error;
+
+use crate::digest::Checksum;
+use crate::recv::part_file::OutputError;
+use crate::source::http::{ErrorKind, HttpError, Retry};
+
+/// Why a transfer failed; what was fetched is kept wherever it can be used.
+#[derive(Debug, Error)]
+pub enum TransferError {
+    /// The server, or the way to it.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The file.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A 206 holds something else than was asked for.
+    #[error("cannot use the answer of {url}: {source}")]
+    Range {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with the answer.
+        source: RangeError,
+    },
+    /// The file on the server is no longer the one that the transfer began with.
+    #[error(
+        "{url} changed on the server during the transfer ({was} became {now}); run again to fetch the new file"
+    )]
+    Changed {
+        /// The file.
+        url: String,
+        /// What identified it at first.
+        was: String,
+        /// What identifies it now.
+        now: String,
+    },
+    /// The server sent the whole file where a part was asked for, though it is unchanged.
+    #[error("{0} answered a request for a part with the whole file; use --streams 1")]
+    RangesIgnored(String),
+    /// Next to nothing came.
+    #[error("{url} sent less than {least} within {waited:?}: taken for dead; run again to resume")]
+    Stalled {
+        /// The file.
+        url: String,
+        /// What would have been enough.
+        least: Bytes,
+        /// How long it took.
+        waited: Duration,
+    },
+    /// No memory for a segment.
+    #[error("cannot allocate a segment of the application buffer: {0}; use a smaller --app-buffer")]
+    Memory(io::Error),
+    /// A thread could not be started.
+    #[error("cannot start a thread for {0}: {1}")]
+    Thread(&'static str, io::Error),
+    /// The digest is not the one asked for.
+    #[error(
+        "{path} has the checksum {found}, not {wanted}; it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
+    )]
+    Checksum {
+        /// The partial file.
+        path: PathBuf,
+        /// What was asked for.
+        wanted: Checksum,
+        /// What was found.
+        found: Checksum,
+    },
+    /// The user stopped the transfer.
+    #[error("interrupted; {kept}")]
+    Interrupted {
+        /// What is kept.
+        kept: Kept,
+    },
+}
+
+/// What a failed transfer leaves on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// So much, and the next run goes on from there.
+    Resumable(Bytes),
+    /// Nothing: the server gives no means to tell later that the file is still the same.
+    Nothing,
+}
+
+impl std::fmt::Display for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Resumable(bytes) => write!(f, "{bytes} kept: run the same command to resume"),
+            Self::Nothing => f.write_str("nothing kept: this file cannot be resumed"),
+        }
+    }
+}
+
+/// The class of an error, for exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransferErrorKind {
+    /// As the HTTP client classifies it.
+    Http(ErrorKind),
+    /// The output cannot be created.
+    CannotCreate,
+    /// The output cannot be written: disk full, I/O error.
+    Disk,
+    /// The data is not what it should be.
+    Data,
+    /// Temporary: run again.
+    Temporary,
+    /// This host lacks memory or threads.
+    Host,
+    /// The user stopped it.
+    Interrupted,
+}
+
+impl TransferError {
+    /// Classifies the error.
+    pub fn kind(&self) -> TransferErrorKind {
+        use TransferErrorKind as Kind;
+        match self {
+            Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
+            Self::Http(error) => Kind::Http(error.kind()),
+            Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => Kind::Disk,
+            Self::Output(_) => Kind::CannotCreate,
+            Self::Changed { .. } | Self::Checksum { .. } => Kind::Data,
+            Self::Range { .. } | Self::RangesIgnored(_) => Kind::Http(ErrorKind::Protocol),
+            Self::Stalled { .. } => Kind::Temporary,
+            Self::Memory(_) | Self::Thread(..) => Kind::Host,
+        }
+    }
+
+    /// Says whether another connection can help.
+    pub(super) fn retry(&self) -> Retry {
+        match self {
+            Self::Http(error) => error.retry(),
+            Self::Stalled { .. } => Retry::Now,
+            _ => Retry::Never,
+        }
+    }
+
+    pub(super) fn changed(url: String, was: Option<&Validator>, now: Option<&Validator>) -> Self {
+        let name = |v: Option<&Validator>| {
+            v.map_or_else(|| "an unidentified state".to_owned(), Validator::to_string)
+        };
+        Self::Changed { url, was: name(was), now: name(now) }
+    }
+}

@@ -1,0 +1,276 @@
+//! From a URL to the first answer, an open partial file, and what is left to fetch.
+
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_core::event::Event;
+use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
+use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest};
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::tcp_info::TcpInfo;
+use longhaul_sys::{host, sockopt};
+
+use super::error::TransferError;
+use super::request::{GetRequest, Target};
+use super::stream::Remote;
+use crate::cancel::Cancel;
+use crate::recv::journal::Journal;
+use crate::recv::part_file::{OutputError, PartFile};
+use crate::source::http::{Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
+
+/// Everything a transfer knows once the first answer is there.
+pub(super) struct Opening {
+    pub(super) client: Client,
+    pub(super) remote: Remote,
+    /// The first connection, standing at the body of `first`.
+    pub(super) connection: Connection,
+    pub(super) first: ByteRange,
+    pub(super) part: PartFile,
+    /// How to resume later; `None` where the server gives no means to.
+    pub(super) journal: Option<Journal>,
+    /// What is there already.
+    pub(super) committed: RangeSet,
+    /// How many streams the server's answer allows.
+    pub(super) streams: usize,
+}
+
+/// What the first request of several streams asks for, before the size is known.
+const FIRST_BLOCK: Bytes = Bytes::mib(16);
+/// The least rate that buffers are planned for, whatever the interfaces say of themselves.
+const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
+
+/// Asks for the file and opens its partial file; removes that again on failure where nothing is lost by it.
+pub(super) fn open(
+    request: &GetRequest,
+    cancel: &Cancel,
+    emit: &dyn Fn(&Event),
+) -> Result<Opening, TransferError> {
+    let mut opener = Opener { request, cancel, emit, part: None };
+    opener.open().inspect_err(|_| {
+        if let Some(part) = opener.part.take().filter(|part| part.journal().is_none()) {
+            part.discard();
+        }
+    })
+}
+
+struct Opener<'a> {
+    request: &'a GetRequest,
+    cancel: &'a Cancel,
+    emit: &'a dyn Fn(&Event),
+    part: Option<PartFile>,
+}
+
+/// An answer and what it holds.
+struct Answer {
+    opened: Opened,
+    held: RangeAnswer,
+    remote: Remote,
+}
+
+impl Opener<'_> {
+    fn open(&mut self) -> Result<Opening, TransferError> {
+        let mut client = Client::new(self.request.client.clone())?;
+        if let Target::File(path) = &self.request.target {
+            // Before the network: a target that cannot be written is found out at once.
+            self.part = Some(PartFile::open(path)?);
+        }
+        let mut prior = self.prior();
+        let mut may_resume = self.request.resume;
+        loop {
+            let answer = match self.ask(&client, prior.as_ref()) {
+                // An empty file has no ranges, and a file that has shrunk none that the journal lacks.
+                Err(TransferError::Http(HttpError::RangeNotSatisfiable { .. })) => {
+                    prior = None;
+                    may_resume = false;
+                    self.answer(&client, None)?
+                }
+                answer => answer?,
+            };
+            let journal = self.journal_of(&answer.remote);
+            self.name(&answer)?;
+            let same = |old: &Journal| journal.as_ref().is_some_and(|new| old.same_file(new));
+            if let Some(old) = prior.take() {
+                match answer.held {
+                    RangeAnswer::Part { .. } if same(&old) => {
+                        return self.opened(client, answer, journal, old.committed());
+                    }
+                    // Another file than the one begun, though its server ignored If-Range: from the start.
+                    RangeAnswer::Part { .. } => {
+                        may_resume = false;
+                        continue;
+                    }
+                    RangeAnswer::Whole { .. } => {
+                        (self.emit)(&Event::Warning(
+                            "the file has changed since the last run: starting over".into(),
+                        ));
+                    }
+                }
+            } else if may_resume {
+                // The name came with this answer, and under it there is a partial file: ask for what it lacks.
+                prior = self.prior().filter(same);
+                if prior.is_some() {
+                    continue;
+                }
+            }
+            if let Some((raised, better)) = self.with_larger_buffer(&answer)? {
+                client = raised;
+                return self.opened(client, better, journal, RangeSet::new());
+            }
+            return self.opened(client, answer, journal, RangeSet::new());
+        }
+    }
+
+    /// Reads the journal of an earlier run, if it has committed anything.
+    fn prior(&self) -> Option<Journal> {
+        let journal = self.part.as_ref().filter(|_| self.request.resume)?.journal()?;
+        (journal.committed().total() > Bytes::ZERO).then_some(journal)
+    }
+
+    fn ask(&self, client: &Client, prior: Option<&Journal>) -> Result<Answer, TransferError> {
+        let several = self.request.streams > 1;
+        let range = match prior {
+            Some(journal) => {
+                let size = journal.size;
+                // All there: the last byte once more, to hear whether the file is still the same.
+                let last = ByteRange::new(size.saturating_sub(1), size);
+                let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
+                let end = if several { gap.end().min(gap.start() + FIRST_BLOCK.get()) } else { gap.end() };
+                RangeRequest::of(ByteRange::new(gap.start(), end)).map(|r| r.only_if(journal.validator()))
+            }
+            None if several => RangeRequest::of(ByteRange::with_len(0, FIRST_BLOCK)),
+            None => None,
+        };
+        self.answer(client, range)
+    }
+
+    fn answer(&self, client: &Client, range: Option<RangeRequest>) -> Result<Answer, TransferError> {
+        let opened = self.open_patiently(client, range.as_ref())?;
+        let shown = opened.target.safe_url().to_string();
+        let held = RangeAnswer::of(&opened.head, range.as_ref())
+            .map_err(|source| TransferError::Range { url: shown.clone(), source })?;
+        let (RangeAnswer::Whole { total: size } | RangeAnswer::Part { total: size, .. }) = held;
+        let remote = Remote { place: opened.target.clone(), shown, size, validator: opened.head.validator() };
+        Ok(Answer { opened, held, remote })
+    }
+
+    /// Tries again where the server asks for it or was merely slow; a refusal to connect is final at this point.
+    fn open_patiently(&self, client: &Client, range: Option<&RangeRequest>) -> Result<Opened, TransferError> {
+        let mut backoff = Backoff::new(self.request.retries);
+        loop {
+            let error = match client.open(&self.request.url, range, self.cancel) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            let asked_to_wait = match (&error, error.retry()) {
+                (HttpError::Connect { .. } | HttpError::Resolve { .. }, _) | (_, Retry::Never) => {
+                    return Err(error.into());
+                }
+                (_, Retry::Now) => None,
+                (_, Retry::After(wait)) => Some(wait),
+            };
+            let Some(wait) = backoff.failed(asked_to_wait, 0.5) else { return Err(error.into()) };
+            (self.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
+            sleep(wait, self.cancel)?;
+        }
+    }
+
+    /// Finds the file's name, where the user gave only a directory, and opens the partial file.
+    fn name(&mut self, answer: &Answer) -> Result<(), TransferError> {
+        if let (Target::Directory(directory), None) = (&self.request.target, &self.part) {
+            let from_url = || FileName::from_url_path(answer.remote.place.url().path());
+            let name = answer.opened.head.file_name().or_else(from_url);
+            let path = directory.join(name.as_ref().map_or("download", FileName::as_str));
+            if path.is_dir() || !path.exists() {
+                self.part = Some(PartFile::open(&path)?);
+            } else {
+                return Err(OutputError::Exists(path).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn journal_of(&self, remote: &Remote) -> Option<Journal> {
+        let asked_for = SafeUrl::of(&self.request.url).to_string();
+        Some(Journal::new(asked_for, remote.size?, remote.validator.as_ref()?))
+    }
+
+    /// Connects anew with a larger receive buffer where the kernel's autotuning cannot reach what the path needs.
+    ///
+    /// The RTT is known only now, and the window's scale is fixed by the SYN. Where the second try
+    /// fails, as with a URL that works once, the first connection goes on.
+    fn with_larger_buffer(&self, answer: &Answer) -> Result<Option<(Client, Answer)>, TransferError> {
+        let small = answer.remote.size.is_some_and(|size| size < FIRST_BLOCK);
+        let rtt = TcpInfo::read(answer.opened.connection.socket()).ok().and_then(|info| info.rtt());
+        let (Some(rtt), None, false) = (rtt, self.request.client.recv_buffer, small) else { return Ok(None) };
+        let Some(buffer) = larger_buffer(Rtt::new(rtt), self.request.streams) else { return Ok(None) };
+        let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
+        let client = Client::new(config)?;
+        let Ok(better) = self.ask(&client, None) else { return Ok(None) };
+        let same = better.held == answer.held && better.remote.validator == answer.remote.validator;
+        Ok(same.then_some((client, better)))
+    }
+
+    fn opened(
+        &mut self,
+        client: Client,
+        answer: Answer,
+        journal: Option<Journal>,
+        committed: RangeSet,
+    ) -> Result<Opening, TransferError> {
+        let Some(part) = self.part.take() else {
+            return Err(OutputError::IsDirectory(Path::new(".").to_owned()).into());
+        };
+        let first = match answer.held {
+            RangeAnswer::Part { range, .. } => range,
+            RangeAnswer::Whole { total } => ByteRange::new(0, total.map_or(u64::MAX, Bytes::get)),
+        };
+        let streams = match answer.held {
+            RangeAnswer::Part { .. } if answer.remote.size.is_some() => self.request.streams.max(1),
+            _ => 1,
+        };
+        // An empty file has no ranges either, and needs none.
+        if streams < self.request.streams && answer.remote.size != Some(Bytes::ZERO) {
+            (self.emit)(&Event::Warning("this server answers no ranges: one stream".into()));
+        }
+        Ok(Opening {
+            client,
+            remote: answer.remote,
+            connection: answer.opened.connection,
+            first,
+            part,
+            journal,
+            committed,
+            streams,
+        })
+    }
+}
+
+/// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
+fn larger_buffer(rtt: Rtt, streams: usize) -> Option<Bytes> {
+    let limits = RecvLimits {
+        tcp_rmem_max: Bytes::new(host::tcp_rmem_max()?),
+        rmem_max: Bytes::new(host::rmem_max().unwrap_or(0)),
+        may_force: sockopt::may_force_recv_buffer(),
+    };
+    let line = Rate::bits_per_sec(host::fastest_interface().unwrap_or(0)).max(PLANNED_RATE);
+    let share = Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64);
+    match plan::recv_buffer(limits, share, rtt) {
+        RecvBuffer::Set(buffer) => Some(buffer),
+        RecvBuffer::Autotune => None,
+    }
+}
+
+fn sleep(wait: Duration, cancel: &Cancel) -> Result<(), TransferError> {
+    const TICK: Duration = Duration::from_millis(50);
+    let mut left = wait;
+    while !left.is_zero() {
+        if cancel.is_cancelled() {
+            return Err(HttpError::Cancelled.into());
+        }
+        std::thread::sleep(left.min(TICK));
+        left = left.saturating_sub(TICK);
+    }
+    Ok(())
+}

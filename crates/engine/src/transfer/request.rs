@@ -1,0 +1,71 @@
+//! What a transfer is asked to do, and what it did.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::advice::Finding;
+use longhaul_core::units::{Bytes, Rate};
+use url::Url;
+
+use crate::digest::Checksum;
+use crate::recv::writer::WriterChoice;
+use crate::source::http::ClientConfig;
+
+/// Where a file goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Under this name; a file that stands there is replaced once the new one is complete.
+    File(PathBuf),
+    /// Into this directory, under the name that the server or the URL gives; nothing is replaced.
+    Directory(PathBuf),
+}
+
+/// A file to fetch.
+#[derive(Debug, Clone)]
+pub struct GetRequest {
+    /// Where it is.
+    pub url: Url,
+    /// Where it goes.
+    pub target: Target,
+    /// How many connections to use, where the server answers ranges.
+    pub streams: usize,
+    /// The application buffer.
+    pub app_buffer: Bytes,
+    /// The writer.
+    pub writer: WriterChoice,
+    /// What the file's digest must be.
+    pub checksum: Option<Checksum>,
+    /// The highest rate at which to read.
+    pub limit: Option<Rate>,
+    /// Whether to go on from what an earlier run left.
+    pub resume: bool,
+    /// How many failures in a row a stream may have.
+    pub retries: u32,
+    /// How long a stream may bring next to nothing before it is taken for dead.
+    pub stall: Duration,
+    /// How to talk to the server. `recv_buffer: None` lets the transfer choose.
+    pub client: ClientConfig,
+}
+
+/// A file that is complete and verified.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Where it stands.
+    pub path: PathBuf,
+    /// Its size.
+    pub size: Bytes,
+    /// How much of it an earlier run had left.
+    pub resumed: Bytes,
+    /// How long this run took, from the first look-up to the final name.
+    pub time: Duration,
+    /// What this run fetched over how long it took.
+    pub goodput: Rate,
+    /// The most connections that were open at once.
+    pub streams: usize,
+    /// Packets that arrived out of order, a receiver's sign of loss.
+    pub out_of_order: u64,
+    /// The file's digest, where a checksum was asked for.
+    pub digest: Option<Checksum>,
+    /// What held the transfer back.
+    pub finding: Finding,
+}

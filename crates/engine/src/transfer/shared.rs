@@ -1,0 +1,170 @@
+//! What the threads of one transfer share.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use longhaul_core::blocks::Blocks;
+use longhaul_core::event::{Event, Observer};
+use longhaul_core::limit::Limiter;
+use longhaul_core::units::Bytes;
+use longhaul_sys::tcp_info::TcpInfo;
+
+use super::error::TransferError;
+use crate::cancel::Cancel;
+use crate::recv::checkpoint::Checkpoint;
+use crate::recv::pool::{Segment, SegmentPool};
+
+/// State shared by streams, writers and the monitor of a transfer.
+pub(super) struct Shared<'a> {
+    pub(super) start: Instant,
+    pub(super) observer: &'a dyn Observer,
+    /// Raised when the user cancels, and when any thread fails for good.
+    pub(super) stop: Cancel,
+    pub(super) blocks: Mutex<Blocks>,
+    pub(super) pool: SegmentPool,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) limiter: Option<Mutex<Limiter>>,
+    pub(super) received: AtomicU64,
+    pub(super) running: AtomicUsize,
+    pub(super) waits: Waits,
+    /// The most connections that were open at once.
+    pub(super) most_streams: AtomicUsize,
+    /// Out-of-order packets of connections that are closed.
+    pub(super) closed_out_of_order: AtomicU64,
+    sockets: Mutex<Vec<(usize, TcpStream)>>,
+    failure: Mutex<Option<TransferError>>,
+}
+
+/// For how long streams stood still, in nanoseconds, summed over the streams.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    pub(super) writer: AtomicU64,
+    pub(super) limit: AtomicU64,
+    /// CPU time of the busiest receiving thread.
+    pub(super) busiest: AtomicU64,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(
+        start: Instant,
+        observer: &'a dyn Observer,
+        blocks: Blocks,
+        pool: SegmentPool,
+        checkpoint: Checkpoint,
+        limiter: Option<Limiter>,
+    ) -> Self {
+        Self {
+            start,
+            observer,
+            stop: Cancel::new(),
+            blocks: Mutex::new(blocks),
+            pool,
+            checkpoint,
+            limiter: limiter.map(Mutex::new),
+            received: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
+            waits: Waits::default(),
+            most_streams: AtomicUsize::new(0),
+            closed_out_of_order: AtomicU64::new(0),
+            sockets: Mutex::default(),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Tells the observer.
+    pub(super) fn emit(&self, event: &Event) {
+        self.observer.on(self.start.elapsed(), event);
+    }
+
+    /// Ends the transfer with `error`, unless an earlier one has.
+    pub(super) fn fail(&self, error: TransferError) {
+        lock(&self.failure).get_or_insert(error);
+        self.stop.cancel();
+    }
+
+    /// Takes the error that ended the transfer.
+    pub(super) fn failure(&self) -> Option<TransferError> {
+        lock(&self.failure).take()
+    }
+
+    /// Waits, unless the transfer is stopped meanwhile.
+    pub(super) fn sleep(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        while !self.stop.is_cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Lets the monitor watch a stream's socket.
+    pub(super) fn watch(&self, stream: usize, socket: &TcpStream) {
+        // Without a duplicate the stream is only not watched.
+        if let Ok(socket) = socket.try_clone() {
+            let mut sockets = lock(&self.sockets);
+            sockets.push((stream, socket));
+            self.most_streams.fetch_max(sockets.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Ends that; what the socket counted is kept.
+    pub(super) fn unwatch(&self, stream: usize) {
+        lock(&self.sockets).retain(|(id, socket)| {
+            let ours = *id == stream;
+            if ours {
+                let count = TcpInfo::read(socket).ok().and_then(|info| info.rcv_ooopack());
+                self.closed_out_of_order.fetch_add(count.unwrap_or(0), Ordering::Relaxed);
+            }
+            !ours
+        });
+    }
+
+    /// Looks at every watched socket.
+    pub(super) fn each_socket(&self, look: impl FnMut(&TcpStream)) {
+        lock(&self.sockets).iter().map(|(_, socket)| socket).for_each(look);
+    }
+
+    /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.
+    pub(super) fn read_at_most(&self, spare: usize) -> usize {
+        const SMALLEST: usize = 4096;
+        let even = |limiter: &Mutex<Limiter>| {
+            (lock(limiter).rate().as_bytes_per_sec() / 20).max(SMALLEST as u64) as usize
+        };
+        self.limiter.as_ref().map_or(spare, |limiter| spare.min(even(limiter)))
+    }
+
+    /// Accounts for bytes read from a socket; waits as long as `--limit` asks for.
+    pub(super) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(limiter) = &self.limiter {
+            let wait = lock(limiter).read(Bytes::new(bytes as u64), self.start.elapsed());
+            if !wait.is_zero() {
+                self.sleep(wait);
+                add(&self.waits.limit, wait);
+            }
+        }
+    }
+}
+
+/// Hands finished segments to the writers; the receiving end outlives every stream.
+pub(super) fn hand_over(queue: &Sender<Segment>, segment: Segment) {
+    if !segment.data().is_empty() {
+        // Fails only where every writer is gone, and then the transfer has failed.
+        let _ = queue.send(segment);
+    }
+}
+
+/// Adds a time to a counter of nanoseconds.
+pub(super) fn add(counter: &AtomicU64, time: Duration) {
+    counter.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+/// Locks, whatever happened to another thread that held it: the data is counters and lists.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,409 @@
+//! One stream: claims blocks, asks for them ahead of time, receives them into segments.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use longhaul_core::event::Event;
+use longhaul_core::plan;
+use longhaul_core::proto::http::{RangeAnswer, RangeRequest, Validator};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::host;
+use longhaul_sys::tcp_info::TcpInfo;
+
+use super::error::TransferError;
+use super::shared::{Shared, add, hand_over, lock};
+use crate::recv::pool::Segment;
+use crate::source::http::{self, Client, Connection, HttpError, Read, Retry};
+
+/// The file as the first answer described it; every later answer must agree.
+pub(super) struct Remote {
+    /// Where it was opened, after redirects.
+    pub(super) place: http::Target,
+    /// The same without secrets, for messages.
+    pub(super) shown: String,
+    pub(super) size: Option<Bytes>,
+    pub(super) validator: Option<Validator>,
+}
+
+/// How a stream treats failures.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) retries: u32,
+    pub(super) stall: Duration,
+}
+
+/// A stream's work, on a thread of its own.
+pub(super) struct Stream<'a> {
+    pub(super) id: usize,
+    pub(super) shared: &'a Shared<'a>,
+    pub(super) queue: Sender<Segment>,
+    pub(super) client: &'a Client,
+    pub(super) remote: &'a Remote,
+    pub(super) patience: Patience,
+    /// Requests sent (or about to be) and not yet answered in full, in order.
+    asked: VecDeque<ByteRange>,
+    connection: Option<Connection>,
+    /// The stream's own notion of where the server is: which of its addresses works.
+    place: http::Target,
+    /// Whether the head of the front request's answer has been read.
+    open: bool,
+    segment: Option<Segment>,
+    /// When the segment got its first byte.
+    segment_since: Instant,
+    arrivals: Arrivals,
+}
+
+/// What a connection has brought, to tell a slow one from a dead one and to ask far enough ahead.
+struct Arrivals {
+    on_connection: Bytes,
+    rtt: Rtt,
+    rate: Rate,
+    since: Instant,
+    in_window: Bytes,
+    stall_since: Instant,
+    in_stall: Bytes,
+}
+
+/// A connection that brings less than this within the stall time is taken for dead.
+const ALIVE: Bytes = Bytes::kib(1);
+/// How long to wait for a free segment before looking whether to stop.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
+const SLOW_FLUSH: Duration = Duration::from_secs(5);
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(
+        id: usize,
+        shared: &'a Shared<'a>,
+        queue: Sender<Segment>,
+        client: &'a Client,
+        remote: &'a Remote,
+        patience: Patience,
+    ) -> Self {
+        let arrivals = Arrivals::new(Rtt::default());
+        let (asked, segment_since) = (VecDeque::new(), Instant::now());
+        let place = remote.place.clone();
+        Self {
+            id,
+            shared,
+            queue,
+            client,
+            remote,
+            patience,
+            asked,
+            connection: None,
+            place,
+            open: false,
+            segment: None,
+            segment_since,
+            arrivals,
+        }
+    }
+
+    /// Starts with a connection whose answer, already open, holds `range`.
+    pub(super) fn begin_with(&mut self, connection: Connection, range: ByteRange) {
+        self.adopt(connection);
+        self.asked.push_back(range);
+        self.open = true;
+    }
+
+    /// Works until nothing is left to claim, or for good reason gives up.
+    pub(super) fn run(mut self) {
+        let mut backoff = Backoff::new(self.patience.retries);
+        while let Err(error) = self.work() {
+            backoff.received(self.arrivals.on_connection);
+            let served = self.arrivals.on_connection >= Backoff::PROGRESS;
+            self.abandon();
+            if self.shared.stop.is_cancelled() {
+                break;
+            }
+            // A server may close a connection that has served enough requests; that is no failure.
+            if served
+                && matches!(error, TransferError::Http(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. }))
+            {
+                continue;
+            }
+            let asked_to_wait = match error.retry() {
+                Retry::Never => return self.give_up(error),
+                Retry::Now => None,
+                Retry::After(wait) => Some(wait),
+            };
+            let Some(wait) = backoff.failed(asked_to_wait, self.jitter()) else { return self.give_up(error) };
+            self.shared.emit(&Event::Retrying { stream: self.id, reason: error.to_string(), wait });
+            self.shared.sleep(wait);
+        }
+        self.leave();
+    }
+
+    fn work(&mut self) -> Result<(), TransferError> {
+        loop {
+            if self.asked.is_empty() {
+                let Some(block) = lock(&self.shared.blocks).claim() else { return Ok(()) };
+                self.connect()?;
+                self.ask(block)?;
+            }
+            self.ask_ahead()?;
+            if !self.open {
+                self.read_head()?;
+            }
+            self.receive_block()?;
+            self.asked.pop_front();
+            self.open = false;
+        }
+    }
+
+    fn connect(&mut self) -> Result<(), TransferError> {
+        if self.connection.as_ref().is_some_and(Connection::reusable) {
+            return Ok(());
+        }
+        self.abandon();
+        let connection = self.client.connect(&mut self.place, &self.shared.stop)?;
+        self.adopt(connection);
+        Ok(())
+    }
+
+    fn adopt(&mut self, connection: Connection) {
+        let rtt = TcpInfo::read(connection.socket()).ok().and_then(|info| info.rtt()).map(Rtt::new);
+        self.shared.watch(self.id, connection.socket());
+        self.shared.emit(&Event::Connected { stream: self.id, peer: connection.peer(), rtt });
+        self.arrivals = Arrivals::new(rtt.unwrap_or_default());
+        self.connection = Some(connection);
+    }
+
+    fn ask(&mut self, block: ByteRange) -> Result<(), TransferError> {
+        // Claimed from here on: whatever fails, `abandon` gives it back.
+        self.asked.push_back(block);
+        let request = RangeRequest::of(block).map(|r| r.only_if(self.remote.validator.clone()));
+        match &mut self.connection {
+            Some(connection) => Ok(connection.send_get(request.as_ref())?),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps enough requests under way that the server never waits for the next.
+    fn ask_ahead(&mut self) -> Result<(), TransferError> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        // A body of unknown length is the last thing on its connection.
+        if self.remote.size.is_none() || !connection.reusable() {
+            return Ok(());
+        }
+        loop {
+            let ahead = self.asked.iter().fold(Bytes::ZERO, |sum, block| sum + block.len());
+            if ahead >= plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt) {
+                return Ok(());
+            }
+            let Some(block) = lock(&self.shared.blocks).claim() else { return Ok(()) };
+            self.ask(block)?;
+        }
+    }
+
+    fn read_head(&mut self) -> Result<(), TransferError> {
+        let (Some(connection), Some(&block)) = (&mut self.connection, self.asked.front()) else {
+            return Ok(());
+        };
+        let head = connection.read_head()?;
+        connection.check_status(&head)?;
+        let shown = || self.remote.shown.clone();
+        let answer = RangeAnswer::of(&head, RangeRequest::of(block).as_ref())
+            .map_err(|source| TransferError::Range { url: shown(), source })?;
+        let now = head.validator();
+        match answer {
+            RangeAnswer::Whole { .. } if now == self.remote.validator => {
+                Err(TransferError::RangesIgnored(shown()))
+            }
+            RangeAnswer::Part { range, total }
+                if now == self.remote.validator && total.is_none_or(|t| Some(t) == self.remote.size) =>
+            {
+                self.shorten_front(range.end());
+                self.open = true;
+                Ok(())
+            }
+            _ => Err(TransferError::changed(shown(), self.remote.validator.as_ref(), now.as_ref())),
+        }
+    }
+
+    /// A server may send less than was asked for (RFC 9110, section 15.3.7); the rest is for anyone.
+    fn shorten_front(&mut self, end: u64) {
+        if let Some(front) = self.asked.front_mut() {
+            lock(&self.shared.blocks).give_back(ByteRange::new(end, front.end()));
+            *front = ByteRange::new(front.start(), end);
+        }
+    }
+
+    /// Receives the front block; its front is shortened as it arrives, so that a failure keeps the rest.
+    fn receive_block(&mut self) -> Result<(), TransferError> {
+        while let Some(left) = self.asked.front().copied().filter(|left| !left.is_empty()) {
+            self.need_segment(left)?;
+            let (Some(segment), Some(connection)) = (&mut self.segment, &mut self.connection) else {
+                return Ok(());
+            };
+            let spare = segment.spare();
+            let most = self.shared.read_at_most(spare.len());
+            match connection.read_body(&mut spare[..most])? {
+                Read::Data(n) => {
+                    segment.fill(n);
+                    let done = segment.is_full() || left.len().get() == n as u64;
+                    if let Some(front) = self.asked.front_mut() {
+                        *front = ByteRange::new(left.start() + n as u64, left.end());
+                    }
+                    self.arrived(n);
+                    if done {
+                        self.flush();
+                        self.ask_ahead()?;
+                    }
+                }
+                Read::Idle => {
+                    if self.segment_since.elapsed() > SLOW_FLUSH {
+                        self.flush();
+                    }
+                }
+                // The end of a file whose length nobody told.
+                Read::End if self.remote.size.is_none() => {
+                    self.flush();
+                    return Ok(());
+                }
+                Read::End => {
+                    return Err(HttpError::ClosedEarly {
+                        place: connection.place().clone(),
+                        got: self.arrivals.on_connection,
+                        expected: None,
+                    }
+                    .into());
+                }
+            }
+            self.check_alive()?;
+        }
+        self.end_body()
+    }
+
+    /// Reads what follows the last byte of a block, which is nothing, or the end of a chunked body.
+    fn end_body(&mut self) -> Result<(), TransferError> {
+        while let Some(connection) = &mut self.connection {
+            match connection.read_body(&mut [0])? {
+                Read::End => break,
+                Read::Idle => self.check_alive()?,
+                // More than was announced. What was asked for is there; the connection is of no more use.
+                Read::Data(_) => self.abandon(),
+            }
+        }
+        Ok(())
+    }
+
+    fn need_segment(&mut self, left: ByteRange) -> Result<(), TransferError> {
+        let mut waiting_since = None;
+        while self.segment.is_none() {
+            if self.shared.stop.is_cancelled() {
+                return Err(HttpError::Cancelled.into());
+            }
+            let began = Instant::now();
+            self.segment = self.shared.pool.take(left, LOOK_UP).map_err(TransferError::Memory)?;
+            self.segment_since = Instant::now();
+            waiting_since.get_or_insert(began);
+        }
+        if let Some(since) = waiting_since {
+            let waited = since.elapsed();
+            add(&self.shared.waits.writer, waited);
+            self.arrivals.stall_since += waited;
+        }
+        Ok(())
+    }
+
+    fn arrived(&mut self, bytes: usize) {
+        self.shared.received(bytes);
+        self.arrivals.add(Bytes::new(bytes as u64), Instant::now());
+    }
+
+    fn check_alive(&mut self) -> Result<(), TransferError> {
+        if self.shared.stop.is_cancelled() {
+            return Err(HttpError::Cancelled.into());
+        }
+        if self.arrivals.stalled(self.patience.stall, Instant::now()) {
+            return Err(TransferError::Stalled {
+                url: self.remote.shown.clone(),
+                least: ALIVE,
+                waited: self.patience.stall,
+            });
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            hand_over(&self.queue, segment);
+        }
+    }
+
+    /// Drops the connection; what has arrived is written, what has not is for anyone to claim.
+    fn abandon(&mut self) {
+        self.flush();
+        self.shared.unwatch(self.id);
+        self.connection = None;
+        self.open = false;
+        let mut blocks = lock(&self.shared.blocks);
+        self.asked.drain(..).for_each(|block| blocks.give_back(block));
+    }
+
+    /// Leaves the rest to the other streams, or fails the transfer where there is none.
+    fn give_up(self, error: TransferError) {
+        let others = self.shared.running.load(Ordering::SeqCst) > 1;
+        let about_the_file = matches!(error, TransferError::Changed { .. });
+        if others && !about_the_file {
+            self.shared.emit(&Event::Warning(format!("going on without stream {}: {error}", self.id)));
+        } else {
+            self.shared.fail(error);
+        }
+        self.leave();
+    }
+
+    fn leave(mut self) {
+        self.abandon();
+        let cpu = u64::try_from(host::thread_cpu_time().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.waits.busiest.fetch_max(cpu, Ordering::Relaxed);
+        self.shared.running.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Spreads retries; the clock's nanoseconds are random enough for that.
+    fn jitter(&self) -> f64 {
+        f64::from(self.shared.start.elapsed().subsec_nanos() % 1000) / 1000.0
+    }
+}
+
+impl Arrivals {
+    fn new(rtt: Rtt) -> Self {
+        let now = Instant::now();
+        Self {
+            on_connection: Bytes::ZERO,
+            rtt,
+            rate: Rate::default(),
+            since: now,
+            in_window: Bytes::ZERO,
+            stall_since: now,
+            in_stall: Bytes::ZERO,
+        }
+    }
+
+    fn add(&mut self, bytes: Bytes, now: Instant) {
+        self.on_connection += bytes;
+        self.in_window += bytes;
+        self.in_stall += bytes;
+        let window = now.saturating_duration_since(self.since);
+        // A rate over less than a round trip would be that of a burst.
+        if window >= self.rtt.get().max(Duration::from_millis(20)) {
+            self.rate = Rate::over(self.in_window, window);
+            (self.since, self.in_window) = (now, Bytes::ZERO);
+        }
+    }
+
+    fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
+        if now.saturating_duration_since(self.stall_since) < patience {
+            return false;
+        }
+        let dead = self.in_stall < ALIVE;
+        (self.stall_since, self.in_stall) = (now, Bytes::ZERO);
+        dead
+    }
+}
