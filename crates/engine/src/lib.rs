@@ -1,1 +1,3 @@
-//! Longhaul: engine.
+//! Longhaul's engine: bytes move here and nowhere else.
+
+pub mod send;
