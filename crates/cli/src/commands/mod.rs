@@ -1,0 +1,3 @@
+//! The subcommands, a file each.
+
+pub(crate) mod serve;
