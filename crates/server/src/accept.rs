@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) slots: Arc<Semaphore>,
+    /// Connections that the server's end has cut.
+    pub(crate) cut: Arc<AtomicUsize>,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -68,10 +71,13 @@ fn is_starvation(error: &std::io::Error) -> bool {
 
 /// Runs one connection, unless the server ends first; `slot` is free again afterwards.
 async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: OwnedSemaphorePermit) {
-    let mut phase = shared.phase.clone();
+    let (mut phase, cut) = (shared.phase.clone(), Arc::clone(&shared.cut));
     tokio::select! {
+        biased;
         () = serve(stream, peer, shared) => {}
-        _ = phase.wait_for(|phase| *phase == Phase::Ended) => {}
+        _ = phase.wait_for(|phase| *phase == Phase::Ended) => {
+            cut.fetch_add(1, Ordering::Relaxed);
+        }
     }
     drop(slot);
 }

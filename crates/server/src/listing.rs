@@ -91,7 +91,8 @@ fn entry(site: &Site, directory: &File, names: &[Vec<u8>], name: &CStr) -> Optio
         matches!(kind, FileType::RegularFile | FileType::Directory).then(|| Entry {
             name: name.clone(),
             is_directory: kind == FileType::Directory,
-            size: Bytes::new(size),
+            // A directory's own size says nothing of what it holds.
+            size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
             modified: UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         })
     };

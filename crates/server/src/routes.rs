@@ -95,3 +95,25 @@ fn refuse(error: &io::Error, request: &RequestHead) -> Reply {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_tell_no_more_than_they_may() {
+        let head = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
+        let request = RequestHead::parse(head).unwrap().unwrap().0;
+        for (errno, status) in [
+            (Errno::NOENT, 404),
+            (Errno::XDEV, 404),
+            (Errno::LOOP, 404),
+            (Errno::NAMETOOLONG, 404),
+            (Errno::ACCESS, 403),
+            (Errno::MFILE, 503),
+            (Errno::IO, 500),
+        ] {
+            assert_eq!(refuse(&errno.into(), &request).status(), status, "{errno}");
+        }
+    }
+}

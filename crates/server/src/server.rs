@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -99,6 +100,7 @@ impl Server {
     pub async fn run(self) -> Result<Ended, ServeError> {
         let slots = Arc::new(Semaphore::new(self.limits.connections));
         let mut phase = self.phase.subscribe();
+        let cut = Arc::new(AtomicUsize::new(0));
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
             let listener = tokio::net::TcpListener::from_std(listener)
                 .map_err(|source| ServeError::Listen { address, source })?;
@@ -107,6 +109,7 @@ impl Server {
                 limits: Arc::clone(&self.limits),
                 tls: self.tls.clone(),
                 slots: Arc::clone(&slots),
+                cut: Arc::clone(&cut),
                 phase: phase.clone(),
             };
             tokio::spawn(accept(listener, shared));
@@ -119,10 +122,9 @@ impl Server {
             () = tokio::time::sleep(self.limits.grace) => {}
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => {}
         }
-        let cut = self.limits.connections.saturating_sub(slots.available_permits());
         self.phase.send_replace(Phase::Ended);
         // Lets every task see the end and drop its connection before the runtime goes.
         let _ = slots.acquire_many(all).await;
-        Ok(Ended { cut })
+        Ok(Ended { cut: cut.load(Ordering::Relaxed) })
     }
 }

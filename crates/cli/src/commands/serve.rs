@@ -137,7 +137,7 @@ fn config(args: ServeArgs) -> Config {
 fn affordable(connections: u32) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if setrlimit(Resource::Nofile, raised.clone()).is_ok() {
+    if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
     // A connection holds its socket and at most one file. No limit at all reads as None.

@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_same_bytes_arrive_blocking_or_not_and_copied() {
-        let content: Vec<u8> = (0..9_000_001u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..9_000_001u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let source = source(&content);
         for nonblocking in [false, true] {
             let (near, mut far) = pair();
