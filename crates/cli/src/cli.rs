@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get};
+use crate::commands::{completions, get, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Fetches files over HTTP or HTTPS, and resumes what was interrupted
     Get(Box<get::GetArgs>),
+    /// Serves a directory over HTTP or HTTPS, made for large files
+    Serve(serve::ServeArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Prints the man page, in roff
@@ -31,6 +33,8 @@ impl Cli {
     /// Returns the log level that the flags ask for.
     pub(crate) fn log_level(&self) -> &'static str {
         match (self.verbose, &self.command) {
+            // A server's log is its access log.
+            (0, Command::Serve(_)) => "info",
             (0, _) => "warn",
             (1, _) => "info",
             _ => "debug",

@@ -7,6 +7,7 @@ mod interrupt;
 mod json;
 mod progress;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -23,10 +24,10 @@ fn main() -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    log_to_stderr(&cli);
     let result = match cli.command {
         Command::Get(args) => Ok(commands::get::run(&args)),
+        Command::Serve(args) => commands::serve::run(args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man => commands::man::run(),
     };
@@ -34,4 +35,15 @@ fn main() -> ExitCode {
         eprintln!("longhaul: {error:#}");
         exit::of_chain(&error).into()
     })
+}
+
+/// Sends the log to stderr: a server's with times, as it is kept; a command's without, as it is read at once.
+fn log_to_stderr(cli: &Cli) {
+    let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
+    if matches!(cli.command, Command::Serve(_)) { log.init() } else { log.without_time().init() }
 }

@@ -1,10 +1,11 @@
 //! Longhaul's engine: bytes move here and nowhere else.
 //!
-//! Network to disk is [`source`] -> [`recv`], wired by [`transfer`]. The engine knows no recorder:
-//! what happens is told to an `Observer`.
+//! Network to disk is [`source`] -> [`recv`], wired by [`transfer`]; disk to network is [`send`].
+//! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
 pub mod digest;
 pub mod recv;
+pub mod send;
 pub mod source;
 pub mod transfer;

@@ -1,1 +1,31 @@
-//! Longhaul: server.
+//! Longhaul's HTTP server: the files of one directory, over HTTP/1.1 and HTTPS, at the path's rate.
+//!
+//! ```text
+//!   listen -> accept -> session (one task a connection) -> routes -> reply
+//!                          |                                 |
+//!                          |                                root (openat2, never above DIR)
+//!                          `-> transport -> engine::send: file -> sendfile -> socket
+//! ```
+//!
+//! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may
+//! wait for a disk. An idle connection therefore costs a task of a few hundred bytes, no thread.
+
+mod accept;
+mod config;
+mod error;
+mod file_reply;
+mod listen;
+mod listing;
+mod page;
+mod patience;
+mod reply;
+mod root;
+mod routes;
+mod server;
+mod session;
+mod tls;
+mod transport;
+
+pub use config::{Config, Limits, TlsFiles};
+pub use error::ServeError;
+pub use server::{Ended, Server, Stopper};

@@ -2,24 +2,26 @@
 
 use std::fs;
 
-/// Returns the receive buffer's autotuning limit, `net.ipv4.tcp_rmem[2]`, in bytes.
-pub fn tcp_rmem_max() -> Option<u64> {
-    sysctl("net/ipv4/tcp_rmem")?.split_whitespace().nth(2)?.parse().ok()
+use longhaul_core::units::{Bytes, Rate};
+
+/// Returns the receive buffer's autotuning limit, `net.ipv4.tcp_rmem[2]`.
+pub fn tcp_rmem_max() -> Option<Bytes> {
+    sysctl("net/ipv4/tcp_rmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
-/// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`, in bytes.
-pub fn rmem_max() -> Option<u64> {
-    sysctl("net/core/rmem_max")?.trim().parse().ok()
+/// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`.
+pub fn rmem_max() -> Option<Bytes> {
+    sysctl("net/core/rmem_max")?.trim().parse().ok().map(Bytes::new)
 }
 
-/// Returns the highest speed, in bits per second, of the network interfaces that are up and tell it.
-pub fn fastest_interface() -> Option<u64> {
+/// Returns the highest speed of the network interfaces that are up and tell it.
+pub fn fastest_interface() -> Option<Rate> {
     let speeds = fs::read_dir("/sys/class/net").ok()?.flatten().filter_map(|interface| {
         let read = |name| fs::read_to_string(interface.path().join(name)).ok();
         let up = read("operstate")?.trim() == "up";
         // In Mbit/s; -1, signed or not, where the driver does not know.
         let mbits: u32 = read("speed")?.trim().parse().ok()?;
-        (up && mbits != u32::MAX).then_some(u64::from(mbits) * 1_000_000)
+        (up && mbits != u32::MAX).then_some(Rate::bits_per_sec(u64::from(mbits) * 1_000_000))
     });
     speeds.max()
 }
@@ -40,9 +42,9 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_its_limits() {
-        assert!(tcp_rmem_max().unwrap() > 4096);
+        assert!(tcp_rmem_max().unwrap() > Bytes::kib(4));
         // In a network namespace of its own `rmem_max` may be hidden.
-        assert!(rmem_max().is_none_or(|max| max > 1024));
+        assert!(rmem_max().is_none_or(|max| max > Bytes::kib(1)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod direct_io;
 pub mod file_map;
 pub mod host;
 pub mod memory;
+pub mod send_options;
 pub mod sockopt;
 pub mod tcp_info;
 pub mod write_back;

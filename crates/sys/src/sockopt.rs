@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use longhaul_core::units::Bytes;
+
 use libc::{c_int, c_void, socklen_t};
 
 /// Sets a socket option whose value is a C integer or another plain value.
@@ -15,21 +17,21 @@ pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: 
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets SO_RCVBUFFORCE, in bytes: like SO_RCVBUF but without the limit of `rmem_max`.
+/// Sets SO_RCVBUFFORCE: like SO_RCVBUF but without the limit of `rmem_max`.
 ///
 /// Must come before connecting, because the window's scale is chosen with the SYN.
 ///
 /// # Errors
 /// EPERM without CAP_NET_ADMIN in the namespace's owner.
-pub fn force_recv_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, c_int::try_from(bytes).unwrap_or(c_int::MAX))
+pub fn force_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, c_int::try_from(size.get()).unwrap_or(c_int::MAX))
 }
 
 /// Returns whether [`force_recv_buffer`] is permitted, by trying it on a socket of no other use.
 pub fn may_force_recv_buffer() -> bool {
     use rustix::net::{AddressFamily, SocketType, socket};
     socket(AddressFamily::INET, SocketType::DGRAM, None)
-        .is_ok_and(|socket| force_recv_buffer(&socket, 65536).is_ok())
+        .is_ok_and(|socket| force_recv_buffer(&socket, Bytes::kib(64)).is_ok())
 }
 
 /// Sets SO_RCVLOWAT: a blocking read waits for so many bytes (or for what it asked for, if less).
@@ -38,14 +40,14 @@ pub fn may_force_recv_buffer() -> bool {
 ///
 /// # Errors
 /// What the kernel says of the socket.
-pub fn set_recv_low_water(socket: impl AsFd, bytes: usize) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(bytes).unwrap_or(c_int::MAX))
+pub fn set_recv_low_water(socket: impl AsFd, size: Bytes) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(size.get()).unwrap_or(c_int::MAX))
 }
 
 /// Returns the bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
 ///
 /// # Errors
 /// What the kernel says of the socket.
-pub fn unread(socket: impl AsFd) -> io::Result<u64> {
-    rustix::io::ioctl_fionread(socket).map_err(io::Error::from)
+pub fn unread(socket: impl AsFd) -> io::Result<Bytes> {
+    rustix::io::ioctl_fionread(socket).map(Bytes::new).map_err(io::Error::from)
 }

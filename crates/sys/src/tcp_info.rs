@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libc::{c_void, socklen_t};
+use longhaul_core::units::Bytes;
 
 /// `struct tcp_info` as of Linux 6.18, by the kernel's own names; an older kernel fills less of it.
 #[repr(C)]
@@ -111,9 +112,16 @@ impl TcpInfo {
         field!(self.tcpi_rtt).filter(|us| *us > 0).map(|us| Duration::from_micros(us.into()))
     }
 
-    /// The receive window last advertised, in bytes (`tcpi_rcv_wnd`, Linux 6.2).
-    pub fn rcv_wnd(&self) -> Option<u64> {
-        field!(self.tcpi_rcv_wnd).map(u64::from)
+    /// The receive window last advertised (`tcpi_rcv_wnd`, Linux 6.2).
+    pub fn rcv_wnd(&self) -> Option<Bytes> {
+        field!(self.tcpi_rcv_wnd).map(|wnd| Bytes::new(wnd.into()))
+    }
+
+    /// What the peer's kernel has acknowledged so far (`tcpi_bytes_acked`, Linux 4.1).
+    ///
+    /// It only grows, so two readings tell a slow peer from a dead one.
+    pub fn bytes_acked(&self) -> Option<Bytes> {
+        field!(self.tcpi_bytes_acked).map(Bytes::new)
     }
 
     /// Packets that arrived out of order (`tcpi_rcv_ooopack`, Linux 5.4).
@@ -124,6 +132,7 @@ impl TcpInfo {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -134,8 +143,23 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let info = TcpInfo::read(&stream).unwrap();
         assert!(info.rtt().unwrap() < Duration::from_secs(1));
-        assert!(info.rcv_wnd().is_none_or(|wnd| wnd > 0));
+        assert!(info.rcv_wnd().is_none_or(|wnd| wnd > Bytes::ZERO));
         assert_eq!(info.rcv_ooopack().unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn counts_what_the_peer_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let acked = |socket: &TcpStream| TcpInfo::read(socket).unwrap().bytes_acked().unwrap();
+        let before = acked(&near);
+        near.write_all(&[7; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        // Reading the bytes does not wait for the acknowledgement, which a reply carries.
+        far.write_all(b"!").unwrap();
+        near.read_exact(&mut [0; 1]).unwrap();
+        assert_eq!(acked(&near) - before, Bytes::new(1000));
     }
 
     #[test]

@@ -3,3 +3,4 @@
 pub(crate) mod completions;
 pub(crate) mod get;
 pub(crate) mod man;
+pub(crate) mod serve;

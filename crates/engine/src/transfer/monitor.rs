@@ -26,7 +26,7 @@ pub(super) fn watch(
     alive: &Receiver<()>,
 ) -> Facts {
     let began = Instant::now();
-    let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max().map(Bytes::new), ..Facts::default() };
+    let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
     let (mut since, mut before) = (began, Bytes::ZERO);
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
@@ -71,13 +71,13 @@ fn snapshot(shared: &Shared<'_>, resumed: Bytes, size: Option<Bytes>) -> Snapsho
     let (mut rtts, mut rtt_sum) = (0, Duration::ZERO);
     shared.each_socket(|socket| {
         now.streams += 1;
-        now.unread += Bytes::new(sockopt::unread(socket).unwrap_or(0));
+        now.unread += sockopt::unread(socket).unwrap_or_default();
         let Ok(info) = TcpInfo::read(socket) else { return };
         if let Some(rtt) = info.rtt() {
             rtts += 1;
             rtt_sum += rtt;
         }
-        now.rwin = info.rcv_wnd().map(|wnd| now.rwin.unwrap_or_default() + Bytes::new(wnd)).or(now.rwin);
+        now.rwin = info.rcv_wnd().map(|wnd| now.rwin.unwrap_or_default() + wnd).or(now.rwin);
         now.out_of_order += info.rcv_ooopack().unwrap_or(0);
     });
     now.rtt = (rtts > 0).then(|| Rtt::new(rtt_sum / rtts));

@@ -250,11 +250,11 @@ impl Opener<'_> {
 /// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
 fn larger_buffer(rtt: Rtt, streams: usize) -> Option<Bytes> {
     let limits = RecvLimits {
-        tcp_rmem_max: Bytes::new(host::tcp_rmem_max()?),
-        rmem_max: Bytes::new(host::rmem_max().unwrap_or(0)),
+        tcp_rmem_max: host::tcp_rmem_max()?,
+        rmem_max: host::rmem_max().unwrap_or_default(),
         may_force: sockopt::may_force_recv_buffer(),
     };
-    let line = Rate::bits_per_sec(host::fastest_interface().unwrap_or(0)).max(PLANNED_RATE);
+    let line = host::fastest_interface().unwrap_or_default().max(PLANNED_RATE);
     let share = Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64);
     match plan::recv_buffer(limits, share, rtt) {
         RecvBuffer::Set(buffer) => Some(buffer),

@@ -1,5 +1,7 @@
 //! The Content-Range field (RFC 9110, section 14.4).
 
+use std::fmt;
+
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
@@ -39,6 +41,22 @@ impl ContentRange {
             return None;
         }
         Some(Self::Part { range: ByteRange::new(first, end), total: total.map(Bytes::new) })
+    }
+}
+
+impl fmt::Display for ContentRange {
+    /// Writes the field's value, which [`ContentRange::parse`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Part { range, total } => {
+                write!(f, "bytes {}-{}/", range.start(), range.end().saturating_sub(1))?;
+                match total {
+                    Some(total) => write!(f, "{}", total.get()),
+                    None => f.write_str("*"),
+                }
+            }
+            Self::Unsatisfied { total } => write!(f, "bytes */{}", total.get()),
+        }
     }
 }
 

@@ -1,25 +1,45 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112): heads, ranges, validators, bodies; one small file a concept.
+//!
+//! A client writes a `request` and reads a `response`; a server reads a `request_head` and writes a
+//! `reply_head`.
 
+mod byte_ranges;
 mod challenge;
 mod chunked;
+mod conditional;
 mod content_range;
 mod disposition;
 mod etag;
 mod header;
+mod multipart;
 mod range_answer;
+mod reply_head;
 mod request;
+mod request_head;
+mod request_target;
 mod response;
 mod retry_after;
 mod validator;
 
+pub use byte_ranges::{MAX_RANGES, RangeHeader};
 pub use challenge::challenge_schemes;
 pub use chunked::{ChunkedDecoder, ChunkedError};
+pub use conditional::{Condition, Validators};
 pub use content_range::ContentRange;
 pub use disposition::FileName;
 pub use etag::ETag;
 pub use header::{HeaderError, HeaderField};
+pub use multipart::MultipartByteranges;
 pub use range_answer::{RangeAnswer, RangeError};
+pub use reply_head::{ReplyHead, reason};
 pub use request::{GetRequest, RangeRequest};
-pub use response::{Framing, HeadError, MAX_HEAD, ResponseHead};
+pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
+pub use request_target::{TargetError, TargetPath};
+pub use response::{Framing, HeadError, ResponseHead};
 pub use retry_after::retry_after;
 pub use validator::Validator;
+
+use crate::units::Bytes;
+
+/// The largest head that is read, of a request or a response; real ones rarely reach 4 KiB.
+pub const MAX_HEAD: Bytes = Bytes::kib(64);

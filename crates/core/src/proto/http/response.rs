@@ -8,8 +8,6 @@ use super::content_range::number;
 use super::{ContentRange, ETag, FileName, Validator, challenge_schemes, retry_after};
 use crate::units::Bytes;
 
-/// The largest head that is accepted.
-pub const MAX_HEAD: Bytes = Bytes::kib(64);
 /// The most fields that are accepted; a head within 64 KiB rarely has 50.
 const MAX_FIELDS: usize = 256;
 

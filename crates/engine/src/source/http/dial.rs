@@ -91,7 +91,7 @@ fn start(address: SocketAddr, settings: SocketSettings) -> io::Result<Socket> {
 ///
 /// Must come before connecting: the window's scale is chosen with the SYN.
 fn set_recv_buffer(socket: &Socket, size: Bytes) -> io::Result<()> {
-    let forced = longhaul_sys::sockopt::force_recv_buffer(socket, size.as_usize());
+    let forced = longhaul_sys::sockopt::force_recv_buffer(socket, size);
     forced.or_else(|_| socket.set_recv_buffer_size(size.as_usize()))
 }
 

@@ -1,0 +1,196 @@
+//! `longhaul serve DIR`: flags, limits of the process, signals; the server itself is a library.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use longhaul_core::units::Rate;
+use longhaul_server::{Config, Limits, ServeError, Server, Stopper, TlsFiles};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Descriptors for everything but connections and the files they are sent.
+const SPARE_DESCRIPTORS: u64 = 64;
+
+/// Threads that open files and run sendfile; each waits for the disk at most, never for a client.
+const DISK_THREADS: usize = 64;
+
+/// Serve the files of a directory over HTTP or HTTPS.
+///
+/// GET and HEAD with ranges, entity tags and conditional requests; a page for each directory
+/// that has no index.html. Names that start with a dot are not served, nothing above DIR is
+/// ever reached, and symbolic links are followed only while they stay below DIR. Each request is
+/// logged as one line on standard error. SIGINT or SIGTERM lets transfers under way finish; a
+/// second one ends them.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The directory to serve
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    directory: PathBuf,
+
+    /// Listen here, may be given more than once; 0.0.0.0:8080 or [::]:8080 lets other hosts in, port 0 is any free port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    listen: Vec<SocketAddr>,
+
+    /// Speak HTTPS with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    tls_key: Option<PathBuf>,
+
+    /// Use this congestion control, as cubic or bbr, instead of the kernel's default
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+
+    /// Pace each connection to at most this rate, as 6.5Gbit; off leaves it to the congestion control
+    #[arg(long, value_name = "off|RATE", default_value = "off")]
+    pace: Pace,
+
+    /// Serve and list names that start with a dot too
+    #[arg(long)]
+    hidden: bool,
+
+    /// Open at most this many connections at once; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+
+    /// Give transfers under way this long to finish when told to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u64,
+}
+
+/// The value of `--pace`.
+#[derive(Debug, Clone, Copy)]
+struct Pace(Option<Rate>);
+
+impl FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self(None)),
+            rate => match rate.parse::<Rate>() {
+                Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(Self(Some(rate))),
+                Ok(_) => Err("a pace of nothing sends nothing: write off, or a rate".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+}
+
+/// Serves until told to stop.
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    let directory = args.directory.clone();
+    let server = match Server::bind(config(args)) {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("longhaul serve: {error}");
+            return Ok(ExitCode::from(exit_code(&error)));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(DISK_THREADS)
+        .build()
+        .context("starting the server's threads")?;
+    let (interrupt, terminate) = signals(&runtime).context("catching SIGINT and SIGTERM")?;
+    for address in server.addresses() {
+        let reach = if address.ip().is_loopback() { " (this host only; see --listen)" } else { "" };
+        eprintln!("serving {} at {scheme}://{address}/{reach}", directory.display());
+    }
+    let ended = runtime.block_on(async {
+        tokio::spawn(stop_on_signals(interrupt, terminate, server.stopper()));
+        server.run().await
+    })?;
+    if ended.cut > 0 {
+        eprintln!("longhaul serve: {} connections were cut before they were done", ended.cut);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: ServeArgs) -> Config {
+    Config {
+        root: args.directory,
+        listen: args.listen,
+        // clap has made sure that both are given or neither.
+        tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
+        congestion: args.congestion,
+        pace: args.pace.0,
+        hidden: args.hidden,
+        limits: Limits {
+            connections: affordable(args.connections),
+            grace: Duration::from_secs(args.grace),
+            ..Limits::default()
+        },
+    }
+}
+
+/// Raises the limit of open files as far as it goes; returns how many connections that allows.
+fn affordable(connections: u32) -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, raised).is_ok() {
+        limit = raised;
+    }
+    // A connection holds its socket and at most one file. No limit at all reads as None.
+    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / 2).max(1);
+    if u64::from(connections) > most {
+        tracing::warn!(
+            asked = connections,
+            most,
+            "fewer connections: the limit of open files (ulimit -Hn) is low"
+        );
+    }
+    usize::try_from(most.min(u64::from(connections))).unwrap_or(usize::MAX)
+}
+
+/// Catches the signals before the first line is printed, so that whoever reads it may stop the server.
+fn signals(runtime: &Runtime) -> std::io::Result<(Signal, Signal)> {
+    let _inside = runtime.enter();
+    Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+}
+
+async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: Stopper) {
+    let mut next = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    next().await;
+    eprintln!("longhaul serve: finishing the transfers under way; once more ends them");
+    stopper.finish();
+    next().await;
+    stopper.end();
+}
+
+/// Maps an error to the exit code of sysexits.h.
+fn exit_code(error: &ServeError) -> u8 {
+    const NO_INPUT: u8 = 66;
+    const UNAVAILABLE: u8 = 69;
+    const OS_ERROR: u8 = 71;
+    const NO_PERMISSION: u8 = 77;
+    const CONFIG: u8 = 78;
+    match error {
+        ServeError::Root { source, .. } | ServeError::Listen { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            NO_PERMISSION
+        }
+        ServeError::Root { .. } => NO_INPUT,
+        ServeError::Listen { .. } => UNAVAILABLE,
+        ServeError::NoOpenat2 { .. } => OS_ERROR,
+        ServeError::Congestion { .. }
+        | ServeError::Pace { .. }
+        | ServeError::TlsFile { .. }
+        | ServeError::TlsPair { .. } => CONFIG,
+    }
+}

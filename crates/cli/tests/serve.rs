@@ -1,0 +1,183 @@
+//! `longhaul serve` as a process: what it prints, how it stops, its exit codes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
+
+/// A server process; killed when dropped.
+struct Serve {
+    child: Child,
+    address: SocketAddr,
+    log: BufReader<std::process::ChildStderr>,
+}
+
+impl Serve {
+    /// Runs `command` and waits for the line that says where it serves.
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("serving ") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+        }
+        let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
+        Self { child, address, log }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end; gives the exit code and what was logged since the start.
+    fn end(mut self) -> (Option<i32>, String) {
+        let code = self.child.wait().unwrap().code();
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        (code, log)
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // Either is in vain where it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(BIN);
+    command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0"]).args(args);
+    command
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+#[test]
+fn it_says_where_it_serves_logs_requests_and_stops_on_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let server = Serve::start(serve(dir.path(), &["--pace", "1Gbit", "--congestion", "cubic"]));
+    assert!(get(server.address, "/f").ends_with("\r\n\r\ncontent"));
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    for word in ["method=\"GET\"", "path=\"/f\"", "status=200", "bytes=7", "finishing"] {
+        assert!(log.contains(word), "{word} in {log}");
+    }
+}
+
+#[test]
+fn a_second_sigint_cuts_what_is_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), vec![1; 32 << 20]).unwrap();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    let started = Instant::now();
+    server.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal(Signal::INT);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    assert!(started.elapsed() < Duration::from_secs(5) && log.contains("1 connections were cut"), "{log}");
+}
+
+#[test]
+fn listens_on_several_addresses_ipv6_too() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        assert!(std::env::var_os("CI").is_none(), "IPv6 is needed");
+        println!("skipped: this host has no IPv6");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Serve::start(serve(dir.path(), &["--listen", "[::1]:0"]));
+    let mut second = String::new();
+    server.log.read_line(&mut second).unwrap();
+    let address = second.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    assert!(address.starts_with("[::1]:"), "{second}");
+    assert!(get(address.parse().unwrap(), "/").starts_with("HTTP/1.1 200"));
+    assert!(get(server.address, "/").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn few_descriptors_mean_fewer_connections_not_a_dead_server() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let mut command = Command::new("bash");
+    let script = format!("ulimit -Hn 100; exec {BIN} serve {} --listen 127.0.0.1:0", dir.path().display());
+    command.args(["-c", &script]);
+    let server = Serve::start(command);
+    let crowd: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(crowd);
+    assert!(get(server.address, "/f").ends_with("content"));
+}
+
+#[test]
+fn what_cannot_be_served_has_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no certificate").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let file_text = file.to_str().unwrap();
+    let missing = dir.path().join("missing");
+    for (root, args, code, named) in [
+        (missing.as_path(), vec![], 66, "missing"),
+        (file.as_path(), vec![], 66, "file"),
+        (dir.path(), vec!["--listen", &taken], 69, taken.as_str()),
+        (dir.path(), vec!["--congestion", "nonsense"], 78, "cubic"),
+        (dir.path(), vec!["--tls-cert", file_text, "--tls-key", file_text], 78, "certificate"),
+        (dir.path(), vec!["--tls-cert", file_text], 64, "--tls-key"),
+        (dir.path(), vec!["--pace", "fast"], 64, "fast"),
+        (dir.path(), vec!["--pace", "0"], 64, "off"),
+    ] {
+        let output = serve(root, &args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(named), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn running_out_of_descriptors_pauses_and_does_not_spin() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let pid = Pid::from_child(&server.child);
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(30), maximum: Some(30) }).unwrap();
+    let crowd: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let before = cpu_ticks(&server.child);
+    std::thread::sleep(Duration::from_millis(1000));
+    let spent = cpu_ticks(&server.child) - before;
+    assert!(spent < 20, "{spent} ticks of 10 ms were spent in a second without descriptors");
+    drop(crowd);
+    assert!(get(server.address, "/f").ends_with("content"));
+    server.signal(Signal::TERM);
+    assert!(server.end().1.contains("no connection can be accepted"));
+}
+
+/// Reads the processor time of a process, user and system, in ticks.
+fn cpu_ticks(child: &Child) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

@@ -1,0 +1,172 @@
+//! What a `Range` header asks of a file of a known size (RFC 9110, section 14).
+
+use crate::ranges::ByteRange;
+use crate::units::Bytes;
+
+/// The most ranges one request may ask for; more are refused (RFC 9110, section 14.2, allows it).
+pub const MAX_RANGES: usize = 64;
+
+/// What is to be sent for a `Range` header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RangeHeader {
+    /// The header is not about bytes or not well formed: send the whole file.
+    Whole,
+    /// Send these, one or more.
+    Parts(Vec<ByteRange>),
+    /// None of what was asked exists, or more than [`MAX_RANGES`] were asked for: answer 416.
+    Unsatisfiable,
+}
+
+impl RangeHeader {
+    /// Reads a `Range` header against a file of `size` bytes.
+    ///
+    /// Ranges keep the order asked for; if any overlap, all are sorted and merged, so that no byte
+    /// is sent twice however the request is written.
+    pub fn parse(header: &str, size: Bytes) -> Self {
+        let Some((unit, set)) = header.split_once('=') else { return Self::Whole };
+        if !unit.trim().eq_ignore_ascii_case("bytes") {
+            return Self::Whole;
+        }
+        let mut parts = Vec::new();
+        let mut asked = 0;
+        for spec in set.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
+            asked += 1;
+            match Spec::parse(spec) {
+                None => return Self::Whole,
+                // An empty file has no byte to name in Content-Range, yet its last n bytes are all of it.
+                Some(Spec::Last(n)) if size == Bytes::ZERO && n > 0 => return Self::Whole,
+                Some(spec) => parts.extend(spec.within(size.get())),
+            }
+        }
+        match (asked, parts.len()) {
+            (0, _) => Self::Whole,
+            (_, 0) => Self::Unsatisfiable,
+            _ if asked > MAX_RANGES => Self::Unsatisfiable,
+            _ => Self::Parts(without_overlaps(parts)),
+        }
+    }
+}
+
+/// One range as written, before the file's size is known.
+#[derive(Clone, Copy)]
+enum Spec {
+    From(u64),
+    Span(u64, u64),
+    Last(u64),
+}
+
+impl Spec {
+    fn parse(text: &str) -> Option<Self> {
+        let (first, last) = text.split_once('-')?;
+        match (first.trim(), last.trim()) {
+            ("", last) => number(last).map(Self::Last),
+            (first, "") => number(first).map(Self::From),
+            (first, last) => {
+                let (first, last) = (number(first)?, number(last)?);
+                (first <= last).then_some(Self::Span(first, last))
+            }
+        }
+    }
+
+    fn within(self, size: u64) -> Option<ByteRange> {
+        let (start, end) = match self {
+            Self::From(first) => (first, size),
+            Self::Span(first, last) => (first, size.min(last.saturating_add(1))),
+            Self::Last(n) => (size.saturating_sub(n), size),
+        };
+        (start < end).then(|| ByteRange::new(start, end))
+    }
+}
+
+/// Reads digits; one past what a `u64` holds is past every file's end too.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+fn without_overlaps(parts: Vec<ByteRange>) -> Vec<ByteRange> {
+    let mut sorted = parts.clone();
+    sorted.sort_by_key(|part| part.start());
+    if sorted.is_sorted_by(|a, b| a.end() <= b.start()) {
+        return parts;
+    }
+    let mut merged: Vec<ByteRange> = Vec::with_capacity(sorted.len());
+    for part in sorted {
+        match merged.last_mut() {
+            Some(last) if part.start() <= last.end() => {
+                *last = ByteRange::new(last.start(), last.end().max(part.end()));
+            }
+            _ => merged.push(part),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parts(header: &str, size: u64) -> Vec<(u64, u64)> {
+        match RangeHeader::parse(header, Bytes::new(size)) {
+            RangeHeader::Parts(parts) => parts.iter().map(|p| (p.start(), p.end())).collect(),
+            other => panic!("{header}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn reads_every_form() {
+        assert_eq!(parts("bytes=0-0", 10), [(0, 1)]);
+        assert_eq!(parts("bytes=3-", 10), [(3, 10)]);
+        assert_eq!(parts("Bytes = 3-99999999999999999999999", 10), [(3, 10)]);
+        assert_eq!(parts("bytes=-4", 10), [(6, 10)]);
+        assert_eq!(parts("bytes=-40", 10), [(0, 10)]);
+        assert_eq!(parts("bytes=5-6, 0-1,,9-", 10), [(5, 7), (0, 2), (9, 10)]);
+        assert_eq!(parts("bytes=0-1,20-", 10), [(0, 2)]);
+    }
+
+    #[test]
+    fn merges_what_overlaps() {
+        assert_eq!(parts("bytes=4-8,0-5", 10), [(0, 9)]);
+        assert_eq!(parts("bytes=0-,0-,0-,7-8", 10), [(0, 10)]);
+        assert_eq!(parts("bytes=0-1,2-3", 10), [(0, 2), (2, 4)]);
+    }
+
+    #[test]
+    fn ignores_what_is_no_byte_range() {
+        for header in
+            ["", "bytes", "bytes=", "lines=0-1", "bytes=a-b", "bytes=5-4", "bytes=--1", "bytes=+1-2"]
+        {
+            assert_eq!(RangeHeader::parse(header, Bytes::new(10)), RangeHeader::Whole, "{header}");
+        }
+        assert_eq!(RangeHeader::parse("bytes=-1", Bytes::ZERO), RangeHeader::Whole);
+    }
+
+    #[test]
+    fn refuses_what_does_not_exist() {
+        let many = format!("bytes={}", "0-0,2-2,".repeat(40));
+        for (header, size) in [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-", 0), (many.as_str(), 10)] {
+            assert_eq!(RangeHeader::parse(header, Bytes::new(size)), RangeHeader::Unsatisfiable, "{header}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_part_lies_inside_and_none_overlap(header in "bytes=([0-9]{0,3}-[0-9]{0,3}[, ]{0,2}){0,9}", size in 0u64..300) {
+            if let RangeHeader::Parts(parts) = RangeHeader::parse(&header, Bytes::new(size)) {
+                let mut seen = vec![false; size as usize];
+                for part in parts {
+                    prop_assert!(!part.is_empty() && part.end() <= size);
+                    for i in part.start()..part.end() {
+                        prop_assert!(!std::mem::replace(&mut seen[i as usize], true));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn never_panics(header in "\\PC{0,60}", size: u64) {
+            RangeHeader::parse(&header, Bytes::new(size));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A reply's head as a server writes it (RFC 9112, section 4).
+
+use std::fmt::Write;
+
+/// A status line and header lines, in the order they were added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyHead {
+    status: u16,
+    lines: String,
+}
+
+impl ReplyHead {
+    /// Starts a head with a status code.
+    pub fn new(status: u16) -> Self {
+        Self { status, lines: String::new() }
+    }
+
+    /// Adds a header line. Control characters in `value` become spaces, so no value can add a line.
+    pub fn add(&mut self, name: &str, value: &str) {
+        self.lines.push_str(name);
+        self.lines.push_str(": ");
+        self.lines.extend(value.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        self.lines.push_str("\r\n");
+    }
+
+    /// Adds a header line and returns the head, for building one in a row.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.add(name, value);
+        self
+    }
+
+    /// Returns the status code.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Writes the head with its closing empty line.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut text = String::with_capacity(self.lines.len() + 40);
+        // Writing to a String cannot fail.
+        let _ = write!(text, "HTTP/1.1 {} {}\r\n{}\r\n", self.status, reason(self.status), self.lines);
+        text.into_bytes()
+    }
+}
+
+/// Returns the reason phrase of a status code that a server of files sends (RFC 9110, section 15).
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        416 => "Range Not Satisfiable",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_a_head() {
+        let head = ReplyHead::new(206).with("Content-Length", "2").with("X", "a\r\nEvil: b");
+        let text = String::from_utf8(head.encode()).unwrap();
+        assert_eq!(text, "HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\nX: a  Evil: b\r\n\r\n");
+    }
+}

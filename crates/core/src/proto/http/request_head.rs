@@ -1,0 +1,275 @@
+//! A request's head as a server reads it (RFC 9112, sections 2 to 6).
+
+use thiserror::Error;
+
+use super::MAX_HEAD;
+use crate::units::Bytes;
+
+/// The most bytes a request's target may take; past it the answer is 414.
+pub const MAX_TARGET: Bytes = Bytes::kib(8);
+/// The most header lines a request may carry; past it the answer is 431.
+pub const MAX_HEADERS: usize = 100;
+
+/// Why a request's head cannot be served; [`RequestError::status`] gives the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// The bytes are not an HTTP request.
+    #[error("the request is not HTTP: {0}")]
+    Malformed(&'static str),
+    /// The version is not HTTP/1.0 or HTTP/1.1.
+    #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
+    Version,
+    /// The target is longer than [`MAX_TARGET`].
+    #[error("the request's target is longer than {MAX_TARGET}")]
+    TargetTooLong,
+    /// The head is longer than [`MAX_HEAD`], or has more than [`MAX_HEADERS`] lines.
+    #[error("the request's head has more than {MAX_HEAD} or {MAX_HEADERS} lines")]
+    HeadTooLarge,
+    /// The body is framed by a transfer coding other than "chunked".
+    #[error("the request's transfer coding is not known here")]
+    TransferCoding,
+}
+
+impl RequestError {
+    /// Returns the status code that answers the request.
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Malformed(_) => 400,
+            Self::TargetTooLong => 414,
+            Self::HeadTooLarge => 431,
+            Self::TransferCoding => 501,
+            Self::Version => 505,
+        }
+    }
+}
+
+/// How a request's body is framed (RFC 9112, section 6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestBody {
+    /// No body follows the head.
+    None,
+    /// So many bytes follow, at least one.
+    Length(Bytes),
+    /// Chunks follow.
+    Chunked,
+}
+
+/// A request's head: method, target, version, header lines in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHead {
+    method: String,
+    target: String,
+    http_1_1: bool,
+    headers: Vec<(String, String)>,
+}
+
+impl RequestHead {
+    /// Reads a head from the start of `input`; gives it and its length, or `None` where more bytes are needed.
+    ///
+    /// Bytes outside UTF-8 in a value become U+FFFD. The body's framing and `Host` are checked here,
+    /// so that a head once read is safe to act on.
+    pub fn parse(input: &[u8]) -> Result<Option<(Self, usize)>, RequestError> {
+        let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut lines);
+        let parsed = request.parse(input);
+        if request.path.is_some_and(|target| target.len() > MAX_TARGET.as_usize()) {
+            return Err(RequestError::TargetTooLong);
+        }
+        let length = match parsed {
+            Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD.as_usize() => length,
+            Ok(httparse::Status::Complete(_)) => return Err(RequestError::HeadTooLarge),
+            Ok(httparse::Status::Partial) => return still_partial(&request, input),
+            Err(error) => return Err(refuse(error)),
+        };
+        let head = Self {
+            method: request.method.unwrap_or_default().to_owned(),
+            target: request.path.unwrap_or_default().to_owned(),
+            http_1_1: request.version == Some(1),
+            headers: request
+                .headers
+                .iter()
+                .map(|line| (line.name.to_owned(), String::from_utf8_lossy(line.value).into_owned()))
+                .collect(),
+        };
+        head.check()?;
+        Ok(Some((head, length)))
+    }
+
+    /// Returns the method, as "GET"; case counts (RFC 9110, section 9.1).
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Returns the target as it was sent.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Returns the value of the first header called `name`, whatever its case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let line = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        line.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the values of every header called `name` as one list, joined by commas (RFC 9110, section 5.3).
+    pub fn list(&self, name: &str) -> Option<String> {
+        let values: Vec<&str> = self.all(name).collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    /// Returns whether the connection may carry another request after this one (RFC 9112, section 9.3).
+    pub fn keeps_alive(&self) -> bool {
+        let options = self.list("connection").unwrap_or_default();
+        let has = |option: &str| options.split(',').any(|o| o.trim().eq_ignore_ascii_case(option));
+        !has("close") && (self.http_1_1 || has("keep-alive"))
+    }
+
+    /// Returns whether the client speaks HTTP/1.1, not 1.0.
+    pub fn is_http_1_1(&self) -> bool {
+        self.http_1_1
+    }
+
+    /// Returns how the body is framed; a head that was read has one clear framing.
+    pub fn body(&self) -> RequestBody {
+        if self.header("transfer-encoding").is_some() {
+            return RequestBody::Chunked;
+        }
+        match self.header("content-length").and_then(decimal) {
+            None | Some(0) => RequestBody::None,
+            Some(length) => RequestBody::Length(Bytes::new(length)),
+        }
+    }
+
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+    }
+
+    /// Refuses what RFC 9112 lets two parties read differently: such requests smuggle others.
+    fn check(&self) -> Result<(), RequestError> {
+        let hosts = self.all("host").count();
+        if hosts > 1 || (hosts == 0 && self.http_1_1) {
+            return Err(RequestError::Malformed("HTTP/1.1 needs one Host header"));
+        }
+        let mut lengths = self.all("content-length");
+        let length = lengths.next();
+        if lengths.next().is_some() || length.is_some_and(|text| decimal(text).is_none()) {
+            return Err(RequestError::Malformed("Content-Length must be one decimal number"));
+        }
+        match self.list("transfer-encoding") {
+            None => Ok(()),
+            Some(_) if length.is_some() || !self.http_1_1 => {
+                Err(RequestError::Malformed("the body's length is stated twice or unclear"))
+            }
+            Some(coding) if coding.trim().eq_ignore_ascii_case("chunked") => Ok(()),
+            Some(_) => Err(RequestError::TransferCoding),
+        }
+    }
+}
+
+/// Reads digits only; `str::parse` would also take a sign.
+fn decimal(text: &str) -> Option<u64> {
+    let text = text.trim();
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Waits for more of a head, unless it already is too long to become one that is served.
+fn still_partial(
+    request: &httparse::Request<'_, '_>,
+    input: &[u8],
+) -> Result<Option<(RequestHead, usize)>, RequestError> {
+    let in_target = request.path.is_none() && !input.contains(&b'\n');
+    if in_target && input.len() > MAX_TARGET.as_usize() + 32 {
+        return Err(RequestError::TargetTooLong);
+    }
+    if input.len() >= MAX_HEAD.as_usize() { Err(RequestError::HeadTooLarge) } else { Ok(None) }
+}
+
+fn refuse(error: httparse::Error) -> RequestError {
+    use httparse::Error as E;
+    match error {
+        E::TooManyHeaders => RequestError::HeadTooLarge,
+        E::Version => RequestError::Version,
+        E::HeaderName => RequestError::Malformed("a header's name has an illegal character"),
+        E::HeaderValue => RequestError::Malformed("a header's value has an illegal character"),
+        E::NewLine => RequestError::Malformed("a line does not end as it must"),
+        E::Token | E::Status => RequestError::Malformed("the request line has an illegal character"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<Option<(RequestHead, usize)>, RequestError> {
+        RequestHead::parse(text.as_bytes())
+    }
+
+    fn head(text: &str) -> RequestHead {
+        read(text).unwrap().unwrap().0
+    }
+
+    #[test]
+    fn reads_a_head_and_leaves_the_rest() {
+        let text = "GET /a%20b?c HTTP/1.1\r\nHost: h\r\nRange: bytes=0-1\r\nrange: bytes=4-\r\n\r\nGET /";
+        let (head, length) = read(text).unwrap().unwrap();
+        assert_eq!((head.method(), head.target(), length), ("GET", "/a%20b?c", text.len() - 5));
+        assert_eq!(head.header("RANGE"), Some("bytes=0-1"));
+        assert_eq!(head.list("range").as_deref(), Some("bytes=0-1, bytes=4-"));
+        assert!(head.keeps_alive() && head.body() == RequestBody::None);
+    }
+
+    #[test]
+    fn knows_when_to_close() {
+        assert!(!head("GET / HTTP/1.1\r\nHost: h\r\nConnection: x, Close\r\n\r\n").keeps_alive());
+        assert!(!head("GET / HTTP/1.0\r\n\r\n").keeps_alive());
+        assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keeps_alive());
+    }
+
+    #[test]
+    fn refuses_with_the_right_status() {
+        let long_target = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(8200));
+        let endless_target = format!("GET /{}", "a".repeat(9000));
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101));
+        let big = format!("GET / HTTP/1.1\r\nHost: h\r\na: {}", "b".repeat(64 << 10));
+        for (text, status) in [
+            ("GET / HTTP/1.1\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+            ("\u{1}\u{2}\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
+            ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
+            (&long_target, 414),
+            (&endless_target, 414),
+            (&many, 431),
+            (&big, 431),
+        ] {
+            assert_eq!(read(text).unwrap_err().status(), status, "{}", &text[..text.len().min(60)]);
+        }
+    }
+
+    #[test]
+    fn frames_bodies() {
+        let chunked = head("PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n");
+        assert_eq!(chunked.body(), RequestBody::Chunked);
+        let sized = head("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n");
+        assert_eq!(sized.body(), RequestBody::Length(Bytes::new(12)));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_never_reads_past_the_end(input in proptest::collection::vec(any::<u8>(), 0..400)) {
+            if let Ok(Some((_, length))) = RequestHead::parse(&input) {
+                prop_assert!(length <= input.len());
+            }
+        }
+
+        #[test]
+        fn any_prefix_waits_for_more(cut in 0usize..60) {
+            let text = b"GET /some/file HTTP/1.1\r\nHost: example\r\nRange: bytes=1-\r\n\r\n";
+            prop_assert_eq!(RequestHead::parse(&text[..cut.min(text.len() - 1)]), Ok(None));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a server is told before it starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::units::Rate;
+
+/// What to serve, where, and how.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The directory whose files are served.
+    pub root: PathBuf,
+    /// The addresses to listen on; port 0 lets the kernel choose one.
+    pub listen: Vec<SocketAddr>,
+    /// Speaks HTTPS with these instead of plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// The congestion control of every connection; the kernel's default where `None`.
+    pub congestion: Option<String>,
+    /// Bounds the rate of every connection (SO_MAX_PACING_RATE).
+    pub pace: Option<Rate>,
+    /// Serves and lists names that start with a dot too; they are 404 otherwise.
+    pub hidden: bool,
+    /// How much clients may ask for, and how long they may take.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// Serves `root` at `listen` over plain HTTP with every other choice at its default.
+    pub fn new(root: impl Into<PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            root: root.into(),
+            listen: vec![listen],
+            tls: None,
+            congestion: None,
+            pace: None,
+            hidden: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate, then the certificates up to, not including, the root's.
+    pub cert: PathBuf,
+    /// The private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+}
+
+/// How much clients may ask for, and how long they may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// How many connections are open at once; further ones wait in the kernel's queue.
+    pub connections: usize,
+    /// How long a request's head, or a TLS handshake, may take from its first byte to its last.
+    pub head: Duration,
+    /// How long a connection may wait for a request while nothing moves on it.
+    pub idle: Duration,
+    /// How long a reply may go on without the peer acknowledging a byte. A slow peer is not a dead one.
+    pub stall: Duration,
+    /// How long replies under way may take once the server is told to finish.
+    pub grace: Duration,
+    /// How many entries a directory's page shows at most.
+    pub listing: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
+            stall: Duration::from_secs(60),
+            grace: Duration::from_secs(30),
+            listing: 10_000,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The reply that is a file, or parts of one.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use longhaul_core::proto::http::{
+    Condition, ContentRange, ETag, MultipartByteranges, RangeHeader, ReplyHead, RequestHead, Validators,
+};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use longhaul_engine::send::{Piece, SourceFile};
+
+use crate::reply::Reply;
+
+/// Answers a GET or HEAD for an open file: its conditions first, then its range (RFC 9110, section 13.2.2).
+pub(crate) fn file_reply(
+    source: &Arc<SourceFile>,
+    request: &RequestHead,
+    now: SystemTime,
+) -> io::Result<Reply> {
+    let metadata = source.file.metadata()?;
+    let size = Bytes::new(metadata.size());
+    // A date ahead of this clock would make no condition come true (RFC 9110, section 8.8.2.1).
+    let modified = metadata.modified()?.min(now);
+    let tag =
+        format!("{:x}-{:x}-{:x}.{:09}", metadata.ino(), size.get(), metadata.mtime(), metadata.mtime_nsec());
+    let etag =
+        ETag::strong(&tag).ok_or_else(|| io::Error::other("an entity tag with an illegal character"))?;
+    let validators = Validators::new(etag, modified);
+    let head = |status| {
+        ReplyHead::new(status)
+            .with("ETag", &validators.etag().to_string())
+            .with("Last-Modified", &httpdate::fmt_http_date(validators.modified()))
+            .with("Accept-Ranges", "bytes")
+    };
+    match validators.evaluate(request) {
+        Condition::Proceed => {}
+        Condition::NotModified => return Ok(Reply::empty(head(304))),
+        Condition::Failed => {
+            return Ok(Reply::explained(head(412), "the file is not the one that the request means"));
+        }
+    }
+    let part = |range: &ByteRange| piece(source, Bytes::new(range.start()), range.len());
+    let typed = |status, media: &str| {
+        head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff")
+    };
+    let media = media_type(source);
+    Ok(match wanted(request, &validators, size, now) {
+        RangeHeader::Whole => Reply::new(typed(200, &media), vec![piece(source, Bytes::ZERO, size)]),
+        RangeHeader::Parts(parts) if parts.len() == 1 => {
+            let head = typed(206, &media).with(
+                "Content-Range",
+                &ContentRange::Part { range: parts[0], total: Some(size) }.to_string(),
+            );
+            Reply::new(head, parts.iter().map(part).collect())
+        }
+        RangeHeader::Parts(parts) => {
+            let frame = MultipartByteranges::new(&boundary(), &media, size);
+            let text = |text: String| Piece::Text(text.into_bytes());
+            let mut body: Vec<Piece> =
+                parts.iter().flat_map(|range| [text(frame.before(*range)), part(range)]).collect();
+            body.push(text(frame.end()));
+            Reply::new(typed(206, &frame.content_type()), body)
+        }
+        RangeHeader::Unsatisfiable => {
+            let head =
+                head(416).with("Content-Range", &ContentRange::Unsatisfied { total: size }.to_string());
+            Reply::explained(head, "the file has no such bytes, or too many ranges were asked for")
+        }
+    })
+}
+
+/// Reads the range that counts; only GET has one (RFC 9110, section 14.2).
+fn wanted(request: &RequestHead, validators: &Validators, size: Bytes, now: SystemTime) -> RangeHeader {
+    match request.list("range") {
+        Some(range) if request.method() == "GET" && validators.range_applies(request, now) => {
+            RangeHeader::parse(&range, size)
+        }
+        _ => RangeHeader::Whole,
+    }
+}
+
+fn piece(source: &Arc<SourceFile>, start: Bytes, length: Bytes) -> Piece {
+    Piece::File { source: Arc::clone(source), start, length }
+}
+
+fn media_type(source: &SourceFile) -> String {
+    let media = mime_guess::from_path(&source.path).first_or_octet_stream();
+    if media.type_() == mime_guess::mime::TEXT {
+        format!("{media}; charset=utf-8")
+    } else {
+        media.to_string()
+    }
+}
+
+/// Makes a boundary that no file's author could know.
+fn boundary() -> String {
+    let word = || RandomState::new().hash_one("boundary");
+    format!("longhaul{:016x}{:016x}", word(), word())
+}

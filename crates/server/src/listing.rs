@@ -1,0 +1,121 @@
+//! What a directory holds, read and sorted for its page.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::units::Bytes;
+use rustix::fs::{AtFlags, Dir, FileType};
+
+use crate::routes::Site;
+
+/// One file or directory.
+pub(crate) struct Entry {
+    pub(crate) name: Vec<u8>,
+    pub(crate) is_directory: bool,
+    pub(crate) size: Bytes,
+    pub(crate) modified: SystemTime,
+}
+
+/// What the entries are sorted by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    Name,
+    Size,
+    Modified,
+}
+
+/// How the entries are sorted; directories always come first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) key: Key,
+    pub(crate) descending: bool,
+}
+
+impl Order {
+    /// Reads `sort=name|size|modified` and `order=asc|desc` from a query; by name where it says nothing.
+    pub(crate) fn from_query(query: Option<&str>) -> Self {
+        let mut order = Self { key: Key::Name, descending: false };
+        for word in query.unwrap_or_default().split('&') {
+            match word {
+                "sort=size" => order.key = Key::Size,
+                "sort=modified" => order.key = Key::Modified,
+                "order=desc" => order.descending = true,
+                _ => {}
+            }
+        }
+        order
+    }
+}
+
+/// A directory's entries.
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<Entry>,
+    /// There are more than are shown.
+    pub(crate) truncated: bool,
+    pub(crate) order: Order,
+}
+
+impl Listing {
+    /// Reads what can be served: regular files and directories, hidden ones only if the site serves them.
+    ///
+    /// At most as many entries are kept as the site allows, so a huge directory costs bounded memory.
+    pub(crate) fn read(site: &Site, directory: &File, names: &[Vec<u8>], order: Order) -> io::Result<Self> {
+        let mut entries = Vec::new();
+        let mut truncated = false;
+        for item in Dir::read_from(directory)? {
+            let item = item?;
+            let name = item.file_name();
+            let hidden = name.to_bytes().first() == Some(&b'.');
+            if matches!(name.to_bytes(), b"." | b"..") || (hidden && !site.hidden) {
+                continue;
+            }
+            if entries.len() == site.listing {
+                truncated = true;
+                break;
+            }
+            entries.extend(entry(site, directory, names, name));
+        }
+        sort(&mut entries, order);
+        Ok(Self { entries, truncated, order })
+    }
+}
+
+/// Looks at one name; `None` where it leads to nothing that can be served, or has just vanished.
+fn entry(site: &Site, directory: &File, names: &[Vec<u8>], name: &CStr) -> Option<Entry> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let name = name.to_bytes().to_vec();
+    let entry = |kind: FileType, size: u64, seconds: i64| {
+        matches!(kind, FileType::RegularFile | FileType::Directory).then(|| Entry {
+            name: name.clone(),
+            is_directory: kind == FileType::Directory,
+            // A directory's own size says nothing of what it holds.
+            size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
+            modified: UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+        })
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => {
+            let path: Vec<Vec<u8>> = names.iter().cloned().chain([name.clone()]).collect();
+            let target = site.root.look(&path).and_then(|file| file.metadata()).ok()?;
+            entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime())
+        }
+        kind => entry(kind, u64::try_from(stat.st_size).unwrap_or(0), stat.st_mtime),
+    }
+}
+
+fn sort(entries: &mut [Entry], order: Order) {
+    let fold = |entry: &Entry| String::from_utf8_lossy(&entry.name).to_lowercase();
+    entries.sort_by_cached_key(|entry| (fold(entry), entry.name.clone()));
+    match order.key {
+        Key::Name => {}
+        Key::Size => entries.sort_by_key(|entry| entry.size),
+        Key::Modified => entries.sort_by_key(|entry| entry.modified),
+    }
+    if order.descending {
+        entries.reverse();
+    }
+    entries.sort_by_key(|entry| !entry.is_directory);
+}

@@ -1,0 +1,69 @@
+//! A reply before it is sent.
+
+use std::time::SystemTime;
+
+use longhaul_core::proto::http::{ReplyHead, reason};
+use longhaul_core::units::Bytes;
+use longhaul_engine::send::{Outgoing, Piece};
+
+/// A head and the pieces of its body.
+pub(crate) struct Reply {
+    head: ReplyHead,
+    body: Vec<Piece>,
+}
+
+/// What the connection makes of a reply.
+#[derive(Clone, Copy)]
+pub(crate) struct Framing {
+    /// The request was HEAD: the head goes as for GET, the body stays here.
+    pub(crate) head_only: bool,
+    /// Another request may follow.
+    pub(crate) keep_alive: bool,
+}
+
+impl Reply {
+    /// Makes a reply of a head and a body; its length is added when it is sent.
+    pub(crate) fn new(head: ReplyHead, body: Vec<Piece>) -> Self {
+        Self { head, body }
+    }
+
+    /// Makes a reply without a body.
+    pub(crate) fn empty(head: ReplyHead) -> Self {
+        Self { head, body: Vec::new() }
+    }
+
+    /// Makes a reply that says in plain text what went wrong.
+    pub(crate) fn text(status: u16, why: &str) -> Self {
+        Self::explained(ReplyHead::new(status), why)
+    }
+
+    /// Makes the same from a head that already says more than its status.
+    pub(crate) fn explained(head: ReplyHead, why: &str) -> Self {
+        let text = format!("{} {}: {why}\n", head.status(), reason(head.status()));
+        let head = head.with("Content-Type", "text/plain; charset=utf-8");
+        Self { head, body: vec![Piece::Text(text.into_bytes())] }
+    }
+
+    /// Returns the status code.
+    pub(crate) fn status(&self) -> u16 {
+        self.head.status()
+    }
+
+    /// Completes the head and queues everything; also gives the head's length.
+    pub(crate) fn into_outgoing(self, framing: Framing, now: SystemTime) -> (Outgoing, Bytes) {
+        let mut head = self.head;
+        head.add("Date", &httpdate::fmt_http_date(now));
+        head.add("Server", "longhaul");
+        // 204 and 304 never have a body, and so no length (RFC 9110, section 8.6).
+        if !matches!(head.status(), 204 | 304) {
+            let length = self.body.iter().fold(Bytes::ZERO, |sum, piece| sum + piece.length());
+            head.add("Content-Length", &length.get().to_string());
+        }
+        // Said to 1.1 clients too where it is their default: clients of 1.0 must be told.
+        head.add("Connection", if framing.keep_alive { "keep-alive" } else { "close" });
+        let head = head.encode();
+        let length = Bytes::new(head.len() as u64);
+        let body = if framing.head_only { Vec::new() } else { self.body };
+        (Outgoing::new(std::iter::once(Piece::Text(head)).chain(body)), length)
+    }
+}

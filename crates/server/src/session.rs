@@ -1,0 +1,185 @@
+//! One connection from its first byte to its last: requests in, replies out, in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
+use longhaul_core::units::{Bytes, Rate};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{timeout, timeout_at};
+
+use crate::Limits;
+use crate::patience::Patience;
+use crate::reply::{Framing, Reply};
+use crate::routes::Site;
+use crate::server::Phase;
+
+use crate::transport::{ReplyError, Transport};
+
+/// One connection and what its requests share.
+pub(crate) struct Session {
+    pub(crate) transport: Transport,
+    pub(crate) peer: SocketAddr,
+    pub(crate) site: Arc<Site>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) phase: watch::Receiver<Phase>,
+    /// Bytes received and not yet read as a request; pipelined requests wait here.
+    pub(crate) inbox: Vec<u8>,
+}
+
+/// What the peer did next.
+enum Next {
+    Request(RequestHead),
+    /// It sent what is no request, or too slowly: answer with this status, then close.
+    Refused(u16, String),
+    /// It left, stayed silent, or the server is finishing.
+    Closed,
+}
+
+/// What becomes of the connection after an exchange.
+#[derive(PartialEq, Eq)]
+enum After {
+    /// Another request may follow.
+    Another,
+    /// The last reply was sent: see that it arrives.
+    Finish,
+    /// Nothing is under way.
+    Close,
+    /// The peer takes nothing more.
+    Reset,
+}
+
+/// How long the peer of a finished connection may go on without acknowledging what it was sent.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Session {
+    /// Serves the connection to its end.
+    pub(crate) async fn run(mut self) {
+        loop {
+            match self.exchange().await {
+                After::Another => {}
+                After::Finish => return self.transport.finish(LINGER).await,
+                After::Close => return self.transport.finish(Duration::ZERO).await,
+                After::Reset => return self.transport.reset(),
+            }
+        }
+    }
+
+    /// Answers one request.
+    async fn exchange(&mut self) -> After {
+        let next = self.next().await;
+        let started = Instant::now();
+        let mut framing = Framing { head_only: false, keep_alive: false };
+        let (line, reply) = match next {
+            Next::Closed => return After::Close,
+            Next::Refused(status, why) => (("-".to_owned(), "-".to_owned()), Reply::text(status, &why)),
+            Next::Request(request) => {
+                framing.head_only = request.method() == "HEAD";
+                // A body is never read here, so nothing after it can be told from it.
+                framing.keep_alive = request.keeps_alive() && request.body() == RequestBody::None;
+                let line = (request.method().to_owned(), request.target().to_owned());
+                (line, self.answer(request).await)
+            }
+        };
+        framing.keep_alive &= *self.phase.borrow() == Phase::Running;
+        let status = reply.status();
+        let (mut outgoing, head) = reply.into_outgoing(framing, SystemTime::now());
+        let sent = self.transport.send(&mut outgoing, self.limits.stall).await;
+        self.log(&line, status, outgoing.sent().saturating_sub(head), started, sent.as_ref().err());
+        match sent {
+            Ok(()) if framing.keep_alive => After::Another,
+            Ok(()) => After::Finish,
+            Err(ReplyError::Stalled(_)) => After::Reset,
+            // The peer must not take what it has for the whole: the end comes before the promised length.
+            Err(ReplyError::Send(_)) => After::Close,
+        }
+    }
+
+    /// Answers on a blocking thread: opening a file waits for a disk.
+    async fn answer(&self, request: RequestHead) -> Reply {
+        let site = Arc::clone(&self.site);
+        let answer = spawn_blocking(move || site.answer(&request, SystemTime::now()));
+        answer.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+    }
+
+    /// Reads the next request: waits idly for its first byte, then only so long for the rest.
+    async fn next(&mut self) -> Next {
+        let blank = self.inbox.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+        self.inbox.drain(..blank);
+        if self.inbox.is_empty() {
+            // Releases what a large head has left: the connection may idle for long.
+            self.inbox = Vec::new();
+            if !self.first_bytes().await {
+                return Next::Closed;
+            }
+        }
+        let deadline = tokio::time::Instant::now() + self.limits.head;
+        let mut worth_a_try = true;
+        loop {
+            if worth_a_try {
+                match RequestHead::parse(&self.inbox) {
+                    Ok(Some((head, length))) => {
+                        self.inbox.drain(..length);
+                        return Next::Request(head);
+                    }
+                    Ok(None) => {}
+                    Err(error) => return Next::Refused(error.status(), error.to_string()),
+                }
+            }
+            let before = self.inbox.len();
+            match timeout_at(deadline, self.transport.read(&mut self.inbox)).await {
+                Ok(Ok(1..)) => {}
+                Ok(_) => return Next::Closed,
+                Err(_) => return Next::Refused(408, "the request's head took too long".to_owned()),
+            }
+            // Only an end of line can complete a head; trying at each byte would cost the square of its length.
+            worth_a_try = self.inbox[before..].contains(&b'\n') || self.inbox.len() >= MAX_HEAD.as_usize();
+        }
+    }
+
+    /// Waits for the first bytes of a request; `false` where the connection should end instead.
+    async fn first_bytes(&mut self) -> bool {
+        let Self { transport, inbox, phase, limits, .. } = self;
+        let mut patience = Patience::new(transport.socket());
+        let came = async {
+            loop {
+                match timeout(limits.idle, transport.read(inbox)).await {
+                    Ok(read) => return matches!(read, Ok(1..)),
+                    // The last reply may still be on its way to a slow peer: that is not idleness.
+                    Err(_) if patience.renewed(transport.socket()) => {}
+                    Err(_) => return false,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            came = came => came,
+            _ = phase.wait_for(|phase| *phase != Phase::Running) => false,
+        }
+    }
+
+    fn log(
+        &self,
+        (method, path): &(String, String),
+        status: u16,
+        bytes: Bytes,
+        started: Instant,
+        error: Option<&ReplyError>,
+    ) {
+        let (peer, time) = (self.peer, started.elapsed());
+        let seconds = format_args!("{:.3}", time.as_secs_f64()).to_string();
+        // Until the socket has taken the last byte; the peer has it up to a send buffer later.
+        let goodput = Rate::over(bytes, time);
+        let bytes = bytes.get();
+        match error {
+            None => {
+                tracing::info!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput);
+            }
+            Some(error) => {
+                tracing::warn!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput, %error, "cut short");
+            }
+        }
+    }
+}

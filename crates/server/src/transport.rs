@@ -1,0 +1,226 @@
+//! One connection's bytes, plain or through TLS.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::units::Bytes;
+use longhaul_engine::send::{Outgoing, SendError, Turn};
+use socket2::SockRef;
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::server::TlsStream;
+
+use crate::patience::Patience;
+
+/// How much of a file is read at once for TLS; two such buffers make one reply's memory.
+const TLS_CHUNK: Bytes = Bytes::kib(256);
+
+/// How much is read from the peer at once.
+const READ: usize = 8 << 10;
+
+/// A connection after its handshake, if it had one.
+pub(crate) enum Transport {
+    /// HTTP: files leave by sendfile.
+    Plain(Arc<TcpStream>),
+    /// HTTPS: files are copied and encrypted here.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Why a reply did not reach the socket whole.
+#[derive(Debug, Error)]
+pub(crate) enum ReplyError {
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error("the peer took nothing for {} s", .0.as_secs_f32())]
+    Stalled(Duration),
+}
+
+impl From<io::Error> for ReplyError {
+    fn from(error: io::Error) -> Self {
+        Self::Send(SendError::Socket(error))
+    }
+}
+
+impl Transport {
+    /// Returns the socket underneath.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.get_ref().0.as_fd(),
+        }
+    }
+
+    /// Appends what the peer has sent to `inbox`; gives zero at its end.
+    pub(crate) async fn read(&mut self, inbox: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => loop {
+                // No buffer exists while waiting: thousands of idle connections wait here.
+                stream.readable().await?;
+                let mut chunk = [0; READ];
+                match stream.try_read(&mut chunk) {
+                    Ok(length) => {
+                        inbox.extend_from_slice(&chunk[..length]);
+                        return Ok(length);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            },
+            Self::Tls(stream) => {
+                inbox.reserve(READ);
+                stream.read_buf(inbox).await
+            }
+        }
+    }
+
+    /// Sends everything queued, waiting for the peer as long as it acknowledges within `stall`.
+    pub(crate) async fn send(&mut self, outgoing: &mut Outgoing, stall: Duration) -> Result<(), ReplyError> {
+        match self {
+            Self::Plain(stream) => send_plain(stream, outgoing, stall).await,
+            Self::Tls(stream) => send_tls(stream, outgoing, stall).await,
+        }
+    }
+
+    /// Ends the connection so that the peer can still read the last reply.
+    ///
+    /// Says that no more comes, then reads off what the peer still sends, for closing on unread
+    /// bytes would reset the connection (RFC 9112, section 9.6). Waits at most `limit` after the
+    /// peer's last acknowledgement.
+    pub(crate) async fn finish(&mut self, limit: Duration) {
+        const MOST: usize = 1 << 20;
+        let said = match self {
+            Self::Plain(stream) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_ok(),
+            Self::Tls(stream) => matches!(timeout(limit, stream.shutdown()).await, Ok(Ok(()))),
+        };
+        let mut patience = Patience::new(self.socket());
+        let mut deadline = Instant::now() + limit;
+        let (mut dropped, mut inbox) = (0, Vec::new());
+        while said && dropped < MOST {
+            match timeout_at(deadline, self.read(&mut inbox)).await {
+                Ok(Ok(length @ 1..)) => dropped += length,
+                Ok(_) => return,
+                Err(_) if patience.renewed(self.socket()) => deadline = Instant::now() + limit,
+                Err(_) => return,
+            }
+            inbox.clear();
+        }
+    }
+
+    /// Ends the connection and drops what the kernel still holds for a peer that takes nothing.
+    pub(crate) fn reset(self) {
+        // Where the option is refused, the kernel gives up on the peer by itself, only later.
+        let _ = SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO));
+    }
+}
+
+async fn send_plain(
+    stream: &Arc<TcpStream>,
+    outgoing: &mut Outgoing,
+    stall: Duration,
+) -> Result<(), ReplyError> {
+    let mut patience = Patience::new(stream);
+    loop {
+        match timeout(stall, stream.writable()).await {
+            Ok(writable) => writable?,
+            Err(_) if patience.renewed(stream) => continue,
+            Err(_) => return Err(ReplyError::Stalled(stall)),
+        }
+        let turn = if outgoing.reads_files() {
+            // sendfile may wait for a disk, so it runs where waiting stops nobody else.
+            let (stream, mut queue) = (Arc::clone(stream), std::mem::take(outgoing));
+            let (queue, turn) = spawn_blocking(move || {
+                let turn = take_turn(&stream, &mut queue);
+                (queue, turn)
+            })
+            .await
+            .map_err(io::Error::from)?;
+            *outgoing = queue;
+            turn?
+        } else {
+            take_turn(stream, outgoing)?
+        };
+        if turn == Turn::Done {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes a turn and tells the runtime when the socket is full, so that `writable` waits.
+fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendError> {
+    let mut turn = Ok(Turn::Blocked);
+    let told = stream.try_io(Interest::WRITABLE, || {
+        turn = outgoing.turn(stream);
+        match turn {
+            Ok(Turn::Blocked) => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
+    });
+    drop(told);
+    turn
+}
+
+/// Encrypts and writes one chunk while the next is read.
+async fn send_tls(
+    stream: &mut TlsStream<TcpStream>,
+    outgoing: &mut Outgoing,
+    stall: Duration,
+) -> Result<(), ReplyError> {
+    let mut chunk = read_chunk(outgoing, Vec::new()).await?;
+    let mut spare = Vec::new();
+    while !chunk.is_empty() {
+        let (written, next) =
+            tokio::join!(write_tls(stream, &chunk, stall), read_chunk(outgoing, std::mem::take(&mut spare)));
+        written?;
+        spare = std::mem::replace(&mut chunk, next?);
+    }
+    Ok(())
+}
+
+async fn write_tls(
+    stream: &mut TlsStream<TcpStream>,
+    mut chunk: &[u8],
+    stall: Duration,
+) -> Result<(), ReplyError> {
+    let mut patience = Patience::new(stream.get_ref().0);
+    let mut flushed = false;
+    while !flushed {
+        // Both can be given up and tried again: neither loses count of what was written.
+        let step = async {
+            match chunk {
+                [] => stream.flush().await.map(|()| 0),
+                chunk => stream.write(chunk).await,
+            }
+        };
+        match timeout(stall, step).await {
+            Ok(written) => {
+                flushed = chunk.is_empty();
+                chunk = &chunk[written?..];
+            }
+            Err(_) if patience.renewed(stream.get_ref().0) => {}
+            Err(_) => return Err(ReplyError::Stalled(stall)),
+        }
+    }
+    Ok(())
+}
+
+async fn read_chunk(outgoing: &mut Outgoing, mut chunk: Vec<u8>) -> Result<Vec<u8>, ReplyError> {
+    chunk.clear();
+    if !outgoing.reads_files() {
+        outgoing.fill(&mut chunk, TLS_CHUNK)?;
+        return Ok(chunk);
+    }
+    let mut queue = std::mem::take(outgoing);
+    let (queue, filled) = spawn_blocking(move || {
+        let filled = queue.fill(&mut chunk, TLS_CHUNK).map(|()| chunk);
+        (queue, filled)
+    })
+    .await
+    .map_err(io::Error::from)?;
+    *outgoing = queue;
+    Ok(filled?)
+}

@@ -1,0 +1,13 @@
+//! The server as its clients meet it: real sockets, real curl, a real directory.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+mod conditions;
+mod connections;
+mod content;
+mod pages;
+mod paths;
+mod ranges;
+mod shutdown;
+mod site;
+mod tls;

@@ -1,0 +1,153 @@
+//! No name leads out of the directory, and none makes the server wait.
+
+use std::os::unix::fs::symlink;
+
+use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::site::{Site, curl};
+
+const SECRET: &str = "the secret";
+
+/// A site whose parent directory holds a secret, as a sibling and behind links.
+fn site() -> (tempfile::TempDir, Site) {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::write(outer.path().join("secret"), SECRET).unwrap();
+    let root = outer.path().join("root");
+    std::fs::create_dir_all(root.join("sub/deep")).unwrap();
+    std::fs::write(root.join("file"), "inside").unwrap();
+    std::fs::write(root.join(".hidden"), SECRET).unwrap();
+    symlink("../secret", root.join("up")).unwrap();
+    symlink(outer.path().join("secret"), root.join("absolute")).unwrap();
+    symlink("..", root.join("parent")).unwrap();
+    symlink("/proc/self/root", root.join("magic")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    symlink("../../file", root.join("sub/deep/within")).unwrap();
+    mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    let site = Site::with(|config| config.root = root);
+    (outer, site)
+}
+
+#[test]
+fn nothing_above_the_root_is_reached() {
+    let (outer, site) = site();
+    let absolute = format!("/{}/secret", outer.path().display());
+    let long = format!("/{}", "a".repeat(300));
+    let deep = format!("/{}file", "x/".repeat(2500));
+    for (target, status) in [
+        ("/../secret", 400),
+        ("/sub/../../secret", 400),
+        ("/%2e%2e/secret", 400),
+        ("/.%2E/secret", 400),
+        ("/%2e%2e%2fsecret", 400),
+        ("/..%5csecret", 404),
+        ("/%252e%252e/secret", 404),
+        ("/file%00.txt", 400),
+        ("/up", 404),
+        ("/absolute", 404),
+        ("/parent/secret", 404),
+        ("/magic/etc/passwd", 404),
+        ("/loop", 404),
+        ("/fifo", 404),
+        ("/.hidden", 404),
+        ("/%2ehidden", 404),
+        ("/file/", 404),
+        ("/file/more", 404),
+        (absolute.as_str(), 404),
+        (long.as_str(), 404),
+        (deep.as_str(), 404),
+        ("secret", 400),
+        ("file:///etc/passwd", 400),
+    ] {
+        let answer = site.get(target, &[]);
+        assert_eq!(answer.status, status, "{}", &target[..target.len().min(80)]);
+        assert!(!answer.body.contains(SECRET), "{target}");
+    }
+    let Some((_, body)) = curl(&["--path-as-is", &site.url("/../../../../etc/passwd")]) else { return };
+    assert!(!String::from_utf8_lossy(&body).contains("root:"));
+}
+
+#[test]
+fn what_lies_inside_is_served() {
+    let (_outer, site) = site();
+    for target in
+        ["/file", "//file", "/./file", "/%66ile", "/sub/deep/within", "http://other/file", "/file?x=../y"]
+    {
+        assert_eq!(
+            (site.get(target, &[]).status, site.get(target, &[]).body.as_str()),
+            (200, "inside"),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn a_page_lists_only_what_can_be_fetched() {
+    let (_outer, site) = site();
+    let page = site.get("/", &[]).body;
+    for name in ["up", "absolute", "parent", "magic", "loop", "fifo", ".hidden"] {
+        assert!(!page.contains(&format!(">{name}")), "{name}");
+    }
+    assert!(page.contains("./file") && page.contains("./sub/"));
+    assert!(site.get("/sub/deep/", &[]).body.contains("./within"));
+}
+
+#[test]
+fn redirects_stay_on_this_host() {
+    let (_outer, site) = site();
+    assert_eq!(site.get("//sub", &[]).header("Location"), Some("/sub/"));
+    assert_eq!(site.get("/sub/deep?a=b", &[]).header("Location"), Some("/sub/deep/?a=b"));
+    assert_eq!(site.get("http://evil.example/sub", &[]).header("Location"), Some("/sub/"));
+}
+
+#[test]
+fn hidden_names_are_served_on_request() {
+    let site = Site::with(|config| config.hidden = true);
+    site.write(".well-known/x", b"seen");
+    assert_eq!(site.get("/.well-known/x", &[]).body, "seen");
+    assert!(site.get("/", &[]).body.contains(".well-known/"));
+}
+
+#[test]
+fn no_path_that_can_be_written_gives_the_secret() {
+    let (_outer, site) = site();
+    let piece = prop_oneof![
+        Just("/"),
+        Just(".."),
+        Just("."),
+        Just("%2e"),
+        Just("%2F"),
+        Just("%00"),
+        Just("%"),
+        Just("up"),
+        Just("parent"),
+        Just("magic"),
+        Just("absolute"),
+        Just("secret"),
+        Just("sub"),
+        Just("deep"),
+        Just("\\"),
+        Just("file"),
+        Just("%c0%ae"),
+        Just("?"),
+        Just(";"),
+        Just("within"),
+        Just("proc"),
+        Just("root"),
+        Just("\u{ff0e}"),
+    ];
+    let targets = proptest::collection::vec(piece, 1..12);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    runner
+        .run(&targets, |pieces| {
+            let answer = site.get(&format!("/{}", pieces.concat()), &[]);
+            prop_assert!(matches!(answer.status, 200 | 301 | 400 | 404), "{}", answer.status);
+            prop_assert!(!answer.body.contains(SECRET) && !answer.body.contains("root:"));
+            Ok(())
+        })
+        .unwrap();
+}

@@ -1,0 +1,91 @@
+//! HTTPS with a certificate that curl verifies.
+
+use longhaul_server::{Config, ServeError, Server, TlsFiles};
+use rcgen::CertifiedKey;
+
+use crate::site::{Site, curl, noise, same};
+
+/// Writes a self-signed certificate for 127.0.0.1 and its key.
+fn files(dir: &std::path::Path) -> TlsFiles {
+    let CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+    let files = TlsFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem") };
+    std::fs::write(&files.cert, cert.pem()).unwrap();
+    std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+    files
+}
+
+#[test]
+fn curl_verifies_and_gets_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = files(dir.path());
+    let cert = tls.cert.to_str().unwrap().to_owned();
+    let site = Site::with(|config| config.tls = Some(tls));
+    let file = site.write("f", &noise(20_000_001));
+    let (url, out) = (format!("https://{}/f", site.address), dir.path().join("out"));
+    let out = out.to_str().unwrap();
+    let Some((code, _)) = curl(&["--cacert", &cert, "-o", out, &url]) else { return };
+    assert!(code == 0 && same(&file, out.as_ref()));
+    let (code, part) = curl(&["--cacert", &cert, "-r", "5000000-5000099", &url]).unwrap();
+    assert!(code == 0 && part == std::fs::read(&file).unwrap()[5_000_000..5_000_100]);
+    // Two files over one connection, then a client that does not trust the certificate.
+    let (code, text) =
+        curl(&["--cacert", &cert, "-o", out, &url, "-o", out, &url, "-w", "%{num_connects} "]).unwrap();
+    assert_eq!((code, String::from_utf8_lossy(&text).as_ref()), (0, "1 0 "));
+    assert_eq!(curl(&["-o", out, &url]).unwrap().0, 60);
+}
+
+#[test]
+fn a_file_that_shrinks_ends_the_encrypted_connection_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = files(dir.path());
+    let cert = tls.cert.to_str().unwrap().to_owned();
+    let site = Site::with(|config| config.tls = Some(tls));
+    let path = site.write("f", &noise(40 << 20));
+    let (url, out) = (format!("https://{}/f", site.address), dir.path().join("out"));
+    let out = out.to_str().unwrap();
+    let shrink = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(30 << 20).unwrap();
+    });
+    let outcome = curl(&["--cacert", &cert, "--limit-rate", "20M", "-o", out, &url]);
+    shrink.join().unwrap();
+    // 18: curl got less than was promised.
+    assert!(outcome.is_none_or(|(code, _)| code == 18));
+}
+
+#[test]
+fn plain_http_on_the_https_port_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = files(dir.path());
+    let site = Site::with(|config| config.tls = Some(tls));
+    let reply = site.raw("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(!reply.contains("HTTP/1.1"), "{reply}");
+}
+
+#[test]
+fn bad_files_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = files(dir.path());
+    let other = tempfile::tempdir().unwrap();
+    let other = files(other.path());
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, "nothing").unwrap();
+    let bind = |cert: &std::path::Path, key: &std::path::Path| {
+        let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+        config.tls = Some(TlsFiles { cert: cert.to_owned(), key: key.to_owned() });
+        Server::bind(config).err().map(|error| (error.to_string(), error))
+    };
+    assert!(bind(&good.cert, &good.key).is_none());
+    let missing = dir.path().join("missing");
+    for (cert, key, named) in [
+        (&missing, &good.key, "missing"),
+        (&empty, &good.key, "empty"),
+        (&good.cert, &empty, "empty"),
+        (&good.cert, &missing, "missing"),
+    ] {
+        let (text, error) = bind(cert, key).unwrap();
+        assert!(matches!(error, ServeError::TlsFile { .. }) && text.contains(named), "{text}");
+    }
+    let _keep = other.cert.parent();
+}

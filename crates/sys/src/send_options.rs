@@ -1,0 +1,50 @@
+//! What a sender sets on its socket.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use longhaul_core::units::Rate;
+
+use crate::sockopt::set;
+
+/// Bounds the rate at which the kernel sends on a TCP socket (SO_MAX_PACING_RATE).
+///
+/// Passed as 64 bits: a 32-bit value ends at 34 Gbit/s. A listening socket hands the bound to
+/// the connections that it accepts. Fails where the kernel refuses the option.
+pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.as_bytes_per_sec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::size_of;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn takes_a_rate_above_32_bits() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_max_pacing_rate(&listener, Rate::bits_per_sec(100_000_000_000)).unwrap();
+        let rate = socket_rate(&listener);
+        assert_eq!(rate, 12_500_000_000);
+    }
+
+    fn socket_rate(socket: &TcpListener) -> u64 {
+        let mut rate = 0u64;
+        let mut length = size_of::<u64>() as libc::socklen_t;
+        // SAFETY: the pointers describe `rate` and its length, which outlive the call.
+        let rc = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MAX_PACING_RATE,
+                (&raw mut rate).cast(),
+                &raw mut length,
+            )
+        };
+        assert_eq!((rc, length as usize), (0, size_of::<u64>()));
+        rate
+    }
+}
