@@ -28,7 +28,7 @@ near() {
     local url="http://${LAB_FAR:?}:$port/data" copy="$DEMO_DIR/copy" seconds cpu connect tries=100
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
     until connect=$(curl -sSf -m 5 -o /dev/null -I -w '%{time_connect}' "$url" 2>"$DEMO_DIR/wait"); do
-        ((tries--)) || die "the server does not answer: $(cat "$DEMO_DIR/wait")"
+        ((tries--)) || die "the far host does not answer: $(cat "$DEMO_DIR/wait" "$DEMO_DIR/far.log")"
         sleep 0.1
     done
     echo "==> The far host answers; a connection takes $connect s. longhaul get:"
@@ -123,13 +123,13 @@ main() {
         DEMO_PATH="$rate, RTT $rtt, tuned hosts"
         # shellcheck disable=SC2016 # LAB_FAR is known there, not here.
         supervise "$LONGHAUL" lab exec --rate $rate --rtt $rtt --hosts tuned \
-            --far '"$LONGHAUL" serve "$DEMO_DIR/far" --listen "$LAB_FAR":'$port -- "$(realpath "$0")" --near
+            --far 'exec "$LONGHAUL" serve "$DEMO_DIR/far" --listen "$LAB_FAR:'$port'" 2>"$DEMO_DIR/far.log"' -- "$(realpath "$0")" --near
     else
         echo "==> No emulated path here (TUN devices and namespaces are not permitted): on loopback instead."
         echo "    $why"
         DEMO_PATH="loopback, no delay: this shows the disk, not a long path"
         port=$((20000 + RANDOM % 10000))
-        "$LONGHAUL" serve "$DEMO_DIR/far" --listen 127.0.0.1:$port 9>&- &
+        "$LONGHAUL" serve "$DEMO_DIR/far" --listen 127.0.0.1:$port 2>"$DEMO_DIR/far.log" 9>&- &
         child=$!
         LAB_FAR=127.0.0.1 near
     fi
