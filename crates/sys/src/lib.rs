@@ -1,1 +1,6 @@
-//! Longhaul: sys.
+//! Longhaul's safe wrappers around the kernel, one small file each: the only unsafe code.
+
+pub mod netns;
+pub mod process;
+pub mod ring;
+pub mod tun;
