@@ -10,13 +10,13 @@ mod lab;
 mod link;
 pub mod model;
 mod privilege;
+pub mod scenario;
 mod spec;
 mod wire;
 
 pub use error::LabError;
-pub use host::{Host, Process};
+pub use host::{FarCommand, Finished, Host, Process};
 pub use lab::Lab;
 pub use link::{DirectionStats, PathStats};
-pub use longhaul_sys::process::Finished;
 pub use privilege::gain_privilege;
 pub use spec::{Aqm, Hosts, ParseChoiceError, PathSpec, QueueLimit};

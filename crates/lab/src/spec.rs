@@ -73,7 +73,8 @@ impl PathSpec {
         if self.queue.is_some_and(|queue| queue.holds_nothing(self.mtu)) {
             return bad("queue", format!("does not hold a single packet of {} bytes", self.mtu.get()));
         }
-        if self.congestion.is_empty() || !self.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        if self.congestion.is_empty()
+            || !self.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         {
             return bad("congestion", format!("'{}' is not a name", self.congestion));
         }

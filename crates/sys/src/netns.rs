@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::mount::MountPropagationFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 /// Moves the calling thread into a new network namespace and returns a handle to it.
@@ -39,15 +39,6 @@ pub fn enter_new_mounts() -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change("/", private)?)
-}
-
-/// Mounts a `/proc` that shows the PID namespace of the calling thread's children.
-///
-/// # Errors
-/// Fails without CAP_SYS_ADMIN, and in containers that hide parts of their own `/proc`.
-pub fn mount_own_proc() -> io::Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(rustix::mount::mount("proc", "/proc", "proc", flags, None)?)
 }
 
 /// Moves the process into a new user namespace in which it is root, mapped to its present user.

@@ -26,7 +26,9 @@ pub struct PidNamespace {
 impl PidNamespace {
     /// Makes a PID namespace for the calling thread's future children.
     ///
-    /// The thread itself stays outside, and can start no threads from now on.
+    /// The thread itself stays outside, and can start no threads from now on. The namespace's own
+    /// `/proc` is mounted in the thread's mount namespace, which must be a private one, where the
+    /// kernel permits it; in containers it may not, and the old `/proc` remains.
     ///
     /// # Errors
     /// Fails without CAP_SYS_ADMIN, and where the kernel allows no more processes or namespaces.
@@ -34,10 +36,15 @@ impl PidNamespace {
         let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // SAFETY: NEWPID affects only processes that this thread starts from now on.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
+        let (ready, not_ready) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let ended = ended.as_raw_fd();
         // SAFETY: `hold_namespace` makes system calls only, and does not return.
         let init = unsafe { fork_syscalls_only(|| hold_namespace(ended)) }?;
-        Ok(Self { init, _alive: alive })
+        let namespace = Self { init, _alive: alive };
+        // The init closes its copy when /proc is mounted.
+        drop(not_ready);
+        rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0]))?;
+        Ok(namespace)
     }
 }
 
@@ -62,6 +69,9 @@ fn hold_namespace(ended: i32) -> ! {
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         libc::prctl(libc::PR_SET_NAME, c"lab-init".as_ptr());
         libc::chdir(c"/".as_ptr());
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        let proc = c"proc".as_ptr();
+        libc::mount(proc, c"/proc".as_ptr(), proc, flags, std::ptr::null());
         // Hold nothing of the parent's open: neither its files nor the pipe's other end.
         libc::dup2(ended, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);

@@ -1,15 +1,16 @@
 //! `longhaul lab`: commands at the two ends of an emulated path.
 
 use std::io::IsTerminal;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::{Aqm, Hosts, Lab, PathSpec, Process, QueueLimit};
+use longhaul_lab::scenario::{RunResult, Scenario, Spread, Summary, run_scenario};
+use longhaul_lab::{Aqm, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -121,14 +122,15 @@ pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
     longhaul_lab::gain_privilege()?;
     match args.command {
         LabCommand::Exec(args) => exec(args),
-        LabCommand::Run(args) => run_scenario(args),
+        LabCommand::Run(args) => run_file(args),
     }
 }
 
 fn exec(args: ExecArgs) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
     let lab = Lab::new(args.path.spec())?;
-    let far = args.far.map(|command| spawn_far(&lab, &command)).transpose()?;
+    let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
+    let far = args.far.map(start_far).transpose()?;
     let (program, rest) = args.command.split_first().context("no command was given")?;
     let mut command = lab.near().command(program);
     command.args(rest);
@@ -142,18 +144,11 @@ fn exec(args: ExecArgs) -> Result<ExitCode> {
             forward(signal, &near)?;
         }
     };
-    if let Some(far) = far {
-        end_far(far)?;
+    if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
+        eprintln!("lab: the far command ended early: {status}");
     }
     report(&lab)?;
     Ok(exit_code(finished.status))
-}
-
-/// Starts the far command in a process group of its own: Ctrl-C goes to the near command alone.
-fn spawn_far(lab: &Lab, command: &str) -> Result<Process> {
-    let mut shell = lab.far().command("sh");
-    shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
-    Ok(lab.far().spawn(shell)?)
 }
 
 /// Passes a signal on; an interrupt only where the terminal has not sent it to the command as well.
@@ -163,20 +158,6 @@ fn forward(signal: i32, near: &Process) -> Result<()> {
         SIGINT => Ok(near.interrupt()?),
         _ => Ok(near.terminate()?),
     }
-}
-
-/// Asks the far command to end, and says so where it had failed before.
-fn end_far(mut far: Process) -> Result<()> {
-    const GRACE: Duration = Duration::from_secs(1);
-    if let Some(finished) = far.wait_for(Duration::ZERO)? {
-        if !finished.status.success() {
-            eprintln!("lab: the far command ended early: {}", finished.status);
-        }
-        return Ok(());
-    }
-    far.terminate_group()?;
-    far.wait_for(GRACE)?;
-    Ok(())
 }
 
 fn report(lab: &Lab) -> Result<()> {
@@ -194,6 +175,43 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-fn run_scenario(_args: RunArgs) -> Result<ExitCode> {
-    anyhow::bail!("soon")
+fn run_file(args: RunArgs) -> Result<ExitCode> {
+    let scenario = Scenario::load(&args.scenario)?;
+    let out = args.out.unwrap_or_else(|| Path::new("out").join(&scenario.name));
+    let results = run_scenario(&scenario, &out, |result| {
+        let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
+        eprintln!("lab: {} {}: {:.2} s, {end}", result.name, result.repetition, result.wall_s);
+        for warning in &result.warnings {
+            eprintln!("lab: WARNING: {warning}");
+        }
+    })?;
+    print_summary(&results.summaries());
+    println!("{}", out.join("results.json").display());
+    let all_succeeded = results.runs.iter().all(RunResult::succeeded);
+    Ok(if all_succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn failure(result: &RunResult) -> String {
+    match (result.exit_code, result.signal) {
+        (Some(code), _) => format!("FAILED with exit status {code}"),
+        (None, Some(signal)) => format!("FAILED by signal {signal}"),
+        (None, None) => "FAILED".to_owned(),
+    }
+}
+
+/// Prints a line a run: wall and CPU seconds of those repetitions that succeeded.
+fn print_summary(summaries: &[Summary]) {
+    let width = summaries.iter().map(|summary| summary.name.len()).max().unwrap_or(0).max(3);
+    println!(
+        "{:width$}   ok/all   wall s: median      min      max   CPU s: median      min      max",
+        "run"
+    );
+    for Summary { name, succeeded, failed, wall, cpu } in summaries {
+        let numbers = |spread: &Option<Spread>| match spread {
+            Some(Spread { median, min, max }) => format!("{median:8.2} {min:8.2} {max:8.2}"),
+            None => format!("{:>8} {:>8} {:>8}", "-", "-", "-"),
+        };
+        let runs = format!("{succeeded}/{}", succeeded + failed);
+        println!("{name:width$} {runs:>8}         {}        {}", numbers(wall), numbers(cpu));
+    }
 }

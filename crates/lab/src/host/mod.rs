@@ -1,5 +1,6 @@
 //! The two hosts of a lab: network namespaces, their devices and settings, and what runs there.
 
+mod far;
 mod netlink;
 mod process;
 mod settings;
@@ -19,6 +20,8 @@ use crate::error::LabError;
 use crate::link::{Direction, PathStats};
 use crate::spec::PathSpec;
 
+pub use far::FarCommand;
+pub use longhaul_sys::process::Finished;
 use netlink::{DeviceCounters, Netlink};
 pub use process::Process;
 use worker::Worker;

@@ -45,7 +45,12 @@ pub(crate) struct Netlink(OwnedFd);
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
         // No protocol number: 0 is NETLINK_ROUTE.
-        Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?))
+        Ok(Self(rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )?))
     }
 
     /// Makes a veth pair: `name` here, the same name in the namespace `peer`.
@@ -105,8 +110,10 @@ impl Netlink {
     /// Reads a device's counters.
     pub(crate) fn counters(&self, device: u32) -> io::Result<DeviceCounters> {
         let reply = self.ask(Request::link(RTM_GETLINK, 0, device, 0, 0))?;
-        let stats = find_attribute(reply.get(HEADER + 16..).unwrap_or(&[]), IFLA_STATS64)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no counters in the kernel's answer"))?;
+        let stats =
+            find_attribute(reply.get(HEADER + 16..).unwrap_or(&[]), IFLA_STATS64).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "no counters in the kernel's answer")
+            })?;
         let field = |index: usize| {
             let bytes = stats.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok());
             bytes.map_or(0, u64::from_ne_bytes)
@@ -124,7 +131,8 @@ impl Netlink {
         let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
         let kind = reply.get(4..6).ok_or_else(short)?;
         if kind == NLMSG_ERROR.to_ne_bytes() {
-            let code = reply.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
+            let code =
+                reply.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
             match i32::from_ne_bytes(code) {
                 0 => {}
                 code => return Err(io::Error::from_raw_os_error(-code)),

@@ -86,9 +86,5 @@ fn enter_namespaces() -> Result<([OwnedFd; 2], [OwnedFd; 2], PidNamespace), LabE
     let for_caller = [copy(&hosts[0])?, copy(&hosts[1])?];
     netns::enter_new_mounts().map_err(failed("a mount namespace"))?;
     let pids = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
-    // Containers may forbid it; commands then see this machine's processes, and work all the same.
-    if let Err(error) = netns::mount_own_proc() {
-        tracing::debug!("the lab's hosts show this machine's /proc: {error}");
-    }
     Ok((hosts, for_caller, pids))
 }

@@ -28,8 +28,8 @@ use crate::error::LabError;
 use crate::model::Link;
 use crate::spec::{PathSpec, QueueLimit};
 
-pub use stats::{DirectionStats, PathStats};
 use stats::Counters;
+pub use stats::{DirectionStats, PathStats};
 
 /// One running direction; its threads end when it is dropped.
 #[derive(Debug)]

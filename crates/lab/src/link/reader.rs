@@ -97,10 +97,7 @@ impl Reader {
     }
 
     fn wait_for_packet(&self) -> io::Result<()> {
-        let mut on = [
-            PollFd::new(&*self.from, PollFlags::IN),
-            PollFd::new(&self.stop.event, PollFlags::IN),
-        ];
+        let mut on = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&self.stop.event, PollFlags::IN)];
         match rustix::event::poll(&mut on, None) {
             Err(rustix::io::Errno::INTR) => Ok(()),
             other => Ok(other.map(drop)?),

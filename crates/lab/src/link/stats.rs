@@ -68,7 +68,10 @@ impl DirectionStats {
             ));
         }
         (self.late_p99 > allowed).then(|| {
-            format!("1 % of packets left over {:.1?} late; {allowed:.1?} would be 5 % of the delay", self.late_p99)
+            format!(
+                "1 % of packets left over {:.1?} late; {allowed:.1?} would be 5 % of the delay",
+                self.late_p99
+            )
         })
     }
 }

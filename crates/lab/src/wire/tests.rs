@@ -67,11 +67,7 @@ fn read(frame: &[u8], v6: bool, segment: usize, ip_id: u16) -> Read {
     let pseudo = sum(&packet[addresses]) + 6 + (packet.len() - ip) as u32;
     assert_eq!(big_endian(ip + 16), usize::from(fold(pseudo)), "the partial TCP checksum");
     let tcp = &packet[ip..];
-    Read {
-        sequence: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
-        flags: tcp[13],
-        payload,
-    }
+    Read { sequence: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]), flags: tcp[13], payload }
 }
 
 #[test]
