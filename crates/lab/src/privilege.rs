@@ -15,5 +15,5 @@ pub fn gain_privilege() -> Result<(), LabError> {
         return Ok(());
     }
     netns::become_root_in_user_namespace()
-        .map_err(|source| LabError::Namespace { what: "a user namespace", source })
+        .map_err(|cause| LabError::Namespace { what: "a user namespace", cause })
 }

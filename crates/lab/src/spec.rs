@@ -9,6 +9,9 @@ use longhaul_core::units::{Bytes, ParseUnitError, Rate, Rtt};
 use crate::error::LabError;
 use crate::model::{Delay, DropTail, Link, RandomLoss, RateLimit};
 
+/// Below, a packet would take seconds.
+const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
+
 /// An emulated path between two hosts, and those hosts' settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathSpec {
@@ -61,8 +64,8 @@ impl PathSpec {
         if !(1280..=65_535).contains(&self.mtu.get()) {
             return bad("mtu", format!("{} is not between 1280 (IPv6's least) and 65535", self.mtu.get()));
         }
-        if self.rate.is_some_and(|rate| rate.as_bits_per_sec() < 8_000) {
-            return bad("rate", "is below 8 kbit/s, or zero".to_owned());
+        if let Some(rate) = self.rate.filter(|rate| *rate < LEAST_RATE) {
+            return bad("rate", format!("{rate} is below {LEAST_RATE}"));
         }
         if self.rtt.get() > Duration::from_secs(60) {
             return bad("rtt", format!("{} is above one minute", self.rtt));

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_sys::process::PidNamespace;
 use longhaul_sys::tun::{Offload, Tun};
@@ -83,8 +84,23 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Waits for the carrier, which the kernel may notice up to a second late.
+    #[expect(clippy::disallowed_methods, reason = "waits for the kernel, not for the model")]
+    fn wait_until_running(&self) -> Result<(), LabError> {
+        const STEP: Duration = Duration::from_millis(1);
+        for _ in 0..3000 {
+            if self.netlink.is_running(self.index).map_err(device_error("read the state"))? {
+                return Ok(());
+            }
+            std::thread::sleep(STEP);
+        }
+        Err(device_error("wait for the carrier")(std::io::ErrorKind::TimedOut.into()))
+    }
+}
+
 fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
-    move |source| LabError::Device { what, device: DEVICE.to_owned(), source }
+    move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
 }
 
 /// What the worker prepares on each host before the path runs.
@@ -116,6 +132,9 @@ impl Inner {
         let (near, near_ipv6) = configure(Side::Near)?;
         let (far, far_ipv6) = configure(Side::Far)?;
 
+        for device in [&near, &far] {
+            device.wait_until_running()?;
+        }
         let mut directions = Vec::new();
         if let [near, far] = tuns.as_slice() {
             for (name, stream, from, to) in [("near", 0, near, far), ("far", 1, far, near)] {
@@ -164,7 +183,7 @@ fn prepare(spec: &PathSpec, side: Side, peer: Option<OwnedFd>) -> Result<Prepare
         }
         None
     } else {
-        Some(Tun::create(DEVICE, offload(spec)).map_err(|source| LabError::Tun { source })?)
+        Some(Tun::create(DEVICE, offload(spec)).map_err(|cause| LabError::Tun { cause })?)
     };
     Ok(Prepared { congestion, tun })
 }
@@ -247,7 +266,7 @@ impl Host {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = self.run(move || command.spawn())?;
         let host = self.side.name();
-        let child = child.map_err(|source| LabError::Spawn { program, host, source })?;
+        let child = child.map_err(|cause| LabError::Spawn { program, host, cause })?;
         Process::new(child, Arc::clone(&self.lab))
     }
 }

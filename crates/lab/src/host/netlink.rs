@@ -28,6 +28,7 @@ const IFA_LOCAL: u16 = 2;
 /// No duplicate address detection: the address works at once.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
+const IFF_RUNNING: u32 = 0x40;
 const IFF_MULTICAST: u32 = 0x1000;
 
 /// A device's counters.
@@ -91,6 +92,13 @@ impl Netlink {
     /// Brings a device up.
     pub(crate) fn set_up(&self, device: u32) -> io::Result<()> {
         self.ask(Request::link(RTM_NEWLINK, NLM_F_ACK, device, IFF_UP, IFF_UP)).map(drop)
+    }
+
+    /// Says whether a device can send: the other end of a veth pair is up as well, and the kernel knows.
+    pub(crate) fn is_running(&self, device: u32) -> io::Result<bool> {
+        let reply = self.ask(Request::link(RTM_GETLINK, 0, device, 0, 0))?;
+        let flags = reply.get(HEADER + 8..HEADER + 12).and_then(|flags| flags.try_into().ok());
+        Ok(flags.is_some_and(|flags| u32::from_ne_bytes(flags) & IFF_RUNNING != 0))
     }
 
     /// Gives a device an address, usable at once.

@@ -58,7 +58,7 @@ impl Process {
         match self.finished {
             Some(finished) => Ok(finished),
             None => {
-                let finished = wait(self.pid).map_err(|source| self.failed("wait for", source))?;
+                let finished = wait(self.pid).map_err(|cause| self.failed("wait for", cause))?;
                 Ok(*self.finished.insert(finished))
             }
         }
@@ -129,8 +129,8 @@ impl Process {
         rustix::process::kill_process(self.pid, signal).map_err(|errno| self.failed(what, errno.into()))
     }
 
-    fn failed(&self, what: &'static str, source: io::Error) -> LabError {
-        LabError::Process { what, pid: self.pid.as_raw_nonzero().get(), source }
+    fn failed(&self, what: &'static str, cause: io::Error) -> LabError {
+        LabError::Process { what, pid: self.pid.as_raw_nonzero().get(), cause }
     }
 }
 

@@ -24,11 +24,11 @@ fn path(name: &str) -> String {
 ///
 /// Returns the open congestion control setting, for [`set_congestion`].
 pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
-    let failed = |name: &'static str, value: &str, source: io::Error| LabError::Setting {
+    let failed = |name: &'static str, value: &str, cause: io::Error| LabError::Setting {
         name,
         value: value.to_owned(),
         host: side.name(),
-        source,
+        cause,
         advice: String::new(),
     };
     for (name, value) in [
@@ -37,7 +37,7 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
         // Nothing learned by one connection shapes the next.
         ("net.ipv4.tcp_no_metrics_save", "1"),
     ] {
-        fs::write(path(name), value).map_err(|source| failed(name, value, source))?;
+        fs::write(path(name), value).map_err(|cause| failed(name, value, cause))?;
     }
     // So that an idle link is idle. Best effort: missing where the kernel has no IPv6.
     for (name, value) in [("accept_ra", "0"), ("router_solicitations", "0"), ("addr_gen_mode", "1")] {
@@ -46,7 +46,7 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
         }
     }
     let open = OpenOptions::new().read(true).write(true).open(path(CONGESTION));
-    open.map_err(|source| failed(CONGESTION, &spec.congestion, source))
+    open.map_err(|cause| failed(CONGESTION, &spec.congestion, cause))
 }
 
 /// Sets the default congestion control of each host; called outside the hosts.
@@ -63,11 +63,11 @@ pub(super) fn set_congestion(name: &str, hosts: &mut [(Side, File)]) -> Result<(
     }
     for (side, setting) in hosts {
         let result = refused.as_ref().map_err(clone_error).and_then(|()| verify(setting, name));
-        result.map_err(|source| LabError::Setting {
+        result.map_err(|cause| LabError::Setting {
             name: CONGESTION,
             value: name.to_owned(),
             host: side.name(),
-            source,
+            cause,
             advice: advice(name),
         })?;
     }

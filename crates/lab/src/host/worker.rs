@@ -48,7 +48,7 @@ impl Worker {
                     job();
                 }
             })
-            .map_err(|source| LabError::Start { what: "start the lab's thread", source })?;
+            .map_err(|cause| LabError::Start { what: "start the lab's thread", cause })?;
         let worker = Self { jobs: Some(jobs), thread: Some(thread) };
         let (hosts, pids) = ready.recv().map_err(|_| LabError::WorkerGone)??;
         Ok((worker, hosts, pids))
@@ -79,7 +79,7 @@ impl Drop for Worker {
 
 /// Makes two network namespaces, near and far, and a mount and a PID namespace for both.
 fn enter_namespaces() -> Result<([OwnedFd; 2], [OwnedFd; 2], PidNamespace), LabError> {
-    let failed = |what| move |source: io::Error| LabError::Namespace { what, source };
+    let failed = |what| move |cause: io::Error| LabError::Namespace { what, cause };
     let network = || netns::enter_new_network().map_err(failed("a network namespace"));
     let hosts = [network()?, network()?];
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));

@@ -66,7 +66,7 @@ impl Direction {
         from: Arc<Tun>,
         to: Arc<Tun>,
     ) -> Result<Self, LabError> {
-        let start = |what: &'static str| move |source: io::Error| LabError::Start { what, source };
+        let start = |what: &'static str| move |cause: io::Error| LabError::Start { what, cause };
         let (producer, consumer) =
             ring::ring(ring_size(spec).as_usize()).map_err(start("make the ring of packets under way"))?;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)

@@ -96,10 +96,10 @@ impl Scenario {
     /// Fails where the file cannot be read, is not TOML, holds a key that is not known or a value that
     /// is none; names the file, and the line where there is one.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text = fs::read_to_string(path).map_err(|source| LabError::File {
+        let text = fs::read_to_string(path).map_err(|cause| LabError::File {
             what: "read",
             path: path.to_owned(),
-            source,
+            cause,
         })?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&text, &stem).map_err(|why| LabError::Scenario { path: path.to_owned(), why })

@@ -200,7 +200,7 @@ impl Results {
 
     /// Writes the results as JSON; a reader sees the old file or the new one, never half of one.
     pub(super) fn write(&self, path: &Path) -> Result<(), LabError> {
-        let failed = |source: io::Error| LabError::File { what: "write", path: path.to_owned(), source };
+        let failed = |cause: io::Error| LabError::File { what: "write", path: path.to_owned(), cause };
         let json = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         let unfinished = path.with_extension("json.part");
         fs::write(&unfinished, json).and_then(|()| fs::rename(&unfinished, path)).map_err(failed)

@@ -23,10 +23,10 @@ pub fn run_scenario(
     out: &Path,
     mut on_result: impl FnMut(&RunResult),
 ) -> Result<Results, LabError> {
-    fs::create_dir_all(out).map_err(|source| LabError::File {
+    fs::create_dir_all(out).map_err(|cause| LabError::File {
         what: "make the directory",
         path: out.to_owned(),
-        source,
+        cause,
     })?;
     let mut results = Results::new(scenario);
     for (repetition, run) in scenario.schedule() {
@@ -66,7 +66,7 @@ fn execute(scenario: &Scenario, run: &Run, repetition: u32, out: &Path) -> Resul
 
 /// Sends a command's standard output and error to a file.
 fn send_output(command: &mut Command, path: &Path) -> Result<(), LabError> {
-    let failed = |source: io::Error| LabError::File { what: "write", path: path.to_owned(), source };
+    let failed = |cause: io::Error| LabError::File { what: "write", path: path.to_owned(), cause };
     let log = File::create(path).map_err(failed)?;
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     Ok(())
