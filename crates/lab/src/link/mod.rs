@@ -150,12 +150,14 @@ fn ring_size(spec: &PathSpec) -> Bytes {
 }
 
 /// Readies the calling thread for short waits, ahead of the programs that it serves.
-fn prepare_thread() {
+///
+/// Writers, which have deadlines, go before readers, which may be busy with one burst for milliseconds.
+fn prepare_thread(priority: u8) {
     let slack = std::num::NonZeroU64::new(1_000);
     if let Err(error) = rustix::thread::set_current_timer_slack(slack) {
         tracing::debug!("timer slack stays as it is: {error}");
     }
-    if let Err(error) = longhaul_sys::process::schedule_real_time() {
+    if let Err(error) = longhaul_sys::process::schedule_real_time(priority) {
         tracing::debug!("the link's threads run at normal priority: {error}");
     }
 }
