@@ -180,12 +180,13 @@ fn time(value: libc::timeval) -> Duration {
     Duration::from_secs(part(value.tv_sec)) + Duration::from_micros(part(value.tv_usec))
 }
 
-/// Asks for the real-time scheduling class (SCHED_RR, lowest priority) for the calling thread.
+/// Asks for the real-time scheduling class (SCHED_RR) for the calling thread; `priority` is 1, the
+/// lowest, to 99. The thread's children do not inherit it.
 ///
 /// # Errors
-/// EPERM without CAP_SYS_NICE.
-pub fn schedule_real_time() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 1 };
+/// EPERM without CAP_SYS_NICE; EINVAL where the priority is out of bounds.
+pub fn schedule_real_time(priority: u8) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
     // SAFETY: the pointer is to a live sched_param; 0 names the calling thread.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &parameters) } < 0 {
         return Err(io::Error::last_os_error());

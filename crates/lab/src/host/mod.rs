@@ -1,5 +1,6 @@
 //! The two hosts of a lab: network namespaces, their devices and settings, and what runs there.
 
+mod device;
 mod far;
 mod netlink;
 mod process;
@@ -8,11 +9,10 @@ mod worker;
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use longhaul_sys::process::PidNamespace;
 use longhaul_sys::tun::{Offload, Tun};
@@ -21,16 +21,12 @@ use crate::error::LabError;
 use crate::link::{Direction, PathStats};
 use crate::spec::PathSpec;
 
+use device::{DEVICE, Device, configure_device, device_error};
 pub use far::FarCommand;
 pub use longhaul_sys::process::Finished;
-use netlink::{DeviceCounters, Netlink};
+use netlink::Netlink;
 pub use process::Process;
 use worker::Worker;
-
-/// The name of both hosts' device.
-const DEVICE: &str = "longhaul0";
-/// Packets that the kernel keeps for the link's reader: more than a window, so that only the model drops.
-const DEVICE_QUEUE: u32 = 100_000;
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,38 +65,6 @@ pub(crate) struct Inner {
     devices: [Device; 2],
     has_ipv6: bool,
     pub(crate) spec: PathSpec,
-}
-
-/// A host's device, to ask for its counters.
-#[derive(Debug)]
-struct Device {
-    netlink: Netlink,
-    index: u32,
-}
-
-impl Device {
-    fn counters(&self) -> Result<DeviceCounters, LabError> {
-        self.netlink.counters(self.index).map_err(device_error("read the counters"))
-    }
-}
-
-impl Device {
-    /// Waits for the carrier, which the kernel may notice up to a second late.
-    #[expect(clippy::disallowed_methods, reason = "waits for the kernel, not for the model")]
-    fn wait_until_running(&self) -> Result<(), LabError> {
-        const STEP: Duration = Duration::from_millis(1);
-        for _ in 0..3000 {
-            if self.netlink.is_running(self.index).map_err(device_error("read the state"))? {
-                return Ok(());
-            }
-            std::thread::sleep(STEP);
-        }
-        Err(device_error("wait for the carrier")(std::io::ErrorKind::TimedOut.into()))
-    }
-}
-
-fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
-    move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
 }
 
 /// What the worker prepares on each host before the path runs.
@@ -195,26 +159,6 @@ fn offload(spec: &PathSpec) -> Offload {
         Some(rate) if rate.as_bits_per_sec() <= PACKET_BY_PACKET => Offload::Checksum,
         _ => Offload::Segmentation,
     }
-}
-
-/// Gives a host's device its addresses and brings it and `lo` up; says also whether there is IPv6.
-fn configure_device(side: Side, mtu: u32, plain: bool) -> Result<(Device, bool), LabError> {
-    let netlink = Netlink::open().map_err(device_error("open a netlink socket"))?;
-    let index = netlink.index(DEVICE).map_err(device_error("find the index"))?;
-    netlink.set_limits(index, mtu, DEVICE_QUEUE).map_err(device_error("set MTU and queue length"))?;
-    if !plain {
-        netlink.set_quiet(index).map_err(device_error("switch off multicast"))?;
-    }
-    let lo = netlink.index("lo").map_err(device_error("find lo beside"))?;
-    netlink.set_up(lo).map_err(device_error("bring up lo beside"))?;
-    netlink.set_up(index).map_err(device_error("bring up the link"))?;
-    let set = netlink.add_address(index, IpAddr::V4(side.ipv4()), 24);
-    set.map_err(device_error("set the IPv4 address"))?;
-    let ipv6 = netlink.add_address(index, IpAddr::V6(side.ipv6()), 64);
-    if let Err(error) = &ipv6 {
-        tracing::debug!("the lab's hosts have no IPv6: {error}");
-    }
-    Ok((Device { netlink, index }, ipv6.is_ok()))
 }
 
 /// One end of a lab's path. Keeps its lab alive.

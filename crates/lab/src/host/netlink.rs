@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
@@ -41,17 +42,18 @@ pub(crate) struct DeviceCounters {
 
 /// A netlink socket; acts in the network namespace of the thread that made it, from any thread.
 #[derive(Debug)]
-pub(crate) struct Netlink(OwnedFd);
+pub(crate) struct Netlink {
+    socket: OwnedFd,
+    /// Held from a request to its answer: threads that share the socket take turns.
+    turn: Mutex<()>,
+}
 
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
         // No protocol number: 0 is NETLINK_ROUTE.
-        Ok(Self(rustix::net::socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None,
-        )?))
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        Ok(Self { socket, turn: Mutex::new(()) })
     }
 
     /// Makes a veth pair: `name` here, the same name in the namespace `peer`.
@@ -73,7 +75,7 @@ impl Netlink {
 
     /// Returns the index of the device `name`.
     pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
-        Ok(rustix::net::netdevice::name_to_index(&self.0, name)?)
+        Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
     }
 
     /// Sets a device's MTU and the length of the kernel's queue before it.
@@ -131,10 +133,11 @@ impl Netlink {
 
     /// Sends a request and returns the kernel's one answer.
     fn ask(&self, request: Request) -> io::Result<Vec<u8>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let kernel = netlink::SocketAddrNetlink::new(0, 0);
-        rustix::net::sendto(&self.0, &request.finish(), SendFlags::empty(), &kernel)?;
+        rustix::net::sendto(&self.socket, &request.finish(), SendFlags::empty(), &kernel)?;
         let mut reply = vec![0; 32 << 10];
-        let (len, _) = rustix::net::recv(&self.0, reply.as_mut_slice(), RecvFlags::empty())?;
+        let (len, _) = rustix::net::recv(&self.socket, reply.as_mut_slice(), RecvFlags::empty())?;
         reply.truncate(len);
         let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
         let kind = reply.get(4..6).ok_or_else(short)?;

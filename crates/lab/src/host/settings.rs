@@ -56,7 +56,7 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
 pub(super) fn set_congestion(name: &str, hosts: &mut [(Side, File)]) -> Result<(), LabError> {
     let mut refused = Ok(());
     for (_, setting) in hosts.iter_mut() {
-        refused = refused.and_then(|()| rewrite(setting, name));
+        refused = refused.and_then(|()| verify(setting, name).or_else(|_| rewrite(setting, name)));
     }
     if matches!(&refused, Err(error) if error.kind() == io::ErrorKind::PermissionDenied) {
         refused = allow_and_set(name, hosts);

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::ring;
 use longhaul_sys::tun::Tun;
 use rustix::event::EventfdFlags;
@@ -139,23 +139,25 @@ fn batch(one_way: Duration) -> Duration {
 fn ring_size(spec: &PathSpec) -> Bytes {
     const SLACK: Bytes = Bytes::mib(16);
     const MOST: Bytes = Bytes::gib(16);
-    let one_way = longhaul_core::units::Rtt::new(spec.one_way());
+    let one_way = Rtt::new(spec.one_way());
     let under_way = match (spec.rate, spec.queue_limit()) {
         (Some(rate), Some(QueueLimit::Bytes(queue))) => rate.bdp(one_way) + queue,
         (Some(rate), Some(QueueLimit::Packets(packets))) => rate.bdp(one_way) + spec.mtu * packets,
         // Without a rate: what two cores can carry, about 40 Gbit/s.
-        _ => longhaul_core::units::Rate::bits_per_sec(40_000_000_000).bdp(one_way),
+        _ => Rate::bits_per_sec(40_000_000_000).bdp(one_way),
     };
     Bytes::new(under_way.get() / 4 + under_way.get()).min(MOST) + SLACK
 }
 
 /// Readies the calling thread for short waits, ahead of the programs that it serves.
-fn prepare_thread() {
+///
+/// Writers, which have deadlines, go before readers, which may be busy with one burst for milliseconds.
+fn prepare_thread(priority: u8) {
     let slack = std::num::NonZeroU64::new(1_000);
     if let Err(error) = rustix::thread::set_current_timer_slack(slack) {
         tracing::debug!("timer slack stays as it is: {error}");
     }
-    if let Err(error) = longhaul_sys::process::schedule_real_time() {
+    if let Err(error) = longhaul_sys::process::schedule_real_time(priority) {
         tracing::debug!("the link's threads run at normal priority: {error}");
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn run(mut self) {
-        prepare_thread();
+        prepare_thread(1);
         let mut spare = vec![0; MAX_FRAME];
         let mut splitter = Splitter::default();
         while !self.stop.is_set() {

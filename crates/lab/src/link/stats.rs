@@ -69,7 +69,8 @@ impl DirectionStats {
         }
         (self.late_p99 > allowed).then(|| {
             format!(
-                "1 % of packets left over {:.1?} late; {allowed:.1?} would be 5 % of the delay",
+                "1 % of packets left over {:.1?} late, and 5 % of the delay is {allowed:.1?}: this machine did not \
+                 keep up, or the receiving host's kernel, which runs in the link's thread, did not",
                 self.late_p99
             )
         })

@@ -28,7 +28,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn run(mut self) {
-        prepare_thread();
+        prepare_thread(2);
         while !self.stop.is_set() {
             let Some((stamp, frame)) = self.ring.peek() else {
                 self.wait_for_record();
