@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get, lab, serve};
+use crate::commands::{completions, get, lab, man, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -27,8 +27,8 @@ pub(crate) enum Command {
     Lab(lab::LabArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
-    /// Prints the man page, in roff
-    Man,
+    /// Writes the manual pages into a directory
+    Man(man::ManArgs),
 }
 
 impl Cli {

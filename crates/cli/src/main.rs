@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(args),
         Command::Lab(args) => commands::lab::run(args),
         Command::Completions(args) => commands::completions::run(&args),
-        Command::Man => commands::man::run(),
+        Command::Man(args) => commands::man::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("longhaul: {error:#}");
