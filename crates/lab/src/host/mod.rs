@@ -118,6 +118,9 @@ impl Inner {
 
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
         let mut stats = PathStats::default();
+        for side in [Side::Near, Side::Far] {
+            stats.memory_pressures += self.worker.run(side, settings::tcp_memory_pressures)?;
+        }
         let both = [&mut stats.near_to_far, &mut stats.far_to_near];
         for (index, (direction, device)) in both.into_iter().zip(&self.devices).enumerate() {
             let counters = device.counters()?;

@@ -34,6 +34,7 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
     for (name, value) in [
         ("net.ipv4.tcp_rmem", spec.hosts.tcp_rmem()),
         ("net.ipv4.tcp_wmem", spec.hosts.tcp_wmem()),
+        ("net.ipv4.tcp_notsent_lowat", spec.hosts.tcp_notsent_lowat()),
         // Nothing learned by one connection shapes the next.
         ("net.ipv4.tcp_no_metrics_save", "1"),
     ] {
@@ -47,6 +48,18 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
     }
     let open = OpenOptions::new().read(true).write(true).open(path(CONGESTION));
     open.map_err(|cause| failed(CONGESTION, &spec.congestion, cause))
+}
+
+/// Returns how often TCP ran short of memory (`net.ipv4.tcp_mem`) in the calling thread's network namespace.
+pub(super) fn tcp_memory_pressures() -> u64 {
+    let counters = fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
+    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs
+        .find(|(name, _)| *name == "TCPMemoryPressures")
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Sets the default congestion control of each host; called outside the hosts.

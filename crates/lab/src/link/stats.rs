@@ -94,6 +94,8 @@ pub struct PathStats {
     pub near_to_far: DirectionStats,
     /// From the far host to the near one.
     pub far_to_near: DirectionStats,
+    /// How often the kernel, which both hosts share, ran short of memory for TCP (`net.ipv4.tcp_mem`).
+    pub memory_pressures: u64,
 }
 
 impl PathStats {
@@ -102,6 +104,11 @@ impl PathStats {
         [("near to far", self.near_to_far), ("far to near", self.far_to_near)]
             .into_iter()
             .filter_map(|(name, stats)| Some(format!("{name}: {}", stats.infidelity(one_way)?)))
+            .chain((self.memory_pressures > 0).then(|| {
+                "the kernel ran short of memory for TCP, dropped data it had received and closed windows: raise \
+                 net.ipv4.tcp_mem on this machine, which both hosts share"
+                    .to_owned()
+            }))
             .collect()
     }
 }
