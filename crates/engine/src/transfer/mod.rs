@@ -15,6 +15,7 @@
 mod error;
 mod monitor;
 mod opening;
+mod place;
 mod request;
 mod shared;
 mod stream;

@@ -13,6 +13,7 @@ use longhaul_sys::tcp_info::TcpInfo;
 use longhaul_sys::{host, sockopt};
 
 use super::error::TransferError;
+use super::place;
 use super::request::{GetRequest, Target};
 use super::stream::Remote;
 use crate::cancel::Cancel;
@@ -72,9 +73,10 @@ struct Answer {
 impl Opener<'_> {
     fn open(&mut self) -> Result<Opening, TransferError> {
         let mut client = Client::new(self.request.client.clone())?;
-        if let Target::File(path) = &self.request.target {
-            // Before the network: a target that cannot be written is found out at once.
-            self.part = Some(PartFile::open(path)?);
+        // Before the network: a target that cannot be written is found out at once.
+        match &self.request.target {
+            Target::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
+            Target::Directory(path) => place::directory(path)?,
         }
         let mut prior = self.prior();
         let mut may_resume = self.request.resume;
@@ -182,7 +184,7 @@ impl Opener<'_> {
             let from_url = || FileName::from_url_path(answer.remote.place.url().path());
             let name = answer.opened.head.file_name().or_else(from_url);
             let path = directory.join(name.as_ref().map_or("download", FileName::as_str));
-            if path.is_dir() || !path.exists() {
+            if path.is_dir() || path.symlink_metadata().is_err() {
                 self.part = Some(PartFile::open(&path)?);
             } else {
                 return Err(OutputError::Exists(path).into());
