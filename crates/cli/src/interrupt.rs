@@ -9,11 +9,15 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 /// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a second signal ends the process.
+///
+/// A signal that the process was started to ignore stays ignored: that is how `nohup` works.
 pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let heard = |signal: &i32| !is_ignored(&status, *signal);
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard))?;
     let cancel = cancel.clone();
     let again = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM].into_iter().filter(heard) {
         flag::register_conditional_shutdown(signal, 130, again.clone())?;
     }
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -23,4 +27,23 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Looks up a signal in the mask of ignored ones (proc(5), SigIgn: hexadecimal, the lowest bit is signal 1).
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_mask_of_ignored_signals() {
+        let status = "SigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, SIGHUP) && is_ignored(status, 13));
+        assert!(!is_ignored(status, SIGINT) && !is_ignored("", SIGHUP));
+    }
 }

@@ -6,6 +6,7 @@ mod exit;
 mod interrupt;
 mod json;
 mod progress;
+mod say;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         Command::Man => commands::man::run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("longhaul: {error:#}");
+        say::error(format_args!("{error:#}"));
         exit::of_chain(&error).into()
     })
 }
@@ -43,6 +44,8 @@ fn log_to_stderr(cli: &Cli) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Their report would go to stderr as well, and end the program where that is closed.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
     if matches!(cli.command, Command::Serve(_)) { log.init() } else { log.without_time().init() }
