@@ -71,6 +71,15 @@ pub enum OutputError {
     },
 }
 
+const PART: &str = ".longhaul-part";
+const JOURNAL: &str = ".longhaul-journal";
+
+/// Returns whether `name` is one of a partial file or its journal: a server that could choose such a
+/// name could make another transfer go on from content of its own.
+pub fn is_partial(name: &str) -> bool {
+    [PART, JOURNAL].iter().any(|suffix| name.ends_with(suffix))
+}
+
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
 #[derive(Debug)]
 pub struct PartFile {
@@ -89,7 +98,7 @@ impl PartFile {
         if target.is_dir() {
             return Err(OutputError::IsDirectory(target.to_owned()));
         }
-        let (part, journal) = (beside(target, ".longhaul-part"), beside(target, ".longhaul-journal"));
+        let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
         let failed = |source| OutputError::Create { path: part.clone(), source };
         loop {
             let file = File::options()

@@ -16,6 +16,7 @@ mod error;
 mod monitor;
 mod opening;
 mod place;
+mod remote;
 mod request;
 mod shared;
 mod stream;
@@ -215,6 +216,9 @@ fn conclude(
     }
     let path = part.path().to_owned();
     if size.is_some_and(|size| !shared.checkpoint.covers(ByteRange::with_len(0, size))) {
+        if let Some(error) = shared.last_given_up() {
+            return Err(error);
+        }
         let source = io::Error::other(format!("only {written} were written"));
         return Err(OutputError::Write { operation: "complete", path, source }.into());
     }

@@ -36,6 +36,8 @@ pub(super) struct Shared<'a> {
     pub(super) closed_out_of_order: AtomicU64,
     sockets: Mutex<Vec<(usize, TcpStream)>>,
     failure: Mutex<Option<TransferError>>,
+    /// Why the last stream to give up did.
+    given_up: Mutex<Option<TransferError>>,
 }
 
 /// For how long streams stood still, in nanoseconds, summed over the streams.
@@ -71,6 +73,7 @@ impl<'a> Shared<'a> {
             closed_out_of_order: AtomicU64::new(0),
             sockets: Mutex::default(),
             failure: Mutex::default(),
+            given_up: Mutex::default(),
         }
     }
 
@@ -88,6 +91,16 @@ impl<'a> Shared<'a> {
     /// Takes the error that ended the transfer.
     pub(super) fn failure(&self) -> Option<TransferError> {
         lock(&self.failure).take()
+    }
+
+    /// Keeps why a stream gave up: the answer where in the end nobody was left for its work.
+    pub(super) fn gave_up(&self, error: TransferError) {
+        lock(&self.given_up).replace(error);
+    }
+
+    /// Takes that.
+    pub(super) fn last_given_up(&self) -> Option<TransferError> {
+        lock(&self.given_up).take()
     }
 
     /// Waits, unless the transfer is stopped meanwhile.
