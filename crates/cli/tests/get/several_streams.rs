@@ -1,0 +1,1 @@
+//! several_streams
