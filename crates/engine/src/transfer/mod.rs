@@ -20,6 +20,7 @@ mod remote;
 mod request;
 mod shared;
 mod stream;
+mod work;
 
 use std::io;
 use std::time::Instant;
@@ -47,6 +48,7 @@ use crate::source::http::HttpError;
 use opening::Opening;
 use shared::Shared;
 use stream::{Patience, Stream};
+use work::Work;
 
 /// Fetches a file; returns once it is complete, verified and under its final name.
 ///
@@ -69,10 +71,10 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let mut claimed = committed.clone();
     claimed.insert(first);
     let gaps = size.map_or_else(Vec::new, |size| claimed.gaps(ByteRange::with_len(0, size)));
-    let blocks = Blocks::new(gaps, streams, plan.size);
+    let work = Work::new(Blocks::new(gaps, streams, plan.size));
     let limiter = request.limit.map(Limiter::new);
     let shared =
-        Shared::new(start, observer, blocks, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
+        Shared::new(start, observer, work, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
     let patience = Patience { retries: request.retries, stall: request.stall };
     let (queue, segments) = crossbeam_channel::unbounded();
     let mut crew: Vec<_> =
@@ -231,7 +233,7 @@ fn conclude(
     if found == *wanted {
         Ok(Some(found))
     } else {
-        Err(TransferError::Checksum { path, wanted: wanted.clone(), found })
+        Err(TransferError::Checksum { path, wanted: wanted.clone(), found, kept: resumable })
     }
 }
 

@@ -17,15 +17,22 @@ const MOST_LINKS: usize = 40;
 ///
 /// # Errors
 /// [`OutputError::NotAFile`] for a device, a pipe or a socket: replacing those would break what uses
-/// them. [`OutputError::Create`] for links that go round in a circle.
+/// them. [`OutputError::Create`] for links that go round in a circle and
+/// names that are too long.
 pub(super) fn file(path: &Path) -> Result<PathBuf, OutputError> {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
         match fs::read_link(&place) {
             Ok(to) => place = place.parent().unwrap_or(Path::new("")).join(to),
             Err(_) => {
-                let special = fs::metadata(&place).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-                return if special { Err(OutputError::NotAFile(place)) } else { Ok(place) };
+                return match fs::metadata(&place) {
+                    Ok(meta) if !meta.is_file() && !meta.is_dir() => Err(OutputError::NotAFile(place)),
+                    // The partial file's name would be shortened, and only the last step would fail.
+                    Err(source) if source.kind() == io::ErrorKind::InvalidFilename => {
+                        Err(OutputError::Create { path: place, source })
+                    }
+                    _ => Ok(place),
+                };
             }
         }
     }

@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use longhaul_core::blocks::Blocks;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info::TcpInfo;
 
 use super::error::TransferError;
+use super::work::Work;
 use crate::cancel::Cancel;
 use crate::recv::checkpoint::Checkpoint;
 use crate::recv::pool::{Segment, SegmentPool};
@@ -23,7 +23,7 @@ pub(super) struct Shared<'a> {
     pub(super) observer: &'a dyn Observer,
     /// Raised when the user cancels, and when any thread fails for good.
     pub(super) stop: Cancel,
-    pub(super) blocks: Mutex<Blocks>,
+    pub(super) work: Work,
     pub(super) pool: SegmentPool,
     pub(super) checkpoint: Checkpoint,
     pub(super) limiter: Option<Mutex<Limiter>>,
@@ -53,7 +53,7 @@ impl<'a> Shared<'a> {
     pub(super) fn new(
         start: Instant,
         observer: &'a dyn Observer,
-        blocks: Blocks,
+        work: Work,
         pool: SegmentPool,
         checkpoint: Checkpoint,
         limiter: Option<Limiter>,
@@ -62,7 +62,7 @@ impl<'a> Shared<'a> {
             start,
             observer,
             stop: Cancel::new(),
-            blocks: Mutex::new(blocks),
+            work,
             pool,
             checkpoint,
             limiter: limiter.map(Mutex::new),

@@ -16,7 +16,7 @@ use longhaul_sys::tcp_info::TcpInfo;
 
 use super::error::TransferError;
 use super::remote::Remote;
-use super::shared::{Shared, add, hand_over, lock};
+use super::shared::{Shared, add, hand_over};
 use crate::recv::pool::Segment;
 use crate::source::http::{self, Client, Connection, HttpError, Read, Retry};
 
@@ -102,10 +102,11 @@ impl<'a> Stream<'a> {
     pub(super) fn begin_with(&mut self, connection: Connection, range: ByteRange) {
         self.adopt(connection);
         self.asked.push_back(range);
+        self.shared.work.began();
         self.open = true;
     }
 
-    /// Works until nothing is left to claim, or for good reason gives up.
+    /// Works until everything is there, or for good reason gives up.
     pub(super) fn run(mut self) {
         let mut backoff = Backoff::new(self.patience.retries);
         while let Err(error) = self.work() {
@@ -138,8 +139,11 @@ impl<'a> Stream<'a> {
     fn work(&mut self) -> Result<(), TransferError> {
         loop {
             if self.asked.is_empty() {
-                let Some(block) = lock(&self.shared.blocks).claim() else { return Ok(()) };
-                self.connect()?;
+                let Some(block) = self.shared.work.claim_or_wait(&self.shared.stop) else { return Ok(()) };
+                if let Err(error) = self.connect() {
+                    self.shared.work.give_back(block);
+                    return Err(error);
+                }
                 self.ask(block)?;
             }
             self.ask_ahead()?;
@@ -148,6 +152,7 @@ impl<'a> Stream<'a> {
             }
             self.receive_block()?;
             self.asked.pop_front();
+            self.shared.work.done();
             self.open = false;
         }
     }
@@ -192,7 +197,7 @@ impl<'a> Stream<'a> {
             if ahead >= plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt) {
                 return Ok(());
             }
-            let Some(block) = lock(&self.shared.blocks).claim() else { return Ok(()) };
+            let Some(block) = self.shared.work.claim() else { return Ok(()) };
             self.ask(block)?;
         }
     }
@@ -237,7 +242,7 @@ impl<'a> Stream<'a> {
     /// A server may send less than was asked for (RFC 9110, section 15.3.7); the rest is for anyone.
     fn shorten_front(&mut self, end: u64) {
         if let Some(front) = self.asked.front_mut() {
-            lock(&self.shared.blocks).give_back(ByteRange::new(end, front.end()));
+            self.shared.work.give_back_end(ByteRange::new(end, front.end()));
             *front = ByteRange::new(front.start(), end);
         }
     }
@@ -351,8 +356,7 @@ impl<'a> Stream<'a> {
         self.shared.unwatch(self.id);
         self.connection = None;
         self.open = false;
-        let mut blocks = lock(&self.shared.blocks);
-        self.asked.drain(..).for_each(|block| blocks.give_back(block));
+        self.asked.drain(..).for_each(|block| self.shared.work.give_back(block));
     }
 
     /// Leaves the rest to the other streams; where there is none in the end, `error` is why the file is incomplete.
