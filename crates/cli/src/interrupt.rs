@@ -1,9 +1,12 @@
 //! Ctrl-C: the first time ends cleanly and resumably, the second at once.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use longhaul_engine::cancel::Cancel;
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -14,16 +17,19 @@ use signal_hook::iterator::Signals;
 pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let heard = |signal: &i32| !is_ignored(&status, *signal);
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard))?;
     let cancel = cancel.clone();
-    let again = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let again = Arc::new(AtomicBool::new(false));
+    // Before the iterator: a signal's actions run in this order, and the thread below may be faster than the next one.
     for signal in [SIGINT, SIGTERM].into_iter().filter(heard) {
         flag::register_conditional_shutdown(signal, 130, again.clone())?;
     }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard))?;
+    // With any handler, a write past the limit on file sizes is an error of that write, and not the end.
+    flag::register(Signal::XFSZ.as_raw(), Arc::default())?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             cancel.cancel();
-            again.store(true, std::sync::atomic::Ordering::SeqCst);
+            again.store(true, Ordering::SeqCst);
         }
     })?;
     Ok(())

@@ -7,7 +7,6 @@ mod real;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
-pub(crate) use http::{Ask, File, Peer, Server};
+pub(crate) use http::{File, Peer, Server};
 pub(crate) use program::{Ended, Get, Running, get, skip};
 pub(crate) use real::{Apache, Nginx, Serve};
-pub(crate) use tls::{Certificates, certificates};

@@ -4,9 +4,8 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the authority's certificate, a server's certificate for localhost, and its key stand.
+/// A server's certificate for localhost, and its key; the authority's certificate stands next to them in `ca.pem`.
 pub(crate) struct Certificates {
-    pub(crate) ca: PathBuf,
     pub(crate) server: PathBuf,
     pub(crate) key: PathBuf,
 }
@@ -25,8 +24,8 @@ pub(crate) fn certificates(dir: &Path) -> Certificates {
         fs::write(&path, text).unwrap();
         path
     };
+    write("ca.pem", &ca_pem);
     Certificates {
-        ca: write("ca.pem", &ca_pem),
         server: write("server.pem", &server.pem()),
         key: write("server.key", &key.serialize_pem()),
     }
