@@ -70,6 +70,11 @@ pub(crate) fn of_transfer(error: &TransferError) -> Code {
     }
 }
 
+/// Returns the code of options that cannot work: that of the file they name, where that is why.
+pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
+    if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
+}
+
 /// Returns the code of an error of another command: what lies at its root, else an I/O error.
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {

@@ -6,6 +6,7 @@ mod exit;
 mod interrupt;
 mod json;
 mod progress;
+mod say;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Command::Man(args) => commands::man::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("longhaul: {error:#}");
+        say::error(format_args!("{error:#}"));
         exit::of_chain(&error).into()
     })
 }
@@ -44,6 +45,8 @@ fn log_to_stderr(cli: &Cli) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Their report would go to stderr as well, and end the program where that is closed.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
     if matches!(cli.command, Command::Serve(_)) { log.init() } else { log.without_time().init() }

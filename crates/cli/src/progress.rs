@@ -1,5 +1,6 @@
 //! The progress line.
 
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ impl ProgressLine {
     pub(crate) fn new(visible: bool) -> Self {
         let target =
             if visible { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {prefix} {msg}"));
+        let bar =
+            ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {prefix} {wide_msg}"));
         Self { bar, pace: Mutex::default() }
     }
 
@@ -61,10 +63,10 @@ impl Observer for ProgressLine {
     fn on(&self, at: Duration, event: &Event) {
         match event {
             Event::Opened { path, size, resumed, .. } => {
-                self.bar.set_prefix(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+                self.bar.set_prefix(short_name(path));
                 if let Some(size) = size {
                     self.bar.set_length(size.get());
-                    self.bar.set_style(style("{prefix} {bar:24} {percent:>3}% {msg}"));
+                    self.bar.set_style(style("{prefix} {bar:12} {percent:>3}% {wide_msg}"));
                 }
                 self.bar.set_position(resumed.get());
             }
@@ -86,6 +88,17 @@ impl Observer for ProgressLine {
             Event::Verifying => self.bar.set_message("verifying"),
             _ => {}
         }
+    }
+}
+
+/// Returns the file's name as far as it leaves room for the rest, and does nothing to the terminal.
+fn short_name(path: &Path) -> String {
+    const LONGEST: usize = 24;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let shown: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    match shown.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &shown[..end]),
+        None => shown,
     }
 }
 

@@ -61,9 +61,11 @@ pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
 /// Returns how much a stream should have asked for and not yet received, so that the server never idles.
 ///
 /// A request sent now is served a round trip later. By then slow start has doubled the rate that
-/// was measured, so 3 x BDP, and never less than a few requests' worth.
+/// was measured, so 3 x BDP. Before there is a rate to go by, as much as takes slow start an eighth
+/// of 10 Gbit/s; but on a short path little, for what one stream has asked for no other can fetch.
 pub fn ask_ahead(rate: Rate, rtt: Rtt) -> Bytes {
-    (rate.bdp(rtt) * 3).max(Bytes::mib(32))
+    const UNMEASURED: Rate = Rate::bits_per_sec(1_250_000_000);
+    (rate.bdp(rtt) * 3).max(UNMEASURED.bdp(rtt)).max(Bytes::mib(4))
 }
 
 /// How the application buffer is cut into segments.

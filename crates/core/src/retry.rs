@@ -18,6 +18,7 @@ impl Backoff {
 
     const FIRST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(30);
+    const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
     /// Allows `most` failures in a row.
     pub const fn new(most: u32) -> Self {
@@ -34,9 +35,10 @@ impl Backoff {
     /// Accounts for a failure; returns how long to wait, or `None` where it was the last allowed.
     ///
     /// Waits double from 250 ms to 30 s; `jitter` in `0.0..1.0` spreads them over half to all of that, so
-    /// that many clients do not come back at once. A server's Retry-After is obeyed where it is longer.
+    /// that many clients do not come back at once. A server's Retry-After is obeyed where it is longer;
+    /// where it is longer than ten minutes, nobody waits: a person or a script may come back then.
     pub fn failed(&mut self, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
-        if self.failures >= self.most {
+        if self.failures >= self.most || retry_after.is_some_and(|wait| wait > Self::LONGEST_ASKED) {
             return None;
         }
         let full = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
@@ -69,7 +71,8 @@ mod tests {
 
     #[test]
     fn the_server_may_ask_for_longer() {
-        let hour = Duration::from_secs(3600);
-        assert_eq!(Backoff::new(1).failed(Some(hour), 0.5), Some(hour));
+        let minutes = Duration::from_secs(600);
+        assert_eq!(Backoff::new(1).failed(Some(minutes), 0.5), Some(minutes));
+        assert_eq!(Backoff::new(1).failed(Some(minutes * 2), 0.5), None);
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::event::Observer;
 use longhaul_core::proto::http::HeaderField;
@@ -18,7 +19,7 @@ use url::Url;
 
 use crate::json::{self, JsonLines};
 use crate::progress::ProgressLine;
-use crate::{exit, interrupt};
+use crate::{exit, interrupt, say};
 
 /// What to fetch, and how.
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub(crate) struct GetArgs {
     ///
     /// A file that stands there is replaced once the new one is complete. Without -o, and within
     /// a directory, the name comes from the server or the URL, and nothing is ever replaced.
-    #[arg(short, long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH", value_parser = PathBufValueParser::new().try_map(output))]
     output: Option<PathBuf>,
 
     /// How many connections to use; auto is one
@@ -141,6 +142,15 @@ fn streams(text: &str) -> Result<usize, String> {
     }
 }
 
+fn output(path: PathBuf) -> Result<PathBuf, &'static str> {
+    if path.as_os_str() == "-" {
+        return Err(
+            "longhaul writes files that can be resumed, not stdout; for a file of that name write ./-",
+        );
+    }
+    Ok(path)
+}
+
 fn auto_or_size(text: &str) -> Result<AutoOr<Bytes>, String> {
     if text == "auto" {
         return Ok(AutoOr::Auto);
@@ -171,8 +181,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let client = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
         Ok((client, ())) => client,
         Err(error) => {
-            eprintln!("longhaul: {error:#}");
-            return exit::USAGE.into();
+            say::error(format_args!("{error:#}"));
+            return exit::of_setup(&error).into();
         }
     };
     let mut first_failure = None;
@@ -218,7 +228,7 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
             if args.json {
                 json::failed(&error);
             }
-            eprintln!("longhaul: {error}");
+            say::error(&error);
             Err(exit::of_transfer(&error))
         }
     }
@@ -230,15 +240,15 @@ fn summarise(outcome: &Outcome) {
     } else {
         String::new()
     };
-    eprintln!(
+    say::line(format_args!(
         "{}: {}{resumed} in {:.1} s, {}, limited by {}",
         outcome.path.display(),
         outcome.size,
         outcome.time.as_secs_f64(),
         outcome.goodput,
         outcome.finding.limit
-    );
-    outcome.finding.advice.iter().for_each(|advice| eprintln!("  {advice}"));
+    ));
+    outcome.finding.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
 }
 
 /// Tells a file from a directory: what ends in / is one, and so is the place for several files.
@@ -270,7 +280,11 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
         headers: args.header.clone(),
         credentials,
         ca_file: args.cacert.clone(),
-        timeouts: Timeouts { connect: args.connect_timeout.get(), ..environment.timeouts },
+        timeouts: Timeouts {
+            connect: args.connect_timeout.get(),
+            head: args.stall_timeout.get(),
+            ..environment.timeouts
+        },
         recv_buffer: match args.recv_buffer {
             AutoOr::Auto => None,
             AutoOr::Value(size) => Some(size),

@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use thiserror::Error;
 
 use super::journal::Journal;
@@ -28,6 +28,11 @@ pub enum OutputError {
         "cannot write {0}: it is a directory; give a file name, or end the path with / to put the file into it"
     )]
     IsDirectory(PathBuf),
+    /// The target is a device, a pipe or a socket.
+    #[error(
+        "cannot write {0}: it is not a regular file, and longhaul writes nothing else; give another name"
+    )]
+    NotAFile(PathBuf),
     /// A name that came from the server or the URL is taken.
     #[error("{0} exists; pass -o {0} to replace it")]
     Exists(PathBuf),
@@ -66,6 +71,15 @@ pub enum OutputError {
     },
 }
 
+const PART: &str = ".longhaul-part";
+const JOURNAL: &str = ".longhaul-journal";
+
+/// Returns whether `name` is one of a partial file or its journal: a server that could choose such a
+/// name could make another transfer go on from content of its own.
+pub fn is_partial(name: &str) -> bool {
+    [PART, JOURNAL].iter().any(|suffix| name.ends_with(suffix))
+}
+
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
 #[derive(Debug)]
 pub struct PartFile {
@@ -84,7 +98,7 @@ impl PartFile {
         if target.is_dir() {
             return Err(OutputError::IsDirectory(target.to_owned()));
         }
-        let (part, journal) = (beside(target, ".longhaul-part"), beside(target, ".longhaul-journal"));
+        let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
         let failed = |source| OutputError::Create { path: part.clone(), source };
         loop {
             let file = File::options()
@@ -92,6 +106,8 @@ impl PartFile {
                 .write(true)
                 .create(true)
                 .truncate(false)
+                // The name can be guessed: nobody shall lead us to another file by a link.
+                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
                 .open(&part)
                 .map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -61,9 +61,11 @@ pub enum TransferError {
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
     /// The digest is not the one asked for.
-    #[error(
-        "{path} has the checksum {found}, not {wanted}; it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
-    )]
+    #[error("{path} has the checksum {found}, not {wanted}; {}", if *.kept {
+        "it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
+    } else {
+        "nothing is kept"
+    })]
     Checksum {
         /// The partial file.
         path: PathBuf,
@@ -71,6 +73,8 @@ pub enum TransferError {
         wanted: Checksum,
         /// What was found.
         found: Checksum,
+        /// Whether the partial file stays.
+        kept: bool,
     },
     /// The user stopped the transfer.
     #[error("interrupted; {kept}")]

@@ -16,9 +16,12 @@ mod arrivals;
 mod error;
 mod monitor;
 mod opening;
+mod place;
+mod remote;
 mod request;
 mod shared;
 mod stream;
+mod work;
 
 use std::io;
 use std::time::Instant;
@@ -46,6 +49,7 @@ use crate::source::http::HttpError;
 use opening::Opening;
 use shared::Shared;
 use stream::{Stream, StreamOptions};
+use work::Work;
 
 /// Fetches a file; returns once it is complete, verified and under its final name.
 ///
@@ -68,10 +72,10 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let mut claimed = committed.clone();
     claimed.insert(first);
     let gaps = size.map_or_else(Vec::new, |size| claimed.gaps(ByteRange::with_len(0, size)));
-    let blocks = Blocks::new(gaps, streams, plan.size);
+    let work = Work::new(Blocks::new(gaps, streams, plan.size));
     let limiter = request.limit.map(Limiter::new);
     let shared =
-        Shared::new(start, observer, blocks, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
+        Shared::new(start, observer, work, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window };
@@ -217,6 +221,9 @@ fn conclude(
     }
     let path = part.path().to_owned();
     if size.is_some_and(|size| !shared.checkpoint.covers(ByteRange::with_len(0, size))) {
+        if let Some(error) = shared.last_given_up() {
+            return Err(error);
+        }
         let source = io::Error::other(format!("only {written} were written"));
         return Err(OutputError::Write { operation: "complete", path, source }.into());
     }
@@ -229,7 +236,7 @@ fn conclude(
     if found == *wanted {
         Ok(Some(found))
     } else {
-        Err(TransferError::Checksum { path, wanted: wanted.clone(), found })
+        Err(TransferError::Checksum { path, wanted: wanted.clone(), found, kept: resumable })
     }
 }
 

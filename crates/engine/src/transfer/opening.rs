@@ -13,11 +13,12 @@ use longhaul_sys::tcp_info::TcpInfo;
 use longhaul_sys::{host, sockopt};
 
 use super::error::TransferError;
+use super::place;
+use super::remote::Remote;
 use super::request::{GetRequest, Target};
-use super::stream::Remote;
 use crate::cancel::Cancel;
 use crate::recv::journal::Journal;
-use crate::recv::part_file::{OutputError, PartFile};
+use crate::recv::part_file::{self, OutputError, PartFile};
 use crate::source::http::{Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
@@ -72,9 +73,10 @@ struct Answer {
 impl Opener<'_> {
     fn open(&mut self) -> Result<Opening, TransferError> {
         let mut client = Client::new(self.request.client.clone())?;
-        if let Target::File(path) = &self.request.target {
-            // Before the network: a target that cannot be written is found out at once.
-            self.part = Some(PartFile::open(path)?);
+        // Before the network: a target that cannot be written is found out at once.
+        match &self.request.target {
+            Target::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
+            Target::Directory(path) => place::directory(path)?,
         }
         let mut prior = self.prior();
         let mut may_resume = self.request.resume;
@@ -102,9 +104,12 @@ impl Opener<'_> {
                         continue;
                     }
                     RangeAnswer::Whole { .. } => {
-                        (self.emit)(&Event::Warning(
-                            "the file has changed since the last run: starting over".into(),
-                        ));
+                        let why = if same(&old) {
+                            "this server answers no ranges"
+                        } else {
+                            "the file has changed since the last run"
+                        };
+                        (self.emit)(&Event::Warning(format!("{why}: starting over")));
                     }
                 }
             } else if may_resume {
@@ -147,15 +152,14 @@ impl Opener<'_> {
 
     fn answer(&self, client: &Client, range: Option<RangeRequest>) -> Result<Answer, TransferError> {
         let opened = self.open_patiently(client, range.as_ref())?;
-        let shown = opened.target.safe_url().to_string();
         let held = RangeAnswer::of(&opened.head, range.as_ref())
-            .map_err(|source| TransferError::Range { url: shown.clone(), source })?;
+            .map_err(|source| TransferError::Range { url: opened.target.safe_url().to_string(), source })?;
         let (RangeAnswer::Whole { total: size } | RangeAnswer::Part { total: size, .. }) = held;
-        let remote = Remote { place: opened.target.clone(), shown, size, validator: opened.head.validator() };
+        let remote = Remote::new(&opened, size, matches!(held, RangeAnswer::Whole { .. }));
         Ok(Answer { opened, held, remote })
     }
 
-    /// Tries again where the server asks for it or was merely slow; a refusal to connect is final at this point.
+    /// Tries again where the server asks for it or was merely slow; whom nobody reaches at this point is not there.
     fn open_patiently(&self, client: &Client, range: Option<&RangeRequest>) -> Result<Opened, TransferError> {
         let mut backoff = Backoff::new(self.request.retries);
         loop {
@@ -164,9 +168,8 @@ impl Opener<'_> {
                 Err(error) => error,
             };
             let asked_to_wait = match (&error, error.retry()) {
-                (HttpError::Connect { .. } | HttpError::Resolve { .. }, _) | (_, Retry::Never) => {
-                    return Err(error.into());
-                }
+                (_, Retry::Never) => return Err(error.into()),
+                (_, Retry::Now) if error.is_before_connection() => return Err(error.into()),
                 (_, Retry::Now) => None,
                 (_, Retry::After(wait)) => Some(wait),
             };
@@ -181,8 +184,9 @@ impl Opener<'_> {
         if let (Target::Directory(directory), None) = (&self.request.target, &self.part) {
             let from_url = || FileName::from_url_path(answer.remote.place.url().path());
             let name = answer.opened.head.file_name().or_else(from_url);
+            let name = name.filter(|name| !part_file::is_partial(name.as_str()));
             let path = directory.join(name.as_ref().map_or("download", FileName::as_str));
-            if path.is_dir() || !path.exists() {
+            if path.is_dir() || path.symlink_metadata().is_err() {
                 self.part = Some(PartFile::open(&path)?);
             } else {
                 return Err(OutputError::Exists(path).into());
@@ -208,7 +212,7 @@ impl Opener<'_> {
         let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
         let client = Client::new(config)?;
         let Ok(better) = self.ask(&client, None) else { return Ok(None) };
-        let same = better.held == answer.held && better.remote.validator == answer.remote.validator;
+        let same = better.held == answer.held && answer.remote.is_same(&better.opened.head);
         Ok(same.then_some((client, better)))
     }
 

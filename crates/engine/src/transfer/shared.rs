@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use longhaul_core::blocks::Blocks;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info::TcpInfo;
 
 use super::error::TransferError;
+use super::work::Work;
 use crate::cancel::Cancel;
 use crate::recv::checkpoint::Checkpoint;
 use crate::recv::pool::{Segment, SegmentPool};
@@ -23,7 +23,7 @@ pub(super) struct Shared<'a> {
     pub(super) observer: &'a dyn Observer,
     /// Raised when the user cancels, and when any thread fails for good.
     pub(super) stop: Cancel,
-    pub(super) blocks: Mutex<Blocks>,
+    pub(super) work: Work,
     pub(super) pool: SegmentPool,
     pub(super) checkpoint: Checkpoint,
     pub(super) limiter: Option<Mutex<Limiter>>,
@@ -36,6 +36,8 @@ pub(super) struct Shared<'a> {
     pub(super) closed_out_of_order: AtomicU64,
     sockets: Mutex<Vec<(usize, TcpStream)>>,
     failure: Mutex<Option<TransferError>>,
+    /// Why the last stream to give up did.
+    given_up: Mutex<Option<TransferError>>,
 }
 
 /// For how long streams stood still, in nanoseconds, summed over the streams.
@@ -51,7 +53,7 @@ impl<'a> Shared<'a> {
     pub(super) fn new(
         start: Instant,
         observer: &'a dyn Observer,
-        blocks: Blocks,
+        work: Work,
         pool: SegmentPool,
         checkpoint: Checkpoint,
         limiter: Option<Limiter>,
@@ -60,7 +62,7 @@ impl<'a> Shared<'a> {
             start,
             observer,
             stop: Cancel::new(),
-            blocks: Mutex::new(blocks),
+            work,
             pool,
             checkpoint,
             limiter: limiter.map(Mutex::new),
@@ -71,6 +73,7 @@ impl<'a> Shared<'a> {
             closed_out_of_order: AtomicU64::new(0),
             sockets: Mutex::default(),
             failure: Mutex::default(),
+            given_up: Mutex::default(),
         }
     }
 
@@ -88,6 +91,16 @@ impl<'a> Shared<'a> {
     /// Takes the error that ended the transfer.
     pub(super) fn failure(&self) -> Option<TransferError> {
         lock(&self.failure).take()
+    }
+
+    /// Keeps why a stream gave up: the answer where in the end nobody was left for its work.
+    pub(super) fn gave_up(&self, error: TransferError) {
+        lock(&self.given_up).replace(error);
+    }
+
+    /// Takes that.
+    pub(super) fn last_given_up(&self) -> Option<TransferError> {
+        lock(&self.given_up).take()
     }
 
     /// Waits, unless the transfer is stopped meanwhile.

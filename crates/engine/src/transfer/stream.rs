@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use longhaul_core::event::Event;
 use longhaul_core::plan;
-use longhaul_core::proto::http::{RangeAnswer, RangeRequest, Validator};
+use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rtt};
@@ -16,19 +16,10 @@ use longhaul_sys::tcp_info::TcpInfo;
 
 use super::arrivals::{ALIVE, Arrivals};
 use super::error::TransferError;
-use super::shared::{Shared, add, hand_over, lock};
+use super::remote::Remote;
+use super::shared::{Shared, add, hand_over};
 use crate::recv::pool::Segment;
 use crate::source::http::{self, Client, Connection, HttpError, Read, Retry};
-
-/// The file as the first answer described it; every later answer must agree.
-pub(super) struct Remote {
-    /// Where it was opened, after redirects.
-    pub(super) place: http::Target,
-    /// The same without secrets, for messages.
-    pub(super) shown: String,
-    pub(super) size: Option<Bytes>,
-    pub(super) validator: Option<Validator>,
-}
 
 /// How streams treat failures and windows.
 #[derive(Clone, Copy)]
@@ -54,6 +45,8 @@ pub(super) struct Stream<'a> {
     place: http::Target,
     /// Whether the head of the front request's answer has been read.
     open: bool,
+    /// How far a file of which no parts can be asked for had come when it broke off and was started over.
+    broke_off: Option<u64>,
     segment: Option<Segment>,
     /// When the segment got its first byte.
     segment_since: Instant,
@@ -88,6 +81,7 @@ impl<'a> Stream<'a> {
             connection: None,
             place,
             open: false,
+            broke_off: None,
             segment: None,
             segment_since,
             arrivals,
@@ -98,14 +92,17 @@ impl<'a> Stream<'a> {
     pub(super) fn begin_with(&mut self, connection: Connection, range: ByteRange) {
         self.adopt(connection);
         self.asked.push_back(range);
+        self.shared.work.began();
         self.open = true;
     }
 
-    /// Works until nothing is left to claim, or for good reason gives up.
+    /// Works until everything is there, or for good reason gives up.
     pub(super) fn run(mut self) {
         let mut backoff = Backoff::new(self.options.retries);
         while let Err(error) = self.work() {
-            backoff.received(self.arrivals.total);
+            if self.broke_off.is_none() {
+                backoff.received(self.arrivals.total);
+            }
             let served = self.arrivals.total >= Backoff::PROGRESS;
             self.abandon();
             if self.shared.stop.is_cancelled() {
@@ -132,8 +129,11 @@ impl<'a> Stream<'a> {
     fn work(&mut self) -> Result<(), TransferError> {
         loop {
             if self.asked.is_empty() {
-                let Some(block) = lock(&self.shared.blocks).claim() else { return Ok(()) };
-                self.connect()?;
+                let Some(block) = self.shared.work.claim_or_wait(&self.shared.stop) else { return Ok(()) };
+                if let Err(error) = self.connect() {
+                    self.shared.work.give_back(block);
+                    return Err(error);
+                }
                 self.ask(block)?;
             }
             self.ask_ahead()?;
@@ -142,7 +142,9 @@ impl<'a> Stream<'a> {
             }
             self.receive_block()?;
             self.asked.pop_front();
+            self.shared.work.done();
             self.open = false;
+            self.end_body()?;
         }
     }
 
@@ -167,7 +169,7 @@ impl<'a> Stream<'a> {
     fn ask(&mut self, block: ByteRange) -> Result<(), TransferError> {
         // Claimed from here on: whatever fails, `abandon` gives it back.
         self.asked.push_back(block);
-        let request = RangeRequest::of(block).map(|r| r.only_if(self.remote.validator.clone()));
+        let request = self.remote.request(block).map(|r| r.only_if(self.remote.validator.clone()));
         match &mut self.connection {
             Some(connection) => Ok(connection.send_get(request.as_ref())?),
             None => Ok(()),
@@ -186,7 +188,7 @@ impl<'a> Stream<'a> {
             if ahead >= plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt) {
                 return Ok(());
             }
-            let Some(block) = lock(&self.shared.blocks).claim() else { return Ok(()) };
+            let Some(block) = self.shared.work.claim() else { return Ok(()) };
             self.ask(block)?;
         }
     }
@@ -197,29 +199,41 @@ impl<'a> Stream<'a> {
         };
         let head = connection.read_head()?;
         connection.check_status(&head)?;
-        let shown = || self.remote.shown.clone();
-        let answer = RangeAnswer::of(&head, RangeRequest::of(block).as_ref())
+        let remote = self.remote;
+        let shown = || remote.shown.clone();
+        let answer = RangeAnswer::of(&head, remote.request(block).as_ref())
             .map_err(|source| TransferError::Range { url: shown(), source })?;
-        let now = head.validator();
+        let same = remote.is_same(&head);
         match answer {
-            RangeAnswer::Whole { .. } if now == self.remote.validator => {
-                Err(TransferError::RangesIgnored(shown()))
+            RangeAnswer::Whole { total } if same && remote.whole && total == remote.size => {
+                self.start_over();
+                Ok(())
             }
-            RangeAnswer::Part { range, total }
-                if now == self.remote.validator && total.is_none_or(|t| Some(t) == self.remote.size) =>
-            {
+            RangeAnswer::Whole { .. } if same && !remote.whole => Err(TransferError::RangesIgnored(shown())),
+            RangeAnswer::Part { range, total } if same && total.is_none_or(|t| Some(t) == remote.size) => {
                 self.shorten_front(range.end());
                 self.open = true;
                 Ok(())
             }
-            _ => Err(TransferError::changed(shown(), self.remote.validator.as_ref(), now.as_ref())),
+            _ => Err(TransferError::changed(shown(), remote.validator.as_ref(), head.validator().as_ref())),
         }
+    }
+
+    /// Receives a file from its start again, where the server knows no ranges.
+    ///
+    /// That is no progress, however much comes: only a whole file is.
+    fn start_over(&mut self) {
+        if let Some(front) = self.asked.front_mut() {
+            self.broke_off = self.broke_off.max(Some(front.start()));
+            *front = ByteRange::new(0, front.end());
+        }
+        self.open = true;
     }
 
     /// A server may send less than was asked for (RFC 9110, section 15.3.7); the rest is for anyone.
     fn shorten_front(&mut self, end: u64) {
         if let Some(front) = self.asked.front_mut() {
-            lock(&self.shared.blocks).give_back(ByteRange::new(end, front.end()));
+            self.shared.work.give_back_end(ByteRange::new(end, front.end()));
             *front = ByteRange::new(front.start(), end);
         }
     }
@@ -251,8 +265,8 @@ impl<'a> Stream<'a> {
                         self.flush();
                     }
                 }
-                // The end of a file whose length nobody told.
-                Read::End if self.remote.size.is_none() => {
+                // The end of a file whose length nobody told, and which has not become shorter meanwhile.
+                Read::End if self.remote.size.is_none() && Some(left.start()) >= self.broke_off => {
                     self.flush();
                     return Ok(());
                 }
@@ -267,7 +281,7 @@ impl<'a> Stream<'a> {
             }
             self.check_alive()?;
         }
-        self.end_body()
+        Ok(())
     }
 
     /// Reads what follows the last byte of a block, which is nothing, or the end of a chunked body.
@@ -335,16 +349,15 @@ impl<'a> Stream<'a> {
         self.shared.unwatch(self.id);
         self.connection = None;
         self.open = false;
-        let mut blocks = lock(&self.shared.blocks);
-        self.asked.drain(..).for_each(|block| blocks.give_back(block));
+        self.asked.drain(..).for_each(|block| self.shared.work.give_back(block));
     }
 
-    /// Leaves the rest to the other streams, or fails the transfer where there is none.
+    /// Leaves the rest to the other streams; where there is none in the end, `error` is why the file is incomplete.
     fn give_up(self, error: TransferError) {
         let others = self.shared.running.load(Ordering::SeqCst) > 1;
-        let about_the_file = matches!(error, TransferError::Changed { .. });
-        if others && !about_the_file {
+        if others && !matches!(error, TransferError::Changed { .. }) {
             self.shared.emit(&Event::Warning(format!("going on without stream {}: {error}", self.id)));
+            self.shared.gave_up(error);
         } else {
             self.shared.fail(error);
         }

@@ -214,7 +214,8 @@ pub enum HttpError {
         source: ChunkedError,
     },
     /// The server answered with a status that is no success.
-    #[error("{place} answered {status} {reason}{}", super::error_class::status_hint(*.status))]
+    #[error("{place} answered {status} {reason}{}{}", super::error_class::status_hint(*.status),
+        .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// Where.
         place: Place,

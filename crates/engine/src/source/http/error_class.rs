@@ -83,6 +83,17 @@ impl HttpError {
         }
     }
 
+    /// Returns whether the server was not even reached.
+    pub fn is_before_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Resolve { .. }
+                | Self::ResolveTimeout { .. }
+                | Self::Connect { .. }
+                | Self::ConnectTimeout { .. }
+        )
+    }
+
     /// Says whether trying again can help.
     pub fn retry(&self) -> Retry {
         match self {

@@ -1,0 +1,14 @@
+//! What the program says on stderr besides its log.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Writes a line; where nobody listens any more there is nothing to do about it (`eprintln!` would panic).
+pub(crate) fn line(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes an error.
+pub(crate) fn error(error: impl Display) {
+    line(format_args!("longhaul: {error}"));
+}

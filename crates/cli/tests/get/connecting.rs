@@ -1,0 +1,83 @@
+//! The way to the server: nobody there, nobody trusted.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{File, Serve, Server, content, get, partial_files, same, skip};
+
+#[test]
+fn a_port_that_nobody_listens_on() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let run = get().args(["-o", "f", &format!("http://{address}/f")]);
+    let ended = run.run().fails(69, &["cannot connect to", &address, "refused"]);
+    assert!(ended.time < Duration::from_secs(5), "a refusal is final: {ended:?}");
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+}
+
+/// A listener that answers nobody: its queue is full, so the kernel drops every SYN.
+fn black_hole() -> (Vec<Socket>, SocketAddr) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut sockets = vec![listener];
+    for _ in 0..8 {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let _ = socket.connect(&address.into());
+        sockets.push(socket);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    (sockets, address)
+}
+
+#[test]
+fn a_host_that_does_not_answer() {
+    let (_sockets, address) = black_hole();
+    let run = get().args(["--connect-timeout", "500ms", "-o", "f", &format!("http://{address}/f")]);
+    let ended = run.run().fails(75, &["cannot connect to", &address.to_string(), "no answer within 500ms"]);
+    assert!(ended.time < Duration::from_secs(5), "{ended:?}");
+}
+
+#[test]
+fn a_host_that_nobody_knows() {
+    let run = get().args(["--connect-timeout", "3s", "http://no-such-host.invalid/f"]);
+    let ended = run.run();
+    // Where there is no name service at all, the wait for it may run out first.
+    assert!(matches!(ended.status.code(), Some(68 | 75)), "{ended:?}");
+    assert!(ended.error().contains("cannot find the host no-such-host.invalid"), "{ended:?}");
+}
+
+#[test]
+fn only_a_known_authority_is_trusted() {
+    let site = Serve::start();
+    let bytes = content(100_000, 1);
+    site.file("f", &bytes);
+    let run = get().args([&site.tls_url("/f")]);
+    run.run().fails(76, &["cannot set up TLS with", &site.tls_url("/f"), "--cacert"]);
+    assert_eq!(std::fs::read_dir(run.dir()).unwrap().count(), 0);
+    let run = run.again(["--cacert"]).args([site.ca()]).args([site.tls_url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    let run = get().args(["--cacert", "no-such.pem", &site.tls_url("/f")]);
+    run.run().fails(66, &["no-such.pem"]);
+    // The right authority, the wrong host.
+    let other = site.tls_url("/f").replace("localhost", "127.0.0.2");
+    let run = get().args(["--cacert"]).args([site.ca()]).args(["--connect-timeout", "2s", &other]);
+    let ended = run.run();
+    assert!(matches!(ended.status.code(), Some(69 | 76)), "{ended:?}");
+}
+
+#[test]
+fn ipv6_literals() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else { return skip("this host has no IPv6") };
+    let file = File::new(content(50_000, 2));
+    let served = file.clone();
+    let server = Server::on(listener, move |peer| peer.serve(&served));
+    let run = get().args([&server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(server.asks()[0].field("host"), Some(server.address.to_string().as_str()));
+}

@@ -1,0 +1,211 @@
+//! What the program says, and to whom: JSON, progress, silence, closed streams, odd flags.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{File, Running, Server, content, get, same, skip};
+
+#[test]
+fn says_nothing_where_nobody_watches() {
+    let server = Server::of(File::new(content(3_000_000, 1)));
+    let ended = get().args([&server.url("/f")]).run().ok();
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn json_has_the_promised_fields() {
+    let file = File::new(content(3_000_000, 2));
+    let served = file.clone();
+    let server = Server::new(move |peer| {
+        let Some(ask) = peer.ask() else { return };
+        let (head, body) = served.answer(&ask);
+        peer.send(head);
+        peer.trickle(body, 6_000_000);
+    });
+    let ended = get().args(["--json", &server.url("/f")]).run().ok();
+    assert_eq!(ended.stderr, "");
+    let lines = ended.json();
+    let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!((events[0], events[1], *events.last().unwrap()), ("opened", "connected", "done"));
+    assert!(events.contains(&"progress"), "{events:?}");
+    assert!(lines[..lines.len() - 1].iter().all(|line| line["at"].is_f64()), "{ended:?}");
+    let done = ended.done();
+    assert_eq!((&done["bytes"], &done["streams"]), (&3_000_000.into(), &1.into()), "{done}");
+    let seconds = done["seconds"].as_f64().unwrap();
+    let goodput = done["goodput_bps"].as_u64().unwrap() as f64;
+    assert!((0.3..20.0).contains(&seconds), "{done}");
+    assert!((goodput * seconds / 24e6 - 1.0).abs() < 0.01, "{done}");
+    for name in ["retransmits", "limited_by", "advice", "digest", "resumed", "path"] {
+        assert!(done.get(name).is_some(), "{name} in {done}");
+    }
+    assert!(done["limited_by"].is_string() && done["advice"].is_array(), "{done}");
+    // A failure is a line, too.
+    let ended = get().args(["--json", &server.url("/f"), "-o", "/no/such/f"]).run().fails(73, &[]);
+    let last = ended.json().pop().unwrap();
+    assert_eq!((&last["event"], &last["exit_code"]), (&"error".into(), &73.into()));
+    assert!(last["message"].as_str().unwrap().contains("/no/such/f"));
+}
+
+#[test]
+fn a_terminal_sees_how_it_goes() {
+    let file = File::new(content(2_000_000, 3));
+    let server = Server::new(move |peer| {
+        let Some(ask) = peer.ask() else { return };
+        let (head, body) = file.answer(&ask);
+        peer.send(head);
+        peer.trickle(body, 1_500_000);
+    });
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("script (util-linux) is not installed");
+    }
+    let run = get();
+    let mut command = Command::new("script");
+    let line = format!("{} get {}", env!("CARGO_BIN_EXE_longhaul"), server.url("/f"));
+    command.args(["-qec", &line, "/dev/null"]).current_dir(run.dir()).env("TERM", "xterm");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = Running::new(command).end().ok();
+    for word in ["f ", "%", "of 1.9 MiB", "bit/s", "ETA 0:0", "1 stream", "RTT"] {
+        assert!(ended.stdout.contains(word), "'{word}' in {ended:?}");
+    }
+    let last = ended.stdout.lines().rfind(|line| line.contains("./f: 1.9 MiB"));
+    assert!(last.is_some_and(|line| line.contains("limited by")), "{ended:?}");
+    // And nothing where that is asked for.
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("{line} -q -o g"), "/dev/null"]).current_dir(run.dir());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    assert_eq!(Running::new(command).end().ok().stdout, "");
+}
+
+#[test]
+fn a_limit_is_kept() {
+    let file = File::new(content(2_000_000, 4));
+    let server = Server::of(file.clone());
+    for streams in ["1", "4"] {
+        let run = get().args(["--limit", "1MB/s", "--streams", streams, "--json", &server.url("/f")]);
+        let done = run.run().ok().done();
+        let seconds = done["seconds"].as_f64().unwrap();
+        // A quarter of a second's worth may come in advance.
+        assert!((1.6..4.0).contains(&seconds), "{done}");
+        assert_eq!(done["limited_by"], "limit");
+        same(run.path("f"), &file.bytes);
+    }
+}
+
+/// Runs by a shell, whose redirections close what the program writes to.
+fn by_shell(redirections: &str, args: &[&str]) -> (crate::support::Get, crate::support::Ended) {
+    let script = format!("exec \"$@\" {redirections}");
+    let run = get().through(&["bash", "-c", &script, "bash"]).args(args);
+    let ended = run.run();
+    (run, ended)
+}
+
+#[test]
+fn closed_streams_end_no_transfer() {
+    let file = File::new(content(3_000_000, 5));
+    let server = Server::of(file.clone());
+    let url = server.url("/f");
+    for redirections in
+        [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "> /dev/full", "2> /dev/full", "> >(exec true)"]
+    {
+        let (run, ended) = by_shell(redirections, &["--json", "-vv", &url]);
+        assert_eq!(ended.status.code(), Some(0), "{redirections}: {ended:?}");
+        same(run.path("f"), &file.bytes);
+    }
+    for redirections in ["2>&-", "2> /dev/full", "2> >(exec true)"] {
+        let (_, ended) = by_shell(redirections, &["http://127.0.0.1:1/f"]);
+        assert_eq!(ended.status.code(), Some(69), "{redirections}: {ended:?}");
+        let (_, ended) = by_shell(redirections, &["--streams", "0", &url]);
+        assert_eq!(ended.status.code(), Some(64), "{redirections}: {ended:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_a_usage_error() {
+    let server = Server::of(File::new(content(10, 6)));
+    let url = server.url("/f");
+    for (args, word) in [
+        (vec![], "<URL>"),
+        (vec!["f"], "relative URL"),
+        (vec!["http://"], "empty host"),
+        (vec!["file:///etc/passwd"], "http"),
+        (vec!["ftp://127.0.0.1/f"], "http"),
+        (vec!["mailto:a@b"], "http"),
+        (vec!["http://127.0.0.1:99999/"], "port"),
+        (vec!["--streams", "0"], "1 to 256"),
+        (vec!["--streams", "-1"], "-1"),
+        (vec!["--streams", "300"], "1 to 256"),
+        (vec!["--app-buffer", "many"], "--app-buffer"),
+        (vec!["--app-buffer=-1"], "--app-buffer"),
+        (vec!["--app-buffer", "99999999999TiB"], "--app-buffer"),
+        (vec!["--recv-buffer", "0"], "--recv-buffer"),
+        (vec!["--limit", "0"], "--limit"),
+        (vec!["--writer", "tape"], "--writer"),
+        (vec!["--header", "no colon"], "Name: value"),
+        (vec!["--header", "A: b\r\nC: d"], "--header"),
+        (vec!["--header", "Range: bytes=0-1"], "Range"),
+        (vec!["--user", "a:b", "--token", "t"], "--token"),
+        (vec!["--retries=-1"], "--retries"),
+        (vec!["--connect-timeout", "soon"], "--connect-timeout"),
+    ] {
+        let is_url = args.first().is_none_or(|arg| !arg.starts_with("--"));
+        let run = get().args(&args).args(if is_url { vec![] } else { vec![&url] });
+        let ended = run.run();
+        assert_eq!(ended.status.code(), Some(64), "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains(word), "{args:?}: {ended:?}");
+        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
+    }
+    assert_eq!(server.asks().len(), 0);
+}
+
+#[test]
+fn odd_but_possible_options() {
+    let file = File::new(content(9_000_000, 7));
+    let server = Server::of(file.clone());
+    for args in [
+        vec!["--app-buffer", "0"],
+        vec!["--app-buffer", "1"],
+        vec!["--app-buffer", "1000TiB"],
+        vec!["--recv-buffer", "1"],
+        vec!["--recv-buffer", "100TiB"],
+        vec!["--streams", "256", "--app-buffer", "0"],
+        vec!["--retries", "4000000000"],
+        vec!["--connect-timeout", "1000000000s", "--stall-timeout", "1000000000s"],
+        vec!["--limit", "1000000Tbit"],
+        vec!["-o", "f", "-vv"],
+    ] {
+        let run = get().args(&args).args([&server.url("/f")]);
+        let ended = run.run();
+        assert!(ended.status.success(), "{args:?}: {ended:?}");
+        same(run.path("f"), &file.bytes);
+    }
+}
+
+#[test]
+fn odd_but_legal_urls() {
+    let server = Server::of(File::new(content(10, 8)));
+    let long = format!("/{}", "x".repeat(60_000));
+    for (path, target) in [
+        ("/a b", "/a%20b"),
+        ("/ä", "/%C3%A4"),
+        ("", "/"),
+        ("?q=1", "/?q=1"),
+        ("/a#fragment", "/a"),
+        ("/a/../b", "/b"),
+        ("//double", "//double"),
+        (long.as_str(), long.as_str()),
+    ] {
+        let before = server.asks().len();
+        let run = get().args(["-o", "f", &server.url(path)]);
+        run.run().ok();
+        assert_eq!(server.asks()[before].target, target);
+    }
+}
+
+#[test]
+fn an_error_comes_at_once_and_once() {
+    let server = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let ended = get().args([&server.url("/f")]).run().fails(66, &["404"]);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    assert!(ended.time < Duration::from_secs(2), "{ended:?}");
+}

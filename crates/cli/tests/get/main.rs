@@ -1,0 +1,17 @@
+//! `longhaul get` from end to end: the real program against real servers, and against scripted ones
+//! that do what no real server does.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+mod support;
+
+mod answers;
+mod bodies;
+mod connecting;
+mod interface;
+mod names;
+mod outputs;
+mod real_servers;
+mod resuming;
+mod several_streams;
+mod surroundings;

@@ -1,0 +1,180 @@
+//! Where the file goes: full and read-only disks, things that are no files, odd names.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::{Ended, File, Get, Server, content, get, partial_files, same, skip};
+
+/// Runs `run` in a mount namespace of its own, after `setup`; `None` where that is not permitted.
+fn mounted(run: Get, setup: &str) -> Option<(Get, Ended)> {
+    let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
+    let allowed = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        skip("no mount namespace may be made here");
+        return None;
+    }
+    // What lies in the mount is listed on stdout, for it is gone afterwards.
+    let script = format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code");
+    let words: Vec<&str> =
+        ["unshare"].iter().chain(flags).copied().chain(["sh", "-c", &script, "sh"]).collect();
+    fs::create_dir_all(run.path("mnt")).unwrap();
+    let run = run.through(&words);
+    let ended = run.run();
+    Some((run, ended))
+}
+
+const SMALL_DISK: &str = "mount -t tmpfs -o size=1m none mnt";
+
+#[test]
+fn a_full_disk_is_found_out_before_the_first_byte() {
+    let server = Server::of(File::new(content(5 << 20, 1)));
+    for streams in ["1", "4"] {
+        let run = get().args(["--streams", streams, "-o", "mnt/f", &server.url("/f")]);
+        let Some((_, ended)) = mounted(run, SMALL_DISK) else { return };
+        let ended =
+            ended.fails(74, &["cannot reserve", "5242880 bytes", "mnt/f.longhaul-part", "No space left"]);
+        assert_eq!(ended.stdout, "", "nothing is left");
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_in_mid_transfer() {
+    let mut answer = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+    answer.extend_from_slice(&content(5 << 20, 2));
+    let server = Server::answering(answer);
+    for writer in ["auto", "buffered"] {
+        let args = ["--writer", writer, "--app-buffer", "1MiB", "-o", "mnt/f", &server.url("/f")];
+        let Some((_, ended)) = mounted(get().args(args), SMALL_DISK) else { return };
+        let ended = ended.fails(74, &["cannot write mnt/f.longhaul-part", "No space left"]);
+        assert_eq!(ended.stdout, "", "a file of unknown length cannot be resumed, so nothing is left");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written() {
+    let server = Server::of(File::new(content(1000, 3)));
+    let url = server.url("/f");
+    let setup = "mkdir -p mnt && mount -t tmpfs -o ro none mnt";
+    for output in ["mnt/f", "mnt/"] {
+        let Some((_, ended)) = mounted(get().args(["-o", output, &url]), setup) else { return };
+        let ended = ended.fails(73, &["cannot create mnt/f.longhaul-part", "Read-only"]);
+        assert_eq!(ended.stdout, "");
+    }
+    let run = get().args(["-o", "missing/f", &url]);
+    run.run().fails(73, &["cannot create missing/f.longhaul-part", "No such file"]);
+    let run = get().args(["-o", "file/f", &url]);
+    fs::write(run.path("file"), "").unwrap();
+    run.run().fails(73, &["cannot create file/f.longhaul-part", "Not a directory"]);
+    // All but one of these were found out before the server was asked.
+    assert_eq!(server.asks().len(), 1);
+}
+
+#[test]
+fn a_directory_is_no_file() {
+    let server = Server::of(File::new(content(1000, 4)));
+    let run = get();
+    fs::create_dir(run.path("dir")).unwrap();
+    for output in ["dir", ".", ".."] {
+        let ended = get_into(&run, output, &server);
+        ended.fails(73, &[output, "is a directory", "end the path with /"]);
+    }
+    assert_eq!(server.asks().len(), 0);
+}
+
+fn get_into(run: &Get, output: &str, server: &Server) -> Ended {
+    let mut command = run.command();
+    command.args(["-o", output, &server.url("/f")]);
+    crate::support::Running::new(command).end()
+}
+
+#[test]
+fn devices_and_pipes_are_left_alone() {
+    let server = Server::of(File::new(content(1000, 5)));
+    let run = get();
+    let mkfifo = Command::new("mkfifo").arg(run.path("fifo")).status().unwrap();
+    assert!(mkfifo.success());
+    symlink("/dev/null", run.path("null")).unwrap();
+    for (output, named) in [("/dev/full", "/dev/full"), ("null", "/dev/null"), ("fifo", "fifo")] {
+        get_into(&run, output, &server).fails(73, &[named, "not a regular file"]);
+    }
+    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    assert!(fs::metadata(run.path("fifo")).unwrap().file_type().is_fifo());
+    let ended = get_into(&run, "-", &server);
+    assert_eq!(ended.status.code(), Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("./-"), "{ended:?}");
+    get_into(&run, "./-", &server).ok();
+    same(run.path("-"), &content(1000, 5));
+}
+
+#[test]
+fn links_are_followed_and_kept() {
+    let server = Server::of(File::new(content(1000, 6)));
+    let run = get();
+    fs::create_dir(run.path("there")).unwrap();
+    fs::write(run.path("there/old"), "old").unwrap();
+    symlink("there/old", run.path("link")).unwrap();
+    symlink("there/new", run.path("broken")).unwrap();
+    symlink("nowhere/new", run.path("lost")).unwrap();
+    symlink("round", run.path("round")).unwrap();
+    get_into(&run, "link", &server).ok();
+    get_into(&run, "broken", &server).ok();
+    for (link, file) in [("link", "there/old"), ("broken", "there/new")] {
+        assert!(run.path(link).is_symlink());
+        same(run.path(file), &content(1000, 6));
+    }
+    get_into(&run, "lost", &server).fails(73, &["nowhere/new", "No such file"]);
+    get_into(&run, "round", &server).fails(73, &["round", "symbolic links"]);
+    // A link where the partial file would be leads nowhere.
+    fs::write(run.path("victim"), "precious").unwrap();
+    symlink("victim", run.path("f.longhaul-part")).unwrap();
+    get_into(&run, "f", &server).fails(73, &["f.longhaul-part", "symbolic links"]);
+    same(run.path("victim"), b"precious");
+}
+
+#[test]
+fn odd_names() {
+    let server = Server::of(File::new(content(1000, 7)));
+    let run = get();
+    for name in ["x".repeat(255), "ä\n\u{1b}[2J".to_owned(), " ".to_owned(), "-rf".to_owned()] {
+        let ended = get_into(&run, &format!("./{name}"), &server).ok();
+        assert_eq!(ended.stderr, "");
+        same(run.path(&name), &content(1000, 7));
+    }
+    let mut command = run.command();
+    command.arg("-o").arg(std::ffi::OsStr::from_bytes(b"not-\xff-utf8")).arg(server.url("/f"));
+    crate::support::Running::new(command).end().ok();
+    same(run.path(std::ffi::OsStr::from_bytes(b"not-\xff-utf8")), &content(1000, 7));
+    get_into(&run, &"x".repeat(256), &server).fails(73, &["File name too long"]);
+    assert_eq!(get_into(&run, "", &server).status.code(), Some(64));
+    let left = fs::read_dir(run.dir())
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains(".longhaul-"));
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn a_working_directory_that_is_gone() {
+    let server = Server::of(File::new(content(1000, 8)));
+    let run = get();
+    for args in [vec!["-o", "f"], vec![]] {
+        let run = get().args(args).args([&server.url("/f")]);
+        fs::create_dir(run.path("gone")).unwrap();
+        let run = run.through(&["sh", "-c", "cd gone && rmdir ../gone && exec \"$@\"", "sh"]);
+        run.run().fails(73, &["cannot create", "No such file"]);
+    }
+    drop(run);
+}
+
+#[test]
+fn a_file_size_limit_is_an_error_and_no_signal() {
+    let server = Server::of(File::new(content(3 << 20, 9)));
+    let run = get().args(["-o", "f", &server.url("/f")]);
+    let run = run.through(&["sh", "-c", "ulimit -f 1000; exec \"$@\"", "sh"]);
+    let ended = run.run();
+    assert!(ended.time < Duration::from_secs(10));
+    ended.fails(74, &["f.longhaul-part", "File too large"]);
+    assert!(!run.path("f").exists() && partial_files(run.dir()).is_empty());
+}

@@ -1,0 +1,219 @@
+//! Several streams, and servers that do not like them; connections that break anywhere.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{File, Peer, Server, content, get, partial_files, same};
+
+const SIZE: usize = 24 << 20;
+
+/// Serves at a rate that leaves work for every stream.
+fn serve_slowly(peer: &mut Peer, file: &File) {
+    while let Some(ask) = peer.ask() {
+        let (head, body) = file.answer(&ask);
+        if !peer.send(head) || !peer.trickle(body, 20_000_000) {
+            return;
+        }
+    }
+}
+
+/// Fetches with four streams from a server that treats all but the first connection by `refuse`.
+fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + 'static) -> crate::support::Ended {
+    let file = File::new(content(SIZE, 1));
+    let served = file.clone();
+    let server =
+        Server::new(move |peer| if peer.number == 0 { serve_slowly(peer, &served) } else { refuse(peer) });
+    let args = ["--streams", "4", "--retries", "1", "--stall-timeout", "2s", "--connect-timeout", "1s"];
+    let run = get().args(args).args([&server.url("/f")]);
+    let ended = run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert!(ended.time < Duration::from_secs(15), "{ended:?}");
+    ended
+}
+
+#[test]
+fn further_connections_closed_at_once() {
+    let ended = with_only_one(|_| {});
+    assert!(ended.stderr.contains("going on without stream"), "{ended:?}");
+}
+
+#[test]
+fn further_connections_reset() {
+    with_only_one(|peer| {
+        peer.ask();
+        peer.reset();
+    });
+}
+
+#[test]
+fn further_connections_told_to_wait() {
+    with_only_one(|peer| {
+        peer.ask();
+        peer.send("HTTP/1.1 503 Too many\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
+        peer.close();
+    });
+}
+
+#[test]
+fn further_connections_forbidden() {
+    with_only_one(|peer| {
+        peer.ask();
+        peer.send("HTTP/1.1 403 Too many\r\nContent-Length: 0\r\n\r\n");
+        peer.close();
+    });
+}
+
+#[test]
+fn further_connections_never_answered() {
+    with_only_one(|peer| {
+        peer.ask();
+        std::thread::sleep(Duration::from_secs(30));
+    });
+}
+
+#[test]
+fn a_file_that_changes_between_ranges_is_never_mixed() {
+    for (first, then) in
+        [(Some("\"v1\""), Some("\"v2\"")), (Some("W/\"v1\""), Some("W/\"v2\"")), (Some("\"v1\""), None)]
+    {
+        // Parts of the new file whatever If-Range says, and the whole new file where it is obeyed.
+        for obeys in [false, true] {
+            let (old, new) = (File::new(content(SIZE, 2)), File::new(content(SIZE, 3)));
+            let served = AtomicUsize::new(0);
+            let server = Server::new(move |peer| {
+                while let Some(mut ask) = peer.ask() {
+                    let mut file =
+                        if served.fetch_add(1, Ordering::SeqCst) == 0 { old.clone() } else { new.clone() };
+                    file.etag = if std::sync::Arc::ptr_eq(&file.bytes, &old.bytes) { first } else { then };
+                    if !obeys {
+                        ask.head = ask.head.replace("If-Range", "X-Ignored");
+                    }
+                    let (head, body) = file.answer(&ask);
+                    if !peer.send(head) || !peer.send(body) {
+                        return;
+                    }
+                }
+            });
+            let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
+            let ended = run.run().fails(65, &[&server.url("/f"), "changed on the server", "run again"]);
+            assert!(!run.path("f").exists(), "{ended:?}");
+            // The next run fetches the new file, whole.
+            if !obeys {
+                run.run().ok();
+                same(run.path("f"), &content(SIZE, 3));
+                assert_eq!(partial_files(run.dir()), [""; 0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_streams_for_a_small_file() {
+    let file = File::new(content(10, 4));
+    let server = Server::of(file.clone());
+    let run = get().args(["--streams", "256", "--json", &server.url("/f")]);
+    let done = run.run().ok().done();
+    assert_eq!(done["streams"], 1);
+    assert_eq!(server.asks().len(), 1);
+    same(run.path("f"), &file.bytes);
+}
+
+#[test]
+fn parts_smaller_than_asked_for_are_taken() {
+    let file = File::new(content(5 << 20, 5));
+    let served = file.clone();
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let size = served.bytes.len();
+            let (start, end) = ask.range(size).unwrap_or((0, size));
+            let end = end.min(start + 700_000);
+            peer.send(format!(
+                "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes {start}-{}/{size}\r\nContent-Length: {}\r\n\r\n",
+                end - 1,
+                end - start
+            ));
+            peer.send(&served.bytes[start..end]);
+        }
+    });
+    let run = get().args(["--streams", "2", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+}
+
+#[test]
+fn parts_that_were_not_asked_for_are_refused() {
+    for (range, word) in [
+        ("bytes 1-9/100", "asked for"),
+        ("bytes 0-99/100", "Content-Length"),
+        ("bytes */100", "Content-Range"),
+        ("bytes 5-2/100", "Content-Range"),
+        ("bytes 0-9/5", "Content-Range"),
+        ("nonsense", "Content-Range"),
+    ] {
+        let server = Server::answering(format!(
+            "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: {range}\r\nContent-Length: 10\r\n\r\n0123456789"
+        ));
+        let run = get().args(["--streams", "2", "--retries", "0", "-o", "f", &server.url("/f")]);
+        run.run().fails(76, &[&server.url("/f"), word]);
+        assert!(!run.path("f").exists());
+    }
+}
+
+/// Breaks connections at places drawn from `seed`, until everything has come.
+fn broken_anywhere(seed: u64) {
+    let draws = content(8 * 4096, seed);
+    let draw = move |n: usize| {
+        let at = n % 4096 * 8;
+        usize::from_le_bytes(draws[at..at + 8].try_into().unwrap())
+    };
+    let file = File::new(content(3_000_000 + draw(0) % 5_000_000, seed + 100));
+    let streams = (1 + draw(1) % 8).to_string();
+    let writer = ["direct", "mmap", "buffered"][draw(2) % 3];
+    let buffer = format!("{}KiB", 128 << (draw(3) % 6));
+    let served = file.clone();
+    let server = Server::new(move |peer| {
+        // The longer it takes, the more may come, so that it ends.
+        let mut budget = draw(4 + peer.number) % (300_000 << (peer.number / 16).min(5));
+        while let Some(ask) = peer.ask() {
+            let (head, body) = served.answer(&ask);
+            let answer = [head.as_bytes(), body].concat();
+            let part = answer.len().min(budget);
+            if !peer.send(&answer[..part]) || part < answer.len() {
+                if draw(peer.number + 7) % 2 == 0 {
+                    peer.reset();
+                }
+                return;
+            }
+            budget -= part;
+        }
+    });
+    let args = ["--streams", &streams, "--writer", writer, "--app-buffer", &buffer, "--json", "-o", "f"];
+    let run = get().args(args).args(["--retries", "3", &server.url("/f")]);
+    let (mut runs, mut resumed) = (0, 0);
+    loop {
+        runs += 1;
+        let ended = run.run();
+        if ended.status.success() {
+            assert!(ended.done()["resumed"].as_u64().unwrap() >= resumed, "seed {seed}: {ended:?}");
+            break;
+        }
+        assert_eq!(ended.status.code(), Some(75), "seed {seed}: {ended:?}");
+        assert!(!run.path("f").exists() && runs < 30, "seed {seed}: {ended:?}");
+        let opened = ended.json().into_iter().find(|line| line["event"] == "opened");
+        let now = opened.map_or(0, |line| line["resumed"].as_u64().unwrap());
+        assert!(now >= resumed || now == 0, "seed {seed}: {ended:?}");
+        resumed = resumed.max(now);
+    }
+    same(run.path("f"), &file.bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0], "seed {seed}");
+}
+
+#[test]
+fn connections_that_break_anywhere_one() {
+    (1..=3).for_each(broken_anywhere);
+}
+
+#[test]
+fn connections_that_break_anywhere_two() {
+    (4..=6).for_each(broken_anywhere);
+}

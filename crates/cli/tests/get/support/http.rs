@@ -1,0 +1,180 @@
+//! Scripted servers: they do what no real one does, or does only now and then.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A server that plays each connection on a thread of its own.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    asks: Arc<Mutex<Vec<Ask>>>,
+}
+
+impl Server {
+    /// Plays every connection with `play`.
+    pub(crate) fn new(play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), play)
+    }
+
+    /// Plays the connections of `listener`; ends with the test's process.
+    pub(crate) fn on(listener: TcpListener, play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (asks, play) = (Arc::new(Mutex::new(Vec::new())), Arc::new(play));
+        let log = asks.clone();
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let mut peer = Peer { stream: stream.unwrap(), number, asks: log.clone() };
+                let play = play.clone();
+                std::thread::spawn(move || play(&mut peer));
+            }
+        });
+        Self { address, asks }
+    }
+
+    /// Answers the first request of every connection with `answer`, and closes.
+    pub(crate) fn answering(answer: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::new(move |peer| {
+            if peer.ask().is_some() {
+                peer.send(answer.as_ref());
+                peer.close();
+            }
+        })
+    }
+
+    /// Serves `file` as it should be.
+    pub(crate) fn of(file: File) -> Self {
+        Self::new(move |peer| peer.serve(&file))
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Returns the requests so far.
+    pub(crate) fn asks(&self) -> Vec<Ask> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A request's head.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) head: String,
+    /// What stands between GET and the version.
+    pub(crate) target: String,
+}
+
+impl Ask {
+    /// Returns the first value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    /// Returns the start and the (exclusive) end of the range asked for.
+    pub(crate) fn range(&self, size: usize) -> Option<(usize, usize)> {
+        let (start, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        let end = last.parse::<usize>().map_or(size, |last| (last + 1).min(size));
+        Some((start.parse().ok()?, end))
+    }
+}
+
+/// A file to serve.
+#[derive(Clone)]
+pub(crate) struct File {
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) etag: Option<&'static str>,
+    pub(crate) ranges: bool,
+}
+
+impl File {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes: Arc::new(bytes), etag: Some("\"v1\""), ranges: true }
+    }
+
+    /// Returns the head of the answer to `ask`, and which bytes follow.
+    pub(crate) fn answer(&self, ask: &Ask) -> (String, &[u8]) {
+        let size = self.bytes.len();
+        let current = ask.field("if-range").is_none_or(|v| Some(v) == self.etag);
+        let tag = self.etag.map_or_else(String::new, |tag| format!("ETag: {tag}\r\n"));
+        match ask.range(size).filter(|_| self.ranges && current) {
+            Some((start, _)) if start >= size => (
+                format!("HTTP/1.1 416 No\r\nContent-Range: bytes */{size}\r\nContent-Length: 0\r\n{tag}\r\n"),
+                &[],
+            ),
+            Some((start, end)) => (
+                format!(
+                    "HTTP/1.1 206 Part\r\n{tag}Content-Range: bytes {start}-{}/{size}\r\nContent-Length: {}\r\n\r\n",
+                    end - 1,
+                    end - start
+                ),
+                &self.bytes[start..end],
+            ),
+            None => (format!("HTTP/1.1 200 OK\r\n{tag}Content-Length: {size}\r\n\r\n"), &self.bytes),
+        }
+    }
+}
+
+/// The server's end of a connection.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    /// Which connection this is, from 0.
+    pub(crate) number: usize,
+    asks: Arc<Mutex<Vec<Ask>>>,
+}
+
+impl Peer {
+    /// Reads a request's head; `None` where the client has closed.
+    pub(crate) fn ask(&mut self) -> Option<Ask> {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            if !matches!(self.stream.read(&mut byte), Ok(1)) {
+                return None;
+            }
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let ask = Ask { head, target };
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner).push(ask.clone());
+        Some(ask)
+    }
+
+    /// Sends; returns whether the client still takes it.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Sends at about `rate` bytes a second.
+    pub(crate) fn trickle(&mut self, bytes: &[u8], rate: usize) -> bool {
+        bytes.chunks((rate / 50).max(1)).all(|piece| {
+            std::thread::sleep(Duration::from_secs_f64(piece.len() as f64 / rate as f64));
+            self.send(piece)
+        })
+    }
+
+    /// Answers requests for `file` until the client closes.
+    pub(crate) fn serve(&mut self, file: &File) {
+        while let Some(ask) = self.ask() {
+            let (head, body) = file.answer(&ask);
+            if !self.send(head) || !self.send(body) {
+                return;
+            }
+        }
+    }
+
+    /// Closes so that what was sent arrives: a close with unread requests would reset it away.
+    pub(crate) fn close(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.set_read_timeout(Some(Duration::from_secs(1)));
+        while matches!(self.stream.read(&mut [0; 4096]), Ok(1..)) {}
+    }
+
+    /// Closes with a reset.
+    pub(crate) fn reset(&mut self) {
+        let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+}

@@ -1,0 +1,12 @@
+//! What the tests share: the program as a child, scripted servers, real ones, and content to compare.
+
+mod content;
+mod http;
+mod program;
+mod real;
+mod tls;
+
+pub(crate) use content::{content, partial_files, same};
+pub(crate) use http::{File, Peer, Server};
+pub(crate) use program::{Ended, Get, Running, get, skip};
+pub(crate) use real::{Apache, Nginx, Serve};

@@ -1,0 +1,214 @@
+//! `longhaul get` as a child process with a bounded life.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
+
+/// Nothing here takes longer, not even on a busy machine.
+const AGE: Duration = Duration::from_secs(40);
+
+/// Says why a test cannot run here; under CI that is a failure.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
+    println!("skipped: {why}");
+}
+
+/// A `longhaul get` to be run in a directory of its own.
+pub(crate) struct Get {
+    dir: TempDir,
+    /// Words before the program: how to run it.
+    wrapper: Vec<String>,
+    env: Vec<(&'static str, String)>,
+    args: Vec<std::ffi::OsString>,
+}
+
+/// Makes a `longhaul get` in an empty directory; its home and working directory.
+pub(crate) fn get() -> Get {
+    // On the disk, not in a tmpfs: the writers shall meet a real file system.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    Get { dir, wrapper: Vec::new(), env: Vec::new(), args: Vec::new() }
+}
+
+impl Get {
+    pub(crate) fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Forgets the arguments, for the next run in the same directory.
+    pub(crate) fn again<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.clear();
+        self.args(args)
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
+    }
+
+    /// Runs the program through another; its arguments follow.
+    pub(crate) fn through(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|w| (*w).to_owned()).collect();
+        self
+    }
+
+    /// Returns the path of `name` in the working directory.
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut words = self.wrapper.iter().map(String::as_str).chain([BIN, "get"]);
+        let mut command = Command::new(words.next().unwrap_or(BIN));
+        command.args(words).args(&self.args).current_dir(self.dir.path());
+        for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "NETRC"] {
+            command.env_remove(name);
+        }
+        command.env_remove("LONGHAUL_LOG").env("HOME", self.dir.path());
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn start(&self) -> Running {
+        Running::new(self.command())
+    }
+
+    pub(crate) fn run(&self) -> Ended {
+        self.start().end()
+    }
+}
+
+/// A program that runs; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    started: Instant,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    pub(crate) fn new(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let stdout = child.stdout.take().map(collect);
+        let stderr = child.stderr.take().map(collect);
+        Self { child, started: Instant::now(), stdout, stderr }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits until `condition` holds, while the program runs.
+    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            assert!(!self.has_ended(), "ended before {what}");
+            assert!(self.started.elapsed() < AGE, "too long before {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> Ended {
+        while !self.has_ended() {
+            if self.started.elapsed() > AGE {
+                let _ = self.child.kill();
+                panic!("hangs; stderr: {}", self.stderr.take().map_or_else(String::new, text));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ended {
+            status: self.child.wait().unwrap(),
+            stdout: self.stdout.take().map_or_else(String::new, text),
+            stderr: self.stderr.take().map_or_else(String::new, text),
+            time: self.started.elapsed(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn text(reader: JoinHandle<String>) -> String {
+    reader.join().unwrap_or_default()
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) time: Duration,
+}
+
+impl Ended {
+    /// Fails unless the run succeeded.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert!(self.status.success(), "{self:?}");
+        self
+    }
+
+    /// Fails unless the run failed with `code`, one error on stderr, and every word of `words` in it.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self:?}");
+        let error = self.error();
+        for word in words {
+            assert!(error.contains(word), "'{word}' is missing: {self:?}");
+        }
+        self
+    }
+
+    /// Returns the last line of stderr, the error.
+    #[track_caller]
+    pub(crate) fn error(&self) -> &str {
+        let last = self.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("longhaul: "), "{self:?}");
+        last
+    }
+
+    /// Parses the lines of `--json`.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<serde_json::Value> {
+        let lines = self.stdout.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Returns the last line of `--json`.
+    #[track_caller]
+    pub(crate) fn done(&self) -> serde_json::Value {
+        let last = self.json().pop().unwrap_or_default();
+        assert_eq!(last["event"], "done", "{self:?}");
+        last
+    }
+}

@@ -1,0 +1,225 @@
+//! Real servers as children: nginx, Apache, and `longhaul serve`; each serves `files/` by HTTP and HTTPS.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::program::skip;
+use super::tls::{Certificates, certificates};
+
+/// A server that runs until dropped.
+pub(crate) struct Site {
+    child: Child,
+    dir: TempDir,
+    port: u16,
+    tls_port: u16,
+}
+
+impl Site {
+    /// Runs `command` and waits until both ports answer.
+    fn start(mut command: Command, dir: TempDir, port: u16, tls_port: u16) -> Self {
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let site = Self { child, dir, port, tls_port };
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while TcpStream::connect(("127.0.0.1", port)).is_err()
+            || TcpStream::connect(("127.0.0.1", tls_port)).is_err()
+        {
+            assert!(Instant::now() < deadline, "{command:?} does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        site
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.dir.path().join("files").join(name), bytes).unwrap();
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub(crate) fn tls_url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.tls_port)
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // Apache and nginx end their own children on SIGTERM.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory with `files/` and certificates, readable by a server that gives up root.
+fn site_dir() -> (TempDir, Certificates) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(dir.path().join("files")).unwrap();
+    let certificates = certificates(dir.path());
+    (dir, certificates)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn program(paths: &[&'static str]) -> Option<&'static str> {
+    let found = paths.iter().find(|path| Path::new(path).exists()).copied();
+    if found.is_none() {
+        skip(&format!("{} is not installed", paths[0]));
+    }
+    found
+}
+
+/// nginx.
+pub(crate) struct Nginx;
+
+impl Nginx {
+    pub(crate) fn start() -> Option<Site> {
+        let program = program(&["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"])?;
+        let (dir, certificates) = site_dir();
+        let (port, tls_port) = (free_port(), free_port());
+        let root = dir.path().display();
+        let config = format!(
+            "daemon off; master_process off; pid {root}/pid; error_log {root}/error.log;
+events {{ }}
+http {{
+  access_log off; sendfile on;
+  client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3;
+  uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;
+  server {{
+    listen 127.0.0.1:{port};
+    listen 127.0.0.1:{tls_port} ssl;
+    ssl_certificate {}; ssl_certificate_key {};
+    root {root}/files;
+    location /closing/ {{ alias {root}/files/; keepalive_timeout 0; }}
+    location /one-each/ {{ alias {root}/files/; keepalive_requests 1; }}
+    location /no-ranges/ {{ alias {root}/files/; max_ranges 0; }}
+  }}
+}}
+",
+            certificates.server.display(),
+            certificates.key.display()
+        );
+        let path = dir.path().join("nginx.conf");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-p").arg(dir.path()).arg("-c").arg(path);
+        Some(Site::start(command, dir, port, tls_port))
+    }
+}
+
+/// Apache.
+pub(crate) struct Apache;
+
+impl Apache {
+    pub(crate) fn start() -> Option<Site> {
+        let program = program(&["/usr/sbin/apache2"])?;
+        let (dir, certificates) = site_dir();
+        let (port, tls_port) = (free_port(), free_port());
+        let root = dir.path().display();
+        let modules: String = ["mpm_event", "authz_core", "ssl", "mime", "dir"]
+            .iter()
+            .map(|m| format!("LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"))
+            .collect();
+        let config = format!(
+            "{modules}ServerRoot {root}
+ServerName localhost
+PidFile {root}/pid
+ErrorLog {root}/error.log
+DefaultRuntimeDir {root}
+User www-data
+Group www-data
+TypesConfig /dev/null
+DocumentRoot {root}/files
+StartServers 1
+GracefulShutdownTimeout 1
+Listen 127.0.0.1:{port}
+Listen 127.0.0.1:{tls_port}
+<Directory {root}/files>
+  Require all granted
+</Directory>
+<VirtualHost 127.0.0.1:{tls_port}>
+  SSLEngine on
+  SSLCertificateFile {}
+  SSLCertificateKeyFile {}
+</VirtualHost>
+",
+            certificates.server.display(),
+            certificates.key.display()
+        );
+        let path = dir.path().join("apache.conf");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-f").arg(path).arg("-DFOREGROUND");
+        Some(Site::start(command, dir, port, tls_port))
+    }
+}
+
+/// `longhaul serve`: a process each for HTTP and HTTPS.
+pub(crate) struct Serve {
+    plain: Child,
+    tls: Child,
+    dir: TempDir,
+    urls: [String; 2],
+}
+
+impl Serve {
+    pub(crate) fn start() -> Self {
+        let (dir, certificates) = site_dir();
+        let run = |tls: bool| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+            command.arg("serve").arg(dir.path().join("files")).args(["--listen", "127.0.0.1:0"]);
+            if tls {
+                command.arg("--tls-cert").arg(&certificates.server).arg("--tls-key").arg(&certificates.key);
+            }
+            let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+            let line = log.find(|line| line.starts_with("serving ")).unwrap();
+            // Somebody must read on, or the server would wait.
+            std::thread::spawn(move || log.for_each(drop));
+            let address = line.split("://127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
+            (child, address)
+        };
+        let ((plain, port), (tls, tls_port)) = (run(false), run(true));
+        let urls = [format!("http://127.0.0.1:{port}"), format!("https://localhost:{tls_port}")];
+        Self { plain, tls, dir, urls }
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.dir.path().join("files").join(name), bytes).unwrap();
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.urls[0])
+    }
+
+    pub(crate) fn tls_url(&self, path: &str) -> String {
+        format!("{}{path}", self.urls[1])
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        for child in [&mut self.plain, &mut self.tls] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! A certificate authority made for one test.
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A server's certificate for localhost, and its key; the authority's certificate stands next to them in `ca.pem`.
+pub(crate) struct Certificates {
+    pub(crate) server: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+pub(crate) fn certificates(dir: &Path) -> Certificates {
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate().unwrap();
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let issuer = Issuer::new(ca, ca_key);
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let server = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    write("ca.pem", &ca_pem);
+    Certificates {
+        server: write("server.pem", &server.pem()),
+        key: write("server.key", &key.serialize_pem()),
+    }
+}

@@ -1,0 +1,52 @@
+//! The file on the server.
+
+use longhaul_core::proto::http::{RangeRequest, ResponseHead, Validator};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use crate::source::http::{Opened, Target};
+
+/// The file as the first answer described it; every later answer must agree.
+pub(super) struct Remote {
+    /// Where it was opened, after redirects.
+    pub(super) place: Target,
+    /// The same without secrets, for messages.
+    pub(super) shown: String,
+    pub(super) size: Option<Bytes>,
+    pub(super) validator: Option<Validator>,
+    /// Whether the first answer held all of it: then the server may know no ranges.
+    pub(super) whole: bool,
+    marks: Marks,
+}
+
+/// What the server said of the file's state, fit for If-Range or not.
+type Marks = [Option<String>; 2];
+
+impl Remote {
+    /// Describes the file that `opened` is the answer for.
+    pub(super) fn new(opened: &Opened, size: Option<Bytes>, whole: bool) -> Self {
+        let Opened { target, head, .. } = opened;
+        let (place, shown) = (target.clone(), target.safe_url().to_string());
+        Self { place, shown, size, validator: head.validator(), whole, marks: marks(head) }
+    }
+
+    /// Returns the request for a part; `None` for all of a file of unknown length, which has no parts.
+    pub(super) fn request(&self, part: ByteRange) -> Option<RangeRequest> {
+        self.size.and_then(|_| RangeRequest::of(part))
+    }
+
+    /// Returns whether `head` is of the same state of the file.
+    ///
+    /// A strong ETag decides alone. Else everything must be as it was: even a weak tag or a fresh date
+    /// that differs says that the file has changed.
+    pub(super) fn is_same(&self, head: &ResponseHead) -> bool {
+        match (&self.validator, head.validator()) {
+            (Some(was @ Validator::ETag(_)), now) => Some(was) == now.as_ref(),
+            _ => self.marks == marks(head),
+        }
+    }
+}
+
+fn marks(head: &ResponseHead) -> Marks {
+    ["etag", "last-modified"].map(|name| head.text(name).map(str::to_owned))
+}

@@ -1,0 +1,112 @@
+//! What is left to fetch, shared by the streams.
+
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use longhaul_core::blocks::Blocks;
+use longhaul_core::ranges::ByteRange;
+
+use super::shared::lock;
+use crate::cancel::Cancel;
+
+/// The blocks that nobody has claimed, and how many are under way.
+pub(super) struct Work {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    blocks: Blocks,
+    under_way: usize,
+}
+
+/// How late a waiting stream notices that the transfer is stopped.
+const TICK: Duration = Duration::from_millis(100);
+
+impl Work {
+    pub(super) fn new(blocks: Blocks) -> Self {
+        Self { state: Mutex::new(State { blocks, under_way: 0 }), changed: Condvar::new() }
+    }
+
+    /// Accounts for a block that was asked for before the streams began.
+    pub(super) fn began(&self) {
+        lock(&self.state).under_way += 1;
+    }
+
+    /// Claims a block where one is left.
+    pub(super) fn claim(&self) -> Option<ByteRange> {
+        lock(&self.state).claim()
+    }
+
+    /// Claims a block; where none is left, waits for one that another stream gives back.
+    ///
+    /// `None` once every block is done, or the transfer stopped: a stream that left earlier would not be
+    /// there for the work of one that fails.
+    pub(super) fn claim_or_wait(&self, stop: &Cancel) -> Option<ByteRange> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(block) = state.claim() {
+                return Some(block);
+            }
+            if state.under_way == 0 || stop.is_cancelled() {
+                return None;
+            }
+            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(|e| e.into_inner()).0;
+        }
+    }
+
+    /// Accounts for a claimed block that has arrived.
+    pub(super) fn done(&self) {
+        lock(&self.state).under_way -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Takes back what has not arrived of a claimed block.
+    pub(super) fn give_back(&self, rest: ByteRange) {
+        let mut state = lock(&self.state);
+        state.under_way -= 1;
+        state.blocks.give_back(rest);
+        self.changed.notify_all();
+    }
+
+    /// Takes back the end of a block that stays claimed.
+    pub(super) fn give_back_end(&self, end: ByteRange) {
+        lock(&self.state).blocks.give_back(end);
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn claim(&mut self) -> Option<ByteRange> {
+        self.blocks.claim().inspect(|_| self.under_way += 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_gets_what_another_gives_back() {
+        let whole = ByteRange::new(0, 10);
+        let work = Work::new(Blocks::new(vec![whole], 1, Bytes::new(1)));
+        let stop = Cancel::new();
+        assert_eq!(work.claim(), Some(whole));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| (work.claim_or_wait(&stop), work.done(), work.claim_or_wait(&stop)));
+            work.give_back(ByteRange::new(4, 10));
+            assert_eq!(waiter.join().unwrap(), (Some(ByteRange::new(4, 10)), (), None));
+        });
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait() {
+        let work = Work::new(Blocks::new(Vec::new(), 1, Bytes::new(1)));
+        work.began();
+        let stop = Cancel::new();
+        stop.cancel();
+        assert_eq!(work.claim_or_wait(&stop), None);
+    }
+}
