@@ -24,6 +24,8 @@ pub struct WindowTuner {
 const FULL: f64 = 0.25;
 /// Below this share there is no queue, only noise.
 const NONE: f64 = 0.05;
+/// A rate that grows by less in a round trip has stopped to.
+const GROWTH: (u64, u64) = (11, 10);
 /// The window over the BDP; also how fast it opens again.
 const ROOM: (u64, u64) = (5, 4);
 /// Below this a window is never held: single packets dominate what is measured.
@@ -35,13 +37,16 @@ impl WindowTuner {
     /// Returns the clamp to have in force, if any.
     pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt) -> Option<Bytes> {
         let queue = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9) - 1.0;
+        // Slow start sends each window as a clump: while the rate still grows, a queue is only that.
+        let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), GROWTH);
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
         let needed = |best: Rate| more(best.bdp(rtt)).max(SMALLEST);
         self.clamp = match self.clamp {
-            None if queue > FULL => Some(needed(self.best.max(rate))),
+            None if steady && queue > FULL => Some(needed(self.best.max(rate))),
             None => None,
-            Some(clamp) if queue < NONE => Some(more(clamp)),
+            // All of the window is in flight and nothing waits: the window is what limits.
+            Some(clamp) if queue < NONE && more(rate.bdp(rtt)) > clamp => Some(more(clamp)),
             Some(clamp) => Some(clamp.max(needed(self.best))),
         }
         .map(|clamp| clamp.min(LARGEST_WINDOW));
@@ -50,7 +55,11 @@ impl WindowTuner {
 }
 
 fn more(size: Bytes) -> Bytes {
-    Bytes::new(size.get().saturating_mul(ROOM.0) / ROOM.1)
+    Bytes::new(scale(size.get(), ROOM))
+}
+
+fn scale(value: u64, (num, den): (u64, u64)) -> u64 {
+    value.saturating_mul(num) / den
 }
 
 #[cfg(test)]
@@ -58,6 +67,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::plan::window_ceiling;
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(200));
 
@@ -112,9 +122,23 @@ mod tests {
         let mut tuner = WindowTuner::default();
         let slow = Rate::bits_per_sec(70_000_000);
         let noise = Rtt::new(Duration::from_millis(300));
+        tuner.observe(slow, RTT, RTT);
         assert_eq!(tuner.observe(slow, RTT, noise), Some(Bytes::new(2_187_500)));
-        let opened = (0..40).filter_map(|_| tuner.observe(slow, RTT, RTT)).last();
-        assert_eq!(opened, Some(LARGEST_WINDOW));
+        let mut clamp = Bytes::new(2_187_500);
+        for _ in 0..40 {
+            let limited = window_ceiling(clamp, RTT);
+            clamp = tuner.observe(limited, RTT, RTT).unwrap();
+        }
+        assert_eq!(clamp, LARGEST_WINDOW);
+    }
+
+    #[test]
+    fn a_window_that_nobody_fills_stays() {
+        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        path.run(&mut tuner, 30);
+        let before = path.held;
+        let after = (0..50).filter_map(|_| tuner.observe(Rate::bits_per_sec(5_000_000_000), RTT, RTT)).last();
+        assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
     }
 
     #[test]
