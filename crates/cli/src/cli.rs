@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get, serve};
+use crate::commands::{completions, get, lab, man, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -23,10 +23,12 @@ pub(crate) enum Command {
     Get(Box<get::GetArgs>),
     /// Serves a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),
+    /// Emulates a long fat network on this machine, with real kernel TCP at both ends
+    Lab(lab::LabArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
-    /// Prints the man page, in roff
-    Man,
+    /// Writes the manual pages into a directory
+    Man(man::ManArgs),
 }
 
 impl Cli {

@@ -79,6 +79,7 @@ fn progress(now: &Snapshot) -> Value {
         "size": now.size.map(Bytes::get),
         "streams": now.streams,
         "rtt": now.rtt.map(rtt_seconds),
+        "data_rtt": now.data_rtt.map(rtt_seconds),
         "rwin": now.rwin.map(Bytes::get),
         "unread": now.unread.get(),
         "buffered": now.buffered.get(),

@@ -29,8 +29,9 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Get(args) => Ok(commands::get::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
+        Command::Lab(args) => commands::lab::run(args),
         Command::Completions(args) => commands::completions::run(&args),
-        Command::Man => commands::man::run(),
+        Command::Man(args) => commands::man::run(&args),
     };
     result.unwrap_or_else(|error| {
         say::error(format_args!("{error:#}"));

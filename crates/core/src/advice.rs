@@ -21,6 +21,8 @@ pub struct Facts {
     pub busiest_thread: Duration,
     /// Round-trip time.
     pub rtt: Option<Rtt>,
+    /// Round-trip time as the data saw it, queueing on the path included.
+    pub data_rtt: Option<Rtt>,
     /// The largest receive window seen, summed over the streams.
     pub rwin: Option<Bytes>,
     /// How far the kernel may raise a receive buffer (`tcp_rmem[2]`).
@@ -144,10 +146,10 @@ fn window_or_path(facts: &Facts) -> Finding {
         return Finding { limit: LimitedBy::ReceiveWindow, advice };
     }
     let per_stream = in_flight.get() / facts.streams.max(1) as u64;
-    if facts.out_of_order == 0
-        && per_stream <= STOCK_SEND_BUFFER.get()
-        && facts.flowing > rtt.get() * RAMP_UP_RTTS
-    {
+    // A full path has a queue, which the data waits in; behind a full send buffer there is none.
+    let queued = facts.data_rtt.is_some_and(|data| data.get() > rtt.get().mul_f64(1.1));
+    let ramped_up = facts.flowing > rtt.get() * RAMP_UP_RTTS;
+    if facts.out_of_order == 0 && !queued && per_stream <= STOCK_SEND_BUFFER.get() && ramped_up {
         return Finding {
             limit: LimitedBy::ServerSendBuffer,
             advice: vec![
@@ -159,7 +161,7 @@ fn window_or_path(facts: &Facts) -> Finding {
             ],
         };
     }
-    if facts.flowing < rtt.get() * RAMP_UP_RTTS {
+    if !ramped_up {
         return Finding {
             limit: LimitedBy::RampUp,
             advice: vec![format!(
@@ -215,6 +217,13 @@ mod tests {
         assert_eq!(limit(Facts { out_of_order: 9, ..flowing() }), LimitedBy::Loss);
         assert_eq!(limit(Facts { flowing: Duration::from_secs(2), ..flowing() }), LimitedBy::RampUp);
         assert_eq!(limit(flowing()), LimitedBy::Path);
+    }
+
+    #[test]
+    fn a_queue_on_the_path_clears_the_server() {
+        let slow = Facts { best: Rate::bits_per_sec(110_000_000), ..flowing() };
+        let queued = Some(Rtt::new(Duration::from_millis(260)));
+        assert_eq!(limit(Facts { data_rtt: queued, ..slow }), LimitedBy::Path);
     }
 
     #[test]

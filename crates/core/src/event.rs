@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub streams: usize,
     /// The smoothed RTT of the connections, the mean of them (`tcpi_rtt`).
     pub rtt: Option<Rtt>,
+    /// The receiver's estimate of the RTT, the data's queueing included; the mean (`tcpi_rcv_rtt`).
+    pub data_rtt: Option<Rtt>,
     /// The receive windows of the connections, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
     pub rwin: Option<Bytes>,
     /// Bytes in the sockets that nobody has read yet (SIOCINQ = rcv_nxt - copied_seq), summed.

@@ -14,4 +14,5 @@ pub mod plan;
 pub mod proto;
 pub mod ranges;
 pub mod retry;
+pub mod tune;
 pub mod units;

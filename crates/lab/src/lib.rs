@@ -1,1 +1,22 @@
-//! Longhaul: lab.
+//! Longhaul's lab: an emulated long fat network between two hosts on this machine.
+//!
+//! The hosts are network namespaces with the real kernel's TCP; between them a userspace link carries
+//! packets from one TUN device to another, late, at a rate, and not all of them.
+
+mod clock;
+mod error;
+mod host;
+mod lab;
+mod link;
+pub mod model;
+mod privilege;
+pub mod scenario;
+mod spec;
+mod wire;
+
+pub use error::LabError;
+pub use host::{FarCommand, Finished, Host, Process};
+pub use lab::Lab;
+pub use link::{DirectionStats, PathStats};
+pub use privilege::gain_privilege;
+pub use spec::{Aqm, Hosts, ParseChoiceError, PathSpec, QueueLimit};

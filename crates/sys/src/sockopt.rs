@@ -44,6 +44,18 @@ pub fn set_recv_low_water(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(size.get()).unwrap_or(c_int::MAX))
 }
 
+/// Sets TCP_WINDOW_CLAMP: the largest window that the receiver announces from now on.
+///
+/// Before connecting it would also fix the window's scale for good. The kernel's autotuning moves the
+/// clamp whenever it enlarges the buffer, so it must be looked after.
+///
+/// # Errors
+/// EINVAL for a window of nothing.
+pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> io::Result<()> {
+    let window = c_int::try_from(window.get()).unwrap_or(c_int::MAX);
+    set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
+}
+
 /// Returns the bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
 ///
 /// # Errors

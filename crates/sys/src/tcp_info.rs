@@ -112,6 +112,11 @@ impl TcpInfo {
         field!(self.tcpi_rtt).filter(|us| *us > 0).map(|us| Duration::from_micros(us.into()))
     }
 
+    /// The receiver's own estimate of the round trip, queueing of the data included (`tcpi_rcv_rtt`).
+    pub fn rcv_rtt(&self) -> Option<Duration> {
+        field!(self.tcpi_rcv_rtt).filter(|us| *us > 0).map(|us| Duration::from_micros(us.into()))
+    }
+
     /// The receive window last advertised (`tcpi_rcv_wnd`, Linux 6.2).
     pub fn rcv_wnd(&self) -> Option<Bytes> {
         field!(self.tcpi_rcv_wnd).map(|wnd| Bytes::new(wnd.into()))

@@ -2,5 +2,6 @@
 
 pub(crate) mod completions;
 pub(crate) mod get;
+pub(crate) mod lab;
 pub(crate) mod man;
 pub(crate) mod serve;

@@ -12,6 +12,7 @@
 //!
 //! A thread a stream, a few for the writer, one for the checkpoint; the caller's thread watches.
 
+mod arrivals;
 mod error;
 mod monitor;
 mod opening;
@@ -47,7 +48,7 @@ use crate::recv::writer::{self, Writer};
 use crate::source::http::HttpError;
 use opening::Opening;
 use shared::Shared;
-use stream::{Patience, Stream};
+use stream::{Stream, StreamOptions};
 use work::Work;
 
 /// Fetches a file; returns once it is complete, verified and under its final name.
@@ -75,10 +76,12 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let limiter = request.limit.map(Limiter::new);
     let shared =
         Shared::new(start, observer, work, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
-    let patience = Patience { retries: request.retries, stall: request.stall };
+    // A buffer that the user has set is the window that the user wants.
+    let hold_window = request.client.recv_buffer.is_none();
+    let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window };
     let (queue, segments) = crossbeam_channel::unbounded();
     let mut crew: Vec<_> =
-        (0..streams).map(|id| Stream::new(id, &shared, queue.clone(), &client, &remote, patience)).collect();
+        (0..streams).map(|id| Stream::new(id, &shared, queue.clone(), &client, &remote, options)).collect();
     drop(queue);
     if let Some(leader) = crew.first_mut() {
         leader.begin_with(connection, first);

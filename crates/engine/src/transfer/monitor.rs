@@ -35,6 +35,7 @@ pub(super) fn watch(
         }
         let now = snapshot(shared, resumed, size);
         facts.rtt = now.rtt.or(facts.rtt);
+        facts.data_rtt = facts.data_rtt.max(now.data_rtt);
         facts.rwin = facts.rwin.max(now.rwin);
         facts.out_of_order = now.out_of_order;
         let window = since.elapsed();
@@ -68,18 +69,21 @@ fn snapshot(shared: &Shared<'_>, resumed: Bytes, size: Option<Bytes>) -> Snapsho
         out_of_order: shared.closed_out_of_order.load(Ordering::Relaxed),
         ..Snapshot::default()
     };
-    let (mut rtts, mut rtt_sum) = (0, Duration::ZERO);
+    let (mut rtts, mut data_rtts) = (Vec::new(), Vec::new());
     shared.each_socket(|socket| {
         now.streams += 1;
         now.unread += sockopt::unread(socket).unwrap_or_default();
         let Ok(info) = TcpInfo::read(socket) else { return };
-        if let Some(rtt) = info.rtt() {
-            rtts += 1;
-            rtt_sum += rtt;
-        }
+        rtts.extend(info.rtt());
+        data_rtts.extend(info.rcv_rtt());
         now.rwin = info.rcv_wnd().map(|wnd| now.rwin.unwrap_or_default() + wnd).or(now.rwin);
         now.out_of_order += info.rcv_ooopack().unwrap_or(0);
     });
-    now.rtt = (rtts > 0).then(|| Rtt::new(rtt_sum / rtts));
+    (now.rtt, now.data_rtt) = (mean(&rtts), mean(&data_rtts));
     now
+}
+
+fn mean(times: &[Duration]) -> Option<Rtt> {
+    let count = u32::try_from(times.len()).ok().filter(|count| *count > 0)?;
+    Some(Rtt::new(times.iter().sum::<Duration>() / count))
 }

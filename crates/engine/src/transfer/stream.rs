@@ -10,21 +10,24 @@ use longhaul_core::plan;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Backoff;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::host;
 use longhaul_sys::tcp_info::TcpInfo;
 
+use super::arrivals::{ALIVE, Arrivals};
 use super::error::TransferError;
 use super::remote::Remote;
 use super::shared::{Shared, add, hand_over};
 use crate::recv::pool::Segment;
 use crate::source::http::{self, Client, Connection, HttpError, Read, Retry};
 
-/// How a stream treats failures.
+/// How streams treat failures and windows.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct StreamOptions {
     pub(super) retries: u32,
     pub(super) stall: Duration,
+    /// Whether to hold receive windows near the BDP.
+    pub(super) hold_window: bool,
 }
 
 /// A stream's work, on a thread of its own.
@@ -34,7 +37,7 @@ pub(super) struct Stream<'a> {
     pub(super) queue: Sender<Segment>,
     pub(super) client: &'a Client,
     pub(super) remote: &'a Remote,
-    pub(super) patience: Patience,
+    pub(super) options: StreamOptions,
     /// Requests sent (or about to be) and not yet answered in full, in order.
     asked: VecDeque<ByteRange>,
     connection: Option<Connection>,
@@ -50,19 +53,6 @@ pub(super) struct Stream<'a> {
     arrivals: Arrivals,
 }
 
-/// What a connection has brought, to tell a slow one from a dead one and to ask far enough ahead.
-struct Arrivals {
-    on_connection: Bytes,
-    rtt: Rtt,
-    rate: Rate,
-    since: Instant,
-    in_window: Bytes,
-    stall_since: Instant,
-    in_stall: Bytes,
-}
-
-/// A connection that brings less than this within the stall time is taken for dead.
-const ALIVE: Bytes = Bytes::kib(1);
 /// How long to wait for a free segment before looking whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
@@ -75,9 +65,9 @@ impl<'a> Stream<'a> {
         queue: Sender<Segment>,
         client: &'a Client,
         remote: &'a Remote,
-        patience: Patience,
+        options: StreamOptions,
     ) -> Self {
-        let arrivals = Arrivals::new(Rtt::default());
+        let arrivals = Arrivals::new(Rtt::default(), false, Instant::now());
         let (asked, segment_since) = (VecDeque::new(), Instant::now());
         let place = remote.place.clone();
         Self {
@@ -86,7 +76,7 @@ impl<'a> Stream<'a> {
             queue,
             client,
             remote,
-            patience,
+            options,
             asked,
             connection: None,
             place,
@@ -108,12 +98,12 @@ impl<'a> Stream<'a> {
 
     /// Works until everything is there, or for good reason gives up.
     pub(super) fn run(mut self) {
-        let mut backoff = Backoff::new(self.patience.retries);
+        let mut backoff = Backoff::new(self.options.retries);
         while let Err(error) = self.work() {
             if self.broke_off.is_none() {
-                backoff.received(self.arrivals.on_connection);
+                backoff.received(self.arrivals.total);
             }
-            let served = self.arrivals.on_connection >= Backoff::PROGRESS;
+            let served = self.arrivals.total >= Backoff::PROGRESS;
             self.abandon();
             if self.shared.stop.is_cancelled() {
                 break;
@@ -154,6 +144,7 @@ impl<'a> Stream<'a> {
             self.asked.pop_front();
             self.shared.work.done();
             self.open = false;
+            self.end_body()?;
         }
     }
 
@@ -171,7 +162,7 @@ impl<'a> Stream<'a> {
         let rtt = TcpInfo::read(connection.socket()).ok().and_then(|info| info.rtt()).map(Rtt::new);
         self.shared.watch(self.id, connection.socket());
         self.shared.emit(&Event::Connected { stream: self.id, peer: connection.peer(), rtt });
-        self.arrivals = Arrivals::new(rtt.unwrap_or_default());
+        self.arrivals = Arrivals::new(rtt.unwrap_or_default(), self.options.hold_window, Instant::now());
         self.connection = Some(connection);
     }
 
@@ -282,7 +273,7 @@ impl<'a> Stream<'a> {
                 Read::End => {
                     return Err(HttpError::ClosedEarly {
                         place: connection.place().clone(),
-                        got: self.arrivals.on_connection,
+                        got: self.arrivals.total,
                         expected: None,
                     }
                     .into());
@@ -290,7 +281,7 @@ impl<'a> Stream<'a> {
             }
             self.check_alive()?;
         }
-        self.end_body()
+        Ok(())
     }
 
     /// Reads what follows the last byte of a block, which is nothing, or the end of a chunked body.
@@ -320,25 +311,27 @@ impl<'a> Stream<'a> {
         if let Some(since) = waiting_since {
             let waited = since.elapsed();
             add(&self.shared.waits.writer, waited);
-            self.arrivals.stall_since += waited;
+            self.arrivals.paused(waited);
         }
         Ok(())
     }
 
     fn arrived(&mut self, bytes: usize) {
         self.shared.received(bytes);
-        self.arrivals.add(Bytes::new(bytes as u64), Instant::now());
+        if let Some(connection) = &self.connection {
+            self.arrivals.add(Bytes::new(bytes as u64), connection.socket(), Instant::now());
+        }
     }
 
     fn check_alive(&mut self) -> Result<(), TransferError> {
         if self.shared.stop.is_cancelled() {
             return Err(HttpError::Cancelled.into());
         }
-        if self.arrivals.stalled(self.patience.stall, Instant::now()) {
+        if self.arrivals.stalled(self.options.stall, Instant::now()) {
             return Err(TransferError::Stalled {
                 url: self.remote.shown.clone(),
                 least: ALIVE,
-                waited: self.patience.stall,
+                waited: self.options.stall,
             });
         }
         Ok(())
@@ -381,41 +374,5 @@ impl<'a> Stream<'a> {
     /// Spreads retries; the clock's nanoseconds are random enough for that.
     fn jitter(&self) -> f64 {
         f64::from(self.shared.start.elapsed().subsec_nanos() % 1000) / 1000.0
-    }
-}
-
-impl Arrivals {
-    fn new(rtt: Rtt) -> Self {
-        let now = Instant::now();
-        Self {
-            on_connection: Bytes::ZERO,
-            rtt,
-            rate: Rate::default(),
-            since: now,
-            in_window: Bytes::ZERO,
-            stall_since: now,
-            in_stall: Bytes::ZERO,
-        }
-    }
-
-    fn add(&mut self, bytes: Bytes, now: Instant) {
-        self.on_connection += bytes;
-        self.in_window += bytes;
-        self.in_stall += bytes;
-        let window = now.saturating_duration_since(self.since);
-        // A rate over less than a round trip would be that of a burst.
-        if window >= self.rtt.get().max(Duration::from_millis(20)) {
-            self.rate = Rate::over(self.in_window, window);
-            (self.since, self.in_window) = (now, Bytes::ZERO);
-        }
-    }
-
-    fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
-        if now.saturating_duration_since(self.stall_since) < patience {
-            return false;
-        }
-        let dead = self.in_stall < ALIVE;
-        (self.stall_since, self.in_stall) = (now, Bytes::ZERO);
-        dead
     }
 }

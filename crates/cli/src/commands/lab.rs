@@ -1,0 +1,217 @@
+//! `longhaul lab`: commands at the two ends of an emulated path.
+
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_lab::scenario::{RunResult, Scenario, Spread, Summary, run_scenario};
+use longhaul_lab::{Aqm, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Emulate a long fat network on this machine, with the real kernel's TCP at both ends.
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    Exec(ExecArgs),
+    Run(RunArgs),
+}
+
+/// Run a command on the near host of an emulated path, and another on the far host.
+///
+/// LAB_NEAR and LAB_FAR hold the hosts' IPv4 addresses, LAB_NEAR6 and LAB_FAR6 their IPv6 addresses. The
+/// exit status is the command's. Nothing is left behind, whatever ends it.
+#[derive(Debug, Args)]
+struct ExecArgs {
+    #[command(flatten)]
+    path: PathArgs,
+
+    /// Shell command to run on the far host until the near command ends
+    #[arg(long, value_name = "CMD")]
+    far: Option<String>,
+
+    /// Command to run on the near host
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// The emulated path and its hosts.
+#[derive(Debug, Args)]
+struct PathArgs {
+    /// Rate of the bottleneck each way [default: as fast as this machine]
+    #[arg(long)]
+    rate: Option<Rate>,
+
+    /// Round-trip time, half of it each way
+    #[arg(long, default_value = "0")]
+    rtt: Rtt,
+
+    /// Queue before the bottleneck, in bytes (250MB) or packets (1000p) [default: one BDP]
+    #[arg(long, value_name = "SIZE")]
+    queue: Option<QueueLimit>,
+
+    /// Share of packets lost at random each way, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    loss: f64,
+
+    /// How the queue chooses what to drop: droptail
+    #[arg(long, default_value_t)]
+    aqm: Aqm,
+
+    /// The hosts' TCP buffer limits: stock (Debian's) or tuned (1 GiB)
+    #[arg(long, default_value_t)]
+    hosts: Hosts,
+
+    /// The hosts' congestion control: cubic, bbr, reno
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    congestion: String,
+
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Largest packet in bytes, at the IP layer
+    #[arg(long, default_value_t = 1500)]
+    mtu: u64,
+}
+
+impl PathArgs {
+    fn spec(self) -> PathSpec {
+        PathSpec {
+            rate: self.rate,
+            rtt: self.rtt,
+            queue: self.queue,
+            loss: self.loss,
+            aqm: self.aqm,
+            hosts: self.hosts,
+            congestion: self.congestion,
+            seed: self.seed,
+            mtu: Bytes::new(self.mtu),
+        }
+    }
+}
+
+/// Run the experiment that a scenario file describes, and write DIR/results.json.
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+
+    /// Where the results go [default: out/ and the scenario's name]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Runs `longhaul lab ...`.
+///
+/// # Errors
+/// Fails where the lab cannot be built or a command cannot be started.
+pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
+    // Before any thread is started: the kernel demands it.
+    longhaul_lab::gain_privilege()?;
+    match args.command {
+        LabCommand::Exec(args) => exec(args),
+        LabCommand::Run(args) => run_file(args),
+    }
+}
+
+fn exec(args: ExecArgs) -> Result<ExitCode> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
+    let lab = Lab::new(args.path.spec())?;
+    let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
+    let far = args.far.map(start_far).transpose()?;
+    let (program, rest) = args.command.split_first().context("no command was given")?;
+    let mut command = lab.near().command(program);
+    command.args(rest);
+    let mut near = lab.near().spawn(command)?;
+
+    let finished = loop {
+        if let Some(finished) = near.wait_for(Duration::from_secs(1))? {
+            break finished;
+        }
+        for signal in signals.pending() {
+            forward(signal, &near)?;
+        }
+    };
+    if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
+        eprintln!("lab: the far command ended early: {status}");
+    }
+    report(&lab)?;
+    Ok(exit_code(finished.status))
+}
+
+/// Passes a signal on; an interrupt only where the terminal has not sent it to the command as well.
+fn forward(signal: i32, near: &Process) -> Result<()> {
+    match signal {
+        SIGINT if std::io::stdin().is_terminal() => Ok(()),
+        SIGINT => Ok(near.interrupt()?),
+        _ => Ok(near.terminate()?),
+    }
+}
+
+fn report(lab: &Lab) -> Result<()> {
+    let stats = lab.stats()?;
+    eprintln!("lab: {stats}");
+    for problem in stats.infidelities(lab.spec().one_way()) {
+        eprintln!("lab: WARNING: not the path that was asked for: {problem}");
+    }
+    Ok(())
+}
+
+/// Returns a command's exit status as a shell would: 128 and the signal where one killed it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+fn run_file(args: RunArgs) -> Result<ExitCode> {
+    let scenario = Scenario::load(&args.scenario)?;
+    let out = args.out.unwrap_or_else(|| Path::new("out").join(&scenario.name));
+    let results = run_scenario(&scenario, &out, |result| {
+        let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
+        eprintln!("lab: {} {}: {:.2} s, {end}", result.name, result.repetition, result.wall_s);
+        for warning in &result.warnings {
+            eprintln!("lab: WARNING: {warning}");
+        }
+    })?;
+    print_summary(&results.summaries());
+    println!("{}", out.join("results.json").display());
+    let all_succeeded = results.runs.iter().all(RunResult::succeeded);
+    Ok(if all_succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn failure(result: &RunResult) -> String {
+    match (result.exit_code, result.signal) {
+        (Some(code), _) => format!("FAILED with exit status {code}"),
+        (None, Some(signal)) => format!("FAILED by signal {signal}"),
+        (None, None) => "FAILED".to_owned(),
+    }
+}
+
+/// Prints a line a run: wall and CPU seconds of those repetitions that succeeded.
+fn print_summary(summaries: &[Summary]) {
+    let width = summaries.iter().map(|summary| summary.name.len()).max().unwrap_or(0).max(3);
+    println!(
+        "{:width$}   ok/all   wall s: median      min      max   CPU s: median      min      max",
+        "run"
+    );
+    for Summary { name, succeeded, failed, wall, cpu } in summaries {
+        let numbers = |spread: &Option<Spread>| match spread {
+            Some(Spread { median, min, max }) => format!("{median:8.2} {min:8.2} {max:8.2}"),
+            None => format!("{:>8} {:>8} {:>8}", "-", "-", "-"),
+        };
+        let runs = format!("{succeeded}/{}", succeeded + failed);
+        println!("{name:width$} {runs:>8}         {}        {}", numbers(wall), numbers(cpu));
+    }
+}

@@ -1,0 +1,3 @@
+//! Controllers: functions of what was observed, without I/O, clock or threads.
+
+pub mod window;

@@ -1,0 +1,130 @@
+//! A receive window held near the BDP, so that a sender cannot fill the path's queue until it overflows.
+//!
+//! A sender's window grows until something is lost, and the kernel's autotuning opens RWIN ahead of it.
+//! On a long fat path with a queue of a BDP that ends in hundreds of megabytes lost at once. The
+//! receiver sees it coming: its data's round trip grows as the queue does. From then on a larger window
+//! buys no goodput (rate <= RWIN/RTT), and RWIN = 1.25 x BDP keeps the path full.
+//!
+//! The window only ever follows what the path has carried, and opens again as soon as there is no
+//! queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot starve it.
+
+use crate::plan::LARGEST_WINDOW;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// Chooses the window clamp of one connection, once a round trip.
+#[derive(Debug, Clone, Default)]
+pub struct WindowTuner {
+    last: Rate,
+    /// The highest rate that was sustained for two round trips.
+    best: Rate,
+    clamp: Option<Bytes>,
+}
+
+/// A queue of this share of the BDP means that the path is full.
+const FULL: f64 = 0.25;
+/// Below this share there is no queue, only noise.
+const NONE: f64 = 0.05;
+/// The window over the BDP; also how fast it opens again.
+const ROOM: (u64, u64) = (5, 4);
+/// Below this a window is never held: single packets dominate what is measured.
+const SMALLEST: Bytes = Bytes::mib(2);
+
+impl WindowTuner {
+    /// Observes a round trip: data arrived at `rate`, and took `data_rtt` where the empty path takes `rtt`.
+    ///
+    /// Returns the clamp to have in force, if any.
+    pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt) -> Option<Bytes> {
+        let queue = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9) - 1.0;
+        self.best = self.best.max(self.last.min(rate));
+        self.last = rate;
+        let needed = |best: Rate| more(best.bdp(rtt)).max(SMALLEST);
+        self.clamp = match self.clamp {
+            None if queue > FULL => Some(needed(self.best.max(rate))),
+            None => None,
+            Some(clamp) if queue < NONE => Some(more(clamp)),
+            Some(clamp) => Some(clamp.max(needed(self.best))),
+        }
+        .map(|clamp| clamp.min(LARGEST_WINDOW));
+        self.clamp
+    }
+}
+
+fn more(size: Bytes) -> Bytes {
+    Bytes::new(size.get().saturating_mul(ROOM.0) / ROOM.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const RTT: Rtt = Rtt::new(Duration::from_millis(200));
+
+    /// A path whose queue never overflows, and a sender that doubles its window every round trip.
+    struct Path {
+        rate: Rate,
+        window: f64,
+        held: f64,
+    }
+
+    impl Path {
+        fn new(gbit: u64) -> Self {
+            Self { rate: Rate::bits_per_sec(gbit * 1_000_000_000), window: 14_480.0, held: f64::INFINITY }
+        }
+
+        /// Runs for some round trips; returns what is in flight, in BDPs.
+        fn run(&mut self, tuner: &mut WindowTuner, round_trips: u32) -> f64 {
+            let bdp = self.rate.bdp(RTT).get() as f64;
+            let mut load = 0.0;
+            for _ in 0..round_trips {
+                load = self.window.min(self.held) / bdp;
+                let rate = Rate::over(Bytes::new((bdp * load.min(1.0)) as u64), RTT.get());
+                let data_rtt = Rtt::new(RTT.get().mul_f64(load.max(1.0)));
+                if let Some(clamp) = tuner.observe(rate, RTT, data_rtt) {
+                    self.held = clamp.get() as f64;
+                }
+                self.window *= 2.0;
+            }
+            load
+        }
+    }
+
+    #[test]
+    fn ramp_up_is_free_and_a_full_path_is_held() {
+        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        assert!(path.run(&mut tuner, 14) < 1.0 && path.held.is_infinite());
+        let held = path.run(&mut tuner, 20);
+        assert!((1.2..1.3).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn a_path_that_becomes_faster_is_followed() {
+        let (mut path, mut tuner) = (Path::new(1), WindowTuner::default());
+        path.run(&mut tuner, 30);
+        path.rate = Rate::bits_per_sec(10_000_000_000);
+        let held = path.run(&mut tuner, 20);
+        assert!((1.05..1.35).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn a_window_that_is_too_small_opens_again() {
+        let mut tuner = WindowTuner::default();
+        let slow = Rate::bits_per_sec(70_000_000);
+        let noise = Rtt::new(Duration::from_millis(300));
+        assert_eq!(tuner.observe(slow, RTT, noise), Some(Bytes::new(2_187_500)));
+        let opened = (0..40).filter_map(|_| tuner.observe(slow, RTT, RTT)).last();
+        assert_eq!(opened, Some(LARGEST_WINDOW));
+    }
+
+    #[test]
+    fn a_neighbours_queue_never_shrinks_it() {
+        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        path.run(&mut tuner, 30);
+        let before = path.held;
+        let crowded = Rtt::new(Duration::from_millis(600));
+        let after =
+            (0..50).filter_map(|_| tuner.observe(Rate::bits_per_sec(2_000_000_000), RTT, crowded)).last();
+        assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
+    }
+}

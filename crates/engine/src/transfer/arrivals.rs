@@ -1,0 +1,98 @@
+//! What a connection brings, and what follows from that: whether it is alive, how fast it is, how far
+//! its window should be open.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use longhaul_core::tune::window::WindowTuner;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::sockopt;
+use longhaul_sys::tcp_info::TcpInfo;
+
+/// A connection that brings less than this within the stall time is taken for dead.
+pub(super) const ALIVE: Bytes = Bytes::kib(1);
+/// The shortest time over which a rate is measured; on short paths a round trip is that of a burst.
+const SHORTEST: Duration = Duration::from_millis(20);
+
+/// Accounts for one connection's bytes.
+pub(super) struct Arrivals {
+    pub(super) total: Bytes,
+    pub(super) rtt: Rtt,
+    /// Over the last round trip.
+    pub(super) rate: Rate,
+    window: Mark,
+    stall: Mark,
+    /// What lay unread in the socket at the start of the window: it had arrived before.
+    unread: Bytes,
+    tuner: Option<WindowTuner>,
+}
+
+/// Bytes since a moment.
+struct Mark {
+    since: Instant,
+    bytes: Bytes,
+}
+
+impl Mark {
+    fn now(now: Instant) -> Self {
+        Self { since: now, bytes: Bytes::ZERO }
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+}
+
+impl Arrivals {
+    /// Starts counting for a connection with this RTT; `hold` keeps its receive window near the BDP.
+    pub(super) fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
+        Self {
+            total: Bytes::ZERO,
+            rtt,
+            rate: Rate::default(),
+            window: Mark::now(now),
+            stall: Mark::now(now),
+            unread: Bytes::ZERO,
+            tuner: (hold && rtt.get() >= SHORTEST).then(WindowTuner::default),
+        }
+    }
+
+    /// Accounts for bytes read from `socket`, and once a round trip looks at its window.
+    pub(super) fn add(&mut self, bytes: Bytes, socket: &TcpStream, now: Instant) {
+        self.total += bytes;
+        self.window.bytes += bytes;
+        self.stall.bytes += bytes;
+        let time = self.window.age(now);
+        if time >= self.rtt.get().max(SHORTEST) {
+            let unread = sockopt::unread(socket).unwrap_or_default();
+            self.rate = Rate::over((self.window.bytes + unread) - self.unread, time);
+            self.unread = unread;
+            self.window = Mark::now(now);
+            self.hold(socket);
+        }
+    }
+
+    fn hold(&mut self, socket: &TcpStream) {
+        let data_rtt = TcpInfo::read(socket).ok().and_then(|info| info.rcv_rtt());
+        let (Some(tuner), Some(data_rtt)) = (&mut self.tuner, data_rtt) else { return };
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, Rtt::new(data_rtt)) {
+            // Set every time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
+            let _ = sockopt::set_window_clamp(socket, clamp);
+        }
+    }
+
+    /// Forgives time in which nobody read the socket.
+    pub(super) fn paused(&mut self, time: Duration) {
+        self.stall.since += time;
+    }
+
+    /// Returns whether the last `patience` has brought next to nothing.
+    pub(super) fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
+        if self.stall.age(now) < patience {
+            return false;
+        }
+        let dead = self.stall.bytes < ALIVE;
+        self.stall = Mark::now(now);
+        dead
+    }
+}

@@ -1,0 +1,115 @@
+//! What can go wrong in the lab.
+//!
+//! The causes are part of the messages, so they are not given again as an error's `source`.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why the lab could not do what was asked; names the operation and what to do about it.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// A path that cannot be.
+    #[error("{what}: {why}")]
+    Spec {
+        /// Which value.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The caller may not make namespaces.
+    #[error(
+        "cannot make {what}: {cause}. Run as root (sudo), or as a user who may make user namespaces \
+         (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)"
+    )]
+    Namespace {
+        /// Which namespace.
+        what: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// The kernel, or the container around us, does not let us make TUN devices.
+    #[error(
+        "cannot make a TUN device from /dev/net/tun: {cause}. TUN is not permitted here: load the module \
+         (modprobe tun), run as root or let this user open the device (chmod 0666 /dev/net/tun), or \
+         start the container with --device /dev/net/tun --cap-add NET_ADMIN"
+    )]
+    Tun {
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A network device could not be set up.
+    #[error("cannot {what} on the lab's device {device}: {cause}")]
+    Device {
+        /// Which operation.
+        what: &'static str,
+        /// The device.
+        device: String,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A setting of the emulated hosts could not be made.
+    #[error("cannot set {name} to '{value}' on the {host} host: {cause}{advice}")]
+    Setting {
+        /// The setting, as sysctl names it.
+        name: &'static str,
+        /// The value asked for.
+        value: String,
+        /// Which host.
+        host: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+        /// What to do; empty, or starting with ". ".
+        advice: String,
+    },
+    /// A thread, a ring or a pipe could not be made.
+    #[error("cannot {what}: {cause}")]
+    Start {
+        /// Which operation.
+        what: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A command could not be started on a host.
+    #[error("cannot start '{program}' on the {host} host: {cause}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// Which host.
+        host: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A command could not be waited for or signalled.
+    #[error("cannot {what} process {pid}: {cause}")]
+    Process {
+        /// Which operation.
+        what: &'static str,
+        /// Its process id, as seen from outside.
+        pid: i32,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// The thread that acts inside the namespaces has ended; a closure run there panicked.
+    #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
+    WorkerGone,
+    /// A file could not be read or written.
+    #[error("cannot {what} {path}: {cause}")]
+    File {
+        /// Which operation.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A scenario is not as a scenario must be.
+    #[error("{path}: {why}")]
+    Scenario {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        why: String,
+    },
+}

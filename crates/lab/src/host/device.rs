@@ -1,0 +1,64 @@
+//! A host's network device.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::error::LabError;
+
+use super::Side;
+use super::netlink::{DeviceCounters, Netlink};
+
+/// The name of both hosts' device.
+pub(super) const DEVICE: &str = "longhaul0";
+/// Packets that the kernel keeps for the link's reader: more than a window, so that only the model drops.
+const DEVICE_QUEUE: u32 = 100_000;
+
+/// A host's device, to ask for its counters.
+#[derive(Debug)]
+pub(super) struct Device {
+    netlink: Netlink,
+    index: u32,
+}
+
+impl Device {
+    pub(super) fn counters(&self) -> Result<DeviceCounters, LabError> {
+        self.netlink.counters(self.index).map_err(device_error("read the counters"))
+    }
+
+    /// Waits for the carrier, which the kernel may notice up to a second late.
+    #[expect(clippy::disallowed_methods, reason = "waits for the kernel, not for the model")]
+    pub(super) fn wait_until_running(&self) -> Result<(), LabError> {
+        const STEP: Duration = Duration::from_millis(1);
+        for _ in 0..3000 {
+            if self.netlink.is_running(self.index).map_err(device_error("read the state"))? {
+                return Ok(());
+            }
+            std::thread::sleep(STEP);
+        }
+        Err(device_error("wait for the carrier")(std::io::ErrorKind::TimedOut.into()))
+    }
+}
+
+pub(super) fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
+    move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
+}
+
+/// Gives a host's device its addresses and brings it and `lo` up; says also whether there is IPv6.
+pub(super) fn configure_device(side: Side, mtu: u32, plain: bool) -> Result<(Device, bool), LabError> {
+    let netlink = Netlink::open().map_err(device_error("open a netlink socket"))?;
+    let index = netlink.index(DEVICE).map_err(device_error("find the index"))?;
+    netlink.set_limits(index, mtu, DEVICE_QUEUE).map_err(device_error("set MTU and queue length"))?;
+    if !plain {
+        netlink.set_quiet(index).map_err(device_error("switch off multicast"))?;
+    }
+    let lo = netlink.index("lo").map_err(device_error("find lo beside"))?;
+    netlink.set_up(lo).map_err(device_error("bring up lo beside"))?;
+    netlink.set_up(index).map_err(device_error("bring up the link"))?;
+    let set = netlink.add_address(index, IpAddr::V4(side.ipv4()), 24);
+    set.map_err(device_error("set the IPv4 address"))?;
+    let ipv6 = netlink.add_address(index, IpAddr::V6(side.ipv6()), 64);
+    if let Err(error) = &ipv6 {
+        tracing::debug!("the lab's hosts have no IPv6: {error}");
+    }
+    Ok((Device { netlink, index }, ipv6.is_ok()))
+}

@@ -1,0 +1,219 @@
+//! The two hosts of a lab: network namespaces, their devices and settings, and what runs there.
+
+mod device;
+mod far;
+mod netlink;
+mod process;
+mod settings;
+mod worker;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::sync::Arc;
+
+use longhaul_sys::process::PidNamespace;
+use longhaul_sys::tun::{Offload, Tun};
+
+use crate::error::LabError;
+use crate::link::{Direction, PathStats};
+use crate::spec::PathSpec;
+
+use device::{DEVICE, Device, configure_device, device_error};
+pub use far::FarCommand;
+pub use longhaul_sys::process::Finished;
+use netlink::Netlink;
+pub use process::Process;
+use worker::Worker;
+
+/// One of the two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Near = 0,
+    Far = 1,
+}
+
+impl Side {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+
+    /// Addresses from the blocks set aside for benchmarks (RFC 2544, RFC 5180).
+    fn ipv4(self) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, 0, 1 + self as u8)
+    }
+
+    fn ipv6(self) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1 + self as u16)
+    }
+}
+
+/// A path and its hosts, running.
+///
+/// Fields are dropped in order: first every process of the hosts, then the path.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    _processes: PidNamespace,
+    worker: Worker,
+    /// Near to far and far to near; empty where a veth pair joins the hosts.
+    directions: Vec<Direction>,
+    devices: [Device; 2],
+    has_ipv6: bool,
+    pub(crate) spec: PathSpec,
+}
+
+/// What the worker prepares on each host before the path runs.
+struct Prepared {
+    congestion: File,
+    tun: Option<Tun>,
+}
+
+impl Inner {
+    pub(crate) fn start(spec: PathSpec) -> Result<Self, LabError> {
+        spec.validate()?;
+        let (worker, namespaces, processes) = Worker::start()?;
+        let [_, far_namespace] = namespaces;
+        let mut congestion = Vec::new();
+        let mut tuns = Vec::new();
+        let mut peer = Some(far_namespace);
+        for side in [Side::Near, Side::Far] {
+            let spec = spec.clone();
+            let peer = if side == Side::Near { peer.take() } else { None };
+            let prepared = worker.run(side, move || prepare(&spec, side, peer))??;
+            congestion.push((side, prepared.congestion));
+            tuns.extend(prepared.tun.map(Arc::new));
+        }
+        settings::set_congestion(&spec.congestion, &mut congestion)?;
+
+        let mtu = spec.mtu;
+        let plain = spec.is_plain();
+        let configure = |side| worker.run(side, move || configure_device(side, mtu.get() as u32, plain))?;
+        let (near, near_ipv6) = configure(Side::Near)?;
+        let (far, far_ipv6) = configure(Side::Far)?;
+
+        for device in [&near, &far] {
+            device.wait_until_running()?;
+        }
+        let mut directions = Vec::new();
+        if let [near, far] = tuns.as_slice() {
+            for (name, stream, from, to) in [("near", 0, near, far), ("far", 1, far, near)] {
+                let link = spec.link(stream);
+                directions.push(Direction::start(name, &spec, link, Arc::clone(from), Arc::clone(to))?);
+            }
+        }
+        Ok(Self {
+            _processes: processes,
+            worker,
+            directions,
+            devices: [near, far],
+            has_ipv6: near_ipv6 && far_ipv6,
+            spec,
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
+        let mut stats = PathStats::default();
+        for side in [Side::Near, Side::Far] {
+            stats.memory_pressures += self.worker.run(side, settings::tcp_memory_pressures)?;
+        }
+        let both = [&mut stats.near_to_far, &mut stats.far_to_near];
+        for (index, (direction, device)) in both.into_iter().zip(&self.devices).enumerate() {
+            let counters = device.counters()?;
+            match self.directions.get(index) {
+                Some(running) => {
+                    *direction = running.stats();
+                    direction.dropped_overflow += counters.send_drops;
+                }
+                None => {
+                    direction.packets = counters.sent_packets;
+                    direction.bytes = longhaul_core::units::Bytes::new(counters.sent_bytes);
+                    direction.dropped_overflow = counters.send_drops;
+                }
+            }
+        }
+        Ok(stats)
+    }
+}
+
+/// Makes a host's settings and its device; `peer` is where the other end of a veth pair goes.
+fn prepare(spec: &PathSpec, side: Side, peer: Option<OwnedFd>) -> Result<Prepared, LabError> {
+    let congestion = settings::apply(spec, side)?;
+    let tun = if spec.is_plain() {
+        if let Some(peer) = peer {
+            let netlink = Netlink::open().map_err(device_error("open a netlink socket"))?;
+            netlink.add_veth(DEVICE, peer.as_fd()).map_err(device_error("make a veth pair"))?;
+        }
+        None
+    } else {
+        Some(Tun::create(DEVICE, offload(spec)).map_err(|cause| LabError::Tun { cause })?)
+    };
+    Ok(Prepared { congestion, tun })
+}
+
+/// Slow paths are emulated packet by packet; for fast ones super-packets are needed to keep up.
+fn offload(spec: &PathSpec) -> Offload {
+    const PACKET_BY_PACKET: u64 = 1_000_000_000;
+    match spec.rate {
+        Some(rate) if rate.as_bits_per_sec() <= PACKET_BY_PACKET => Offload::Checksum,
+        _ => Offload::Segmentation,
+    }
+}
+
+/// One end of a lab's path. Keeps its lab alive.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub(crate) lab: Arc<Inner>,
+    pub(crate) side: Side,
+}
+
+impl Host {
+    /// Returns its IPv4 address.
+    pub fn ipv4(&self) -> Ipv4Addr {
+        self.side.ipv4()
+    }
+
+    /// Returns its IPv6 address; `None` on a machine without IPv6.
+    pub fn ipv6(&self) -> Option<Ipv6Addr> {
+        self.lab.has_ipv6.then(|| self.side.ipv6())
+    }
+
+    /// Runs `job` on a thread inside the host and returns what it returns.
+    ///
+    /// A socket made there stays in the host, whichever thread uses it. The thread serves both hosts: a
+    /// job should be short, and cannot start threads.
+    ///
+    /// # Errors
+    /// Fails where a job has panicked before, or this one does.
+    pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> Result<R, LabError> {
+        self.lab.worker.run(self.side, job)
+    }
+
+    /// Makes a command with both hosts' addresses in its environment: LAB_NEAR, LAB_FAR, LAB_NEAR6, LAB_FAR6.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, side) in [("LAB_NEAR", Side::Near), ("LAB_FAR", Side::Far)] {
+            command.env(name, side.ipv4().to_string());
+            if self.lab.has_ipv6 {
+                command.env(format!("{name}6"), side.ipv6().to_string());
+            }
+        }
+        command
+    }
+
+    /// Starts a command on the host; it and all that it starts die with the lab.
+    ///
+    /// # Errors
+    /// Fails where the program cannot be executed.
+    pub fn spawn(&self, mut command: Command) -> Result<Process, LabError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = self.run(move || command.spawn())?;
+        let host = self.side.name();
+        let child = child.map_err(|cause| LabError::Spawn { program, host, cause })?;
+        Process::new(child, Arc::clone(&self.lab))
+    }
+}

@@ -1,0 +1,144 @@
+//! A command that runs on a host.
+
+use std::io;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_sys::process::{Finished, wait};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::error::LabError;
+
+use super::Inner;
+
+/// A command running on a host; killed when dropped. Keeps its lab alive.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    pid: Pid,
+    finished: Option<Finished>,
+    /// Last, so that the lab never waits for a child that only this could reap.
+    _lab: Arc<Inner>,
+}
+
+impl Process {
+    pub(super) fn new(child: Child, lab: Arc<Inner>) -> Result<Self, LabError> {
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = id.ok_or(LabError::WorkerGone)?;
+        Ok(Self { child, pid, finished: None, _lab: lab })
+    }
+
+    /// Takes the pipe to its standard input, where one was asked for.
+    pub fn stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Takes the pipe from its standard output, where one was asked for.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Takes the pipe from its standard error, where one was asked for.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// Returns its process id as seen from outside the lab.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end; says how it ended and what it used.
+    ///
+    /// # Errors
+    /// Fails where something else has waited for it.
+    pub fn wait(&mut self) -> Result<Finished, LabError> {
+        match self.finished {
+            Some(finished) => Ok(finished),
+            None => {
+                let finished = wait(self.pid).map_err(|cause| self.failed("wait for", cause))?;
+                Ok(*self.finished.insert(finished))
+            }
+        }
+    }
+
+    /// Waits at most `limit`, or until a signal comes; `None` where it still runs then.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Option<Finished>, LabError> {
+        if self.finished.is_none() && !self.ends_within(limit).map_err(|e| self.failed("wait for", e))? {
+            return Ok(None);
+        }
+        self.wait().map(Some)
+    }
+
+    fn ends_within(&self, limit: Duration) -> io::Result<bool> {
+        let handle = rustix::process::pidfd_open(self.pid, PidfdFlags::empty())?;
+        let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut on = [PollFd::new(&handle, PollFlags::IN)];
+        match rustix::event::poll(&mut on, Some(&limit)) {
+            // A signal is news for the caller.
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            ready => Ok(ready? > 0),
+        }
+    }
+
+    /// Sends SIGTERM to it.
+    ///
+    /// # Errors
+    /// Fails where the kernel refuses.
+    pub fn terminate(&self) -> Result<(), LabError> {
+        self.signal(Signal::TERM, "terminate")
+    }
+
+    /// Sends SIGINT to it.
+    ///
+    /// # Errors
+    /// As [`terminate`](Self::terminate).
+    pub fn interrupt(&self) -> Result<(), LabError> {
+        self.signal(Signal::INT, "interrupt")
+    }
+
+    /// Sends SIGKILL to it.
+    ///
+    /// # Errors
+    /// As [`terminate`](Self::terminate).
+    pub fn kill(&self) -> Result<(), LabError> {
+        self.signal(Signal::KILL, "kill")
+    }
+
+    /// Sends SIGTERM to its process group, which it must lead (`CommandExt::process_group(0)`).
+    ///
+    /// # Errors
+    /// As [`terminate`](Self::terminate).
+    pub fn terminate_group(&self) -> Result<(), LabError> {
+        if self.finished.is_some() {
+            return Ok(());
+        }
+        let sent = rustix::process::kill_process_group(self.pid, Signal::TERM);
+        sent.map_err(|errno| self.failed("terminate the group of", errno.into()))
+    }
+
+    fn signal(&self, signal: Signal, what: &'static str) -> Result<(), LabError> {
+        if self.finished.is_some() {
+            return Ok(());
+        }
+        rustix::process::kill_process(self.pid, signal).map_err(|errno| self.failed(what, errno.into()))
+    }
+
+    fn failed(&self, what: &'static str, cause: io::Error) -> LabError {
+        LabError::Process { what, pid: self.pid.as_raw_nonzero().get(), cause }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.finished.is_none() {
+            let _ = self.kill();
+            let _ = self.wait();
+        }
+    }
+}

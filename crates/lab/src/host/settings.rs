@@ -1,0 +1,133 @@
+//! The kernel settings of the emulated hosts, all set: a new namespace inherits what this machine has.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+
+use longhaul_sys::process::write_all_even_if_killed;
+use rustix::fs::FlockOperation;
+
+use crate::error::LabError;
+use crate::spec::PathSpec;
+
+use super::Side;
+
+const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
+const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
+
+fn path(name: &str) -> String {
+    format!("/proc/sys/{}", name.replace('.', "/"))
+}
+
+/// Makes the settings of one host, before its devices; the calling thread is in its network namespace.
+///
+/// Returns the open congestion control setting, for [`set_congestion`].
+pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
+    let failed = |name: &'static str, value: &str, cause: io::Error| LabError::Setting {
+        name,
+        value: value.to_owned(),
+        host: side.name(),
+        cause,
+        advice: String::new(),
+    };
+    for (name, value) in [
+        ("net.ipv4.tcp_rmem", spec.hosts.tcp_rmem()),
+        ("net.ipv4.tcp_wmem", spec.hosts.tcp_wmem()),
+        ("net.ipv4.tcp_notsent_lowat", spec.hosts.tcp_notsent_lowat()),
+        // Nothing learned by one connection shapes the next.
+        ("net.ipv4.tcp_no_metrics_save", "1"),
+    ] {
+        fs::write(path(name), value).map_err(|cause| failed(name, value, cause))?;
+    }
+    // So that an idle link is idle. Best effort: missing where the kernel has no IPv6.
+    for (name, value) in [("accept_ra", "0"), ("router_solicitations", "0"), ("addr_gen_mode", "1")] {
+        if let Err(error) = fs::write(path(&format!("net.ipv6.conf.default.{name}")), value) {
+            tracing::debug!("net.ipv6.conf.default.{name} stays as it is: {error}");
+        }
+    }
+    let open = OpenOptions::new().read(true).write(true).open(path(CONGESTION));
+    open.map_err(|cause| failed(CONGESTION, &spec.congestion, cause))
+}
+
+/// Returns how often TCP ran short of memory (`net.ipv4.tcp_mem`) in the calling thread's network namespace.
+pub(super) fn tcp_memory_pressures() -> u64 {
+    let counters = fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
+    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs
+        .find(|(name, _)| *name == "TCPMemoryPressures")
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Sets the default congestion control of each host; called outside the hosts.
+///
+/// The kernel lets a namespace choose only from the machine's list of allowed ones. One that is
+/// missing there is allowed for a moment, by a process that restores the list even if we are killed.
+pub(super) fn set_congestion(name: &str, hosts: &mut [(Side, File)]) -> Result<(), LabError> {
+    let mut refused = Ok(());
+    for (_, setting) in hosts.iter_mut() {
+        refused = refused.and_then(|()| verify(setting, name).or_else(|_| rewrite(setting, name)));
+    }
+    if matches!(&refused, Err(error) if error.kind() == io::ErrorKind::PermissionDenied) {
+        refused = allow_and_set(name, hosts);
+    }
+    for (side, setting) in hosts {
+        let result = refused.as_ref().map_err(clone_error).and_then(|()| verify(setting, name));
+        result.map_err(|cause| LabError::Setting {
+            name: CONGESTION,
+            value: name.to_owned(),
+            host: side.name(),
+            cause,
+            advice: advice(name),
+        })?;
+    }
+    Ok(())
+}
+
+fn allow_and_set(name: &str, hosts: &[(Side, File)]) -> io::Result<()> {
+    let mut allowed = OpenOptions::new().read(true).write(true).open(path(ALLOWED))?;
+    let restore = OpenOptions::new().write(true).open(path(ALLOWED))?;
+    // Two labs that start at once must not restore each other's addition. Freed when closed.
+    rustix::fs::flock(&allowed, FlockOperation::LockExclusive)?;
+    let mut before = String::new();
+    allowed.read_to_string(&mut before)?;
+    let allowed = OpenOptions::new().write(true).open(path(ALLOWED))?;
+    let with_ours = format!("{} {name}", before.trim());
+    let fresh: Vec<File> = hosts.iter().map(|(_, file)| file.try_clone()).collect::<io::Result<_>>()?;
+    let mut steps = vec![(allowed.as_fd(), with_ours.as_bytes())];
+    steps.extend(fresh.iter().map(|file| (file.as_fd(), name.as_bytes())));
+    steps.push((restore.as_fd(), before.trim().as_bytes()));
+    write_all_even_if_killed(&steps)
+}
+
+/// Writes from the file's start, the only place where sysctl takes a value.
+fn rewrite(setting: &mut File, value: &str) -> io::Result<()> {
+    io::Seek::rewind(setting)?;
+    let result = setting.write_all(value.as_bytes());
+    io::Seek::rewind(setting)?;
+    result
+}
+
+fn verify(setting: &mut File, value: &str) -> io::Result<()> {
+    let mut now = String::new();
+    io::Seek::rewind(setting)?;
+    setting.read_to_string(&mut now)?;
+    if now.trim() == value { Ok(()) } else { Err(io::Error::other(format!("it stays '{}'", now.trim()))) }
+}
+
+fn clone_error(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
+}
+
+fn advice(name: &str) -> String {
+    let read = |setting| fs::read_to_string(path(setting)).unwrap_or_default().trim().to_owned();
+    let available = read(AVAILABLE);
+    if available.split(' ').any(|known| known == name) {
+        format!(". Allow it on this machine: sysctl -w {ALLOWED}='{} {name}'", read(ALLOWED))
+    } else {
+        format!(". This kernel has: {available}; modprobe tcp_{name} may add it")
+    }
+}

@@ -1,0 +1,54 @@
+//! A lab: the emulated path and the two hosts at its ends.
+
+use std::sync::Arc;
+
+use crate::error::LabError;
+use crate::host::{Host, Inner, Side};
+use crate::link::PathStats;
+use crate::spec::PathSpec;
+
+/// An emulated path between a near and a far host, running.
+///
+/// Nothing of it has a name outside this process. It goes, with every command on its hosts, when the lab and
+/// its [`Host`]s and [`Process`](crate::Process)es are dropped or this process ends, however it ends;
+/// there is no state on disk, so a later start has nothing to clean up.
+#[derive(Debug)]
+pub struct Lab {
+    inner: Arc<Inner>,
+}
+
+impl Lab {
+    /// Builds the path and starts it.
+    ///
+    /// # Errors
+    /// Fails where `spec` is not a path, where namespaces or TUN devices are not permitted, and where
+    /// the kernel lacks the congestion control asked for.
+    pub fn new(spec: PathSpec) -> Result<Self, LabError> {
+        Ok(Self { inner: Arc::new(Inner::start(spec)?) })
+    }
+
+    /// Returns the near host.
+    pub fn near(&self) -> Host {
+        Host { lab: Arc::clone(&self.inner), side: Side::Near }
+    }
+
+    /// Returns the far host.
+    pub fn far(&self) -> Host {
+        Host { lab: Arc::clone(&self.inner), side: Side::Far }
+    }
+
+    /// Returns what the path was asked to be.
+    pub fn spec(&self) -> &PathSpec {
+        &self.inner.spec
+    }
+
+    /// Returns what the path has done so far.
+    ///
+    /// Between hosts joined by a plain veth pair, packets are the kernel's, super-packets among them.
+    ///
+    /// # Errors
+    /// Fails where a host's device was removed.
+    pub fn stats(&self) -> Result<PathStats, LabError> {
+        self.inner.stats()
+    }
+}

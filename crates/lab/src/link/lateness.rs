@@ -1,0 +1,69 @@
+//! How late packets left, as a histogram that one thread fills and others read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Buckets to a doubling: a quantile is exact to 2^(1/8), 9 %.
+const STEPS: f64 = 8.0;
+/// The last bucket starts at 2^30 ns, about a second.
+const BUCKETS: usize = 30 * STEPS as usize + 1;
+
+/// Counts times in buckets that grow by a constant factor.
+#[derive(Debug)]
+pub(super) struct Lateness {
+    buckets: [AtomicU64; BUCKETS],
+    max_nanos: AtomicU64,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| AtomicU64::new(0)), max_nanos: AtomicU64::new(0) }
+    }
+}
+
+impl Lateness {
+    pub(super) fn record(&self, late: Duration) {
+        let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = ((nanos.max(1) as f64).log2() * STEPS) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.max_nanos.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn max(&self) -> Duration {
+        Duration::from_nanos(self.max_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Returns the time that `share` (0 to 1) of those recorded do not exceed; zero where there are none.
+    pub(super) fn quantile(&self, share: f64) -> Duration {
+        let counts: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let wanted = (counts.iter().sum::<u64>() as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && seen > 0 {
+                let upper = ((bucket + 1) as f64 / STEPS).exp2();
+                return Duration::from_nanos(upper as u64).min(self.max());
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_a_bucket() {
+        let lateness = Lateness::default();
+        assert_eq!(lateness.quantile(0.99), Duration::ZERO);
+        for micros in 1..=1000 {
+            lateness.record(Duration::from_micros(micros));
+        }
+        let p99 = lateness.quantile(0.99).as_secs_f64() * 1e6;
+        assert!((990.0..1090.0).contains(&p99), "{p99}");
+        assert_eq!(lateness.max(), Duration::from_micros(1000));
+        lateness.record(Duration::from_secs(3600));
+        assert_eq!(lateness.quantile(1.0), Duration::from_secs(3600).min(lateness.quantile(1.0)));
+    }
+}

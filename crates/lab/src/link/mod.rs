@@ -1,0 +1,163 @@
+//! Drives a model of one direction in real time: TUN -> model -> ring -> TUN.
+//!
+//! ```text
+//! sender's kernel -> TUN -> [reader: model says when, or drops] -> ring -> [writer: waits] -> TUN -> receiver's kernel
+//! ```
+//!
+//! The ring holds the packets that are under way. A frame is copied twice, by the kernel: on read and on write.
+
+mod lateness;
+mod reader;
+mod stats;
+mod writer;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::ring;
+use longhaul_sys::tun::Tun;
+use rustix::event::EventfdFlags;
+
+use crate::clock::Clock;
+use crate::error::LabError;
+use crate::model::Link;
+use crate::spec::{PathSpec, QueueLimit};
+
+use stats::Counters;
+pub use stats::{DirectionStats, PathStats};
+
+/// One running direction; its threads end when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Direction {
+    stop: Arc<Stop>,
+    counters: Arc<Counters>,
+    reader: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// Tells both threads to end; the descriptor wakes the reader from its poll.
+#[derive(Debug)]
+struct Stop {
+    flag: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Stop {
+    fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+}
+
+/// Set while the writer waits for a first packet, so that the reader wakes it only then.
+#[derive(Debug, Default)]
+struct Idle(AtomicBool);
+
+impl Direction {
+    /// Starts carrying packets from one device to the other as `link` says.
+    pub(crate) fn start(
+        name: &str,
+        spec: &PathSpec,
+        link: Link,
+        from: Arc<Tun>,
+        to: Arc<Tun>,
+    ) -> Result<Self, LabError> {
+        let start = |what: &'static str| move |cause: io::Error| LabError::Start { what, cause };
+        let (producer, consumer) =
+            ring::ring(ring_size(spec).as_usize()).map_err(start("make the ring of packets under way"))?;
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
+            .map_err(|errno| start("make an event descriptor")(errno.into()))?;
+        let stop = Arc::new(Stop { flag: AtomicBool::new(false), event });
+        let counters = Arc::new(Counters::default());
+        let idle = Arc::new(Idle::default());
+        let clock = Clock::start();
+
+        let writer = writer::Writer {
+            to,
+            ring: consumer,
+            clock,
+            batch: batch(spec.one_way()),
+            stop: Arc::clone(&stop),
+            idle: Arc::clone(&idle),
+            counters: Arc::clone(&counters),
+        };
+        let writer = thread::Builder::new()
+            .name(format!("{name}-out"))
+            .spawn(move || writer.run())
+            .map_err(start("start a link's thread"))?;
+        let mut direction = Self { stop, counters, reader: None, writer: None };
+        let reader = reader::Reader {
+            from,
+            link,
+            ring: producer,
+            clock,
+            stop: Arc::clone(&direction.stop),
+            idle,
+            writer: writer.thread().clone(),
+            counters: Arc::clone(&direction.counters),
+        };
+        // From here on an early return stops the writer.
+        direction.writer = Some(writer);
+        direction.reader = Some(
+            thread::Builder::new()
+                .name(format!("{name}-in"))
+                .spawn(move || reader.run())
+                .map_err(start("start a link's thread"))?,
+        );
+        Ok(direction)
+    }
+
+    pub(crate) fn stats(&self) -> DirectionStats {
+        self.counters.snapshot()
+    }
+}
+
+impl Drop for Direction {
+    fn drop(&mut self) {
+        self.stop.flag.store(true, Ordering::Relaxed);
+        let _ = rustix::io::write(&self.stop.event, &1_u64.to_ne_bytes());
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        if let Some(writer) = self.writer.take() {
+            writer.thread().unpark();
+            let _ = writer.join();
+        }
+    }
+}
+
+/// How long the writer lets due packets gather: fewer wake-ups, at a fiftieth of the delay at most.
+fn batch(one_way: Duration) -> Duration {
+    (one_way / 50).clamp(Duration::from_micros(20), Duration::from_micros(200))
+}
+
+/// What is under way at most: rate x delay and a full queue, a quarter more for records' headers, and slack.
+fn ring_size(spec: &PathSpec) -> Bytes {
+    const SLACK: Bytes = Bytes::mib(16);
+    const MOST: Bytes = Bytes::gib(16);
+    let one_way = Rtt::new(spec.one_way());
+    let under_way = match (spec.rate, spec.queue_limit()) {
+        (Some(rate), Some(QueueLimit::Bytes(queue))) => rate.bdp(one_way) + queue,
+        (Some(rate), Some(QueueLimit::Packets(packets))) => rate.bdp(one_way) + spec.mtu * packets,
+        // Without a rate: what two cores can carry, about 40 Gbit/s.
+        _ => Rate::bits_per_sec(40_000_000_000).bdp(one_way),
+    };
+    Bytes::new(under_way.get() / 4 + under_way.get()).min(MOST) + SLACK
+}
+
+/// Readies the calling thread for short waits, ahead of the programs that it serves.
+///
+/// Writers, which have deadlines, go before readers, which may be busy with one burst for milliseconds.
+fn prepare_thread(priority: u8) {
+    let slack = std::num::NonZeroU64::new(1_000);
+    if let Err(error) = rustix::thread::set_current_timer_slack(slack) {
+        tracing::debug!("timer slack stays as it is: {error}");
+    }
+    if let Err(error) = longhaul_sys::process::schedule_real_time(priority) {
+        tracing::debug!("the link's threads run at normal priority: {error}");
+    }
+}

@@ -1,0 +1,196 @@
+//! Takes packets from the sender's TUN, asks the model for their fate, and puts them into the ring.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::thread::Thread;
+
+use longhaul_core::units::Bytes;
+use longhaul_sys::ring::Producer;
+use longhaul_sys::tun::Tun;
+use rustix::event::{PollFd, PollFlags};
+
+use crate::clock::Clock;
+use crate::model::{Cause, Fate, Link, Time};
+use crate::wire::{self, MAX_FRAME, Shape};
+
+use super::stats::Counters;
+use super::{Idle, Stop, prepare_thread};
+
+pub(super) struct Reader {
+    pub(super) from: Arc<Tun>,
+    pub(super) link: Link,
+    pub(super) ring: Producer,
+    pub(super) clock: Clock,
+    pub(super) stop: Arc<Stop>,
+    pub(super) idle: Arc<Idle>,
+    pub(super) writer: Thread,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl Reader {
+    pub(super) fn run(mut self) {
+        prepare_thread(1);
+        let mut spare = vec![0; MAX_FRAME];
+        let mut splitter = Splitter::default();
+        while !self.stop.is_set() {
+            if let Err(error) = self.take_one(&mut spare, &mut splitter) {
+                let waits = error.kind() == io::ErrorKind::WouldBlock;
+                if let Err(error) = if waits { self.wait_for_packet() } else { Err(error) } {
+                    tracing::error!("the lab's link stops: reading from its TUN device: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads a frame straight into the ring and settles it.
+    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter) -> io::Result<()> {
+        let Some(slot) = self.ring.reserve(MAX_FRAME) else {
+            let len = self.from.read(spare)?;
+            self.counters.overflowed(Shape::of(&spare[..len]).packets());
+            return Ok(());
+        };
+        let len = self.from.read(slot)?;
+        let now = self.clock.now();
+        let frame = &slot[..len];
+        let shape = Shape::of(frame);
+
+        splitter.fates.clear();
+        splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
+        self.counters.settled(shape, &splitter.fates);
+        if let Some(leaves) = splitter.all_leave() {
+            self.ring.commit(leaves.as_nanos(), len);
+            self.wake_writer();
+        } else if splitter.some_leave() {
+            splitter.keep(frame);
+            self.put_pieces(splitter, shape);
+        }
+        Ok(())
+    }
+
+    /// Puts what the model let through of a super-packet into the ring, run by run.
+    fn put_pieces(&mut self, splitter: &mut Splitter, shape: Shape) {
+        let mut next = 0;
+        while let Some((run, leaves)) = splitter.next_run(&mut next) {
+            let packets = run.len();
+            let piece = splitter.cut(shape, run);
+            match self.ring.reserve(piece.len()) {
+                Some(slot) => {
+                    slot.copy_from_slice(piece);
+                    self.ring.commit(leaves.as_nanos(), piece.len());
+                    self.wake_writer();
+                }
+                None => self.counters.overflowed(packets),
+            }
+        }
+    }
+
+    fn wake_writer(&self) {
+        // Pairs with the writer's fence: either it sees the record, or we see that it waits.
+        fence(Ordering::SeqCst);
+        if self.idle.0.load(Ordering::Relaxed) {
+            self.idle.0.store(false, Ordering::Relaxed);
+            self.writer.unpark();
+        }
+    }
+
+    fn wait_for_packet(&self) -> io::Result<()> {
+        let mut on = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&self.stop.event, PollFlags::IN)];
+        match rustix::event::poll(&mut on, None) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// Scratch memory for a super-packet of which some packets are dropped.
+#[derive(Default)]
+struct Splitter {
+    fates: Vec<Fate>,
+    frame: Vec<u8>,
+    piece: Vec<u8>,
+}
+
+impl Splitter {
+    /// Returns when the last packet leaves where none is dropped.
+    fn all_leave(&self) -> Option<Time> {
+        match self.next_run(&mut 0) {
+            Some((run, last)) if run.len() == self.fates.len() => Some(last),
+            _ => None,
+        }
+    }
+
+    fn some_leave(&self) -> bool {
+        self.fates.iter().any(|fate| matches!(fate, Fate::Leaves(_)))
+    }
+
+    fn keep(&mut self, frame: &[u8]) {
+        self.frame.clear();
+        self.frame.extend_from_slice(frame);
+    }
+
+    /// Returns the next run of packets that leave, from `next` on, and when its last one does.
+    fn next_run(&self, next: &mut usize) -> Option<(Range<usize>, Time)> {
+        let mut run: Option<(Range<usize>, Time)> = None;
+        while let Some(fate) = self.fates.get(*next) {
+            match (fate, &mut run) {
+                (Fate::Leaves(at), Some((range, last))) => (range.end, *last) = (*next + 1, *at),
+                (Fate::Leaves(at), None) => run = Some((*next..*next + 1, *at)),
+                (Fate::Dropped(_), Some(_)) => break,
+                (Fate::Dropped(_), None) => {}
+            }
+            *next += 1;
+        }
+        run
+    }
+
+    fn cut(&mut self, shape: Shape, run: Range<usize>) -> &[u8] {
+        self.piece.clear();
+        wire::write_piece(&self.frame, shape, run, &mut self.piece);
+        &self.piece
+    }
+}
+
+impl Counters {
+    /// Counts the packets of one frame by what becomes of them.
+    fn settled(&self, shape: Shape, fates: &[Fate]) {
+        let (mut bytes, mut queue, mut loss) = (Bytes::ZERO, 0, 0);
+        for (index, fate) in fates.iter().enumerate() {
+            match fate {
+                Fate::Leaves(_) => bytes += shape.size(index),
+                Fate::Dropped(Cause::Queue) => queue += 1,
+                Fate::Dropped(Cause::Loss) => loss += 1,
+            }
+        }
+        self.packets.fetch_add(fates.len() as u64 - queue - loss, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes.get(), Ordering::Relaxed);
+        if queue + loss > 0 {
+            self.dropped_queue.fetch_add(queue, Ordering::Relaxed);
+            self.dropped_loss.fetch_add(loss, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts packets that the ring had no room for.
+    fn overflowed(&self, packets: usize) {
+        self.dropped_overflow.fetch_add(packets as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_runs_between_drops() {
+        let out = |nanos| Fate::Leaves(Time::from_nanos(nanos));
+        let gone = Fate::Dropped(Cause::Loss);
+        let splitter =
+            Splitter { fates: vec![gone, out(1), out(2), gone, gone, out(3), gone], ..Splitter::default() };
+        let mut next = 0;
+        assert_eq!(splitter.next_run(&mut next), Some((1..3, Time::from_nanos(2))));
+        assert_eq!(splitter.next_run(&mut next), Some((5..6, Time::from_nanos(3))));
+        assert_eq!(splitter.next_run(&mut next), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What a path has done: packets carried and dropped, and how true to the model it was.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use longhaul_core::units::Bytes;
+
+use super::lateness::Lateness;
+
+/// Counted by a direction's threads.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) packets: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) dropped_queue: AtomicU64,
+    pub(super) dropped_loss: AtomicU64,
+    pub(super) dropped_overflow: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) lateness: Lateness,
+}
+
+impl Counters {
+    pub(super) fn snapshot(&self) -> DirectionStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DirectionStats {
+            packets: get(&self.packets),
+            bytes: Bytes::new(get(&self.bytes)),
+            dropped_queue: get(&self.dropped_queue),
+            dropped_loss: get(&self.dropped_loss),
+            dropped_overflow: get(&self.dropped_overflow) + get(&self.refused),
+            late_p99: self.lateness.quantile(0.99),
+            late_max: self.lateness.max(),
+        }
+    }
+}
+
+/// What one direction has done so far. Packets are those on the wire, never super-packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirectionStats {
+    /// Packets that the model let through.
+    pub packets: u64,
+    /// Their bytes at the IP layer.
+    pub bytes: Bytes,
+    /// Packets that met a full queue.
+    pub dropped_queue: u64,
+    /// Packets lost at random.
+    pub dropped_loss: u64,
+    /// Packets that the emulator itself failed to carry: they spoil an experiment. Its ring was full,
+    /// the kernel's queue before it was, or the receiving kernel refused them.
+    pub dropped_overflow: u64,
+    /// How late packets left, against the model: 99 % of frames at most this much.
+    pub late_p99: Duration,
+    /// The same, the worst.
+    pub late_max: Duration,
+}
+
+impl DirectionStats {
+    /// Says what makes this direction differ from what was asked; `None` where nothing does.
+    ///
+    /// Late means: p99 above 5 % of `one_way`, or above 1 ms where there is no delay to compare with.
+    pub fn infidelity(&self, one_way: Duration) -> Option<String> {
+        let allowed = if one_way.is_zero() { Duration::from_millis(1) } else { one_way / 20 };
+        if self.dropped_overflow > 0 {
+            return Some(format!(
+                "{} packets were dropped by the emulator itself, which the model did not ask for",
+                self.dropped_overflow
+            ));
+        }
+        (self.late_p99 > allowed).then(|| {
+            format!(
+                "1 % of packets left over {:.1?} late, and 5 % of the delay is {allowed:.1?}: this machine did not \
+                 keep up, or the receiving host's kernel, which runs in the link's thread, did not",
+                self.late_p99
+            )
+        })
+    }
+}
+
+impl fmt::Display for DirectionStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} packets ({}), dropped {} queue + {} loss, late p99 {:.0?} max {:.0?}",
+            self.packets, self.bytes, self.dropped_queue, self.dropped_loss, self.late_p99, self.late_max
+        )
+    }
+}
+
+/// What both directions have done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathStats {
+    /// From the near host to the far one.
+    pub near_to_far: DirectionStats,
+    /// From the far host to the near one.
+    pub far_to_near: DirectionStats,
+    /// How often the kernel, which both hosts share, ran short of memory for TCP (`net.ipv4.tcp_mem`).
+    pub memory_pressures: u64,
+}
+
+impl PathStats {
+    /// Says what makes the path differ from what was asked, direction by direction.
+    pub fn infidelities(&self, one_way: Duration) -> Vec<String> {
+        [("near to far", self.near_to_far), ("far to near", self.far_to_near)]
+            .into_iter()
+            .filter_map(|(name, stats)| Some(format!("{name}: {}", stats.infidelity(one_way)?)))
+            .chain((self.memory_pressures > 0).then(|| {
+                "the kernel ran short of memory for TCP, dropped data it had received and closed windows: raise \
+                 net.ipv4.tcp_mem on this machine, which both hosts share"
+                    .to_owned()
+            }))
+            .collect()
+    }
+}
+
+impl fmt::Display for PathStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "near to far: {}; far to near: {}", self.near_to_far, self.far_to_near)
+    }
+}

@@ -1,0 +1,63 @@
+//! Waits until packets are due and gives them to the receiver's TUN.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::thread;
+use std::time::Duration;
+
+use longhaul_sys::ring::Consumer;
+use longhaul_sys::tun::Tun;
+
+use crate::clock::Clock;
+use crate::model::Time;
+
+use super::stats::Counters;
+use super::{Idle, Stop, prepare_thread};
+
+pub(super) struct Writer {
+    pub(super) to: Arc<Tun>,
+    pub(super) ring: Consumer,
+    pub(super) clock: Clock,
+    /// The least time to wait for: packets due within it go out together, that much late at most.
+    pub(super) batch: Duration,
+    pub(super) stop: Arc<Stop>,
+    pub(super) idle: Arc<Idle>,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        prepare_thread(2);
+        while !self.stop.is_set() {
+            let Some((stamp, frame)) = self.ring.peek() else {
+                self.wait_for_record();
+                continue;
+            };
+            let due = Time::from_nanos(stamp);
+            let now = self.clock.now();
+            if due > now {
+                thread::park_timeout(due.since(now).max(self.batch));
+                continue;
+            }
+            // EINVAL, EIO: a device taken down or a packet that the host's kernel refuses.
+            match self.to.write(frame) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => self.counters.refused.fetch_add(1, Ordering::Relaxed),
+                Ok(()) => 0,
+            };
+            self.counters.lateness.record(now.since(due));
+            self.ring.release();
+        }
+    }
+
+    fn wait_for_record(&mut self) {
+        self.idle.0.store(true, Ordering::Relaxed);
+        // Pairs with the reader's fence: either we see its record, or it sees that we wait.
+        fence(Ordering::SeqCst);
+        if self.ring.peek().is_none() && !self.stop.is_set() {
+            thread::park();
+        }
+        self.idle.0.store(false, Ordering::Relaxed);
+    }
+}

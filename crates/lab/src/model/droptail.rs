@@ -1,0 +1,25 @@
+//! DropTail: a queue that takes packets until it is full.
+
+use longhaul_core::units::Bytes;
+
+use super::{Admission, Backlog, Time};
+
+/// Takes a packet where the queue, with it, stays within a limit in bytes or in packets.
+///
+/// The packet being sent counts as queued until its last bit is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropTail {
+    /// At most this many bytes.
+    Bytes(Bytes),
+    /// At most this many packets, of any size.
+    Packets(u64),
+}
+
+impl Admission for DropTail {
+    fn admits(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> bool {
+        match *self {
+            Self::Bytes(limit) => backlog.bytes + size <= limit,
+            Self::Packets(limit) => backlog.packets < limit,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Random loss: each packet independently.
+
+use longhaul_core::units::Bytes;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Cause, Fate, Node, Time};
+
+/// Drops each packet with the same probability, independently of all others.
+#[derive(Debug)]
+pub struct RandomLoss {
+    share: f64,
+    random: ChaCha8Rng,
+}
+
+impl RandomLoss {
+    /// Makes a node that drops the `share` (0 to 1, clamped) of packets; the same for the same `seed`.
+    pub fn new(share: f64, seed: u64) -> Self {
+        Self { share: share.clamp(0.0, 1.0), random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+}
+
+impl Node for RandomLoss {
+    fn pass(&mut self, now: Time, _size: Bytes) -> Fate {
+        if self.random.random_bool(self.share) { Fate::Dropped(Cause::Loss) } else { Fate::Leaves(now) }
+    }
+}

@@ -1,0 +1,80 @@
+//! The emulated link: pure, seeded, without a clock.
+//!
+//! A [`Link`] carries packets one way. It is a chain of [`Node`]s, a file each; every node answers
+//! one question: a packet of this size arrives now, when does it leave, if at all? Nodes are FIFO, so
+//! the answer is known on arrival, and the same link runs under real time or a virtual clock.
+
+mod delay;
+mod droptail;
+mod loss;
+mod rate;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use std::fmt;
+
+use longhaul_core::units::Bytes;
+
+pub use delay::Delay;
+pub use droptail::DropTail;
+pub use loss::RandomLoss;
+pub use rate::{Admission, Backlog, RateLimit};
+pub use time::Time;
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It leaves at this time, never before it came.
+    Leaves(Time),
+    /// It is gone.
+    Dropped(Cause),
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The queue before the bottleneck refused it.
+    Queue,
+    /// It was lost at random.
+    Loss,
+}
+
+/// One step of a link.
+pub trait Node: fmt::Debug + Send {
+    /// Takes a packet of `size` bytes at the IP layer that arrives at `now`, and says what becomes of it.
+    ///
+    /// Calls come in order of arrival; departures must keep that order.
+    fn pass(&mut self, now: Time, size: Bytes) -> Fate;
+}
+
+/// One direction of a path: nodes, passed in order.
+#[derive(Debug, Default)]
+pub struct Link {
+    nodes: Vec<Box<dyn Node>>,
+}
+
+impl Link {
+    /// Makes a link without nodes, which every packet leaves as it comes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a node.
+    pub fn then(mut self, node: impl Node + 'static) -> Self {
+        self.nodes.push(Box::new(node));
+        self
+    }
+
+    /// Passes a packet of `size` bytes that arrives at `now` through all nodes.
+    pub fn pass(&mut self, now: Time, size: Bytes) -> Fate {
+        let mut at = now;
+        for node in &mut self.nodes {
+            match node.pass(at, size) {
+                Fate::Leaves(then) => at = then,
+                dropped @ Fate::Dropped(_) => return dropped,
+            }
+        }
+        Fate::Leaves(at)
+    }
+}

@@ -1,0 +1,122 @@
+//! What every link must keep, whatever packets come.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+use proptest::prelude::*;
+
+use super::*;
+
+const MTU: Bytes = Bytes::new(1500);
+
+fn left(fate: Fate) -> Option<Time> {
+    match fate {
+        Fate::Leaves(at) => Some(at),
+        Fate::Dropped(_) => None,
+    }
+}
+
+#[test]
+fn a_packet_takes_its_size_over_the_rate_and_then_the_delay() {
+    let mut link = Link::new()
+        .then(RateLimit::new(Rate::bits_per_sec(10_000_000_000), DropTail::Packets(10)))
+        .then(Delay::new(Duration::from_millis(100)));
+    assert_eq!(link.pass(Time::START, MTU), Fate::Leaves(Time::from_nanos(100_001_200)));
+    assert_eq!(link.pass(Time::START, MTU), Fate::Leaves(Time::from_nanos(100_002_400)));
+    assert_eq!(link.pass(Time::from_nanos(50_000), MTU), Fate::Leaves(Time::from_nanos(100_051_200)));
+}
+
+#[test]
+fn a_busy_link_is_exact_to_the_nanosecond() {
+    // 3 bit/s does not divide a second; the error must not grow.
+    let mut limit = RateLimit::new(Rate::bits_per_sec(3), DropTail::Packets(u64::MAX));
+    let last = (0..3000).filter_map(|_| left(limit.pass(Time::START, Bytes::new(1)))).last();
+    assert_eq!(last, Some(Time::from_nanos(8_000_000_000_000)));
+}
+
+#[test]
+fn a_burst_leaves_exactly_what_the_queue_holds() {
+    let rate = Rate::bits_per_sec(1_000_000);
+    for (queue, survivors) in [
+        (DropTail::Packets(1000), 1000),
+        (DropTail::Bytes(Bytes::new(150_000)), 100),
+        (DropTail::Bytes(Bytes::new(149_999)), 99),
+        (DropTail::Bytes(Bytes::ZERO), 0),
+    ] {
+        let mut limit = RateLimit::new(rate, queue);
+        let passed = (0..5000).filter(|_| left(limit.pass(Time::START, MTU)).is_some()).count();
+        assert_eq!(passed, survivors, "{queue:?}");
+    }
+}
+
+#[test]
+fn a_queue_drains_at_the_rate() {
+    let mut limit = RateLimit::new(Rate::bits_per_sec(12_000_000), DropTail::Packets(4));
+    let mut passed = |at: u64, offered: u64| {
+        (0..offered).filter(|_| left(limit.pass(Time::from_nanos(at), MTU)).is_some()).count()
+    };
+    assert_eq!(passed(0, 9), 4);
+    // A packet takes one millisecond.
+    assert_eq!(passed(999_999, 9), 0);
+    assert_eq!(passed(1_000_000, 9), 1);
+    assert_eq!(passed(60_000_000, 9), 4);
+}
+
+#[test]
+fn loss_has_the_share_asked_for_and_repeats_with_the_seed() {
+    let lost = |share: f64, seed: u64| -> Vec<bool> {
+        let mut node = RandomLoss::new(share, seed);
+        (0..100_000).map(|_| left(node.pass(Time::START, MTU)).is_none()).collect()
+    };
+    let count = |fates: &[bool]| fates.iter().filter(|lost| **lost).count();
+    // Four standard deviations of a binomial distribution.
+    for (share, slack) in [(0.0, 0), (0.001, 40), (0.01, 126), (0.5, 633), (1.0, 0)] {
+        let difference = count(&lost(share, 7)).abs_diff((share * 1e5) as usize);
+        assert!(difference <= slack, "{share}: off by {difference}");
+    }
+    assert_eq!(lost(0.01, 1), lost(0.01, 1));
+    assert_ne!(lost(0.01, 1), lost(0.01, 2));
+}
+
+proptest! {
+    /// Order, rate, causality, the queue's limit and conservation, for any arrivals.
+    #[test]
+    fn holds_its_promises(
+        arrivals in prop::collection::vec((0_u64..20_000, 1_u64..1500), 1..400),
+        kbits in 1_000_u64..100_000_000,
+        limit in 1_u64..100_000,
+        loss in 0.0_f64..0.3,
+    ) {
+        let rate = Rate::bits_per_sec(kbits * 1000);
+        let limit = Bytes::new(limit);
+        let delay = Duration::from_micros(30);
+        let mut link = Link::new()
+            .then(RateLimit::new(rate, DropTail::Bytes(limit)))
+            .then(RandomLoss::new(loss, limit.get()))
+            .then(Delay::new(delay));
+        let (mut now, mut last) = (Time::START, Time::START);
+        let (mut first, mut sent) = (None, Bytes::ZERO);
+        let mut fates = [0_usize; 3];
+        for (gap, size) in &arrivals {
+            let size = Bytes::new(*size);
+            now = now + Duration::from_nanos(*gap);
+            match link.pass(now, size) {
+                Fate::Leaves(at) => {
+                    prop_assert!(at >= last, "order");
+                    let begun = *first.get_or_insert(now);
+                    sent += size;
+                    // One nanosecond for rounding down.
+                    let least = rate.time_for(sent) + delay;
+                    prop_assert!(at.since(begun) + Duration::from_nanos(1) >= least, "rate exceeded");
+                    // What waits is at most the limit, so nothing waits longer than the limit takes.
+                    prop_assert!(at.since(now) <= rate.time_for(limit) + delay + Duration::from_nanos(2));
+                    last = at;
+                    fates[0] += 1;
+                }
+                Fate::Dropped(Cause::Queue) => fates[1] += 1,
+                Fate::Dropped(Cause::Loss) => fates[2] += 1,
+            }
+        }
+        prop_assert_eq!(fates.iter().sum::<usize>(), arrivals.len());
+    }
+}

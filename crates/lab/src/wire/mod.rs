@@ -1,0 +1,78 @@
+//! Packets as a TUN device gives them: a virtio header, then an IP packet or a TCP super-packet.
+//!
+//! A super-packet (GSO) stands for several packets of at most the MTU with one header between them. On
+//! the emulated wire it counts as those packets, each with its own header.
+
+mod split;
+#[cfg(test)]
+mod tests;
+
+use longhaul_core::units::Bytes;
+use longhaul_sys::tun::VNET_HEADER_LEN;
+
+pub(crate) use split::write_piece;
+
+/// The longest frame: the virtio header and the longest IPv6 packet, rounded up.
+pub(crate) const MAX_FRAME: usize = 66_048;
+
+/// Where `struct virtio_net_hdr` keeps what; integers are in the machine's byte order.
+const GSO_TYPE: usize = 1;
+const HDR_LEN: usize = 2;
+const GSO_SIZE: usize = 4;
+const CSUM_START: usize = 6;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+/// Set beside the type where the first packet, and only that, carries CWR.
+const GSO_ECN: u8 = 0x80;
+
+/// How a frame divides into packets on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// IP and TCP header, in bytes; only for super-packets.
+    header: usize,
+    /// Where the TCP header starts in the IP packet; only for super-packets.
+    tcp: usize,
+    /// TCP payload, or the whole packet where it is no super-packet.
+    payload: usize,
+    /// TCP payload of each packet but the last.
+    segment: usize,
+}
+
+impl Shape {
+    /// Reads a frame's shape. What is no valid TCP super-packet is one packet.
+    pub(crate) fn of(frame: &[u8]) -> Self {
+        Self::of_super_packet(frame).unwrap_or_else(|| {
+            let len = frame.len().saturating_sub(VNET_HEADER_LEN);
+            Self { header: 0, tcp: 0, payload: len, segment: len.max(1) }
+        })
+    }
+
+    fn of_super_packet(frame: &[u8]) -> Option<Self> {
+        let (vnet, packet) = frame.split_at_checked(VNET_HEADER_LEN)?;
+        if !matches!(vnet[GSO_TYPE] & !GSO_ECN, GSO_TCPV4 | GSO_TCPV6) {
+            return None;
+        }
+        let segment = usize::from(get_ne(vnet, GSO_SIZE));
+        let tcp = usize::from(get_ne(vnet, CSUM_START));
+        let header = tcp + usize::from(packet.get(tcp + 12)? >> 4) * 4;
+        let payload = packet.len().checked_sub(header)?;
+        (segment > 0 && header >= tcp + 20 && tcp >= 20).then_some(Self { header, tcp, payload, segment })
+    }
+
+    /// Returns how many packets the frame is on the wire.
+    pub(crate) fn packets(self) -> usize {
+        self.payload.div_ceil(self.segment).max(1)
+    }
+
+    /// Returns the size of packet `index` at the IP layer.
+    pub(crate) fn size(self, index: usize) -> Bytes {
+        let payload = self.payload.saturating_sub(index * self.segment).min(self.segment);
+        Bytes::new((self.header + payload) as u64)
+    }
+}
+
+fn get_ne(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+}

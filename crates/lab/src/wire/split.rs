@@ -1,0 +1,89 @@
+//! Cuts a run of packets out of a super-packet, so that drops fall on single packets.
+
+use std::ops::Range;
+
+use longhaul_sys::tun::VNET_HEADER_LEN;
+
+use super::{GSO_ECN, GSO_NONE, GSO_SIZE, GSO_TYPE, HDR_LEN, Shape};
+
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+const PROTOCOL_TCP: u8 = 6;
+
+/// Appends to `out` the frame of the packets `run` of `frame`: a super-packet again where they are several.
+///
+/// Headers become what the kernel's own segmentation makes of them: length, id and checksum of IP,
+/// sequence number of TCP; FIN and PSH stay on the last packet only, CWR on the first. The TCP
+/// checksum remains partial (the pseudo-header's sum), to be completed by the receiving kernel, as
+/// it was in `frame`.
+pub(crate) fn write_piece(frame: &[u8], shape: Shape, run: Range<usize>, out: &mut Vec<u8>) {
+    let (vnet, packet) = frame.split_at(VNET_HEADER_LEN);
+    let from = run.start * shape.segment;
+    let to = (run.end * shape.segment).min(shape.payload);
+    let is_first = run.start == 0;
+    let is_last = to == shape.payload;
+
+    let start = out.len();
+    out.extend_from_slice(vnet);
+    out.extend_from_slice(&packet[..shape.header]);
+    out.extend_from_slice(&packet[shape.header + from..shape.header + to]);
+    let (vnet, packet) = out[start..].split_at_mut(VNET_HEADER_LEN);
+
+    vnet[HDR_LEN..HDR_LEN + 2].copy_from_slice(&(shape.header as u16).to_ne_bytes());
+    if run.len() == 1 {
+        vnet[GSO_TYPE] = GSO_NONE;
+        vnet[GSO_SIZE..GSO_SIZE + 2].copy_from_slice(&[0, 0]);
+    } else if !is_first {
+        vnet[GSO_TYPE] &= !GSO_ECN;
+    }
+
+    let pseudo_sum = fix_ip(packet, shape.tcp, run.start as u16);
+    let tcp = &mut packet[shape.tcp..];
+    let sequence = get_u32(tcp, 4).wrapping_add(from as u32);
+    tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+    if !is_last {
+        tcp[13] &= !(FIN | PSH);
+    }
+    if !is_first {
+        tcp[13] &= !CWR;
+    }
+    tcp[16..18].copy_from_slice(&pseudo_sum.to_be_bytes());
+}
+
+/// Sets the IP header's length, id and checksum; returns the sum of TCP's pseudo-header (RFC 9293, 3.1).
+fn fix_ip(packet: &mut [u8], header: usize, id_offset: u16) -> u16 {
+    let tcp_len = packet.len() - header;
+    let addresses = if packet[0] >> 4 == 4 {
+        let total = packet.len() as u16;
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        let id = u16::from_be_bytes([packet[4], packet[5]]).wrapping_add(id_offset);
+        packet[4..6].copy_from_slice(&id.to_be_bytes());
+        packet[10..12].copy_from_slice(&[0, 0]);
+        let checksum = !fold(sum(&packet[..header]));
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        12..20
+    } else {
+        let payload = (packet.len() - 40) as u16;
+        packet[4..6].copy_from_slice(&payload.to_be_bytes());
+        8..40
+    };
+    fold(sum(&packet[addresses]) + u32::from(PROTOCOL_TCP) + tcp_len as u32)
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Adds 16-bit words (RFC 1071); an odd last byte counts as a word's upper half.
+pub(super) fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum()
+}
+
+/// Folds the carries of a sum into 16 bits.
+pub(super) fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}

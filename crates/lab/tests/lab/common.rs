@@ -1,0 +1,51 @@
+//! What the tests share: a lab, or a reason to skip; sockets at both ends.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use longhaul_core::units::Rtt;
+use longhaul_lab::{Host, Lab, LabError, PathSpec};
+
+/// Builds a lab; `None` where this machine does not permit it, which under CI is a failure.
+pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
+    match Lab::new(spec) {
+        Ok(lab) => Some(lab),
+        Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. })) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+            println!("skipped: {why}");
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Returns a path with a rate and a round-trip time.
+pub(crate) fn path(rate: &str, rtt_ms: u64) -> PathSpec {
+    PathSpec {
+        rate: Some(rate.parse().unwrap()),
+        rtt: Rtt::new(Duration::from_millis(rtt_ms)),
+        ..PathSpec::default()
+    }
+}
+
+/// Makes a UDP socket on each host, the near one connected to the far one.
+pub(crate) fn udp(lab: &Lab) -> (UdpSocket, UdpSocket) {
+    let bind = |host: Host| {
+        let address = host.ipv4();
+        host.run(move || UdpSocket::bind((address, 0)).unwrap()).unwrap()
+    };
+    let (near, far) = (bind(lab.near()), bind(lab.far()));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    (near, far)
+}
+
+/// Payload of a UDP packet of 1500 bytes at the IP layer.
+pub(crate) const FULL: usize = 1500 - 28;
+
+/// Returns where a TCP server on the far host listens, both ways to name it.
+pub(crate) fn far_addresses(lab: &Lab) -> Vec<SocketAddr> {
+    let far = lab.far();
+    let v6 = far.ipv6().map(|v6| SocketAddr::from((v6, 4000)));
+    [Some(SocketAddr::from((far.ipv4(), 4000))), v6].into_iter().flatten().collect()
+}

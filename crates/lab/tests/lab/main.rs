@@ -1,0 +1,11 @@
+//! Labs, measured from outside: with real sockets, over the real kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests fail so, and measure time"
+)]
+
+mod common;
+mod hosts;
+mod path;

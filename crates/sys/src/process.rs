@@ -1,0 +1,195 @@
+//! Processes: a PID namespace that dies with this process, and what a child has used.
+
+use std::convert::Infallible;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::thread::UnshareFlags;
+
+/// A PID namespace, held by an init process; everything in it is killed when this is dropped.
+///
+/// It is killed as well when this process ends in any way, SIGKILL included: the init reads from a
+/// pipe whose other end only this process holds, and the kernel kills a namespace with its init.
+#[derive(Debug)]
+pub struct PidNamespace {
+    init: Pid,
+    /// Never written to; its closing is what ends the init.
+    _alive: OwnedFd,
+}
+
+impl PidNamespace {
+    /// Makes a PID namespace for the calling thread's future children.
+    ///
+    /// The thread itself stays outside, and can start no threads from now on. The namespace's own
+    /// `/proc` is mounted in the thread's mount namespace, which must be a private one, where the
+    /// kernel permits it; in containers it may not, and the old `/proc` remains.
+    ///
+    /// # Errors
+    /// Fails without CAP_SYS_ADMIN, and where the kernel allows no more processes or namespaces.
+    pub fn for_children_of_this_thread() -> io::Result<Self> {
+        let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // SAFETY: NEWPID affects only processes that this thread starts from now on.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
+        let (ready, not_ready) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let ended = ended.as_raw_fd();
+        // SAFETY: `hold_namespace` makes system calls only, and does not return.
+        let init = unsafe { fork_syscalls_only(|| hold_namespace(ended)) }?;
+        let namespace = Self { init, _alive: alive };
+        // The init closes its copy when /proc is mounted.
+        drop(not_ready);
+        rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0]))?;
+        Ok(namespace)
+    }
+}
+
+impl Drop for PidNamespace {
+    fn drop(&mut self) {
+        // Reaping waits until every process of the namespace is gone.
+        let _ = rustix::process::kill_process(self.init, Signal::KILL);
+        while let Err(rustix::io::Errno::INTR) =
+            rustix::process::waitpid(Some(self.init), WaitOptions::empty())
+        {}
+    }
+}
+
+/// Is the init of a PID namespace: adopts orphans, and ends when `ended` reads end of file.
+///
+/// Runs in a forked child of a process that may have threads: system calls only.
+fn hold_namespace(ended: i32) -> ! {
+    // SAFETY: all of these are async-signal-safe; the descriptors belong to this process alone.
+    unsafe {
+        // Away from the terminal's signals; orphans are reaped by the kernel where SIGCHLD is ignored.
+        libc::setsid();
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        libc::prctl(libc::PR_SET_NAME, c"lab-init".as_ptr());
+        libc::chdir(c"/".as_ptr());
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        let proc = c"proc".as_ptr();
+        libc::mount(proc, c"/proc".as_ptr(), proc, flags, std::ptr::null());
+        // Hold nothing of the parent's open: neither its files nor the pipe's other end.
+        libc::dup2(ended, 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        let mut byte = 0_u8;
+        while libc::read(0, (&raw mut byte).cast(), 1) != 0 && *libc::__errno_location() == libc::EINTR {}
+        libc::_exit(0)
+    }
+}
+
+/// Writes each of `steps` in order, in a process of its own that outlives a kill of this one.
+///
+/// For changes that must be undone whatever happens to the caller: write, use, write back. Every
+/// step is tried, so that what comes last is done even when a step before it fails.
+///
+/// # Errors
+/// Returns the first error of a write.
+pub fn write_all_even_if_killed(steps: &[(BorrowedFd<'_>, &[u8])]) -> io::Result<()> {
+    // SAFETY: the closure makes system calls only, on memory and descriptors of the forked copy.
+    let child = unsafe {
+        fork_syscalls_only(|| {
+            libc::setsid();
+            let mut error = 0;
+            for (file, bytes) in steps {
+                let written = libc::write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+                if written < 0 && error == 0 {
+                    error = *libc::__errno_location();
+                }
+            }
+            libc::_exit(error)
+        })
+    }?;
+    let status = wait(child)?.status;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(io::Error::other(format!("the writing process ended by {status}"))),
+    }
+}
+
+/// Forks with every signal blocked in the child and runs `child` there.
+///
+/// # Safety
+/// `child` must make async-signal-safe calls only: other threads' locks stay as they were.
+unsafe fn fork_syscalls_only(child: impl FnOnce() -> Infallible) -> io::Result<Pid> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the sets are filled by sigfillset and pthread_sigmask before they are read. Signals
+    // stay blocked over the fork, so that no handler of the parent's runs in the child.
+    let (pid, error) = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let pid = libc::fork();
+        if pid == 0 {
+            child();
+        }
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        (pid, error)
+    };
+    Pid::from_raw(pid).filter(|_| pid > 0).ok_or(error)
+}
+
+/// How a child ended and what it used.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// CPU time in user mode, of the child and of those of its descendants that were waited for.
+    pub user: Duration,
+    /// CPU time in the kernel, of the same.
+    pub system: Duration,
+    /// The largest resident set of any one of them, in bytes.
+    pub max_resident: u64,
+}
+
+/// Waits for the child `pid` to end.
+///
+/// # Errors
+/// ECHILD where it is no child, or was waited for before.
+pub fn wait(pid: Pid) -> io::Result<Finished> {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both pointers are to live values of the types that wait4 writes.
+        let result = unsafe { libc::wait4(pid.as_raw_nonzero().get(), &mut status, 0, usage.as_mut_ptr()) };
+        if result > 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    // SAFETY: zeroes are a value of rusage, and wait4 has filled it.
+    let usage = unsafe { usage.assume_init() };
+    Ok(Finished {
+        status: ExitStatus::from_raw(status),
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        max_resident: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+    })
+}
+
+fn time(value: libc::timeval) -> Duration {
+    let part = |n: i64| u64::try_from(n).unwrap_or(0);
+    Duration::from_secs(part(value.tv_sec)) + Duration::from_micros(part(value.tv_usec))
+}
+
+/// Asks for the real-time scheduling class (SCHED_RR) for the calling thread; `priority` is 1, the
+/// lowest, to 99. The thread's children do not inherit it.
+///
+/// # Errors
+/// EPERM without CAP_SYS_NICE; EINVAL where the priority is out of bounds.
+pub fn schedule_real_time(priority: u8) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
+    // SAFETY: the pointer is to a live sched_param; 0 names the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &parameters) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

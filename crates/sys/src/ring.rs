@@ -1,0 +1,255 @@
+//! A bounded byte ring between one writing and one reading thread, filled and drained in place.
+
+use std::io;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// In front of each record: its stamp, its length, and padding to [`ALIGN`].
+const HEADER: usize = 16;
+/// Records start at multiples of this, so that a header never crosses the ring's end.
+const ALIGN: usize = 16;
+/// A length that says: the next record is at the ring's start.
+const WRAP: u64 = u64::MAX;
+
+/// Makes a ring of `capacity` bytes, rounded up to 2 MiB.
+///
+/// Memory is taken from the kernel when first touched, in huge pages where it allows them.
+///
+/// # Errors
+/// Fails where the address space does not hold the ring.
+pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
+    const HUGE_PAGE: usize = 2 << 20;
+    let capacity = capacity
+        .max(HUGE_PAGE)
+        .checked_next_multiple_of(HUGE_PAGE)
+        .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    let shared = Arc::new(Shared {
+        memory: Memory::map(capacity)?,
+        head: AtomicUsize::new(0),
+        tail: AtomicUsize::new(0),
+    });
+    Ok((Producer { shared: Arc::clone(&shared), head: 0, reserved: None }, Consumer { shared, tail: 0 }))
+}
+
+struct Memory {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to no thread; Producer and Consumer keep their accesses disjoint.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn map(len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the range was mapped above. Advice only: a kernel without huge pages refuses it.
+        unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
+        match NonNull::new(start.cast()) {
+            Some(start) => Ok(Self { start, len }),
+            None => Err(io::Error::from(io::ErrorKind::OutOfMemory)),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map`, unmapped here only, and the last user of the range is gone.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Positions count bytes ever passed; the offset in memory is the position modulo the length.
+struct Shared {
+    memory: Memory,
+    /// Where the next record starts; stored by the producer only.
+    head: AtomicUsize,
+    /// Where the oldest record starts; stored by the consumer only.
+    tail: AtomicUsize,
+}
+
+impl Shared {
+    fn put_header(&self, offset: usize, stamp: u64, len: u64) {
+        debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len);
+        // SAFETY: in bounds and aligned (the mapping is page-aligned, offsets are multiples of
+        // ALIGN), and the producer alone touches bytes between head and tail + capacity.
+        unsafe {
+            let at = self.memory.start.as_ptr().add(offset).cast::<u64>();
+            at.write(stamp);
+            at.add(1).write(len);
+        }
+    }
+
+    fn header(&self, offset: usize) -> (u64, u64) {
+        debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len);
+        // SAFETY: in bounds and aligned as above; written before the head that covers it was
+        // released, and the producer does not touch it until the tail passes it.
+        unsafe {
+            let at = self.memory.start.as_ptr().add(offset).cast::<u64>();
+            (at.read(), at.add(1).read())
+        }
+    }
+}
+
+/// The ring's writing end.
+pub struct Producer {
+    shared: Arc<Shared>,
+    head: usize,
+    /// The length of the slice last handed out and not committed.
+    reserved: Option<usize>,
+}
+
+impl Producer {
+    /// Returns `len` bytes to fill and then [`commit`](Self::commit); `None` while the ring is too full.
+    pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
+        let capacity = self.shared.memory.len;
+        let need = HEADER.checked_add(len)?.checked_next_multiple_of(ALIGN)?;
+        let used = self.head - self.shared.tail.load(Ordering::Acquire);
+        let mut offset = self.head % capacity;
+        let to_end = capacity - offset;
+        if to_end < need {
+            if used + to_end + need > capacity {
+                return None;
+            }
+            self.shared.put_header(offset, 0, WRAP);
+            self.head += to_end;
+            offset = 0;
+        } else if used + need > capacity {
+            return None;
+        }
+        self.reserved = Some(len);
+        // SAFETY: HEADER + len bytes from `offset` lie inside the mapping and outside what the
+        // consumer may read; the borrow of self keeps a second slice from being made.
+        Some(unsafe {
+            slice::from_raw_parts_mut(self.shared.memory.start.as_ptr().add(offset + HEADER), len)
+        })
+    }
+
+    /// Hands the first `len` bytes of the slice last reserved to the consumer, under `stamp`.
+    ///
+    /// Does nothing where nothing is reserved; never commits more than was.
+    pub fn commit(&mut self, stamp: u64, len: usize) {
+        let Some(reserved) = self.reserved.take() else { return };
+        let len = len.min(reserved);
+        let offset = self.head % self.shared.memory.len;
+        self.shared.put_header(offset, stamp, len as u64);
+        self.head += (HEADER + len).next_multiple_of(ALIGN);
+        self.shared.head.store(self.head, Ordering::Release);
+    }
+}
+
+/// The ring's reading end.
+pub struct Consumer {
+    shared: Arc<Shared>,
+    tail: usize,
+}
+
+impl Consumer {
+    /// Returns the oldest record, its stamp and its bytes; `None` while there is none.
+    pub fn peek(&mut self) -> Option<(u64, &[u8])> {
+        let head = self.shared.head.load(Ordering::Acquire);
+        let capacity = self.shared.memory.len;
+        if self.tail == head {
+            return None;
+        }
+        let mut offset = self.tail % capacity;
+        let (mut stamp, mut len) = self.shared.header(offset);
+        if len == WRAP {
+            // A wrap mark is published with the record after it.
+            self.tail += capacity - offset;
+            offset = 0;
+            (stamp, len) = self.shared.header(offset);
+        }
+        // SAFETY: the producer wrote `len` bytes here before releasing `head`, and leaves them
+        // alone until the tail passes them, which needs `&mut self` again.
+        let bytes = unsafe {
+            slice::from_raw_parts(self.shared.memory.start.as_ptr().add(offset + HEADER), len as usize)
+        };
+        Some((stamp, bytes))
+    }
+
+    /// Gives the memory of the record that [`peek`](Self::peek) returned back to the producer.
+    pub fn release(&mut self) {
+        if let Some((_, bytes)) = self.peek() {
+            let len = bytes.len();
+            self.tail += (HEADER + len).next_multiple_of(ALIGN);
+            self.shared.tail.store(self.tail, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carries_records_of_all_lengths_in_order_between_threads() {
+        let (mut producer, mut consumer) = ring(1).unwrap();
+        const RECORDS: u64 = 20_000;
+        let writer = std::thread::spawn(move || {
+            for stamp in 0..RECORDS {
+                let len = (stamp * 7919 % 4001) as usize;
+                loop {
+                    if let Some(slot) = producer.reserve(4096) {
+                        slot[..len].fill(stamp as u8);
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+                producer.commit(stamp, len);
+            }
+        });
+        for expected in 0..RECORDS {
+            loop {
+                if let Some((stamp, bytes)) = consumer.peek() {
+                    assert_eq!(stamp, expected);
+                    assert_eq!(bytes.len() as u64, expected * 7919 % 4001);
+                    assert!(bytes.iter().all(|byte| *byte == expected as u8));
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            consumer.release();
+        }
+        writer.join().unwrap();
+        assert!(consumer.peek().is_none());
+    }
+
+    #[test]
+    fn says_when_it_is_full_and_takes_more_after_a_release() {
+        let (mut producer, mut consumer) = ring(2 << 20).unwrap();
+        let mut records = 0;
+        while producer.reserve(64 << 10).is_some() {
+            producer.commit(records, 64 << 10);
+            records += 1;
+        }
+        assert_eq!(records, 31, "2 MiB less the headers");
+        assert_eq!(consumer.peek().map(|(stamp, _)| stamp), Some(0));
+        consumer.release();
+        consumer.release();
+        assert!(producer.reserve(64 << 10).is_some());
+    }
+
+    #[test]
+    fn refuses_what_never_fits() {
+        let (mut producer, _consumer) = ring(1).unwrap();
+        assert!(producer.reserve(usize::MAX).is_none());
+        assert!(producer.reserve(4 << 20).is_none());
+    }
+}
