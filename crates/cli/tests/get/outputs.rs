@@ -97,7 +97,9 @@ fn devices_and_pipes_are_left_alone() {
     let mkfifo = Command::new("mkfifo").arg(run.path("fifo")).status().unwrap();
     assert!(mkfifo.success());
     symlink("/dev/null", run.path("null")).unwrap();
-    for (output, named) in [("/dev/full", "/dev/full"), ("null", "/dev/null"), ("fifo", "fifo")] {
+    for (output, named) in
+        [("/dev/full", "/dev/full"), ("/dev/stdout", "/dev/stdout"), ("null", "/dev/null"), ("fifo", "fifo")]
+    {
         get_into(&run, output, &server).fails(73, &[named, "not a regular file"]);
     }
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
@@ -158,14 +160,12 @@ fn odd_names() {
 #[test]
 fn a_working_directory_that_is_gone() {
     let server = Server::of(File::new(content(1000, 8)));
-    let run = get();
     for args in [vec!["-o", "f"], vec![]] {
         let run = get().args(args).args([&server.url("/f")]);
         fs::create_dir(run.path("gone")).unwrap();
         let run = run.through(&["sh", "-c", "cd gone && rmdir ../gone && exec \"$@\"", "sh"]);
         run.run().fails(73, &["cannot create", "No such file"]);
     }
-    drop(run);
 }
 
 #[test]

@@ -118,6 +118,27 @@ fn signals_end_cleanly_and_resumably() {
 }
 
 #[test]
+fn an_interrupt_before_the_first_byte_is_heard_at_once() {
+    let server = Server::new(|peer| {
+        let Some(ask) = peer.ask() else { return };
+        if ask.target == "/busy" {
+            peer.send("HTTP/1.1 503 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n");
+        }
+        std::thread::sleep(Duration::from_secs(20));
+    });
+    for (count, path) in ["/busy", "/silent"].into_iter().enumerate() {
+        let run = get().args(["-o", "f", &server.url(path)]);
+        let mut running = run.start();
+        running.until("a request", || server.asks().len() > count);
+        std::thread::sleep(Duration::from_millis(100));
+        running.signal(Signal::INT);
+        let ended = running.end().fails(130, &["cancelled"]);
+        assert!(ended.time < Duration::from_secs(3), "{ended:?}");
+        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
+    }
+}
+
+#[test]
 fn an_interrupt_without_a_way_to_resume_leaves_nothing() {
     let file = File { etag: None, ..File::new(content(SIZE, 3)) };
     let (server, _) = slow_then_fast(file);

@@ -147,7 +147,12 @@ impl Opener<'_> {
             None if several => RangeRequest::of(ByteRange::with_len(0, FIRST_BLOCK)),
             None => None,
         };
-        self.answer(client, range)
+        let answer = self.answer(client, range)?;
+        // Parts of a file whose size nobody tells cannot be put together: better all of it at once.
+        if matches!(answer.held, RangeAnswer::Part { total: None, .. }) {
+            return self.answer(client, None);
+        }
+        Ok(answer)
     }
 
     fn answer(&self, client: &Client, range: Option<RangeRequest>) -> Result<Answer, TransferError> {

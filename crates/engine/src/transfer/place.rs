@@ -22,6 +22,10 @@ const MOST_LINKS: usize = 40;
 pub(super) fn file(path: &Path) -> Result<PathBuf, OutputError> {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
+        // A link there leads to an open file of a process, as /dev/stdout does, and not to a name.
+        if place.starts_with("/proc") {
+            return Err(OutputError::NotAFile(path.to_owned()));
+        }
         match fs::read_link(&place) {
             Ok(to) => place = place.parent().unwrap_or(Path::new("")).join(to),
             Err(_) => {
@@ -64,6 +68,7 @@ mod tests {
         assert_eq!(file(&at("two")).unwrap(), at("sub/../real"));
         symlink("round", at("round")).unwrap();
         assert!(matches!(file(&at("round")), Err(OutputError::Create { .. })));
+        assert!(matches!(file(Path::new("/dev/stdout")), Err(OutputError::NotAFile(_))));
         symlink("/dev/null", at("null")).unwrap();
         assert!(
             matches!(file(&at("null")), Err(OutputError::NotAFile(path)) if path == Path::new("/dev/null"))
