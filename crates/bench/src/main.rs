@@ -19,10 +19,11 @@ mod source_file;
 mod steady;
 mod stopwatch;
 mod table;
+mod tcp_memory;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -33,6 +34,7 @@ use experiments::Experiment;
 use machine::Machine;
 use measure::Workshop;
 use report::Report;
+use tcp_memory::TcpMemory;
 
 /// Measure longhaul next to curl, against nginx, on emulated paths. Needs root, or user namespaces.
 #[derive(Debug, Parser)]
@@ -136,18 +138,22 @@ fn bench(options: &Options) -> Result<()> {
     ];
     let jobs: Vec<_> =
         parts.into_iter().filter(|(part, _)| wanted(*part)).flat_map(|(_, jobs)| jobs).collect();
-    let measured = measure_all(&workshop, &jobs, &mut report, repetitions);
-    report.write(&dir)?;
+    let tcp_memory = TcpMemory::raise()?;
+    let measured = measure_all(&workshop, &jobs, &mut report, repetitions, &dir);
+    drop(tcp_memory);
     print!("{}", report.markdown());
     measured
 }
 
 /// Runs each job's clients in turn, so that what changes on the machine meanwhile meets them all alike.
+///
+/// The report in `dir` is complete after each.
 fn measure_all(
     workshop: &Workshop,
     jobs: &[measure::Job],
     report: &mut Report,
     repetitions: u32,
+    dir: &Path,
 ) -> Result<()> {
     for job in jobs {
         for repetition in 1..=repetitions {
@@ -157,6 +163,7 @@ fn measure_all(
                     .with_context(|| format!("{}, {client}, repetition {repetition}", job.path))?;
                 eprintln!("bench: {run}");
                 report.add(run);
+                report.write(dir)?;
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::peers::{Client, Words};
 use crate::source_file::SourceFile;
 use crate::steady;
 use crate::stopwatch::Used;
+use crate::tcp_memory;
 
 /// No client takes so long, unless it hangs.
 const LONGEST: Duration = Duration::from_secs(1800);
@@ -51,6 +52,8 @@ pub(crate) struct Run {
     pub(crate) steady_bps: Option<u64>,
     /// Whether the file's content was compared with the original: in the first repetition.
     pub(crate) verified: bool,
+    /// Packets towards the client that met a full queue.
+    pub(crate) dropped: u64,
     /// Why the path was not what was asked for; empty where it was.
     pub(crate) warnings: Vec<String>,
 }
@@ -121,7 +124,13 @@ impl Workshop {
         let nginx = client.uses_network().then(|| Nginx::start(&lab, &self.nginx, &self.dir)).transpose()?;
         let server = nginx.as_ref().map(|nginx| nginx.server.to_string()).unwrap_or_default();
         let used = self.measure(&lab, client, &server, &copy)?;
-        let warnings = lab.stats()?.infidelities(lab.spec().one_way());
+        let stats = lab.stats()?;
+        let mut warnings = stats.infidelities(lab.spec().one_way());
+        if tcp_memory::shortages(&lab.near())? + tcp_memory::shortages(&lab.far())? > 0 {
+            warnings.push(
+                "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),
+            );
+        }
         drop((nginx, lab));
 
         let size = self.source.size;
@@ -137,6 +146,7 @@ impl Workshop {
             flush_s: 0.0,
             steady_bps: None,
             verified: false,
+            dropped: stats.far_to_near.dropped_queue,
             warnings,
         };
         match client {

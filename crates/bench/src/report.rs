@@ -65,12 +65,13 @@ impl Report {
     pub(crate) fn markdown(&self) -> String {
         let (command, size, machine) = (&self.command, Bytes::new(self.size_bytes), self.machine.sentence());
         let mut text = format!(
-            "# Measured by `{command}`\n\n{machine} One file of {size} of random data, in the server's page cache; {} \
-             runs of each client, in turns, each on a path of its own. Before each the copy is removed, all is synced \
-             and the source is read once. Longhaul, fio and the experiments end with an fsync; curl does not, \
-             so the second column adds one. CPU is user and system time of the client, without the emulated \
-             network. Marked runs are those in which the emulator did not keep up; they count all the same. \
-             Each first copy was compared with the original.\n\n",
+            "# Measured by `{command}`\n\n{machine} One file of {size} of random data, in the server's page cache; \
+             {} repetitions, the clients in turns, each run on a path of its own. Before each the copy is removed, \
+             all is synced and the source is read once. Longhaul, fio and the experiments end with an fsync; \
+             curl does not, so the second column adds one to each. CPU is user and system time of the client, \
+             without the emulated network's. Marked are runs in which the emulator did not keep up, or the two hosts \
+             together ran short of TCP memory; they count all the same. Each first copy was compared with the \
+             original.\n\n",
             self.repetitions
         );
         for section in [self.targets(), long_path::section(&self.runs), no_delay::section(&self.runs)] {
@@ -127,8 +128,18 @@ impl Report {
     }
 
     fn all_runs(&self) -> String {
-        let head =
-            ["path", "client", "run", "wall, s", "fsync after, s", "user, s", "system, s", "RSS", "marked"];
+        let head = [
+            "path",
+            "client",
+            "run",
+            "wall, s",
+            "fsync after, s",
+            "user, s",
+            "system, s",
+            "RSS",
+            "packets dropped",
+            "marked",
+        ];
         let row = |run: &Run| {
             vec![
                 run.path.to_string(),
@@ -139,6 +150,7 @@ impl Report {
                 format!("{:.2}", run.user_s),
                 format!("{:.2}", run.sys_s),
                 Bytes::new(run.max_rss_bytes).to_string(),
+                run.dropped.to_string(),
                 run.warnings.join("; "),
             ]
         };
