@@ -28,6 +28,7 @@ demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (u
 
 bench: ## Measure against nginx and curl in the lab; ARGS="..." goes to the benchmark
 	scripts/setup.sh test
+	$(CARGO) build --release --locked --package longhaul
 	$(CARGO) run --release --locked --package longhaul-bench -- $(ARGS)
 
 docs: ## Build the crates' documentation

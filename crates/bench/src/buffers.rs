@@ -1,0 +1,35 @@
+//! The ways of receiving and writing, next to each other: the table of docs/buffers.md.
+
+use std::fmt::Write;
+
+use crate::experiments::Experiment;
+use crate::measure::{Job, Run};
+use crate::paths::BenchPath;
+use crate::peers::Client;
+use crate::series;
+
+const PATHS: [BenchPath; 2] = [BenchPath::NoDelay, BenchPath::LongCubic];
+const CLIENTS: [Client; 5] = [
+    Client::Longhaul(Some("direct")),
+    Client::Longhaul(Some("mmap")),
+    Client::Longhaul(Some("buffered")),
+    Client::Experiment(Experiment::Mapped),
+    Client::Experiment(Experiment::Splice),
+];
+
+/// Returns what is run.
+pub(crate) fn jobs() -> Vec<Job> {
+    PATHS.map(|path| Job { path, clients: CLIENTS.to_vec() }).into()
+}
+
+/// Returns the section of the report; empty where nothing was run.
+pub(crate) fn section(runs: &[Run]) -> String {
+    let mut text = String::new();
+    for path in PATHS {
+        let table = series::table(runs, path, &CLIENTS);
+        if !table.is_empty() {
+            let _ = writeln!(text, "## Ways of writing: {path}\n\n{table}");
+        }
+    }
+    text
+}

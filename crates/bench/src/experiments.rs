@@ -1,0 +1,200 @@
+//! Ways of receiving that were tried and are not in longhaul, so that their cost can be measured again.
+//!
+//! Each is one GET from a server that answers 200 with a Content-Length, with the same reservation of
+//! space and the same fsync as longhaul's.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use longhaul_core::units::Bytes;
+use longhaul_sys::file_map::FileMap;
+use longhaul_sys::write_back;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+/// Pieces whose write-back is started together: longhaul's segments.
+const PIECE: u64 = 4 << 20;
+/// What the kernel allows without privilege.
+const PIPE: usize = 1 << 20;
+
+/// A way of receiving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Experiment {
+    /// recv(2) straight into a mapping of the file.
+    Mapped,
+    /// splice(2) from the socket to a pipe and on to the file.
+    Splice,
+}
+
+impl Experiment {
+    /// Returns its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mapped => "mapped",
+            Self::Splice => "splice",
+        }
+    }
+
+    /// Returns its name in tables.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Mapped => "recv into the mapping",
+            Self::Splice => "splice",
+        }
+    }
+}
+
+/// A range whose pages may go to the disk: offset and length.
+type Arrived = Sender<(u64, u64)>;
+
+/// Fetches `path` from `server` into `target`.
+///
+/// # Errors
+/// Fails where the server answers anything but 200 with a length, or closes early, or the disk fails.
+pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target: &Path) -> Result<()> {
+    let mut socket = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
+    let size = ask(&mut socket, path).with_context(|| format!("cannot fetch {path} from {server}"))?;
+    let writing = || format!("cannot write {}", target.display());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(target)
+        .with_context(writing)?;
+    fallocate(&file, FallocateFlags::empty(), 0, size.get()).with_context(writing)?;
+    let (arrived, ranges) = mpsc::channel::<(u64, u64)>();
+    thread::scope(|scope| {
+        let file = &file;
+        // It may wait for the device, which the socket must not.
+        let writer = scope.spawn(move || {
+            ranges.into_iter().try_for_each(|(offset, len)| write_back::start(file, offset, len))
+        });
+        let received = match experiment {
+            Experiment::Mapped => receive_mapped(&socket, file, size, &arrived),
+            Experiment::Splice => receive_spliced(&socket, file, size, &arrived),
+        };
+        drop(arrived);
+        received?;
+        writer.join().map_err(|_| anyhow!("the writing thread panicked"))?.with_context(writing)
+    })?;
+    file.sync_all().with_context(writing)
+}
+
+/// Sends the request and reads the answer's head, and not a byte more; returns the body's length.
+fn ask(socket: &mut TcpStream, path: &str) -> Result<Bytes> {
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).context("the answer has no complete head")?;
+        head.extend(byte);
+    }
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut answer = httparse::Response::new(&mut headers);
+    answer.parse(&head)?;
+    if answer.code != Some(200) {
+        bail!("the server answers {}, not 200", answer.code.unwrap_or_default());
+    }
+    let length = answer.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+    let length = length.context("the answer has no Content-Length")?;
+    Ok(Bytes::new(std::str::from_utf8(length.value)?.trim().parse()?))
+}
+
+fn receive_mapped(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arrived) -> Result<()> {
+    let map = FileMap::new(file, size.as_usize()).context("cannot map the file")?;
+    let mut at = 0;
+    while at < size.get() {
+        let (start, end) = (at, (at + PIECE).min(size.get()));
+        while at < end {
+            match map.recv_at(socket, at, Bytes::new(end - at).as_usize()).context("cannot receive")? {
+                0 => bail!("the server closed after {at} of {} bytes", size.get()),
+                n => at += n as u64,
+            }
+        }
+        arrived.send((start, at - start)).context("the writing thread has ended")?;
+    }
+    Ok(())
+}
+
+fn receive_spliced(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arrived) -> Result<()> {
+    let (out, into) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+    fcntl_setpipe_size(&into, PIPE).context("cannot enlarge a pipe")?;
+    let (mut start, mut at) = (0, 0);
+    while at < size.get() {
+        let most = PIPE.min(Bytes::new(size.get() - at).as_usize());
+        let mut held = splice(socket, None, &into, None, most, SpliceFlags::MOVE)
+            .context("cannot splice from the socket")?;
+        if held == 0 {
+            bail!("the server closed after {at} of {} bytes", size.get());
+        }
+        while held > 0 {
+            // The kernel moves `at` on.
+            held -= splice(&out, None, file, Some(&mut at), held, SpliceFlags::MOVE)
+                .context("cannot splice to the file")?;
+        }
+        if at - start >= PIECE || at == size.get() {
+            arrived.send((start, at - start)).context("the writing thread has ended")?;
+            start = at;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Serves one request with `head` and `body`, and returns what an experiment makes of it.
+    fn fetch(experiment: Experiment, head: &str, body: &[u8], target: &Path) -> Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut socket = listener.accept().unwrap().0;
+                let mut request = [0; 1000];
+                let _ = socket.read(&mut request).unwrap();
+                // The client may have seen enough.
+                let _ = socket.write_all(&[head.as_bytes(), body].concat());
+            });
+            run(experiment, server, "/file", target)
+        })
+    }
+
+    #[test]
+    fn both_fetch_the_file() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let target = dir.path().join("file");
+        let body: Vec<u8> = (0..9_000_001_u32).map(|i| (i * 31 % 251) as u8).collect();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        for &experiment in Experiment::value_variants() {
+            fetch(experiment, &head, &body, &target).unwrap();
+            assert!(std::fs::read(&target).unwrap() == body, "{experiment:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_file_is_an_error() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let target = dir.path().join("file");
+        for &experiment in Experiment::value_variants() {
+            for head in [
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n",
+                "HTTP/1.1 200 OK\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\n",
+                "220 hello",
+            ] {
+                assert!(fetch(experiment, head, b"four", &target).is_err(), "{experiment:?} {head}");
+            }
+        }
+    }
+}

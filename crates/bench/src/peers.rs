@@ -1,0 +1,121 @@
+//! The clients: longhaul, its peers, and what bounds them, as commands.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+use longhaul_core::units::Bytes;
+use serde::{Serialize, Serializer};
+
+use crate::experiments::Experiment;
+
+/// What fetches or writes a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// `longhaul get`, with the writer of this name; without, it chooses.
+    Longhaul(Option<&'static str>),
+    /// curl, to a file.
+    Curl,
+    /// curl, to /dev/null: what the network gives.
+    CurlToNull,
+    /// A way of receiving that is tried here only.
+    Experiment(Experiment),
+    /// fio, which fetches nothing: what the disk takes.
+    Fio,
+}
+
+/// What the words of a client's command stand for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Words<'a> {
+    /// The longhaul program.
+    pub(crate) longhaul: &'a OsStr,
+    /// This program.
+    pub(crate) bench: &'a OsStr,
+    /// The server, ADDRESS:PORT.
+    pub(crate) server: &'a str,
+    /// The file's path on the server.
+    pub(crate) path: &'a str,
+    /// Where the file goes.
+    pub(crate) file: &'a OsStr,
+    /// The file's size.
+    pub(crate) size: Bytes,
+}
+
+impl Client {
+    /// Says whether a file is fetched into a file.
+    pub(crate) fn keeps_file(self) -> bool {
+        !matches!(self, Self::CurlToNull | Self::Fio)
+    }
+
+    /// Says whether a server is needed.
+    pub(crate) fn uses_network(self) -> bool {
+        self != Self::Fio
+    }
+
+    /// Returns its command.
+    pub(crate) fn command(self, words: &Words<'_>) -> Vec<OsString> {
+        let url = format!("http://{}{}", words.server, words.path);
+        let mut command: Vec<OsString> = Vec::new();
+        let mut add = |more: &[&OsStr]| command.extend(more.iter().map(OsString::from));
+        match self {
+            Self::Longhaul(writer) => {
+                add(&[words.longhaul, "get".as_ref(), "--json".as_ref(), "--no-resume".as_ref()]);
+                if let Some(writer) = writer {
+                    add(&["--writer".as_ref(), writer.as_ref()]);
+                }
+                add(&["-o".as_ref(), words.file, url.as_ref()]);
+            }
+            Self::Curl | Self::CurlToNull => {
+                let to = if self == Self::Curl { words.file } else { "/dev/null".as_ref() };
+                add(&["curl".as_ref(), "-q".as_ref(), "-sSf".as_ref(), "-o".as_ref(), to, url.as_ref()]);
+            }
+            Self::Experiment(experiment) => {
+                add(&[words.bench, "experiment".as_ref(), experiment.name().as_ref()]);
+                add(&[words.server.as_ref(), words.path.as_ref(), words.file]);
+            }
+            Self::Fio => {
+                add(&["fio", "--name=write", "--rw=write", "--bs=4M", "--direct=1"].map(OsStr::new));
+                add(&["--ioengine=libaio", "--iodepth=4", "--end_fsync=1"].map(OsStr::new));
+                let mut file = OsString::from("--filename=");
+                file.push(words.file);
+                add(&[
+                    "--output-format=json".as_ref(),
+                    format!("--size={}", words.size.get()).as_ref(),
+                    &file,
+                ]);
+            }
+        }
+        command
+    }
+
+    /// Returns its command as it is told to people, without this machine's paths.
+    pub(crate) fn shown(self, size: Bytes) -> String {
+        let words = Words {
+            longhaul: "longhaul".as_ref(),
+            bench: "longhaul-bench".as_ref(),
+            server: "SERVER",
+            path: "/FILE",
+            file: "FILE".as_ref(),
+            size,
+        };
+        self.command(&words).join(OsStr::new(" ")).to_string_lossy().into_owned()
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Longhaul(None) => f.pad("longhaul"),
+            Self::Longhaul(Some(writer)) => f.pad(&format!("longhaul --writer {writer}")),
+            Self::Curl => f.pad("curl"),
+            Self::CurlToNull => f.pad("curl to /dev/null"),
+            Self::Experiment(experiment) => f.pad(experiment.title()),
+            Self::Fio => f.pad("fio, direct"),
+        }
+    }
+}
+
+impl Serialize for Client {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

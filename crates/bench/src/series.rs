@@ -1,0 +1,85 @@
+//! The runs of one client on one path, summed up.
+
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_lab::scenario::Spread;
+
+use crate::measure::Run;
+use crate::paths::BenchPath;
+use crate::peers::Client;
+use crate::table;
+
+/// The head of [`Series::row`].
+pub(crate) const HEAD: [&str; 6] = [
+    "client",
+    "goodput, Gbit/s: median (least to largest)",
+    "until it is on the disk",
+    "CPU, s/GiB",
+    "largest RSS",
+    "runs (marked)",
+];
+
+/// At least one run.
+#[derive(Debug)]
+pub(crate) struct Series<'a> {
+    client: Client,
+    runs: Vec<&'a Run>,
+}
+
+impl<'a> Series<'a> {
+    /// Picks the runs; `None` where there are none.
+    pub(crate) fn of(runs: &'a [Run], path: BenchPath, client: Client) -> Option<Self> {
+        let runs: Vec<_> = runs.iter().filter(|run| run.path == path && run.client == client).collect();
+        (!runs.is_empty()).then_some(Self { client, runs })
+    }
+
+    fn spread(&self, figure: impl Fn(&Run) -> f64) -> Option<Spread> {
+        Spread::of(self.runs.iter().map(|run| figure(run)))
+    }
+
+    fn median(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+        self.spread(figure).map_or(f64::NAN, |spread| spread.median)
+    }
+
+    /// Returns the median goodput.
+    pub(crate) fn goodput(&self) -> Rate {
+        Rate::bits_per_sec(self.median(|run| run.goodput().as_bits_per_sec() as f64) as u64)
+    }
+
+    /// Returns the median of CPU seconds per GiB.
+    pub(crate) fn cpu_per_gib(&self) -> f64 {
+        self.median(Run::cpu_per_gib)
+    }
+
+    /// Returns the largest resident set of all.
+    pub(crate) fn largest_resident(&self) -> Bytes {
+        Bytes::new(self.runs.iter().map(|run| run.max_rss_bytes).max().unwrap_or(0))
+    }
+
+    /// Returns the steady rates in bits per second; `None` where no run is long enough.
+    pub(crate) fn steady(&self) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|run| Some(run.steady_bps? as f64)))
+    }
+
+    /// Returns its row of a table under [`HEAD`].
+    pub(crate) fn row(&self) -> Vec<String> {
+        let gbits = |rate: Rate| rate.as_bits_per_sec() as f64 / 1e9;
+        let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
+        let (kept, fetched) = (self.client.keeps_file(), self.client.uses_network());
+        let or_dash = |there: bool, text: String| if there { text } else { "-".to_owned() };
+        vec![
+            self.client.to_string(),
+            table::spread(self.spread(|run| gbits(run.goodput())), 2),
+            or_dash(kept, table::spread(self.spread(|run| gbits(run.goodput_to_disk())), 2)),
+            or_dash(fetched, table::spread(self.spread(Run::cpu_per_gib), 3)),
+            or_dash(fetched, self.largest_resident().to_string()),
+            format!("{} ({marked})", self.runs.len()),
+        ]
+    }
+}
+
+/// A table of the clients that have run on `path`; empty where none has.
+pub(crate) fn table(runs: &[Run], path: BenchPath, clients: &[Client]) -> String {
+    let rows: Vec<_> =
+        clients.iter().filter_map(|client| Some(Series::of(runs, path, *client)?.row())).collect();
+    if rows.is_empty() { String::new() } else { table::markdown(&HEAD, &rows) }
+}

@@ -1,0 +1,108 @@
+//! The file that is fetched: random data, made once, its page cache kept warm.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use longhaul_core::units::Bytes;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+const PIECE: usize = 4 << 20;
+const SEED: u64 = 20;
+
+/// A file of seeded random data, none of it repeated.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    path: PathBuf,
+    /// Its name in the directory that is served.
+    pub(crate) name: String,
+    /// Its size.
+    pub(crate) size: Bytes,
+    digest: blake3::Hash,
+}
+
+impl SourceFile {
+    /// Makes the file in `dir`, or takes the one that an earlier run made there.
+    ///
+    /// # Errors
+    /// Fails where the directory cannot be written or the disk is full.
+    pub(crate) fn open(dir: &Path, size: Bytes) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let name = format!("random-{}", size.get());
+        let path = dir.join(&name);
+        if !fs::metadata(&path).is_ok_and(|file| file.len() == size.get()) {
+            eprintln!("bench: writing {size} of random data to {}", path.display());
+            // Under its name only when complete.
+            let part = dir.join(format!("{name}.part"));
+            write(&part, size).with_context(|| format!("cannot write {}", part.display()))?;
+            fs::rename(&part, &path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        let digest = digest(&path)?;
+        Ok(Self { path, name, size, digest })
+    }
+
+    /// Reads it, so that the server reads it from the page cache.
+    ///
+    /// # Errors
+    /// Fails where it cannot be read.
+    pub(crate) fn warm(&self) -> Result<()> {
+        let failed = || format!("cannot read {}", self.path.display());
+        let mut file = File::open(&self.path).with_context(failed)?;
+        let mut piece = vec![0; PIECE];
+        while file.read(&mut piece).with_context(failed)? > 0 {}
+        Ok(())
+    }
+
+    /// Says whether `copy` has the same content, by BLAKE3.
+    ///
+    /// # Errors
+    /// Fails where it cannot be read.
+    pub(crate) fn equals(&self, copy: &Path) -> Result<bool> {
+        Ok(digest(copy)? == self.digest)
+    }
+}
+
+fn write(path: &Path, size: Bytes) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut piece = vec![0; PIECE];
+    let mut left = size.get();
+    while left > 0 {
+        let now = PIECE.min(usize::try_from(left).unwrap_or(PIECE));
+        random.fill_bytes(&mut piece[..now]);
+        file.write_all(&piece[..now])?;
+        left -= now as u64;
+    }
+    file.sync_all()
+}
+
+fn digest(path: &Path) -> Result<blake3::Hash> {
+    let failed = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(failed)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(BufReader::with_capacity(PIECE, file)).with_context(failed)?;
+    Ok(hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_made_once_and_tells_a_copy_from_a_fake() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = Bytes::new(5_000_001);
+        let source = SourceFile::open(dir.path(), size).unwrap();
+        let (copy, fake) = (dir.path().join("copy"), dir.path().join("fake"));
+        let mut content = fs::read(&source.path).unwrap();
+        fs::write(&copy, &content).unwrap();
+        content[5_000_000] ^= 1;
+        fs::write(&fake, &content).unwrap();
+        assert!(source.equals(&copy).unwrap() && !source.equals(&fake).unwrap());
+        let made = fs::metadata(&source.path).unwrap().modified().unwrap();
+        assert_eq!(SourceFile::open(dir.path(), size).unwrap().digest, source.digest);
+        assert_eq!(fs::metadata(&source.path).unwrap().modified().unwrap(), made);
+    }
+}

@@ -1,0 +1,117 @@
+//! A transfer's rate once slow start is over, from the progress lines of `longhaul get --json`.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_lab::scenario::Spread;
+use serde::Deserialize;
+
+/// What had been received at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Sample {
+    /// Since the transfer's start.
+    pub(crate) at: Duration,
+    /// Received until then.
+    pub(crate) received: Bytes,
+}
+
+const BIN: f64 = 1.0;
+/// The ramp-up ends with the first bin that reaches this share of the best one.
+const RAMPED_UP: f64 = 0.9;
+
+/// Reads the samples out of `longhaul get --json`'s output.
+pub(crate) fn samples(json_lines: &str) -> Vec<Sample> {
+    #[derive(Deserialize)]
+    struct Progress {
+        at: f64,
+        received: u64,
+    }
+    // Other events lack one field or the other.
+    let read = |line: &str| {
+        let progress: Progress = serde_json::from_str(line).ok()?;
+        let at = Duration::try_from_secs_f64(progress.at).ok()?;
+        Some(Sample { at, received: Bytes::new(progress.received) })
+    };
+    json_lines.lines().filter_map(read).collect()
+}
+
+/// Returns the median rate of the whole seconds from the end of the ramp-up to the last byte of `size`.
+///
+/// Seconds are counted from the last sample without a byte. `None` where not one is whole.
+pub(crate) fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
+    let first = samples.iter().position(|sample| sample.received > Bytes::ZERO)?;
+    let all = &samples[first.saturating_sub(1)..];
+    let last = all.iter().position(|sample| sample.received >= size).unwrap_or(all.len() - 1);
+    let points: Vec<(f64, f64)> =
+        all[..=last].iter().map(|sample| (sample.at.as_secs_f64(), sample.received.get() as f64)).collect();
+    let (start, end) = (points.first()?.0, points.last()?.0);
+    let mut edges = Vec::new();
+    let mut edge = start;
+    while edge <= end {
+        edges.push(received_at(&points, edge));
+        edge += BIN;
+    }
+    let bins: Vec<f64> = edges.windows(2).map(|pair| (pair[1] - pair[0]) / BIN).collect();
+    let best = bins.iter().copied().fold(0.0, f64::max);
+    let ramped_up = bins.iter().position(|bin| *bin >= RAMPED_UP * best)?;
+    let median = Spread::of(bins[ramped_up..].iter().copied())?.median;
+    Some(Rate::bytes_per_sec(median as u64))
+}
+
+/// Interpolates between the samples around `at`, which lies between the first and the last.
+fn received_at(points: &[(f64, f64)], at: f64) -> f64 {
+    let next = points.partition_point(|(time, _)| *time < at).min(points.len() - 1);
+    let (time, received) = points[next];
+    let (before, had) = points[next.saturating_sub(1)];
+    if time <= before { received } else { had + (received - had) * (at - before) / (time - before) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples every 100 ms, with these MB received in each.
+    fn transfer(steps: &[u64]) -> (Vec<Sample>, Bytes) {
+        let mut received = 0;
+        let mut samples = vec![Sample { at: Duration::from_millis(250), received: Bytes::ZERO }];
+        for (step, now) in (1..).zip(steps) {
+            received += now * 1_000_000;
+            let at = Duration::from_millis(250 + 100 * step);
+            samples.push(Sample { at, received: Bytes::new(received) });
+        }
+        (samples, Bytes::new(received))
+    }
+
+    #[test]
+    fn leaves_out_the_ramp_and_the_broken_second() {
+        let mut steps = vec![0; 5];
+        steps.extend([1, 2, 4, 8, 16, 32, 64, 100, 100, 100]);
+        steps.extend([120; 35]);
+        steps.extend([1; 4]);
+        let (samples, size) = transfer(&steps);
+        assert_eq!(rate(&samples, size).unwrap(), Rate::bytes_per_sec(1_200_000_000));
+    }
+
+    #[test]
+    fn what_follows_the_last_byte_does_not_count() {
+        let (mut samples, size) = transfer(&[100; 30]);
+        let last = *samples.last().unwrap();
+        samples.extend((1..50).map(|n| Sample { at: last.at + Duration::from_millis(100 * n), ..last }));
+        assert_eq!(rate(&samples, size).unwrap(), Rate::bytes_per_sec(1_000_000_000));
+    }
+
+    #[test]
+    fn a_short_transfer_has_none() {
+        let (samples, size) = transfer(&[100; 9]);
+        assert_eq!(rate(&samples, size), None);
+        assert_eq!(rate(&[], size), None);
+    }
+
+    #[test]
+    fn reads_progress_and_nothing_else() {
+        let text = "{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
+                    {\"event\":\"done\",\"bytes\":9}\nnoise\n";
+        let sample = Sample { at: Duration::from_millis(500), received: Bytes::new(7) };
+        assert_eq!(samples(text), [sample]);
+    }
+}

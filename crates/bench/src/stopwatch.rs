@@ -1,0 +1,53 @@
+//! Measures one command from a process of its own.
+//!
+//! The kernel counts into a child's largest resident set what its parent held when it was started. The
+//! process that runs the lab holds the path's buffers; this one holds next to nothing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+
+/// What a command took, in seconds and bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Used {
+    /// Its exit status in words; empty where it succeeded.
+    pub(crate) failure: String,
+    /// From its start to its end.
+    pub(crate) wall_s: f64,
+    /// CPU time in user mode.
+    pub(crate) user_s: f64,
+    /// CPU time in the kernel.
+    pub(crate) sys_s: f64,
+    /// The largest resident set.
+    pub(crate) max_rss_bytes: u64,
+}
+
+/// Runs `command` and writes what it used to `result`, as JSON.
+///
+/// # Errors
+/// Fails where the command cannot be started or the file not be written; that the command fails is a result.
+pub(crate) fn run(result: &Path, command: &[OsString]) -> Result<()> {
+    let (program, arguments) = command.split_first().context("no command was given")?;
+    let start = Instant::now();
+    let child = Command::new(program)
+        .args(arguments)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without an id")?;
+    let finished = longhaul_sys::process::wait(pid).context("cannot wait for the command")?;
+    let used = Used {
+        failure: if finished.status.success() { String::new() } else { finished.status.to_string() },
+        wall_s: start.elapsed().as_secs_f64(),
+        user_s: finished.user.as_secs_f64(),
+        sys_s: finished.system.as_secs_f64(),
+        max_rss_bytes: finished.max_resident,
+    };
+    fs::write(result, serde_json::to_vec(&used)?)
+        .with_context(|| format!("cannot write {}", result.display()))
+}
