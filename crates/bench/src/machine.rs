@@ -16,7 +16,6 @@ pub(crate) struct Machine {
     cpu: String,
     memory_bytes: u64,
     kernel: String,
-    /// Type and device.
     file_system: String,
     nginx: String,
     curl: String,
@@ -35,13 +34,13 @@ impl Machine {
         let kib: u64 = field(&memory, "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0);
         let date = httpdate::fmt_http_date(SystemTime::now());
         let mut findmnt = Command::new("findmnt");
-        findmnt.args(["-n", "-o", "FSTYPE,SOURCE", "-T"]).arg(dir);
+        findmnt.args(["-n", "-o", "FSTYPE", "-T"]).arg(dir);
         Ok(Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: field(&cpu, "model name").to_owned(),
             memory_bytes: Bytes::kib(kib).get(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            file_system: answer(findmnt)?.split_whitespace().collect::<Vec<_>>().join(" on "),
+            file_system: answer(findmnt)?.trim().to_owned(),
             nginx: version(Command::new(crate::nginx::find()?), "-v")?,
             curl: version(Command::new("curl"), "--version")?,
             fio: version(Command::new("fio"), "--version")?,
