@@ -53,6 +53,11 @@ impl Blocks {
         self.left.iter().fold(Bytes::ZERO, |sum, r| sum + r.len())
     }
 
+    /// Returns how many streams the blocks are planned for.
+    pub const fn streams(&self) -> u64 {
+        self.streams
+    }
+
     fn block_end(&self, gap: ByteRange) -> u64 {
         let share = self.unclaimed().get() / (self.streams * Self::BLOCKS_AHEAD);
         let size = share.clamp(Self::SMALLEST.get(), Self::LARGEST.get());

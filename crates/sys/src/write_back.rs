@@ -17,6 +17,8 @@ pub fn start(file: &File, offset: u64, len: u64) -> io::Result<()> {
 
 /// Waits until a range's pages are on their way to the device and done, then drops them from the page cache.
 ///
+/// A `len` of 0 means up to the end of the file.
+///
 /// # Errors
 /// A write-back error of the file, or EIO.
 pub fn finish_and_drop(file: &File, offset: u64, len: u64) -> io::Result<()> {

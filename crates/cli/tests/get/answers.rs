@@ -28,6 +28,8 @@ fn statuses_have_their_exit_codes() {
         ("400 Bad", 76, "right port"),
         ("401 Who", 77, "login"),
         ("403 No", 77, "may not"),
+        ("202 Being prepared", 76, "answered 202"),
+        ("204 Nothing", 76, "answered 204"),
         ("404 None", 66, "no such file"),
         ("410 Gone", 66, "no such file"),
         ("429 Slowly", 69, "later"),

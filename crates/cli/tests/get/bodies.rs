@@ -59,8 +59,8 @@ fn closed_early_always_is_an_error_that_can_be_resumed() {
     run.run().fails(75, &[&server.url("/f"), "closed the connection early, after 100 of"]);
     assert!(!run.path("f").exists());
     assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
-    let good = Server::of(file.clone());
-    let run = run.again(["--json", "-o", "f", &good.url("/f")]);
+    server.mend(file.clone());
+    let run = run.again(["--json", "-o", "f", &server.url("/f")]);
     assert_eq!(run.run().ok().done()["resumed"], 300);
     same(run.path("f"), &file.bytes);
 }

@@ -16,6 +16,28 @@ fn a_port_that_nobody_listens_on() {
     assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
+/// What was fetched before does not buy further tries for ever.
+#[test]
+fn a_server_that_dies_in_mid_transfer() {
+    let file = File::new(content(3_000_000, 12));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let run = get().args(["--retries", "3", "-o", "f", &format!("http://{address}/f")]);
+    let running = run.start();
+    let (stream, _) = listener.accept().unwrap();
+    drop(listener);
+    Server::play(stream, |peer| {
+        let ask = peer.ask().unwrap();
+        let (head, body) = file.answer(&ask);
+        peer.send(head);
+        peer.send(&body[..1_000_000]);
+        peer.close();
+    });
+    let ended = running.end().fails(69, &["cannot connect to", "refused"]);
+    assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+}
+
 /// A listener that answers nobody: its queue is full, so the kernel drops every SYN.
 fn black_hole() -> (Vec<Socket>, SocketAddr) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

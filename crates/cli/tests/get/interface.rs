@@ -27,7 +27,7 @@ fn json_has_the_promised_fields() {
     assert_eq!(ended.stderr, "");
     let lines = ended.json();
     let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
-    assert_eq!((events[0], events[1], *events.last().unwrap()), ("opened", "connected", "done"));
+    assert_eq!((events[0], events[1], *events.last().unwrap()), ("connected", "opened", "done"));
     assert!(events.contains(&"progress"), "{events:?}");
     assert!(lines[..lines.len() - 1].iter().all(|line| line["at"].is_f64()), "{ended:?}");
     let done = ended.done();

@@ -164,8 +164,8 @@ fn what_was_told_to_be_ignored_is() {
     same(run.path("f"), &file.bytes);
 }
 
-/// Fetches a part of `file`, and leaves it with its journal.
-fn partial(file: &File) -> Get {
+/// Fetches a part of `file`, and leaves it with its journal; the server has not been mended.
+fn partial(file: &File) -> (Get, Server) {
     let served = file.clone();
     let server = Server::new(move |peer| {
         let Some(ask) = peer.ask() else { return };
@@ -177,15 +177,15 @@ fn partial(file: &File) -> Get {
     let run = get().args(["--retries", "0", "-o", "f", &server.url("/f")]);
     run.run().fails(75, &["closed the connection early"]);
     assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
-    run
+    (run, server)
 }
 
 /// Goes on after `damage` was done to what was left; returns how much was used of it.
 fn resumed_after(damage: impl Fn(&Get), args: &[&str]) -> u64 {
     let file = File::new(content(600_000, 5));
-    let run = partial(&file);
+    let (run, server) = partial(&file);
     damage(&run);
-    let server = Server::of(file.clone());
+    server.mend(file.clone());
     let run = run.again(["--json", "-o", "f", &server.url("/f")]).args(args);
     let done = run.run().ok().done();
     same(run.path("f"), &file.bytes);
@@ -215,7 +215,7 @@ fn only_a_sound_journal_is_believed() {
 
 #[test]
 fn a_file_that_has_changed_since_is_fetched_anew() {
-    let run = partial(&File::new(content(600_000, 6)));
+    let (run, broken) = partial(&File::new(content(600_000, 6)));
     for (size, streams) in [(600_000, "1"), (600_000, "4"), (50_000, "1"), (900_000, "4"), (0, "1")] {
         let new = File { etag: Some("\"v2\""), ..File::new(content(size, 7)) };
         // Each with the old partial file.
@@ -223,8 +223,8 @@ fn a_file_that_has_changed_since_is_fetched_anew() {
         for name in partial_files(run.dir()) {
             fs::copy(run.path(&name), fresh.path(&name)).unwrap();
         }
-        let server = Server::of(new.clone());
-        let fresh = fresh.args(["--json", "--streams", streams, "-o", "f", &server.url("/f")]);
+        broken.mend(new.clone());
+        let fresh = fresh.args(["--json", "--streams", streams, "-o", "f", &broken.url("/f")]);
         assert_eq!(fresh.run().ok().done()["resumed"], 0);
         same(fresh.path("f"), &new.bytes);
     }
@@ -246,11 +246,28 @@ fn a_file_that_has_changed_since_is_fetched_anew() {
     same(run.path("f"), &expected);
 }
 
+/// Two files of one size and time have one ETag on some servers: their parts must never be joined.
+#[test]
+fn a_file_from_another_url_is_another_file() {
+    let (first, second) = (File::new(content(600_000, 10)), File::new(content(600_000, 11)));
+    let (run, server) = partial(&first);
+    server.mend(second.clone());
+    for url in ["/g", "/f?id=2"] {
+        let fresh = get();
+        for name in partial_files(run.dir()) {
+            fs::copy(run.path(&name), fresh.path(&name)).unwrap();
+        }
+        let fresh = fresh.args(["--json", "-o", "f", &server.url(url)]);
+        assert_eq!(fresh.run().ok().done()["resumed"], 0, "{url}");
+        same(fresh.path("f"), &second.bytes);
+    }
+}
+
 #[test]
 fn a_name_from_the_server_is_resumed_too() {
     let file = File::new(content(600_000, 9));
-    let run = partial(&file);
-    let server = Server::of(file.clone());
+    let (run, server) = partial(&file);
+    server.mend(file.clone());
     let run = run.again(["--json", &server.url("/f")]);
     assert_eq!(run.run().ok().done()["resumed"], 200_000);
     same(run.path("f"), &file.bytes);

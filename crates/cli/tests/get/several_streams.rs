@@ -54,6 +54,16 @@ fn further_connections_told_to_wait() {
     });
 }
 
+/// Shorter than what is given up at once: the file is there long before, and nobody waits for the wait.
+#[test]
+fn further_connections_told_to_wait_a_little() {
+    with_only_one(|peer| {
+        peer.ask();
+        peer.send("HTTP/1.1 503 Too many\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n");
+        peer.close();
+    });
+}
+
 #[test]
 fn further_connections_forbidden() {
     with_only_one(|peer| {

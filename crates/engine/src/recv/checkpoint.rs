@@ -22,6 +22,8 @@ pub struct Checkpoint {
 struct State {
     written: RangeSet,
     ended: bool,
+    /// A write has failed: what the kernel still holds of earlier ones may be lost too.
+    failed: bool,
 }
 
 /// How much work a crash may cost. A sync under way disturbs the writers too little to be measured at this interval.
@@ -30,7 +32,10 @@ const INTERVAL: Duration = Duration::from_secs(2);
 impl Checkpoint {
     /// Starts with what an earlier run has committed.
     pub const fn new(committed: RangeSet) -> Self {
-        Self { state: Mutex::new(State { written: committed, ended: false }), ended: Condvar::new() }
+        Self {
+            state: Mutex::new(State { written: committed, ended: false, failed: false }),
+            ended: Condvar::new(),
+        }
     }
 
     /// Accounts for a piece handed to the kernel.
@@ -48,13 +53,21 @@ impl Checkpoint {
         self.lock().written.contains(range)
     }
 
+    /// Ends all committing: a write has failed, and the kernel tells of a lost page only once.
+    pub fn write_failed(&self) {
+        self.lock().failed = true;
+    }
+
     /// Ends [`Self::run`].
     pub fn end(&self) {
         self.lock().ended = true;
         self.ended.notify_all();
     }
 
-    /// Commits every two seconds until ended, and once more then.
+    /// Commits every two seconds until ended, and once more then; nothing after a failed write.
+    ///
+    /// `file` must be an open file description of its own, made before the first write: each hears of a
+    /// write-back error once, and this one must hear of all.
     ///
     /// # Errors
     /// The first error of a sync or of the journal; a range is journalled only after it is on the device,
@@ -66,10 +79,16 @@ impl Checkpoint {
                 .ended
                 .wait_timeout_while(self.lock(), INTERVAL, |state| !state.ended)
                 .unwrap_or_else(PoisonError::into_inner);
-            let (written, ended) = (state.written.clone(), state.ended);
+            let (written, ended, failed) = (state.written.clone(), state.ended, state.failed);
             drop(state);
+            if failed {
+                return Ok(());
+            }
             if written != committed {
                 file.sync_data()?;
+                if self.lock().failed {
+                    return Ok(());
+                }
                 journal.store(path, &written)?;
                 committed = written;
             }
@@ -90,10 +109,23 @@ mod tests {
     use longhaul_core::proto::http::Validator;
 
     #[test]
+    fn nothing_is_committed_after_a_failed_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, file) = (dir.path().join("journal"), tempfile::tempfile().unwrap());
+        let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+        let checkpoint = Checkpoint::new(RangeSet::new());
+        checkpoint.wrote(ByteRange::new(0, 60));
+        checkpoint.write_failed();
+        checkpoint.end();
+        checkpoint.run(&file, &journal, &path).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
     fn the_last_piece_is_journalled_too() {
         let dir = tempfile::tempdir().unwrap();
         let (path, file) = (dir.path().join("journal"), tempfile::tempfile().unwrap());
-        let journal = Journal::new("u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+        let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
         let checkpoint = Checkpoint::new([ByteRange::new(0, 10)].into_iter().collect());
         std::thread::scope(|scope| {
             let run = scope.spawn(|| checkpoint.run(&file, &journal, &path));

@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     version: u32,
-    /// Where the file came from, without credentials.
+    /// Where the file came from, without secrets: for people.
     pub url: String,
+    /// The whole URL's BLAKE3 digest, query and all: for the program.
+    url_digest: String,
     /// Its size in bytes.
     pub size: u64,
     /// What identifies this state of it, as in If-Range.
@@ -27,11 +29,12 @@ pub struct Journal {
 const VERSION: u32 = 1;
 
 impl Journal {
-    /// Makes the journal of a file of which nothing is there yet.
-    pub fn new(url: String, size: Bytes, validator: &Validator) -> Self {
+    /// Makes the journal of a file of which nothing is there yet; `shown` is `url` without secrets.
+    pub fn new(url: &str, shown: String, size: Bytes, validator: &Validator) -> Self {
         Self {
             version: VERSION,
-            url,
+            url: shown,
+            url_digest: blake3::hash(url.as_bytes()).to_hex().to_string(),
             size: size.get(),
             validator: validator.to_string(),
             committed: Vec::new(),
@@ -48,10 +51,13 @@ impl Journal {
         self.committed.iter().map(|&(start, end)| ByteRange::new(start, end)).collect()
     }
 
-    /// Returns whether `other` is of the same file: a strong ETag says so, a date only with the same URL.
+    /// Returns whether `other` is of the same file in the same state.
+    ///
+    /// Validators tell states of one URL apart, and nothing more (RFC 9110, section 8.8.3): two files of one size
+    /// and time have the same ETag on some servers.
     pub fn same_file(&self, other: &Self) -> bool {
-        let tagged = matches!(self.validator(), Some(Validator::ETag(_)));
-        self.validator == other.validator && self.size == other.size && (tagged || self.url == other.url)
+        let identity = |j: &Self| (j.url_digest.clone(), j.size, j.validator.clone());
+        identity(self) == identity(other)
     }
 
     /// Reads a journal; `None` where there is none, or it is of another version, damaged, or claims
@@ -84,10 +90,13 @@ impl Journal {
 mod tests {
     use super::*;
 
-    const DATE: &str = "Sat, 21 Nov 2026 20:36:28 GMT";
-
     fn journal(validator: &str) -> Journal {
-        Journal::new("http://h/f".into(), Bytes::new(100), &Validator::parse(validator).unwrap())
+        Journal::new(
+            "http://h/f?id=1",
+            "http://h/f".into(),
+            Bytes::new(100),
+            &Validator::parse(validator).unwrap(),
+        )
     }
 
     #[test]
@@ -104,7 +113,8 @@ mod tests {
     fn a_damaged_journal_is_no_journal() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
-        let good = r#"{"version":1,"url":"u","size":9,"validator":"\"a\"","committed":[[0,9]]}"#;
+        let good =
+            r#"{"version":1,"url":"u","url_digest":"d","size":9,"validator":"\"a\"","committed":[[0,9]]}"#;
         for (text, sound) in [
             (good.to_owned(), true),
             (good[..40].to_owned(), false),
@@ -120,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_strong_validator_makes_two_files_the_same() {
-        let elsewhere = |validator| Journal { url: "http://mirror/f".into(), ..journal(validator) };
-        assert!(journal("\"a\"").same_file(&elsewhere("\"a\"")));
-        assert!(!journal("\"a\"").same_file(&journal("\"b\"")));
-        assert!(journal(DATE).same_file(&journal(DATE)));
-        assert!(!journal(DATE).same_file(&elsewhere(DATE)));
-        assert!(!journal("\"a\"").same_file(&Journal { size: 99, ..journal("\"a\"") }));
+    fn another_url_size_or_validator_is_another_file() {
+        let mine = journal("\"a\"");
+        assert!(mine.same_file(&journal("\"a\"")));
+        assert!(!mine.same_file(&journal("\"b\"")));
+        assert!(!mine.same_file(&Journal { size: 99, ..mine.clone() }));
+        let tag = Validator::parse("\"a\"").unwrap();
+        assert!(!mine.same_file(&Journal::new("http://h/f?id=2", mine.url.clone(), Bytes::new(100), &tag)));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -112,6 +113,8 @@ impl PartFile {
                 .map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
+                // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
+                Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(OutputError::Busy(target.to_owned())),
                 Err(error) => return Err(failed(error.into())),
             }
@@ -126,6 +129,14 @@ impl PartFile {
     /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Opens the file once more: another open file description hears of write-back errors by itself.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn reopen(&self) -> io::Result<File> {
+        File::options().read(true).write(true).open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
     /// Returns the final name.
@@ -154,8 +165,12 @@ impl PartFile {
     /// # Errors
     /// [`OutputError::Create`].
     pub fn start_over(&self) -> Result<(), OutputError> {
-        let _ = fs::remove_file(&self.journal);
-        self.file.set_len(0).map_err(|source| OutputError::Create { path: self.part.clone(), source })
+        let failed = |path: &Path, source| OutputError::Create { path: path.to_owned(), source };
+        match fs::remove_file(&self.journal) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.journal, error)),
+            // Gone before the data is: a journal of a file without it would be believed.
+            _ => self.file.set_len(0).map_err(|error| failed(&self.part, error)),
+        }
     }
 
     /// Reserves the file's space on disk, so that a full disk is found out before the first byte.
@@ -170,7 +185,9 @@ impl PartFile {
                 // Some file systems cannot reserve; then at least the room must be there now.
                 Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                     let fs = fstatvfs(&self.file).map_err(|e| failed(e.into()))?;
-                    if fs.f_bavail.saturating_mul(fs.f_frsize) < size.get() {
+                    // An earlier run's part has some of it already; blocks are counted in 512 bytes.
+                    let held = self.file.metadata().map_err(failed)?.blocks() * 512;
+                    if fs.f_bavail.saturating_mul(fs.f_frsize).saturating_add(held) < size.get() {
                         return Err(failed(io::ErrorKind::StorageFull.into()));
                     }
                 }
@@ -250,7 +267,7 @@ mod tests {
         let part = PartFile::open(&target).unwrap();
         part.reserve(Bytes::new(3)).unwrap();
         fs::write(part.path(), "new").unwrap();
-        Journal::new("u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap())
+        Journal::new("u", "u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap())
             .store(part.journal_path(), &RangeSet::new())
             .unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"old");

@@ -13,6 +13,7 @@
 //! A thread a stream, a few for the writer, one for the checkpoint; the caller's thread watches.
 
 mod arrivals;
+mod crew;
 mod error;
 mod monitor;
 mod opening;
@@ -26,14 +27,14 @@ mod work;
 use std::io;
 use std::time::Instant;
 
-use crossbeam_channel::Receiver;
-use longhaul_core::advice::{self, Facts};
+use longhaul_core::advice;
 use longhaul_core::blocks::Blocks;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::plan;
-use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
+use longhaul_sys::write_back;
 
 pub use error::{Kept, TransferError, TransferErrorKind};
 pub use request::{GetRequest, Outcome, Target};
@@ -43,8 +44,7 @@ use crate::digest;
 use crate::recv::checkpoint::Checkpoint;
 use crate::recv::journal::Journal;
 use crate::recv::part_file::{OutputError, PartFile};
-use crate::recv::pool::{Segment, SegmentPool};
-use crate::recv::writer::{self, Writer};
+use crate::recv::pool::SegmentPool;
 use crate::source::http::HttpError;
 use opening::Opening;
 use shared::Shared;
@@ -59,14 +59,11 @@ use work::Work;
 pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Result<Outcome, TransferError> {
     let start = Instant::now();
     let emit = |event: &Event| observer.on(start.elapsed(), event);
+    // Raised by the user's flag, and by any thread that fails for good.
+    let stop = cancel.child();
     let Opening { client, remote, connection, first, part, journal, committed, streams } =
-        opening::open(request, cancel, &emit)?;
+        opening::open(request, &stop, &emit)?;
     let (size, resumed) = (remote.size, committed.total());
-    let writer = match prepare(&part, &committed, size, request) {
-        Ok(writer) => writer,
-        Err(error) => return Err(leave(part, resumed > Bytes::ZERO, error.into())),
-    };
-    emit(&Event::Opened { path: part.target().to_owned(), size, resumed, writer: writer.name() });
 
     let plan = plan::segments(request.app_buffer, streams);
     let mut claimed = committed.clone();
@@ -75,7 +72,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let work = Work::new(Blocks::new(gaps, streams, plan.size));
     let limiter = request.limit.map(Limiter::new);
     let shared =
-        Shared::new(start, observer, work, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
+        Shared::new(start, observer, stop, work, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window };
@@ -86,13 +83,12 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     if let Some(leader) = crew.first_mut() {
         leader.begin_with(connection, first);
     }
-    let facts =
-        run(&shared, crew, &segments, writer.as_ref(), (&part, journal.as_ref()), (resumed, size, cancel));
-    drop(writer);
+    let job = Job { request, cancel, part: &part, journal: journal.as_ref(), size, resumed };
+    let facts = crew::run(&job, &shared, crew, &segments);
 
     let written = shared.checkpoint.written();
     let resumable = journal.is_some() && written > Bytes::ZERO;
-    let digest = match conclude(&shared, &part, size, resumable, request, cancel) {
+    let digest = match conclude(&job, &shared, resumable) {
         Ok(digest) => digest,
         Err(error) => return Err(leave(part, resumable, error)),
     };
@@ -111,105 +107,23 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     })
 }
 
-/// Empties a partial file that is not resumed, reserves its space and opens its writer.
-fn prepare(
-    part: &PartFile,
-    committed: &RangeSet,
+/// What a transfer is about.
+struct Job<'a> {
+    request: &'a GetRequest,
+    cancel: &'a Cancel,
+    part: &'a PartFile,
+    journal: Option<&'a Journal>,
     size: Option<Bytes>,
-    request: &GetRequest,
-) -> Result<Box<dyn Writer>, OutputError> {
-    if committed.total() == Bytes::ZERO {
-        part.start_over()?;
-    }
-    if let Some(size) = size {
-        part.reserve(size)?;
-    }
-    writer::open(request.writer, part.file(), size).map_err(|source| OutputError::Writer {
-        path: part.path().to_owned(),
-        writer: request.writer.name(),
-        source,
-    })
-}
-
-/// Runs every thread of the transfer to its end.
-fn run(
-    shared: &Shared<'_>,
-    crew: Vec<Stream<'_>>,
-    segments: &Receiver<Segment>,
-    writer: &dyn Writer,
-    (part, journal): (&PartFile, Option<&Journal>),
-    (resumed, size, cancel): (Bytes, Option<Bytes>, &Cancel),
-) -> Facts {
-    let (alive, ended) = crossbeam_channel::bounded(0);
-    shared.running.store(crew.len(), std::sync::atomic::Ordering::SeqCst);
-    std::thread::scope(|threads| {
-        let start = |name: &'static str| std::thread::Builder::new().name(name.to_owned());
-        if let Some(journal) = journal {
-            let commit = || {
-                if let Err(source) = shared.checkpoint.run(part.file(), journal, part.journal_path()) {
-                    let path = part.journal_path().to_owned();
-                    shared.fail(OutputError::Write { operation: "commit to", path, source }.into());
-                }
-            };
-            if let Err(error) = start("checkpoint").spawn_scoped(threads, commit) {
-                shared.fail(TransferError::Thread("the journal", error));
-            }
-        }
-        let writers: Vec<_> = (0..writer.threads())
-            .filter_map(|_| {
-                let drain = || drain(shared, segments, writer, part);
-                start("writer")
-                    .spawn_scoped(threads, drain)
-                    .map_err(|e| shared.fail(TransferError::Thread("the writer", e)))
-                    .ok()
-            })
-            .collect();
-        for stream in crew {
-            let alive = alive.clone();
-            let work = move || {
-                stream.run();
-                drop(alive);
-            };
-            if let Err(error) = start("stream").spawn_scoped(threads, work) {
-                shared.fail(TransferError::Thread("a stream", error));
-            }
-        }
-        drop(alive);
-        let facts = monitor::watch(shared, resumed, size, cancel, &ended);
-        writers.into_iter().for_each(|writer| drop(writer.join()));
-        shared.checkpoint.end();
-        facts
-    })
-}
-
-/// Writes segments until every stream is gone; after a failure only frees them, so that nobody waits for ever.
-fn drain(shared: &Shared<'_>, segments: &Receiver<Segment>, writer: &dyn Writer, part: &PartFile) {
-    let mut failed = false;
-    for segment in segments {
-        if failed {
-            continue;
-        }
-        match writer.write(segment.range().start(), segment.data()) {
-            Ok(()) => shared.checkpoint.wrote(segment.range()),
-            Err(source) => {
-                failed = true;
-                shared.fail(
-                    OutputError::Write { operation: "write", path: part.path().to_owned(), source }.into(),
-                );
-            }
-        }
-    }
+    resumed: Bytes,
 }
 
 /// Says whether the file is complete and what was asked for; returns its digest where a checksum was given.
 fn conclude(
+    job: &Job<'_>,
     shared: &Shared<'_>,
-    part: &PartFile,
-    size: Option<Bytes>,
     resumable: bool,
-    request: &GetRequest,
-    cancel: &Cancel,
 ) -> Result<Option<digest::Checksum>, TransferError> {
+    let Job { part, size, request, cancel, .. } = *job;
     let written = shared.checkpoint.written();
     let kept = if resumable { Kept::Resumable(written) } else { Kept::Nothing };
     match shared.failure() {
@@ -229,7 +143,9 @@ fn conclude(
     }
     let Some(wanted) = &request.checksum else { return Ok(None) };
     shared.emit(&Event::Verifying);
-    let read = digest::of_file(&path, wanted.algorithm, cancel);
+    // From the device, where the kernel lets go of its copy: a write that was lost is found too.
+    let synced = part.file().sync_data().and_then(|()| write_back::finish_and_drop(part.file(), 0, 0));
+    let read = synced.and_then(|()| digest::of_file(&path, wanted.algorithm, cancel));
     let read =
         read.map_err(|source| OutputError::Write { operation: "verify", path: path.clone(), source })?;
     let found = read.ok_or(TransferError::Interrupted { kept })?;

@@ -11,28 +11,18 @@ use longhaul_sys::tcp_info::TcpInfo;
 use longhaul_sys::{host, sockopt};
 
 use super::shared::Shared;
-use crate::cancel::Cancel;
 
 const TICK: Duration = Duration::from_millis(100);
 /// The highest goodput is taken over at least this long; less would be that of a burst.
 const OVER: Duration = Duration::from_secs(1);
 
-/// Watches until every stream's end of `alive` is gone; passes the user's wish to stop on to them.
-pub(super) fn watch(
-    shared: &Shared<'_>,
-    resumed: Bytes,
-    size: Option<Bytes>,
-    cancel: &Cancel,
-    alive: &Receiver<()>,
-) -> Facts {
+/// Watches until every stream's end of `alive` is gone.
+pub(super) fn watch(shared: &Shared<'_>, resumed: Bytes, size: Option<Bytes>, alive: &Receiver<()>) -> Facts {
     let began = Instant::now();
     let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
     let (mut since, mut before) = (began, Bytes::ZERO);
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
-        if cancel.is_cancelled() {
-            shared.stop.cancel();
-        }
         let now = snapshot(shared, resumed, size);
         facts.rtt = now.rtt.or(facts.rtt);
         facts.data_rtt = facts.data_rtt.max(now.data_rtt);

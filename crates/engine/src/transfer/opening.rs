@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_core::event::Event;
 use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
-use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest};
+use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -70,9 +70,25 @@ struct Answer {
     remote: Remote,
 }
 
+impl Answer {
+    fn new(opened: Opened, asked: Option<&RangeRequest>) -> Result<Self, TransferError> {
+        let held = RangeAnswer::of(&opened.head, asked)
+            .map_err(|source| TransferError::Range { url: opened.target.safe_url().to_string(), source })?;
+        let (whole, size) = match held {
+            RangeAnswer::Whole { total } => (true, total),
+            RangeAnswer::Part { total, .. } => (false, total),
+        };
+        // A date may be left out of a 206 that answers If-Range; an ETag may not (RFC 9110, section 15.3.7).
+        let dated = |v: &&Validator| matches!(v, Validator::LastModified(_)) && !whole;
+        let vouched = asked.and_then(RangeRequest::if_range).filter(dated);
+        let remote = Remote::new(&opened, size, whole, vouched);
+        Ok(Self { opened, held, remote })
+    }
+}
+
 impl Opener<'_> {
     fn open(&mut self) -> Result<Opening, TransferError> {
-        let mut client = Client::new(self.request.client.clone())?;
+        let client = Client::new(self.request.client.clone())?;
         // Before the network: a target that cannot be written is found out at once.
         match &self.request.target {
             Target::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
@@ -96,6 +112,7 @@ impl Opener<'_> {
             if let Some(old) = prior.take() {
                 match answer.held {
                     RangeAnswer::Part { .. } if same(&old) => {
+                        let (client, answer) = self.with_larger_buffer(client, answer, Some(&old))?;
                         return self.opened(client, answer, journal, old.committed());
                     }
                     // Another file than the one begun, though its server ignored If-Range: from the start.
@@ -119,10 +136,7 @@ impl Opener<'_> {
                     continue;
                 }
             }
-            if let Some((raised, better)) = self.with_larger_buffer(&answer)? {
-                client = raised;
-                return self.opened(client, better, journal, RangeSet::new());
-            }
+            let (client, answer) = self.with_larger_buffer(client, answer, None)?;
             return self.opened(client, answer, journal, RangeSet::new());
         }
     }
@@ -133,9 +147,10 @@ impl Opener<'_> {
         (journal.committed().total() > Bytes::ZERO).then_some(journal)
     }
 
-    fn ask(&self, client: &Client, prior: Option<&Journal>) -> Result<Answer, TransferError> {
+    /// Chooses what the first request asks for; `None` for the whole file.
+    fn first_range(&self, prior: Option<&Journal>) -> Option<RangeRequest> {
         let several = self.request.streams > 1;
-        let range = match prior {
+        match prior {
             Some(journal) => {
                 let size = journal.size;
                 // All there: the last byte once more, to hear whether the file is still the same.
@@ -146,8 +161,11 @@ impl Opener<'_> {
             }
             None if several => RangeRequest::of(ByteRange::with_len(0, FIRST_BLOCK)),
             None => None,
-        };
-        let answer = self.answer(client, range)?;
+        }
+    }
+
+    fn ask(&self, client: &Client, prior: Option<&Journal>) -> Result<Answer, TransferError> {
+        let answer = self.answer(client, self.first_range(prior))?;
         // Parts of a file whose size nobody tells cannot be put together: better all of it at once.
         if matches!(answer.held, RangeAnswer::Part { total: None, .. }) {
             return self.answer(client, None);
@@ -156,12 +174,7 @@ impl Opener<'_> {
     }
 
     fn answer(&self, client: &Client, range: Option<RangeRequest>) -> Result<Answer, TransferError> {
-        let opened = self.open_patiently(client, range.as_ref())?;
-        let held = RangeAnswer::of(&opened.head, range.as_ref())
-            .map_err(|source| TransferError::Range { url: opened.target.safe_url().to_string(), source })?;
-        let (RangeAnswer::Whole { total: size } | RangeAnswer::Part { total: size, .. }) = held;
-        let remote = Remote::new(&opened, size, matches!(held, RangeAnswer::Whole { .. }));
-        Ok(Answer { opened, held, remote })
+        Answer::new(self.open_patiently(client, range.as_ref())?, range.as_ref())
     }
 
     /// Tries again where the server asks for it or was merely slow; whom nobody reaches at this point is not there.
@@ -201,24 +214,44 @@ impl Opener<'_> {
     }
 
     fn journal_of(&self, remote: &Remote) -> Option<Journal> {
-        let asked_for = SafeUrl::of(&self.request.url).to_string();
-        Some(Journal::new(asked_for, remote.size?, remote.validator.as_ref()?))
+        let url = &self.request.url;
+        Some(Journal::new(
+            url.as_str(),
+            SafeUrl::of(url).to_string(),
+            remote.size?,
+            remote.validator.as_ref()?,
+        ))
     }
 
     /// Connects anew with a larger receive buffer where the kernel's autotuning cannot reach what the path needs.
     ///
     /// The RTT is known only now, and the window's scale is fixed by the SYN. Where the second try
     /// fails, as with a URL that works once, the first connection goes on.
-    fn with_larger_buffer(&self, answer: &Answer) -> Result<Option<(Client, Answer)>, TransferError> {
+    fn with_larger_buffer(
+        &self,
+        client: Client,
+        answer: Answer,
+        prior: Option<&Journal>,
+    ) -> Result<(Client, Answer), TransferError> {
         let small = answer.remote.size.is_some_and(|size| size < FIRST_BLOCK);
         let rtt = TcpInfo::read(answer.opened.connection.socket()).ok().and_then(|info| info.rtt());
-        let (Some(rtt), None, false) = (rtt, self.request.client.recv_buffer, small) else { return Ok(None) };
-        let Some(buffer) = larger_buffer(Rtt::new(rtt), self.request.streams) else { return Ok(None) };
+        let (Some(rtt), None, false) = (rtt, self.request.client.recv_buffer, small) else {
+            return Ok((client, answer));
+        };
+        let Some(buffer) = larger_buffer(Rtt::new(rtt), self.request.streams) else {
+            return Ok((client, answer));
+        };
         let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
-        let client = Client::new(config)?;
-        let Ok(better) = self.ask(&client, None) else { return Ok(None) };
-        let same = better.held == answer.held && answer.remote.is_same(&better.opened.head);
-        Ok(same.then_some((client, better)))
+        let raised = Client::new(config)?;
+        let range = self.first_range(prior);
+        // Once only: the first connection does not wait for ever.
+        let better = raised.open(&self.request.url, range.as_ref(), self.cancel);
+        Ok(match better.map_err(TransferError::from).and_then(|opened| Answer::new(opened, range.as_ref())) {
+            Ok(better) if better.held == answer.held && answer.remote.is_same(&better.opened.head) => {
+                (raised, better)
+            }
+            _ => (client, answer),
+        })
     }
 
     fn opened(

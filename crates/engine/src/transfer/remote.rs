@@ -24,10 +24,18 @@ type Marks = [Option<String>; 2];
 
 impl Remote {
     /// Describes the file that `opened` is the answer for.
-    pub(super) fn new(opened: &Opened, size: Option<Bytes>, whole: bool) -> Self {
+    ///
+    /// `vouched` is the validator that a 206 has vouched for, where it names none itself.
+    pub(super) fn new(
+        opened: &Opened,
+        size: Option<Bytes>,
+        whole: bool,
+        vouched: Option<&Validator>,
+    ) -> Self {
         let Opened { target, head, .. } = opened;
+        let validator = head.validator().or_else(|| vouched.filter(|_| marks(head) == [None, None]).cloned());
         let (place, shown) = (target.clone(), target.safe_url().to_string());
-        Self { place, shown, size, validator: head.validator(), whole, marks: marks(head) }
+        Self { place, shown, size, validator, whole, marks: marks(head) }
     }
 
     /// Returns the request for a part; `None` for all of a file of unknown length, which has no parts.
@@ -38,11 +46,14 @@ impl Remote {
     /// Returns whether `head` is of the same state of the file.
     ///
     /// A strong ETag decides alone. Else everything must be as it was: even a weak tag or a fresh date
-    /// that differs says that the file has changed.
+    /// that differs says that the file has changed. A 206 that answers If-Range vouches for the file itself,
+    /// and may leave out all but the ETag (RFC 9110, section 15.3.7).
     pub(super) fn is_same(&self, head: &ResponseHead) -> bool {
-        match (&self.validator, head.validator()) {
-            (Some(was @ Validator::ETag(_)), now) => Some(was) == now.as_ref(),
-            _ => self.marks == marks(head),
+        let vouched = head.status() == 206 && self.validator.is_some();
+        let now = marks(head);
+        match &self.validator {
+            Some(Validator::ETag(_)) => now[0] == self.marks[0],
+            _ => self.marks.iter().zip(&now).all(|(was, now)| was == now || (vouched && now.is_none())),
         }
     }
 }

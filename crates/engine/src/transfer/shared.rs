@@ -53,6 +53,7 @@ impl<'a> Shared<'a> {
     pub(super) fn new(
         start: Instant,
         observer: &'a dyn Observer,
+        stop: Cancel,
         work: Work,
         pool: SegmentPool,
         checkpoint: Checkpoint,
@@ -61,7 +62,7 @@ impl<'a> Shared<'a> {
         Self {
             start,
             observer,
-            stop: Cancel::new(),
+            stop,
             work,
             pool,
             checkpoint,

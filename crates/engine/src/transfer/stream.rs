@@ -100,10 +100,12 @@ impl<'a> Stream<'a> {
     pub(super) fn run(mut self) {
         let mut backoff = Backoff::new(self.options.retries);
         while let Err(error) = self.work() {
+            // Taken, not read: the next failure may come before the next connection has brought anything.
+            let brought = std::mem::take(&mut self.arrivals.total);
             if self.broke_off.is_none() {
-                backoff.received(self.arrivals.total);
+                backoff.received(brought);
             }
-            let served = self.arrivals.total >= Backoff::PROGRESS;
+            let served = brought >= Backoff::PROGRESS;
             self.abandon();
             if self.shared.stop.is_cancelled() {
                 break;
@@ -121,7 +123,7 @@ impl<'a> Stream<'a> {
             };
             let Some(wait) = backoff.failed(asked_to_wait, self.jitter()) else { return self.give_up(error) };
             self.shared.emit(&Event::Retrying { stream: self.id, reason: error.to_string(), wait });
-            self.shared.sleep(wait);
+            self.shared.work.rest(wait, &self.shared.stop);
         }
         self.leave();
     }
@@ -129,11 +131,12 @@ impl<'a> Stream<'a> {
     fn work(&mut self) -> Result<(), TransferError> {
         loop {
             if self.asked.is_empty() {
-                let Some(block) = self.shared.work.claim_or_wait(&self.shared.stop) else { return Ok(()) };
-                if let Err(error) = self.connect() {
-                    self.shared.work.give_back(block);
-                    return Err(error);
+                if !self.shared.work.wait(&self.shared.stop) {
+                    return Ok(());
                 }
+                // Before the claim: a block must not wait for a connection that may never come.
+                self.connect()?;
+                let Some(block) = self.shared.work.claim() else { continue };
                 self.ask(block)?;
             }
             self.ask_ahead()?;
@@ -185,7 +188,9 @@ impl<'a> Stream<'a> {
         }
         loop {
             let ahead = self.asked.iter().fold(Bytes::ZERO, |sum, block| sum + block.len());
-            if ahead >= plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt) {
+            let enough = plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt);
+            // Towards the end nobody takes more than a share of what is left: the slowest would be waited for.
+            if ahead >= enough.min(self.shared.work.share()) {
                 return Ok(());
             }
             let Some(block) = self.shared.work.claim() else { return Ok(()) };
@@ -198,9 +203,9 @@ impl<'a> Stream<'a> {
             return Ok(());
         };
         let head = connection.read_head()?;
-        connection.check_status(&head)?;
         let remote = self.remote;
         let shown = || remote.shown.clone();
+        connection.check_status(&head)?;
         let answer = RangeAnswer::of(&head, remote.request(block).as_ref())
             .map_err(|source| TransferError::Range { url: shown(), source })?;
         let same = remote.is_same(&head);
@@ -260,11 +265,7 @@ impl<'a> Stream<'a> {
                         self.ask_ahead()?;
                     }
                 }
-                Read::Idle => {
-                    if self.segment_since.elapsed() > SLOW_FLUSH {
-                        self.flush();
-                    }
-                }
+                Read::Idle => {}
                 // The end of a file whose length nobody told, and which has not become shorter meanwhile.
                 Read::End if self.remote.size.is_none() && Some(left.start()) >= self.broke_off => {
                     self.flush();
@@ -278,6 +279,9 @@ impl<'a> Stream<'a> {
                     }
                     .into());
                 }
+            }
+            if self.segment_since.elapsed() > SLOW_FLUSH {
+                self.flush();
             }
             self.check_alive()?;
         }

@@ -1,10 +1,11 @@
 //! What is left to fetch, shared by the streams.
 
-use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_core::blocks::Blocks;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
 
 use super::shared::lock;
 use crate::cancel::Cancel;
@@ -38,21 +39,42 @@ impl Work {
         lock(&self.state).claim()
     }
 
-    /// Claims a block; where none is left, waits for one that another stream gives back.
+    /// Waits until a block can be claimed, if only because another stream gives it back.
     ///
-    /// `None` once every block is done, or the transfer stopped: a stream that left earlier would not be
+    /// `false` once every block is done, or the transfer stopped: a stream that left earlier would not be
     /// there for the work of one that fails.
-    pub(super) fn claim_or_wait(&self, stop: &Cancel) -> Option<ByteRange> {
+    pub(super) fn wait(&self, stop: &Cancel) -> bool {
         let mut state = lock(&self.state);
-        loop {
-            if let Some(block) = state.claim() {
-                return Some(block);
-            }
+        while state.blocks.unclaimed() == Bytes::ZERO {
             if state.under_way == 0 || stop.is_cancelled() {
-                return None;
+                return false;
             }
-            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(|e| e.into_inner()).0;
+            state = self.wait_tick(state, TICK);
         }
+        !stop.is_cancelled()
+    }
+
+    /// Waits for `time`, or until every block is done or the transfer stopped.
+    pub(super) fn rest(&self, time: Duration, stop: &Cancel) {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        while (state.under_way > 0 || state.blocks.unclaimed() > Bytes::ZERO) && !stop.is_cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.wait_tick(state, left.min(TICK));
+        }
+    }
+
+    /// Returns what a stream may ask for ahead of time: its share of what nobody has claimed.
+    pub(super) fn share(&self) -> Bytes {
+        let state = lock(&self.state);
+        Bytes::new(state.blocks.unclaimed().get() / state.blocks.streams())
+    }
+
+    fn wait_tick<'a>(&'a self, state: MutexGuard<'a, State>, tick: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Accounts for a claimed block that has arrived.
@@ -84,8 +106,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::Bytes;
-
     use super::*;
 
     #[test]
@@ -95,10 +115,27 @@ mod tests {
         let stop = Cancel::new();
         assert_eq!(work.claim(), Some(whole));
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| (work.claim_or_wait(&stop), work.done(), work.claim_or_wait(&stop)));
+            let waiter = scope.spawn(|| {
+                assert!(work.wait(&stop));
+                let block = work.claim();
+                work.done();
+                (block, work.wait(&stop))
+            });
             work.give_back(ByteRange::new(4, 10));
-            assert_eq!(waiter.join().unwrap(), (Some(ByteRange::new(4, 10)), (), None));
+            assert_eq!(waiter.join().unwrap(), (Some(ByteRange::new(4, 10)), false));
         });
+    }
+
+    #[test]
+    fn a_rest_ends_with_the_work() {
+        let work = Work::new(Blocks::new(Vec::new(), 2, Bytes::new(1)));
+        work.began();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| work.rest(Duration::from_secs(60), &Cancel::new()));
+            work.done();
+        });
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
@@ -107,6 +144,6 @@ mod tests {
         work.began();
         let stop = Cancel::new();
         stop.cancel();
-        assert_eq!(work.claim_or_wait(&stop), None);
+        assert!(!work.wait(&stop));
     }
 }

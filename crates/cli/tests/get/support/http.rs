@@ -9,7 +9,11 @@ use std::time::Duration;
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     asks: Arc<Mutex<Vec<Ask>>>,
+    play: Arc<Mutex<Play>>,
 }
+
+/// What a server does with a connection.
+type Play = Arc<dyn Fn(&mut Peer) + Send + Sync>;
 
 impl Server {
     /// Plays every connection with `play`.
@@ -20,16 +24,27 @@ impl Server {
     /// Plays the connections of `listener`; ends with the test's process.
     pub(crate) fn on(listener: TcpListener, play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().unwrap();
-        let (asks, play) = (Arc::new(Mutex::new(Vec::new())), Arc::new(play));
-        let log = asks.clone();
+        let asks = Arc::new(Mutex::new(Vec::new()));
+        let play: Arc<Mutex<Play>> = Arc::new(Mutex::new(Arc::new(play)));
+        let (log, plays) = (asks.clone(), play.clone());
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let mut peer = Peer { stream: stream.unwrap(), number, asks: log.clone() };
-                let play = play.clone();
+                let play = plays.lock().unwrap().clone();
                 std::thread::spawn(move || play(&mut peer));
             }
         });
-        Self { address, asks }
+        Self { address, asks, play }
+    }
+
+    /// Serves `file` as it should be on every connection from now on: the server is mended, its address stays.
+    pub(crate) fn mend(&self, file: File) {
+        *self.play.lock().unwrap() = Arc::new(move |peer| peer.serve(&file));
+    }
+
+    /// Plays one connection, here.
+    pub(crate) fn play(stream: TcpStream, play: impl Fn(&mut Peer)) {
+        play(&mut Peer { stream, number: 0, asks: Arc::default() });
     }
 
     /// Answers the first request of every connection with `answer`, and closes.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -18,9 +18,6 @@ pub(super) struct Direct {
     align: Bytes,
 }
 
-/// Cached and direct writes must never share a page, so pieces are cut at least at pages.
-const PAGE: u64 = 4096;
-
 impl Direct {
     pub(super) fn new(file: &File) -> io::Result<Self> {
         let align = direct_io::alignment(file).ok_or_else(|| {
@@ -29,11 +26,10 @@ impl Direct {
                 "this file system has no Direct I/O; use --writer buffered",
             )
         })?;
-        Ok(Self {
-            direct: direct_io::reopen(file)?,
-            cached: file.try_clone()?,
-            align: Bytes::new(align.max(PAGE)),
-        })
+        // Cached and direct writes must share neither a page nor a block of the file system.
+        let page = rustix::param::page_size() as u64;
+        let align = align.max(page).max(file.metadata()?.blksize()).next_power_of_two();
+        Ok(Self { direct: direct_io::reopen(file)?, cached: file.try_clone()?, align: Bytes::new(align) })
     }
 }
 

@@ -212,7 +212,8 @@ impl HttpError {
     pub(super) fn of_status(place: &Place, head: &ResponseHead) -> Result<(), Self> {
         let place = place.clone();
         match (head.status(), head.content_range()) {
-            (200..=299, _) => Ok(()),
+            // The others promise no file: 202 is a notice, 204 nothing at all.
+            (200 | 203 | 206, _) => Ok(()),
             (416, Some(ContentRange::Unsatisfied { total })) => {
                 Err(Self::RangeNotSatisfiable { place, total: Some(total) })
             }
