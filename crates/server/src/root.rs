@@ -50,7 +50,7 @@ impl Root {
         let file = File::from(fd);
         let kind = file.metadata()?.file_type();
         if kind.is_file() {
-            Ok(Found::File(Arc::new(SourceFile { file, path: self.path.join(below) })))
+            Ok(Found::File(Arc::new(SourceFile::new(file, self.path.join(below))?)))
         } else if kind.is_dir() {
             Ok(Found::Directory(file))
         } else {

@@ -173,6 +173,21 @@ fn a_reader_that_stops_is_cut_and_a_slow_one_is_not() {
 }
 
 #[test]
+fn a_file_rewritten_while_it_is_sent_ends_short() {
+    let site = Site::start();
+    let content = noise(24 << 20);
+    let path = site.write("f", &content);
+    let mut stream = site.connect();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    let mut changed = std::fs::File::options().write(true).open(path).unwrap();
+    changed.write_all(&noise(24 << 20)[1..]).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert!(got.len() < content.len(), "two versions were sent as one");
+}
+
+#[test]
 fn thousands_of_idle_connections_cost_no_threads() {
     const COUNT: usize = 3000;
     let limit = getrlimit(Resource::Nofile);
