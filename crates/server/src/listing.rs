@@ -11,6 +11,9 @@ use rustix::fs::{AtFlags, Dir, FileType};
 
 use crate::routes::Site;
 
+/// The last second of the year 9999: dates on the wire have four digits (RFC 9110, section 5.6.7).
+const LAST_DATE: u64 = 253_402_300_799;
+
 /// One file or directory.
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
@@ -93,7 +96,7 @@ fn entry(site: &Site, directory: &File, names: &[Vec<u8>], name: &CStr) -> Optio
             is_directory: kind == FileType::Directory,
             // A directory's own size says nothing of what it holds.
             size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
-            modified: UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+            modified: UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LAST_DATE)),
         })
     };
     match FileType::from_raw_mode(stat.st_mode) {

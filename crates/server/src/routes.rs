@@ -31,7 +31,7 @@ impl Site {
     pub(crate) fn answer(&self, request: &RequestHead, now: SystemTime) -> Reply {
         match request.method() {
             "GET" | "HEAD" if request.body() != RequestBody::None => {
-                Reply::text(413, "a request for a file carries no body")
+                Reply::text(400, "a request for a file carries no body")
             }
             "GET" | "HEAD" => self.get(request, now).unwrap_or_else(|error| refuse(&error, request)),
             "OPTIONS" => Reply::empty(ReplyHead::new(204).with("Allow", ALLOWED)),
@@ -59,8 +59,12 @@ impl Site {
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
-        if let Ok(Found::File(source)) = self.root.find(&index) {
-            return file_reply(&source, request, now);
+        match self.root.find(&index) {
+            Ok(Found::File(source)) => return file_reply(&source, request, now),
+            Ok(Found::Directory(_)) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
+            // One that cannot be read was meant to be shown instead of the names beside it.
+            Err(error) => return Err(error),
         }
         let listing = Listing::read(self, &directory, path.names(), Order::from_query(path.query()))?;
         Ok(page::reply(path.names(), &listing))
