@@ -1,11 +1,13 @@
 //! From a request to a reply. Everything here may wait for a disk, and runs on a blocking thread.
 
 use std::io;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead, TargetPath};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::io::Errno;
+use tokio::sync::Semaphore;
 
 use crate::file_reply::file_reply;
 use crate::listing::{Listing, Order};
@@ -24,6 +26,7 @@ pub(crate) struct Site {
     pub(crate) root: Root,
     pub(crate) hidden: bool,
     pub(crate) listing: usize,
+    pub(crate) pages: Arc<Semaphore>,
 }
 
 impl Site {
@@ -66,8 +69,12 @@ impl Site {
             // One that cannot be read was meant to be shown instead of the names beside it.
             Err(error) => return Err(error),
         }
+        let Ok(permit) = Arc::clone(&self.pages).try_acquire_owned() else {
+            let head = ReplyHead::new(503).with("Retry-After", "1");
+            return Ok(Reply::explained(head, "too many directories are being listed; try again"));
+        };
         let listing = Listing::read(self, &directory, path.names(), Order::from_query(path.query()))?;
-        Ok(page::reply(path.names(), &listing))
+        Ok(page::reply(path.names(), &listing).holding(permit))
     }
 }
 
