@@ -12,15 +12,15 @@ pub(crate) const USAGE: Code = Code(64);
 /// The data is not what it should be.
 const DATA: Code = Code(65);
 /// There is no such file.
-const NO_INPUT: Code = Code(66);
+pub(crate) const NO_INPUT: Code = Code(66);
 /// There is no such host.
 const NO_HOST: Code = Code(68);
 /// The server cannot be reached or cannot serve.
-const UNAVAILABLE: Code = Code(69);
+pub(crate) const UNAVAILABLE: Code = Code(69);
 /// An error in the program.
 const SOFTWARE: Code = Code(70);
 /// This host lacks memory or threads.
-const OS: Code = Code(71);
+pub(crate) const OS: Code = Code(71);
 /// The output cannot be created.
 const CANNOT_CREATE: Code = Code(73);
 /// An error while reading or writing.
@@ -30,7 +30,9 @@ const TEMPORARY: Code = Code(75);
 /// The server broke the protocol, or is not trusted.
 const PROTOCOL: Code = Code(76);
 /// Access is denied.
-const NO_PERMISSION: Code = Code(77);
+pub(crate) const NO_PERMISSION: Code = Code(77);
+/// What an option or a file it names asks for cannot be had.
+pub(crate) const CONFIG: Code = Code(78);
 /// Stopped by Ctrl-C, as shells report it.
 const INTERRUPTED: Code = Code(130);
 

@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod interrupt;
 mod json;
+mod log_thread;
 mod progress;
 mod say;
 
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    log_to_stderr(&cli);
+    let _log = log_to_stderr(&cli);
     let result = match cli.command {
         Command::Get(args) => Ok(commands::get::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
@@ -40,14 +41,21 @@ fn main() -> ExitCode {
 }
 
 /// Sends the log to stderr: a server's with times, as it is kept; a command's without, as it is read at once.
-fn log_to_stderr(cli: &Cli) {
+///
+/// Gives what keeps a server's log flowing: dropped last, it writes out the rest.
+fn log_to_stderr(cli: &Cli) -> Option<log_thread::LogThread> {
     let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
         // Their report would go to stderr as well, and end the program where that is closed.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    if matches!(cli.command, Command::Serve(_)) { log.init() } else { log.without_time().init() }
+    if !matches!(cli.command, Command::Serve(_)) {
+        log.without_time().with_writer(std::io::stderr).init();
+        return None;
+    }
+    let (writer, thread) = log_thread::start();
+    log.with_writer(writer).init();
+    Some(thread)
 }

@@ -181,3 +181,57 @@ fn cpu_ticks(child: &Child) -> u64 {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
+
+#[test]
+fn one_port_serves_both_families() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        assert!(std::env::var_os("CI").is_none(), "IPv6 is needed");
+        println!("skipped: this host has no IPv6");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+    let mut command = Command::new(BIN);
+    command.arg("serve").arg(dir.path());
+    command.args(["--listen", &format!("0.0.0.0:{port}"), "--listen", &format!("[::]:{port}")]);
+    let _server = Serve::start(command);
+    for host in ["127.0.0.1", "[::1]"] {
+        let address = format!("{host}:{port}").parse().unwrap();
+        assert!(get(address, "/").starts_with("HTTP/1.1 200"), "{host}");
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_neither_the_server_nor_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    for closed in [false, true] {
+        let mut server = Serve::start(serve(dir.path(), &[]));
+        if closed {
+            server.log = BufReader::new(nothing());
+        }
+        // Each line holds a path of 8 kB: far more than a pipe takes.
+        let path = format!("/{}", "a".repeat(8000));
+        for _ in 0..40 {
+            assert!(get(server.address, &path).starts_with("HTTP/1.1 404"));
+        }
+        assert!(get(server.address, "/f").ends_with("content"));
+        server.signal(Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(8);
+        let status = loop {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the server ignores SIGTERM, stderr closed: {closed}");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(status.code(), Some(0), "stderr closed: {closed}");
+    }
+}
+
+/// Makes the read end of a pipe whose writer is gone.
+fn nothing() -> std::process::ChildStderr {
+    let mut child = Command::new("true").stderr(Stdio::piped()).spawn().unwrap();
+    child.wait().unwrap();
+    child.stderr.take().unwrap()
+}

@@ -1,6 +1,7 @@
 //! From a listening socket to sessions, never more than the limit.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
@@ -15,9 +17,13 @@ use crate::routes::Site;
 use crate::server::Phase;
 use crate::session::Session;
 use crate::transport::Transport;
+use crate::waiting::Waiting;
 
 /// How long to wait where the process or the host has no descriptor left: one must be closed first.
 const STARVED: Duration = Duration::from_millis(200);
+
+/// How long to wait for the room that an idle connection was told to make, before the next is told.
+const ROOM: Duration = Duration::from_millis(50);
 
 /// What every connection shares.
 #[derive(Clone)]
@@ -26,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) waiting: Arc<Waiting>,
     /// Connections that the server's end has cut.
     pub(crate) cut: Arc<AtomicUsize>,
     pub(crate) phase: watch::Receiver<Phase>,
@@ -33,34 +40,47 @@ pub(crate) struct Shared {
 
 /// Accepts connections until the server is told to finish.
 ///
-/// A slot is taken before a connection is: at the limit, further ones wait in the kernel's queue.
+/// At the limit one more is accepted, and further ones wait in the kernel's queue: connections that
+/// wait for a request make room for it, the longest idle first. Replies under way never do.
 pub(crate) async fn accept(listener: TcpListener, shared: Shared) {
     let mut phase = shared.phase.clone();
     let mut starved = false;
     loop {
         let next = async {
-            // The semaphore is never closed.
-            let slot = Arc::clone(&shared.slots).acquire_owned().await.ok()?;
-            Some((slot, listener.accept().await))
+            let (stream, peer) = listener.accept().await?;
+            Ok::<_, std::io::Error>((stream, peer, slot(&shared).await))
         };
         let next = tokio::select! {
             next = next => next,
             _ = phase.wait_for(|phase| *phase != Phase::Running) => return,
         };
         match next {
-            None => return,
-            Some((slot, Ok((stream, peer)))) => {
+            Ok((stream, peer, slot)) => {
                 starved = false;
                 tokio::spawn(connection(stream, peer, shared.clone(), slot));
             }
-            Some((_, Err(error))) if is_starvation(&error) => {
+            Err(error) if is_starvation(&error) => {
                 if !std::mem::replace(&mut starved, true) {
                     tracing::warn!(%error, "no connection can be accepted; raise the limit of open files (ulimit -n)");
                 }
                 tokio::time::sleep(STARVED).await;
             }
             // The peer gave up before it was accepted: accept(2) says to try again.
-            Some((_, Err(error))) => tracing::debug!(%error, "a connection was lost before it was accepted"),
+            Err(error) => tracing::debug!(%error, "a connection was lost before it was accepted"),
+        }
+    }
+}
+
+/// Takes a slot, making room where there is none.
+async fn slot(shared: &Shared) -> Option<OwnedSemaphorePermit> {
+    let mut slot = pin!(Arc::clone(&shared.slots).acquire_owned());
+    loop {
+        if shared.slots.available_permits() == 0 {
+            shared.waiting.make_room();
+        }
+        if let Ok(slot) = timeout(ROOM, &mut slot).await {
+            // The semaphore is never closed.
+            return slot.ok();
         }
     }
 }
@@ -70,7 +90,7 @@ fn is_starvation(error: &std::io::Error) -> bool {
 }
 
 /// Runs one connection, unless the server ends first; `slot` is free again afterwards.
-async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: OwnedSemaphorePermit) {
+async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: Option<OwnedSemaphorePermit>) {
     let (mut phase, cut) = (shared.phase.clone(), Arc::clone(&shared.cut));
     tokio::select! {
         biased;
@@ -83,14 +103,15 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: O
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
-    let Shared { site, limits, tls, phase, .. } = shared;
+    let Shared { site, limits, tls, phase, waiting, .. } = shared;
     let transport = match tls {
         None => Transport::Plain(Arc::new(stream)),
-        Some(tls) => match tokio::time::timeout(limits.head, tls.accept(stream)).await {
-            Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
-            Ok(Err(error)) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
-            Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
+        Some(tls) => match waiting.wait(timeout(limits.head, tls.accept(stream))).await {
+            Some(Ok(Ok(stream))) => Transport::Tls(Box::new(stream)),
+            Some(Ok(Err(error))) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
+            Some(Err(_)) => return tracing::debug!(%peer, "the TLS handshake took too long"),
+            None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
         },
     };
-    Session { transport, peer, site, limits, phase, inbox: Vec::new() }.run().await;
+    Session { transport, peer, site, limits, phase, waiting, inbox: Vec::new() }.run().await;
 }

@@ -52,7 +52,7 @@ pub struct TlsFiles {
 /// How much clients may ask for, and how long they may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// How many connections are open at once; further ones wait in the kernel's queue.
+    /// How many connections are open at once; a further one replaces the longest idle, else it waits.
     pub connections: usize,
     /// How long a request's head, or a TLS handshake, may take from its first byte to its last.
     pub head: Duration,
@@ -60,10 +60,16 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a reply may go on without the peer acknowledging a byte. A slow peer is not a dead one.
     pub stall: Duration,
+    /// The rate below which a peer, on average over three stall times and more, is no better than a dead one.
+    ///
+    /// Never more than half of [`Config::pace`].
+    pub slowest: Rate,
     /// How long replies under way may take once the server is told to finish.
     pub grace: Duration,
     /// How many entries a directory's page shows at most.
     pub listing: usize,
+    /// How many directories' pages are made or being sent at once; further requests are told to come back.
+    pub pages: usize,
 }
 
 impl Default for Limits {
@@ -73,8 +79,10 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),
+            slowest: Rate::bytes_per_sec(1_000),
             grace: Duration::from_secs(30),
-            listing: 10_000,
+            listing: 1_000,
+            pages: 32,
         }
     }
 }

@@ -26,6 +26,14 @@ pub enum ServeError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Files that were looked at cannot be opened.
+    #[error("cannot serve {path}: /proc/self/fd cannot be used ({source}); mount /proc here", path = path.display())]
+    NoProc {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another with --listen ADDR:PORT")]
     Listen {

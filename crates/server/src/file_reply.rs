@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::{
     Condition, ContentRange, ETag, MultipartByteranges, RangeHeader, ReplyHead, RequestHead, Validators,
@@ -21,14 +21,16 @@ pub(crate) fn file_reply(
     request: &RequestHead,
     now: SystemTime,
 ) -> io::Result<Reply> {
-    let metadata = source.file.metadata()?;
+    let metadata = source.metadata();
     let size = Bytes::new(metadata.size());
+    let written = metadata.modified()?;
     // A date ahead of this clock would make no condition come true (RFC 9110, section 8.8.2.1).
-    let modified = metadata.modified()?.min(now);
+    let modified = written.min(now);
     let tag =
         format!("{:x}-{:x}-{:x}.{:09}", metadata.ino(), size.get(), metadata.mtime(), metadata.mtime_nsec());
-    let etag =
-        ETag::strong(&tag).ok_or_else(|| io::Error::other("an entity tag with an illegal character"))?;
+    let weak = if is_unsettled(written, now) { "W/" } else { "" };
+    let etag = ETag::parse(&format!("{weak}\"{tag}\""))
+        .ok_or_else(|| io::Error::other("an entity tag with an illegal character"))?;
     let validators = Validators::new(etag, modified);
     let head = |status| {
         ReplyHead::new(status)
@@ -73,6 +75,15 @@ pub(crate) fn file_reply(
     })
 }
 
+/// Returns whether the file was written so recently that the next write may leave the same tag.
+///
+/// Clocks of files tick in steps of up to two seconds (FAT); one on another host may be ahead of this one.
+fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
+    const STEP: Duration = Duration::from_secs(2);
+    let apart = now.duration_since(written).unwrap_or_else(|ahead| ahead.duration());
+    apart < STEP
+}
+
 /// Reads the range that counts; only GET has one (RFC 9110, section 14.2).
 fn wanted(request: &RequestHead, validators: &Validators, size: Bytes, now: SystemTime) -> RangeHeader {
     match request.list("range") {
@@ -88,7 +99,7 @@ fn piece(source: &Arc<SourceFile>, start: Bytes, length: Bytes) -> Piece {
 }
 
 fn media_type(source: &SourceFile) -> String {
-    let media = mime_guess::from_path(&source.path).first_or_octet_stream();
+    let media = mime_guess::from_path(source.path()).first_or_octet_stream();
     if media.type_() == mime_guess::mime::TEXT {
         format!("{media}; charset=utf-8")
     } else {

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may
-//! wait for a disk. An idle connection therefore costs a task of a few hundred bytes, no thread.
+//! wait for a disk. An idle connection therefore costs a task of a few kilobytes, no thread, and makes room where
+//! the limit of connections is reached.
 
 mod accept;
 mod config;
@@ -25,6 +26,7 @@ mod server;
 mod session;
 mod tls;
 mod transport;
+mod waiting;
 
 pub use config::{Config, Limits, TlsFiles};
 pub use error::ServeError;

@@ -38,6 +38,10 @@ pub(crate) fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener
 fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // Else [::] would take the port of 0.0.0.0 too, or not, as a sysctl has it.
+        socket.set_only_v6(true)?;
+    }
     socket.set_nonblocking(true)?;
     // The end of a reply must not wait a round trip for the acknowledgement of what came before it.
     socket.set_tcp_nodelay(true)?;

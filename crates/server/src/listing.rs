@@ -53,18 +53,19 @@ impl Order {
 /// A directory's entries.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<Entry>,
-    /// There are more than are shown.
-    pub(crate) truncated: bool,
+    /// How many further names there are.
+    pub(crate) more: usize,
     pub(crate) order: Order,
 }
 
 impl Listing {
     /// Reads what can be served: regular files and directories, hidden ones only if the site serves them.
     ///
-    /// At most as many entries are kept as the site allows, so a huge directory costs bounded memory.
+    /// At most as many entries are kept as the site allows, so a huge directory costs bounded memory;
+    /// the names beyond are counted and not looked at.
     pub(crate) fn read(site: &Site, directory: &File, names: &[Vec<u8>], order: Order) -> io::Result<Self> {
         let mut entries = Vec::new();
-        let mut truncated = false;
+        let mut more = 0;
         for item in Dir::read_from(directory)? {
             let item = item?;
             let name = item.file_name();
@@ -73,13 +74,13 @@ impl Listing {
                 continue;
             }
             if entries.len() == site.listing {
-                truncated = true;
-                break;
+                more += 1;
+                continue;
             }
             entries.extend(entry(site, directory, names, name));
         }
         sort(&mut entries, order);
-        Ok(Self { entries, truncated, order })
+        Ok(Self { entries, more, order })
     }
 }
 
@@ -93,7 +94,7 @@ fn entry(site: &Site, directory: &File, names: &[Vec<u8>], name: &CStr) -> Optio
             is_directory: kind == FileType::Directory,
             // A directory's own size says nothing of what it holds.
             size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
-            modified: UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+            modified: date(seconds),
         })
     };
     match FileType::from_raw_mode(stat.st_mode) {
@@ -104,6 +105,12 @@ fn entry(site: &Site, directory: &File, names: &[Vec<u8>], name: &CStr) -> Optio
         }
         kind => entry(kind, u64::try_from(stat.st_size).unwrap_or(0), stat.st_mtime),
     }
+}
+
+/// Makes a date that can be written: from 1970 to 9999, for years have four digits there (RFC 9110, section 5.6.7).
+fn date(seconds: i64) -> SystemTime {
+    const LAST: u64 = 253_402_300_799;
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LAST))
 }
 
 fn sort(entries: &mut [Entry], order: Order) {
@@ -118,4 +125,18 @@ fn sort(entries: &mut [Entry], order: Order) {
         entries.reverse();
     }
     entries.sort_by_key(|entry| !entry.is_directory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_date_can_be_written() {
+        for (seconds, text) in
+            [(i64::MIN, "Thu, 01 Jan 1970 00:00:00 GMT"), (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT")]
+        {
+            assert_eq!(httpdate::fmt_http_date(date(seconds)), text);
+        }
+    }
 }

@@ -104,7 +104,10 @@ fn summary(listing: &Listing) -> String {
         .iter()
         .fold(Bytes::ZERO, |sum, entry| if entry.is_directory { sum } else { sum + entry.size });
     let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
-    let more = if listing.truncated { " \u{b7} more exist than are shown here" } else { "" };
+    let more = match listing.more {
+        0 => String::new(),
+        more => format!(" \u{b7} {} not shown here", count(more, "more name is", "more names are")),
+    };
     format!(
         "{}, {}, {total}{more} \u{b7} served by Longhaul",
         count(directories, "directory", "directories"),

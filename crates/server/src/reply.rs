@@ -5,11 +5,22 @@ use std::time::SystemTime;
 use longhaul_core::proto::http::{ReplyHead, reason};
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Outgoing, Piece};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A head and the pieces of its body.
 pub(crate) struct Reply {
     head: ReplyHead,
     body: Vec<Piece>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+/// A reply ready to be sent.
+pub(crate) struct Queued {
+    pub(crate) outgoing: Outgoing,
+    /// How much of it is the head.
+    pub(crate) head: Bytes,
+    /// What the reply occupies until it is sent.
+    pub(crate) held: Option<OwnedSemaphorePermit>,
 }
 
 /// What the connection makes of a reply.
@@ -24,12 +35,12 @@ pub(crate) struct Framing {
 impl Reply {
     /// Makes a reply of a head and a body; its length is added when it is sent.
     pub(crate) fn new(head: ReplyHead, body: Vec<Piece>) -> Self {
-        Self { head, body }
+        Self { head, body, held: None }
     }
 
     /// Makes a reply without a body.
     pub(crate) fn empty(head: ReplyHead) -> Self {
-        Self { head, body: Vec::new() }
+        Self::new(head, Vec::new())
     }
 
     /// Makes a reply that says in plain text what went wrong.
@@ -41,7 +52,12 @@ impl Reply {
     pub(crate) fn explained(head: ReplyHead, why: &str) -> Self {
         let text = format!("{} {}: {why}\n", head.status(), reason(head.status()));
         let head = head.with("Content-Type", "text/plain; charset=utf-8");
-        Self { head, body: vec![Piece::Text(text.into_bytes())] }
+        Self::new(head, vec![Piece::Text(text.into_bytes())])
+    }
+
+    /// Keeps `permit` until the reply is sent, for its text takes much memory.
+    pub(crate) fn holding(self, permit: OwnedSemaphorePermit) -> Self {
+        Self { held: Some(permit), ..self }
     }
 
     /// Returns the status code.
@@ -49,8 +65,8 @@ impl Reply {
         self.head.status()
     }
 
-    /// Completes the head and queues everything; also gives the head's length.
-    pub(crate) fn into_outgoing(self, framing: Framing, now: SystemTime) -> (Outgoing, Bytes) {
+    /// Completes the head and queues everything.
+    pub(crate) fn queue(self, framing: Framing, now: SystemTime) -> Queued {
         let mut head = self.head;
         head.add("Date", &httpdate::fmt_http_date(now));
         head.add("Server", "longhaul");
@@ -64,6 +80,7 @@ impl Reply {
         let head = head.encode();
         let length = Bytes::new(head.len() as u64);
         let body = if framing.head_only { Vec::new() } else { self.body };
-        (Outgoing::new(std::iter::once(Piece::Text(head)).chain(body)), length)
+        let outgoing = Outgoing::new(std::iter::once(Piece::Text(head)).chain(body));
+        Queued { outgoing, head: length, held: self.held }
     }
 }

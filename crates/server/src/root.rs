@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_engine::send::SourceFile;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::ServeError;
@@ -35,37 +35,39 @@ impl Root {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(error)?;
         let root = Self { dir, path: path.to_owned() };
-        root.beneath(Path::new("."), OFlags::PATH)
-            .map_err(|source| ServeError::NoOpenat2 { path: path.to_owned(), source: source.into() })?;
+        let looked = root.beneath(Path::new(".")).map_err(|errno| no_openat2(path, errno))?;
+        reopen(&looked)
+            .map_err(|errno| ServeError::NoProc { path: path.to_owned(), source: errno.into() })?;
         Ok(root)
     }
 
     /// Opens what `names` lead to from the root down.
     ///
-    /// What is neither a regular file nor a directory counts as missing; opening never waits for a
-    /// FIFO's other end. Symbolic links are followed while they stay below the root.
+    /// What is neither a regular file nor a directory counts as missing and is never opened, for
+    /// opening a FIFO or a device is heard at its other end. Symbolic links are followed while they
+    /// stay below the root.
     pub(crate) fn find(&self, names: &[Vec<u8>]) -> io::Result<Found> {
         let below = join(names);
-        let fd = self.beneath(&below, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        let file = File::from(fd);
-        let kind = file.metadata()?.file_type();
-        if kind.is_file() {
-            Ok(Found::File(Arc::new(SourceFile { file, path: self.path.join(below) })))
-        } else if kind.is_dir() {
-            Ok(Found::Directory(file))
-        } else {
-            Err(Errno::NOENT.into())
+        let looked = self.beneath(&below)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode) {
+            FileType::RegularFile => {
+                let file = File::from(reopen(&looked)?);
+                Ok(Found::File(Arc::new(SourceFile::new(file, self.path.join(below))?)))
+            }
+            FileType::Directory => Ok(Found::Directory(File::from(reopen(&looked)?))),
+            _ => Err(Errno::NOENT.into()),
         }
     }
 
     /// Returns the file or directory that `names` lead to, without the right to read it.
     pub(crate) fn look(&self, names: &[Vec<u8>]) -> io::Result<File> {
-        Ok(File::from(self.beneath(&join(names), OFlags::PATH)?))
+        Ok(File::from(self.beneath(&join(names))?))
     }
 
-    fn beneath(&self, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn beneath(&self, below: &Path) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let open = || rustix::fs::openat2(&self.dir, below, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat2(&self.dir, below, flags, Mode::empty(), resolve);
         // EAGAIN means that a rename raced with a ".." in a link, so that the kernel could not be sure.
         (0..8)
             .map(|_| open())
@@ -74,6 +76,33 @@ impl Root {
     }
 }
 
+/// Opens for reading what has been looked at: that very file, whatever its name leads to by now.
+fn reopen(looked: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", looked.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Tells a kernel or sandbox without openat2 from a directory that cannot be entered.
+fn no_openat2(path: &Path, errno: Errno) -> ServeError {
+    let (path, source) = (path.to_owned(), errno.into());
+    match errno {
+        Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG => ServeError::NoOpenat2 { path, source },
+        _ => ServeError::Root { path, source },
+    }
+}
+
 fn join(names: &[Vec<u8>]) -> PathBuf {
     if names.is_empty() { PathBuf::from(".") } else { PathBuf::from(OsString::from_vec(names.join(&b'/'))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_may_not_be_entered_is_not_an_old_kernel() {
+        let why = |errno| no_openat2(Path::new("dir"), errno);
+        assert!(matches!(why(Errno::ACCESS), ServeError::Root { .. }));
+        assert!(matches!(why(Errno::NOSYS), ServeError::NoOpenat2 { .. }));
+    }
 }

@@ -1,11 +1,13 @@
 //! From a request to a reply. Everything here may wait for a disk, and runs on a blocking thread.
 
 use std::io;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead, TargetPath};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::io::Errno;
+use tokio::sync::Semaphore;
 
 use crate::file_reply::file_reply;
 use crate::listing::{Listing, Order};
@@ -24,6 +26,7 @@ pub(crate) struct Site {
     pub(crate) root: Root,
     pub(crate) hidden: bool,
     pub(crate) listing: usize,
+    pub(crate) pages: Arc<Semaphore>,
 }
 
 impl Site {
@@ -31,7 +34,7 @@ impl Site {
     pub(crate) fn answer(&self, request: &RequestHead, now: SystemTime) -> Reply {
         match request.method() {
             "GET" | "HEAD" if request.body() != RequestBody::None => {
-                Reply::text(413, "a request for a file carries no body")
+                Reply::text(400, "a request for a file carries no body")
             }
             "GET" | "HEAD" => self.get(request, now).unwrap_or_else(|error| refuse(&error, request)),
             "OPTIONS" => Reply::empty(ReplyHead::new(204).with("Allow", ALLOWED)),
@@ -59,11 +62,19 @@ impl Site {
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
-        if let Ok(Found::File(source)) = self.root.find(&index) {
-            return file_reply(&source, request, now);
+        match self.root.find(&index) {
+            Ok(Found::File(source)) => return file_reply(&source, request, now),
+            Ok(Found::Directory(_)) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
+            // One that cannot be read was meant to be shown instead of the names beside it.
+            Err(error) => return Err(error),
         }
+        let Ok(permit) = Arc::clone(&self.pages).try_acquire_owned() else {
+            let head = ReplyHead::new(503).with("Retry-After", "1");
+            return Ok(Reply::explained(head, "too many directories are being listed; try again"));
+        };
         let listing = Listing::read(self, &directory, path.names(), Order::from_query(path.query()))?;
-        Ok(page::reply(path.names(), &listing))
+        Ok(page::reply(path.names(), &listing).holding(permit))
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use longhaul_core::units::Rate;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -11,6 +12,7 @@ use crate::accept::{Shared, accept};
 use crate::listen::listen;
 use crate::root::Root;
 use crate::routes::Site;
+use crate::waiting::Waiting;
 use crate::{Config, Limits, ServeError, tls};
 
 /// How far the server is in its life; it only goes forward.
@@ -75,13 +77,19 @@ impl Server {
             addresses.push(listener.local_addr().map_err(|source| ServeError::Listen { address, source })?);
             listeners.push(listener);
         }
-        let site = Site { root, hidden: config.hidden, listing: config.limits.listing };
+        let mut limits = config.limits;
+        if let Some(pace) = config.pace {
+            // Whoever takes all that the pace allows is not slow.
+            limits.slowest = limits.slowest.min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
+        }
+        let pages = Arc::new(Semaphore::new(limits.pages));
+        let site = Site { root, hidden: config.hidden, listing: limits.listing, pages };
         Ok(Self {
             listeners,
             addresses,
             site: Arc::new(site),
             tls,
-            limits: Arc::new(config.limits),
+            limits: Arc::new(limits),
             phase: watch::Sender::new(Phase::Running),
         })
     }
@@ -99,6 +107,7 @@ impl Server {
     /// Answers until told to stop; must run on a Tokio runtime with I/O and time enabled.
     pub async fn run(self) -> Result<Ended, ServeError> {
         let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let waiting = Arc::new(Waiting::default());
         let mut phase = self.phase.subscribe();
         let cut = Arc::new(AtomicUsize::new(0));
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
@@ -109,6 +118,7 @@ impl Server {
                 limits: Arc::clone(&self.limits),
                 tls: self.tls.clone(),
                 slots: Arc::clone(&slots),
+                waiting: Arc::clone(&waiting),
                 cut: Arc::clone(&cut),
                 phase: phase.clone(),
             };

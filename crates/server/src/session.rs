@@ -12,11 +12,11 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::Limits;
 use crate::patience::Patience;
-use crate::reply::{Framing, Reply};
+use crate::reply::{Framing, Queued, Reply};
 use crate::routes::Site;
 use crate::server::Phase;
-
 use crate::transport::{ReplyError, Transport};
+use crate::waiting::Waiting;
 
 /// One connection and what its requests share.
 pub(crate) struct Session {
@@ -25,6 +25,7 @@ pub(crate) struct Session {
     pub(crate) site: Arc<Site>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) phase: watch::Receiver<Phase>,
+    pub(crate) waiting: Arc<Waiting>,
     /// Bytes received and not yet read as a request; pipelined requests wait here.
     pub(crate) inbox: Vec<u8>,
 }
@@ -34,7 +35,7 @@ enum Next {
     Request(RequestHead),
     /// It sent what is no request, or too slowly: answer with this status, then close.
     Refused(u16, String),
-    /// It left, stayed silent, or the server is finishing.
+    /// It left, stayed silent, or the server is finishing or needs the room.
     Closed,
 }
 
@@ -60,8 +61,8 @@ impl Session {
         loop {
             match self.exchange().await {
                 After::Another => {}
-                After::Finish => return self.transport.finish(LINGER).await,
-                After::Close => return self.transport.finish(Duration::ZERO).await,
+                After::Finish => return self.transport.finish(LINGER, self.limits.slowest).await,
+                After::Close => return self.transport.finish(Duration::ZERO, self.limits.slowest).await,
                 After::Reset => return self.transport.reset(),
             }
         }
@@ -69,7 +70,8 @@ impl Session {
 
     /// Answers one request.
     async fn exchange(&mut self) -> After {
-        let next = self.next().await;
+        let waiting = Arc::clone(&self.waiting);
+        let next = waiting.wait(self.next()).await.unwrap_or(Next::Closed);
         let started = Instant::now();
         let mut framing = Framing { head_only: false, keep_alive: false };
         let (line, reply) = match next {
@@ -85,13 +87,14 @@ impl Session {
         };
         framing.keep_alive &= *self.phase.borrow() == Phase::Running;
         let status = reply.status();
-        let (mut outgoing, head) = reply.into_outgoing(framing, SystemTime::now());
-        let sent = self.transport.send(&mut outgoing, self.limits.stall).await;
+        let Queued { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
+        let sent = self.transport.send(&mut outgoing, &self.limits).await;
+        drop(held);
         self.log(&line, status, outgoing.sent().saturating_sub(head), started, sent.as_ref().err());
         match sent {
             Ok(()) if framing.keep_alive => After::Another,
             Ok(()) => After::Finish,
-            Err(ReplyError::Stalled(_)) => After::Reset,
+            Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => After::Reset,
             // The peer must not take what it has for the whole: the end comes before the promised length.
             Err(ReplyError::Send(_)) => After::Close,
         }
@@ -142,7 +145,7 @@ impl Session {
     /// Waits for the first bytes of a request; `false` where the connection should end instead.
     async fn first_bytes(&mut self) -> bool {
         let Self { transport, inbox, phase, limits, .. } = self;
-        let mut patience = Patience::new(transport.socket());
+        let mut patience = Patience::new(transport.socket(), limits.idle, limits.slowest);
         let came = async {
             loop {
                 match timeout(limits.idle, transport.read(inbox)).await {

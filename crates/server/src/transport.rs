@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::send::{Outgoing, SendError, Turn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
@@ -16,10 +16,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
+use crate::Limits;
 use crate::patience::Patience;
 
 /// How much of a file is read at once for TLS; two such buffers make one reply's memory.
-const TLS_CHUNK: Bytes = Bytes::kib(256);
+const TLS_CHUNK: Bytes = Bytes::kib(64);
 
 /// How long one connection keeps a thread that may wait for disks, before others have their turn.
 const STAY: Duration = Duration::from_millis(20);
@@ -45,6 +46,8 @@ pub(crate) enum ReplyError {
     Send(#[from] SendError),
     #[error("the peer took nothing for {} s", .0.as_secs_f32())]
     Stalled(Duration),
+    #[error("the peer took less than {0}")]
+    Slow(Rate),
 }
 
 impl From<io::Error> for ReplyError {
@@ -85,11 +88,12 @@ impl Transport {
         }
     }
 
-    /// Sends everything queued, waiting for the peer as long as it acknowledges within `stall`.
-    pub(crate) async fn send(&mut self, outgoing: &mut Outgoing, stall: Duration) -> Result<(), ReplyError> {
+    /// Sends everything queued, waiting for the peer as long as it goes on acknowledging fast enough.
+    pub(crate) async fn send(&mut self, outgoing: &mut Outgoing, limits: &Limits) -> Result<(), ReplyError> {
+        let patience = Patience::new(self.socket(), limits.stall, limits.slowest);
         match self {
-            Self::Plain(stream) => send_plain(stream, outgoing, stall).await,
-            Self::Tls(stream) => send_tls(stream, outgoing, stall).await,
+            Self::Plain(stream) => send_plain(stream, outgoing, limits, patience).await,
+            Self::Tls(stream) => send_tls(stream, outgoing, limits, patience).await,
         }
     }
 
@@ -97,14 +101,14 @@ impl Transport {
     ///
     /// Says that no more comes, then reads off what the peer still sends, for closing on unread
     /// bytes would reset the connection (RFC 9112, section 9.6). Waits at most `limit` after the
-    /// peer's last acknowledgement.
-    pub(crate) async fn finish(&mut self, limit: Duration) {
+    /// peer's last acknowledgement, and not for one slower than `slowest`.
+    pub(crate) async fn finish(&mut self, limit: Duration, slowest: Rate) {
         const MOST: usize = 1 << 20;
         let said = match self {
             Self::Plain(stream) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_ok(),
             Self::Tls(stream) => matches!(timeout(limit, stream.shutdown()).await, Ok(Ok(()))),
         };
-        let mut patience = Patience::new(self.socket());
+        let mut patience = Patience::new(self.socket(), limit, slowest);
         let mut deadline = Instant::now() + limit;
         let (mut dropped, mut inbox) = (0, Vec::new());
         while said && dropped < MOST {
@@ -128,14 +132,17 @@ impl Transport {
 async fn send_plain(
     stream: &Arc<TcpStream>,
     outgoing: &mut Outgoing,
-    stall: Duration,
+    limits: &Limits,
+    mut patience: Patience,
 ) -> Result<(), ReplyError> {
-    let mut patience = Patience::new(stream);
     loop {
-        match timeout(stall, stream.writable()).await {
+        match timeout(limits.stall, stream.writable()).await {
             Ok(writable) => writable?,
             Err(_) if patience.renewed(stream) => continue,
-            Err(_) => return Err(ReplyError::Stalled(stall)),
+            Err(_) => return Err(ReplyError::Stalled(limits.stall)),
+        }
+        if !patience.keeps_up(stream) {
+            return Err(ReplyError::Slow(limits.slowest));
         }
         let turn = if outgoing.reads_files() {
             // sendfile may wait for a disk, so it runs where waiting stops nobody else.
@@ -192,13 +199,16 @@ fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendEr
 async fn send_tls(
     stream: &mut TlsStream<TcpStream>,
     outgoing: &mut Outgoing,
-    stall: Duration,
+    limits: &Limits,
+    mut patience: Patience,
 ) -> Result<(), ReplyError> {
     let mut chunk = read_chunk(outgoing, Vec::new()).await?;
     let mut spare = Vec::new();
     while !chunk.is_empty() {
-        let (written, next) =
-            tokio::join!(write_tls(stream, &chunk, stall), read_chunk(outgoing, std::mem::take(&mut spare)));
+        let (written, next) = tokio::join!(
+            write_tls(stream, &chunk, limits, &mut patience),
+            read_chunk(outgoing, std::mem::take(&mut spare))
+        );
         written?;
         spare = std::mem::replace(&mut chunk, next?);
     }
@@ -208,9 +218,9 @@ async fn send_tls(
 async fn write_tls(
     stream: &mut TlsStream<TcpStream>,
     mut chunk: &[u8],
-    stall: Duration,
+    limits: &Limits,
+    patience: &mut Patience,
 ) -> Result<(), ReplyError> {
-    let mut patience = Patience::new(stream.get_ref().0);
     let mut flushed = false;
     while !flushed {
         // Both can be given up and tried again: neither loses count of what was written.
@@ -220,13 +230,16 @@ async fn write_tls(
                 chunk => stream.write(chunk).await,
             }
         };
-        match timeout(stall, step).await {
+        match timeout(limits.stall, step).await {
             Ok(written) => {
                 flushed = chunk.is_empty();
                 chunk = &chunk[written?..];
             }
             Err(_) if patience.renewed(stream.get_ref().0) => {}
-            Err(_) => return Err(ReplyError::Stalled(stall)),
+            Err(_) => return Err(ReplyError::Stalled(limits.stall)),
+        }
+        if !patience.keeps_up(stream.get_ref().0) {
+            return Err(ReplyError::Slow(limits.slowest));
         }
     }
     Ok(())

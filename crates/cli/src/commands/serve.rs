@@ -4,20 +4,22 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use longhaul_core::units::Rate;
+use longhaul_core::units::{Rate, Rtt};
 use longhaul_server::{Config, Limits, ServeError, Server, Stopper, TlsFiles};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::{exit, say};
+
 /// Descriptors for everything but connections and the files they are sent.
 const SPARE_DESCRIPTORS: u64 = 64;
 
-/// Threads that open files and run sendfile; each waits for the disk at most, never for a client.
+/// Threads that open files, list directories and run sendfile; they wait for disks, and for a client
+/// only the milliseconds in which one that keeps up makes room.
 const DISK_THREADS: usize = 64;
 
 /// Serve the files of a directory over HTTP or HTTPS.
@@ -33,7 +35,7 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// Listen here, may be given more than once; 0.0.0.0:8080 or [::]:8080 lets other hosts in, port 0 is any free port
+    /// Listen here, may be given more than once; 0.0.0.0:8080 lets other hosts in over IPv4, [::]:8080 over IPv6 (only), port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: Vec<SocketAddr>,
 
@@ -57,13 +59,13 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     hidden: bool,
 
-    /// Open at most this many connections at once; further ones wait
+    /// Open at most this many connections at once; a further one takes the place of the longest idle, or waits
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
 
-    /// Give transfers under way this long to finish when told to stop
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    grace: u64,
+    /// Give transfers under way this long to finish when told to stop, as 30s
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    grace: Rtt,
 }
 
 /// The value of `--pace`.
@@ -92,8 +94,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let server = match Server::bind(config(args)) {
         Ok(server) => server,
         Err(error) => {
-            eprintln!("longhaul serve: {error}");
-            return Ok(ExitCode::from(exit_code(&error)));
+            say::error(&error);
+            return Ok(exit_code(&error).into());
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -104,14 +106,14 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let (interrupt, terminate) = signals(&runtime).context("catching SIGINT and SIGTERM")?;
     for address in server.addresses() {
         let reach = if address.ip().is_loopback() { " (this host only; see --listen)" } else { "" };
-        eprintln!("serving {} at {scheme}://{address}/{reach}", directory.display());
+        say::line(format_args!("serving {} at {scheme}://{address}/{reach}", directory.display()));
     }
     let ended = runtime.block_on(async {
         tokio::spawn(stop_on_signals(interrupt, terminate, server.stopper()));
         server.run().await
     })?;
     if ended.cut > 0 {
-        eprintln!("longhaul serve: {} connections were cut before they were done", ended.cut);
+        tracing::warn!("{} connections were cut before they were done", ended.cut);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -127,7 +129,7 @@ fn config(args: ServeArgs) -> Config {
         hidden: args.hidden,
         limits: Limits {
             connections: affordable(args.connections),
-            grace: Duration::from_secs(args.grace),
+            grace: args.grace.get(),
             ..Limits::default()
         },
     }
@@ -140,8 +142,8 @@ fn affordable(connections: u32) -> usize {
     if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
-    // A connection holds its socket and at most one file. No limit at all reads as None.
-    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / 2).max(1);
+    // A connection holds its socket and one file, twice while it is opened. No limit at all reads as None.
+    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / 3).max(1);
     if u64::from(connections) > most {
         tracing::warn!(
             asked = connections,
@@ -166,31 +168,27 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
         }
     };
     next().await;
-    eprintln!("longhaul serve: finishing the transfers under way; once more ends them");
     stopper.finish();
+    // Into the log, for a line written here would wait for whoever reads stderr.
+    tracing::info!("finishing the transfers under way; once more ends them");
     next().await;
     stopper.end();
 }
 
-/// Maps an error to the exit code of sysexits.h.
-fn exit_code(error: &ServeError) -> u8 {
-    const NO_INPUT: u8 = 66;
-    const UNAVAILABLE: u8 = 69;
-    const OS_ERROR: u8 = 71;
-    const NO_PERMISSION: u8 = 77;
-    const CONFIG: u8 = 78;
+/// Returns the exit code of a server that does not start.
+fn exit_code(error: &ServeError) -> exit::Code {
     match error {
         ServeError::Root { source, .. } | ServeError::Listen { source, .. }
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
-            NO_PERMISSION
+            exit::NO_PERMISSION
         }
-        ServeError::Root { .. } => NO_INPUT,
-        ServeError::Listen { .. } => UNAVAILABLE,
-        ServeError::NoOpenat2 { .. } => OS_ERROR,
+        ServeError::Root { .. } => exit::NO_INPUT,
+        ServeError::Listen { .. } => exit::UNAVAILABLE,
+        ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }
         | ServeError::TlsFile { .. }
-        | ServeError::TlsPair { .. } => CONFIG,
+        | ServeError::TlsPair { .. } => exit::CONFIG,
     }
 }

@@ -9,6 +9,10 @@
 //! An [`Outgoing`] is a queue of texts and file ranges. [`Outgoing::turn`] moves some of it into a
 //! plain socket, blocking or not; [`Outgoing::fill`] copies the next bytes for whoever encrypts them.
 
+mod error;
 mod outgoing;
+mod source_file;
 
-pub use outgoing::{Outgoing, Piece, SendError, SourceFile, TURN, Turn};
+pub use error::SendError;
+pub use outgoing::{Outgoing, Piece, TURN, Turn};
+pub use source_file::SourceFile;

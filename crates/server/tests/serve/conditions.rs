@@ -46,6 +46,18 @@ fn the_entity_tag_follows_the_content() {
 }
 
 #[test]
+fn a_tag_is_weak_while_the_next_write_could_leave_it() {
+    let site = Site::start();
+    let path = site.write("f", b"content");
+    std::fs::write(path, "changed").unwrap();
+    let fresh = site.get("/f", &[]).header("ETag").unwrap().to_owned();
+    assert!(fresh.starts_with("W/\""), "{fresh}");
+    let resumed = site.get("/f", &[&format!("If-Range: {fresh}"), "Range: bytes=3-"]);
+    assert_eq!((resumed.status, resumed.body.as_str()), (200, "changed"));
+    assert_eq!(site.get("/f", &[&format!("If-None-Match: {fresh}")]).status, 304);
+}
+
+#[test]
 fn head_is_gets_head() {
     let site = Site::start();
     site.write("f.txt", b"content");

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use longhaul_core::units::Rate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::site::{Answer, Site, noise};
@@ -81,7 +82,7 @@ fn what_is_not_served_is_refused_clearly() {
         ("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nGET ", 405),
         ("POST /f HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 405),
         ("DELETE /f HTTP/1.1\r\nHost: h\r\n\r\n", 405),
-        ("GET /f HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody", 413),
+        ("GET /f HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody", 400),
         ("GET /f HTTP/1.1\r\n\r\n", 400),
         ("GET /f HTTP/3.0\r\nHost: h\r\n\r\n", 505),
         ("\u{16}\u{3}\u{1}garbage\n", 400),
@@ -173,6 +174,21 @@ fn a_reader_that_stops_is_cut_and_a_slow_one_is_not() {
 }
 
 #[test]
+fn a_file_rewritten_while_it_is_sent_ends_short() {
+    let site = Site::start();
+    let content = noise(24 << 20);
+    let path = site.write("f", &content);
+    let mut stream = site.connect();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    let mut changed = std::fs::File::options().write(true).open(path).unwrap();
+    changed.write_all(&noise(24 << 20)[1..]).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert!(got.len() < content.len(), "two versions were sent as one");
+}
+
+#[test]
 fn thousands_of_idle_connections_cost_no_threads() {
     const COUNT: usize = 3000;
     let limit = getrlimit(Resource::Nofile);
@@ -214,19 +230,63 @@ fn status(field: &str) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
+const KEPT: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
+
 #[test]
-fn beyond_the_limit_connections_wait_their_turn() {
+fn at_the_limit_the_longest_idle_makes_room() {
     let site = Site::with(|config| config.limits.connections = 2);
     site.write("f", b"x");
-    let first = site.connect();
-    let second = site.connect();
+    let mut first = site.connect();
     std::thread::sleep(ms(50));
+    let mut second = site.connect();
+    std::thread::sleep(ms(50));
+    // Now the second is the one that has waited longer.
+    first.write_all(KEPT).unwrap();
+    assert!(first.read(&mut [0; 1000]).unwrap() > 0);
+    assert_eq!(site.get("/f", &[]).status, 200);
+    assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
+    first.write_all(KEPT).unwrap();
+    assert!(first.read(&mut [0; 1000]).unwrap() > 0, "more room was made than needed");
+}
+
+#[test]
+fn replies_under_way_make_no_room() {
+    let site = Site::with(|config| config.limits.connections = 2);
+    let content = noise(24 << 20);
+    site.write("f", &content);
+    site.write("g", b"x");
+    let mut busy: Vec<TcpStream> = (0..2).map(|_| site.connect()).collect();
+    for stream in &mut busy {
+        stream.write_all(KEPT).unwrap();
+        stream.read_exact(&mut [0; 1]).unwrap();
+    }
     let mut third = site.connect();
-    third.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    third.write_all(b"GET /g HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     third.set_read_timeout(Some(ms(300))).unwrap();
     assert!(third.read(&mut [0; 100]).is_err(), "a third connection was served beyond the limit of two");
-    drop(first);
+    // Done with its reply, the first waits for a request, and so makes room.
+    let mut got = Vec::new();
+    busy[0].read_to_end(&mut got).unwrap();
+    assert!(got.ends_with(&content));
     third.set_read_timeout(Some(ms(5000))).unwrap();
     assert!(to_the_end(third).0.starts_with("HTTP/1.1 200"));
-    drop(second);
+}
+
+#[test]
+fn a_reader_far_too_slow_is_cut() {
+    let site = Site::with(|config| {
+        config.limits.stall = ms(200);
+        config.limits.slowest = Rate::bits_per_sec(800_000_000);
+    });
+    let content = noise(48 << 20);
+    site.write("f", &content);
+    let mut slow = site.connect();
+    slow.write_all(KEPT).unwrap();
+    let (mut part, mut got, started) = (vec![0; 256 << 10], 0, Instant::now());
+    while let Ok(length @ 1..) = slow.read(&mut part) {
+        got += length;
+        std::thread::sleep(ms(20));
+    }
+    assert!(got < content.len(), "all came to a reader at a tenth of the least rate");
+    assert!(started.elapsed() > ms(600), "it was cut before its rate could be told");
 }

@@ -74,7 +74,7 @@ fn a_huge_directory_is_bounded() {
     }
     let page = site.get("/", &[]).body;
     assert_eq!(page.matches("href=\"./f").count(), 100);
-    assert!(page.contains("more exist than are shown"));
+    assert!(page.contains("50 more names are not shown here"));
 }
 
 #[test]
@@ -89,5 +89,28 @@ fn media_types_follow_names() {
     ] {
         site.write(name, b"x");
         assert_eq!(site.get(&format!("/{name}"), &[]).header("Content-Type"), Some(media), "{name}");
+    }
+}
+
+#[test]
+fn an_index_that_leads_nowhere_good_does_not_uncover_the_names() {
+    let site = Site::start();
+    site.write("d/secret-name", b"");
+    std::os::unix::fs::symlink("index.html", site.dir.path().join("d/index.html")).unwrap();
+    let answer = site.get("/d/", &[]);
+    assert_eq!(answer.status, 404);
+    assert!(!answer.body.contains("secret-name"));
+}
+
+#[test]
+fn only_so_many_pages_are_made_at_once() {
+    let none = Site::with(|config| config.limits.pages = 0);
+    none.write("f", b"x");
+    let answer = none.get("/", &[]);
+    assert_eq!((answer.status, answer.header("Retry-After")), (503, Some("1")));
+    assert_eq!(none.get("/f", &[]).status, 200);
+    let one = Site::with(|config| config.limits.pages = 1);
+    for _ in 0..3 {
+        assert_eq!(one.get("/", &[]).status, 200);
     }
 }

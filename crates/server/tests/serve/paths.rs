@@ -1,6 +1,7 @@
 //! No name leads out of the directory, and none makes the server wait.
 
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -150,4 +151,22 @@ fn no_path_that_can_be_written_gives_the_secret() {
             Ok(())
         })
         .unwrap();
+}
+
+#[test]
+fn a_fifo_is_not_even_opened() {
+    let (outer, site) = site();
+    let fifo = outer.path().join("root/fifo");
+    let writer = std::thread::spawn({
+        let fifo = fifo.clone();
+        // Returns once someone opens the other end.
+        move || std::fs::File::options().write(true).open(fifo).map(drop)
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(site.get("/fifo", &[]).status, 404);
+    assert!(!site.get("/", &[]).body.contains("fifo"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!writer.is_finished(), "the server opened the FIFO");
+    drop(std::fs::File::open(fifo).unwrap());
+    writer.join().unwrap().unwrap();
 }

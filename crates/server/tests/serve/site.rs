@@ -1,11 +1,12 @@
 //! A directory, a server for it on its own runtime, and a bare client.
 
+use std::fs::{File, FileTimes};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use longhaul_server::{Config, Ended, Server, Stopper};
 use tempfile::TempDir;
@@ -40,10 +41,13 @@ impl Site {
         Self { dir, address, stopper, thread: Some(thread) }
     }
 
+    /// Writes a file as it is an hour after it was written: its entity tag is strong.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
+        let hour_ago = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(3600));
+        File::options().write(true).open(&path).unwrap().set_times(hour_ago).unwrap();
         path
     }
 

@@ -1,0 +1,152 @@
+use super::*;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+
+fn source(content: &[u8]) -> Arc<SourceFile> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(content).unwrap();
+    Arc::new(SourceFile::new(file, PathBuf::from("a-file")).unwrap())
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+fn pieces(source: &Arc<SourceFile>, size: u64) -> Vec<Piece> {
+    let part = |start: u64, length: u64| Piece::File {
+        source: Arc::clone(source),
+        start: Bytes::new(start),
+        length: Bytes::new(length),
+    };
+    vec![
+        Piece::Text(b"head".to_vec()),
+        Piece::Text(Vec::new()),
+        part(0, size / 2),
+        Piece::Text(b"mid".to_vec()),
+        part(size / 2, size - size / 2),
+    ]
+}
+
+fn expected(content: &[u8]) -> Vec<u8> {
+    let (a, b) = content.split_at(content.len() / 2);
+    [b"head", a, b"mid", b].concat()
+}
+
+#[test]
+fn the_same_bytes_arrive_blocking_or_not_and_copied() {
+    let content: Vec<u8> = (0..9_000_001u32).map(|i| ((i * 7) >> 3) as u8).collect();
+    let source = source(&content);
+    for nonblocking in [false, true] {
+        let (near, mut far) = pair();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).map(|_| all)
+        });
+        near.set_nonblocking(nonblocking).unwrap();
+        let mut outgoing = Outgoing::new(pieces(&source, content.len() as u64));
+        let mut blocked = 0;
+        loop {
+            match outgoing.turn(&near).unwrap() {
+                Turn::Done => break,
+                Turn::More => {}
+                Turn::Blocked => {
+                    blocked += 1;
+                    let mut polled = [rustix::event::PollFd::new(&near, rustix::event::PollFlags::OUT)];
+                    rustix::event::poll(&mut polled, None).unwrap();
+                }
+            }
+        }
+        assert!(nonblocking || blocked == 0);
+        assert_eq!(outgoing.sent().get(), content.len() as u64 + 7);
+        drop(near);
+        assert!(reader.join().unwrap().unwrap() == expected(&content));
+    }
+    let mut outgoing = Outgoing::new(pieces(&source, content.len() as u64));
+    let mut all = Vec::new();
+    while !outgoing.is_done() {
+        outgoing.fill(&mut all, Bytes::kib(256)).unwrap();
+    }
+    assert!(all == expected(&content));
+}
+
+#[test]
+fn a_shrunken_file_is_an_error_not_padding() {
+    let source = source(&[1; 1000]);
+    let whole = || {
+        Outgoing::new([Piece::File {
+            source: Arc::clone(&source),
+            start: Bytes::ZERO,
+            length: Bytes::new(1500),
+        }])
+    };
+    let (near, _far) = pair();
+    let error = whole().turn(&near).unwrap_err();
+    assert!(matches!(&error, SendError::Changed { .. }), "{error}");
+    let mut buffer = Vec::new();
+    assert!(matches!(whole().fill(&mut buffer, Bytes::mib(1)), Err(SendError::Changed { .. })));
+    assert_eq!(buffer.len(), 1000);
+}
+
+#[test]
+fn a_turn_is_bounded_even_for_the_fastest_peer() {
+    let source = source(&vec![5; 2 * TURN.as_usize()]);
+    let (near, mut far) = pair();
+    std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
+    let mut outgoing = Outgoing::new([Piece::File { source, start: Bytes::ZERO, length: TURN * 2 }]);
+    assert_eq!(outgoing.turn(&near).unwrap(), Turn::More);
+    assert_eq!(outgoing.sent(), TURN);
+}
+
+#[test]
+fn a_peer_that_left_is_a_socket_error() {
+    let (near, far) = pair();
+    drop(far);
+    let source = source(&[0; 100_000]);
+    let error = (0..50).find_map(|_| {
+        let source = Arc::clone(&source);
+        Outgoing::new([Piece::File { source, start: Bytes::ZERO, length: Bytes::new(100_000) }])
+            .turn(&near)
+            .err()
+    });
+    assert!(matches!(error, Some(SendError::Socket(_))), "{error:?}");
+}
+
+#[test]
+fn a_file_written_into_is_never_sent_to_its_end() {
+    let size = 2 * TURN.get();
+    for tls in [false, true] {
+        let source = source(&vec![1; TURN.as_usize() * 2]);
+        let (near, mut far) = pair();
+        std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
+        let piece = Piece::File { source: Arc::clone(&source), start: Bytes::ZERO, length: Bytes::new(size) };
+        let mut outgoing = Outgoing::new([piece]);
+        let mut step = || {
+            if tls { outgoing.fill(&mut Vec::new(), TURN).map(|()| Turn::More) } else { outgoing.turn(&near) }
+        };
+        assert_eq!(step().unwrap(), Turn::More);
+        // The kernel's clock for files ticks every few milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        source.file().write_at(b"2", 0).unwrap();
+        assert!(matches!(step(), Err(SendError::Changed { .. })));
+        assert!(outgoing.sent() < Bytes::new(size));
+    }
+}
+
+#[test]
+fn a_long_text_is_sent_in_turns() {
+    let text: Vec<u8> = (0..TURN.get() * 2 + 5).map(|i| (i % 251) as u8).collect();
+    let (near, mut far) = pair();
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).map(|_| all)
+    });
+    let mut outgoing = Outgoing::new([Piece::Text(text.clone()), Piece::Text(b"end".to_vec())]);
+    assert_eq!(outgoing.turn(&near).unwrap(), Turn::More);
+    assert_eq!(outgoing.sent(), TURN);
+    while outgoing.turn(&near).unwrap() != Turn::Done {}
+    drop(near);
+    assert!(reader.join().unwrap().unwrap() == [&text[..], b"end"].concat());
+}
