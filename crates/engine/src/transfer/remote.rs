@@ -58,6 +58,8 @@ impl Remote {
     }
 }
 
+/// Tags are compared weakly (RFC 9110, section 8.8.3.2): a server may call one weak only while the file is fresh.
 fn marks(head: &ResponseHead) -> Marks {
-    ["etag", "last-modified"].map(|name| head.text(name).map(str::to_owned))
+    ["etag", "last-modified"]
+        .map(|name| head.text(name).map(|text| text.strip_prefix("W/").unwrap_or(text).to_owned()))
 }
