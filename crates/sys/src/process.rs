@@ -74,10 +74,31 @@ fn hold_namespace(ended: i32) -> ! {
         libc::mount(proc, c"/proc".as_ptr(), proc, flags, std::ptr::null());
         // Hold nothing of the parent's open: neither its files nor the pipe's other end.
         libc::dup2(ended, 0);
-        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        close_all_but_stdin();
         let mut byte = 0_u8;
         while libc::read(0, (&raw mut byte).cast(), 1) != 0 && *libc::__errno_location() == libc::EINTR {}
         libc::_exit(0)
+    }
+}
+
+/// Closes every descriptor but 0, by async-signal-safe calls only.
+///
+/// # Safety
+/// The calling process must own all of its descriptors, and use none but 0 afterwards.
+unsafe fn close_all_but_stdin() {
+    // Without a limit, what the kernel allows where nobody raised it.
+    const MOST: libc::rlim_t = 1 << 20;
+    // SAFETY: as the caller promises; the pointer is to a live rlimit.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) == 0 {
+            return;
+        }
+        // A kernel before 5.9, or a filter on system calls that does not know it.
+        let mut limit = libc::rlimit { rlim_cur: MOST, rlim_max: MOST };
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        for descriptor in 1..limit.rlim_cur.min(MOST) {
+            libc::close(descriptor as libc::c_int);
+        }
     }
 }
 
@@ -131,7 +152,8 @@ unsafe fn fork_syscalls_only(child: impl FnOnce() -> Infallible) -> io::Result<P
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
         (pid, error)
     };
-    Pid::from_raw(pid).filter(|_| pid > 0).ok_or(error)
+    // from_raw takes no negative number.
+    if pid > 0 { Pid::from_raw(pid).ok_or(error) } else { Err(error) }
 }
 
 /// How a child ended and what it used.

@@ -5,6 +5,7 @@ mod far;
 mod netlink;
 mod process;
 mod settings;
+mod tcp_memory;
 mod worker;
 
 use std::ffi::OsStr;
@@ -26,7 +27,8 @@ pub use far::FarCommand;
 pub use longhaul_sys::process::Finished;
 use netlink::Netlink;
 pub use process::Process;
-use worker::Worker;
+use tcp_memory::TcpMemory;
+use worker::{Namespaces, Worker};
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,7 @@ pub(crate) struct Inner {
     /// Near to far and far to near; empty where a veth pair joins the hosts.
     directions: Vec<Direction>,
     devices: [Device; 2],
+    tcp_memory: [TcpMemory; 2],
     has_ipv6: bool,
     pub(crate) spec: PathSpec,
 }
@@ -76,8 +79,7 @@ struct Prepared {
 impl Inner {
     pub(crate) fn start(spec: PathSpec) -> Result<Self, LabError> {
         spec.validate()?;
-        let (worker, namespaces, processes) = Worker::start()?;
-        let [_, far_namespace] = namespaces;
+        let (worker, Namespaces { networks: [_, far_namespace], tcp_memory, processes }) = Worker::start()?;
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
         let mut peer = Some(far_namespace);
@@ -111,6 +113,7 @@ impl Inner {
             worker,
             directions,
             devices: [near, far],
+            tcp_memory,
             has_ipv6: near_ipv6 && far_ipv6,
             spec,
         })
@@ -118,8 +121,8 @@ impl Inner {
 
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
         let mut stats = PathStats::default();
-        for side in [Side::Near, Side::Far] {
-            stats.memory_pressures += self.worker.run(side, settings::tcp_memory_pressures)?;
+        for host in &self.tcp_memory {
+            stats.memory_pressures += host.pressures()?;
         }
         let both = [&mut stats.near_to_far, &mut stats.far_to_near];
         for (index, (direction, device)) in both.into_iter().zip(&self.devices).enumerate() {
