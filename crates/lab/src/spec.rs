@@ -105,9 +105,9 @@ impl PathSpec {
     pub fn link(&self, stream: u64) -> Link {
         let mut link = Link::new();
         if let (Some(rate), Some(queue)) = (self.rate, self.queue_limit()) {
-            let queue = match queue {
-                QueueLimit::Bytes(bytes) => DropTail::Bytes(bytes),
-                QueueLimit::Packets(packets) => DropTail::Packets(packets),
+            let queue = match (self.aqm, queue) {
+                (Aqm::DropTail, QueueLimit::Bytes(bytes)) => DropTail::Bytes(bytes),
+                (Aqm::DropTail, QueueLimit::Packets(packets)) => DropTail::Packets(packets),
             };
             link = link.then(RateLimit::new(rate, queue));
         }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::thread::Thread;
 
-use longhaul_core::units::Bytes;
 use longhaul_sys::ring::Producer;
 use longhaul_sys::tun::Tun;
-use rustix::event::{PollFd, PollFlags};
 
 use crate::clock::Clock;
 use crate::model::{Cause, Fate, Link, Time};
 use crate::wire::{self, MAX_FRAME, Shape};
 
 use super::stats::Counters;
+use super::wait::Wait;
 use super::{Idle, Stop, prepare_thread};
 
 pub(super) struct Reader {
@@ -27,6 +26,8 @@ pub(super) struct Reader {
     pub(super) idle: Arc<Idle>,
     pub(super) writer: Thread,
     pub(super) counters: Arc<Counters>,
+    /// Whether a late read matters: on a path without a rate the machine's own speed is what was asked for.
+    pub(super) timed: bool,
 }
 
 impl Reader {
@@ -34,10 +35,13 @@ impl Reader {
         prepare_thread(1);
         let mut spare = vec![0; MAX_FRAME];
         let mut splitter = Splitter::default();
+        let mut wait = Wait::new(self.clock);
         while !self.stop.is_set() {
-            if let Err(error) = self.take_one(&mut spare, &mut splitter) {
+            if let Err(error) = self.take_one(&mut spare, &mut splitter, &wait) {
                 let waits = error.kind() == io::ErrorKind::WouldBlock;
-                if let Err(error) = if waits { self.wait_for_packet() } else { Err(error) } {
+                let waited =
+                    if waits { wait.until_readable(&self.from, &self.stop.event) } else { Err(error) };
+                if let Err(error) = waited {
                     tracing::error!("the lab's link stops: reading from its TUN device: {error}");
                     return;
                 }
@@ -46,7 +50,7 @@ impl Reader {
     }
 
     /// Reads a frame straight into the ring and settles it.
-    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter) -> io::Result<()> {
+    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &Wait) -> io::Result<()> {
         let Some(slot) = self.ring.reserve(MAX_FRAME) else {
             let len = self.from.read(spare)?;
             self.counters.overflowed(Shape::of(&spare[..len]).packets());
@@ -54,14 +58,18 @@ impl Reader {
         };
         let len = self.from.read(slot)?;
         let now = self.clock.now();
+        if self.timed {
+            self.counters.read_late.record(now.since(wait.empty()));
+        }
         let frame = &slot[..len];
         let shape = Shape::of(frame);
 
         splitter.fates.clear();
         splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
-        self.counters.settled(shape, &splitter.fates);
+        self.counters.dropped(&splitter.fates);
         if let Some(leaves) = splitter.all_leave() {
             self.ring.commit(leaves.as_nanos(), len);
+            self.counters.carried(shape, 0..shape.packets());
             self.wake_writer();
         } else if splitter.some_leave() {
             splitter.keep(frame);
@@ -74,15 +82,15 @@ impl Reader {
     fn put_pieces(&mut self, splitter: &mut Splitter, shape: Shape) {
         let mut next = 0;
         while let Some((run, leaves)) = splitter.next_run(&mut next) {
-            let packets = run.len();
-            let piece = splitter.cut(shape, run);
+            let piece = splitter.cut(shape, run.clone());
             match self.ring.reserve(piece.len()) {
                 Some(slot) => {
                     slot.copy_from_slice(piece);
                     self.ring.commit(leaves.as_nanos(), piece.len());
+                    self.counters.carried(shape, run);
                     self.wake_writer();
                 }
-                None => self.counters.overflowed(packets),
+                None => self.counters.overflowed(run.len()),
             }
         }
     }
@@ -93,14 +101,6 @@ impl Reader {
         if self.idle.0.load(Ordering::Relaxed) {
             self.idle.0.store(false, Ordering::Relaxed);
             self.writer.unpark();
-        }
-    }
-
-    fn wait_for_packet(&self) -> io::Result<()> {
-        let mut on = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&self.stop.event, PollFlags::IN)];
-        match rustix::event::poll(&mut on, None) {
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            other => Ok(other.map(drop)?),
         }
     }
 }
@@ -154,22 +154,27 @@ impl Splitter {
 }
 
 impl Counters {
-    /// Counts the packets of one frame by what becomes of them.
-    fn settled(&self, shape: Shape, fates: &[Fate]) {
-        let (mut bytes, mut queue, mut loss) = (Bytes::ZERO, 0, 0);
-        for (index, fate) in fates.iter().enumerate() {
+    /// Counts those packets of a frame that the model drops.
+    fn dropped(&self, fates: &[Fate]) {
+        let (mut queue, mut loss) = (0, 0);
+        for fate in fates {
             match fate {
-                Fate::Leaves(_) => bytes += shape.size(index),
+                Fate::Leaves(_) => {}
                 Fate::Dropped(Cause::Queue) => queue += 1,
                 Fate::Dropped(Cause::Loss) => loss += 1,
             }
         }
-        self.packets.fetch_add(fates.len() as u64 - queue - loss, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes.get(), Ordering::Relaxed);
         if queue + loss > 0 {
             self.dropped_queue.fetch_add(queue, Ordering::Relaxed);
             self.dropped_loss.fetch_add(loss, Ordering::Relaxed);
         }
+    }
+
+    /// Counts packets of a frame that the ring has taken.
+    fn carried(&self, shape: Shape, packets: Range<usize>) {
+        self.packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
+        let bytes = packets.map(|index| shape.size(index).get()).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts packets that the ring had no room for.

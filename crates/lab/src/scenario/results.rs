@@ -61,6 +61,7 @@ struct DirectionRecord {
     dropped_queue: u64,
     dropped_loss: u64,
     dropped_overflow: u64,
+    read_late_p99_s: f64,
     late_p99_s: f64,
     late_max_s: f64,
 }
@@ -87,6 +88,7 @@ impl From<DirectionStats> for DirectionRecord {
             dropped_queue: stats.dropped_queue,
             dropped_loss: stats.dropped_loss,
             dropped_overflow: stats.dropped_overflow,
+            read_late_p99_s: stats.read_late_p99.as_secs_f64(),
             late_p99_s: stats.late_p99.as_secs_f64(),
             late_max_s: stats.late_max.as_secs_f64(),
         }
