@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use longhaul_core::units::Bytes;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
@@ -165,8 +166,8 @@ pub struct Finished {
     pub user: Duration,
     /// CPU time in the kernel, of the same.
     pub system: Duration,
-    /// The largest resident set of any one of them, in bytes.
-    pub max_resident: u64,
+    /// The largest resident set of any one of them.
+    pub max_resident: Bytes,
 }
 
 /// Waits for the child `pid` to end.
@@ -193,7 +194,7 @@ pub fn wait(pid: Pid) -> io::Result<Finished> {
         status: ExitStatus::from_raw(status),
         user: time(usage.ru_utime),
         system: time(usage.ru_stime),
-        max_resident: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        max_resident: Bytes::kib(u64::try_from(usage.ru_maxrss).unwrap_or(0)),
     })
 }
 

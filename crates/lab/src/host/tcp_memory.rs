@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 use crate::error::LabError;
+
+use super::read_again;
 
 /// Of the calling thread's network namespace, whoever reads it after it was opened.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
@@ -27,24 +27,14 @@ impl TcpMemory {
 
     /// Returns how often TCP ran short of memory (`net.ipv4.tcp_mem`).
     pub(super) fn pressures(&self) -> Result<u64, LabError> {
-        let text = self.read().map_err(failed("read"))?;
+        let text = read_again(&self.counters).map_err(failed("read"))?;
         find(&text, "TCPMemoryPressures")
             .ok_or_else(|| failed("find TCPMemoryPressures in")(io::ErrorKind::InvalidData.into()))
-    }
-
-    fn read(&self) -> io::Result<String> {
-        let (mut text, mut chunk) = (Vec::new(), [0; 16 << 10]);
-        loop {
-            match self.counters.read_at(&mut chunk, text.len() as u64)? {
-                0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
-                len => text.extend_from_slice(&chunk[..len]),
-            }
-        }
     }
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> LabError {
-    move |cause| LabError::File { what, path: PathBuf::from(COUNTERS), cause }
+    move |cause| LabError::Counters { what, path: COUNTERS, cause }
 }
 
 /// Returns a counter from a line of names and a line of values, both of which start with "TcpExt:".
@@ -71,6 +61,6 @@ mod tests {
         let memory = TcpMemory::of_this_thread().unwrap();
         let first = memory.pressures().unwrap();
         assert!(memory.pressures().unwrap() >= first);
-        assert_ne!(find(&memory.read().unwrap(), "TCPOrigDataSent"), None);
+        assert_ne!(find(&read_again(&memory.counters).unwrap(), "TCPOrigDataSent"), None);
     }
 }

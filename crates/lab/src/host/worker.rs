@@ -11,14 +11,16 @@ use longhaul_sys::process::PidNamespace;
 use crate::error::LabError;
 
 use super::Side;
+use super::listening::Listening;
 use super::tcp_memory::TcpMemory;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What the thread hands out when it is inside: each host has a network namespace and its counters.
+/// What the thread hands out when it is inside: for each host its network namespace and what the kernel says of it.
 pub(super) struct Namespaces {
     pub(super) networks: [OwnedFd; 2],
     pub(super) tcp_memory: [TcpMemory; 2],
+    pub(super) listening: [Listening; 2],
     /// Everything that runs in the namespaces dies with it.
     pub(super) processes: PidNamespace,
 }
@@ -91,12 +93,14 @@ fn enter_namespaces() -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let host = || {
         let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
         // Here, as the /proc of the PID namespace below does not know this thread.
-        Ok((network, TcpMemory::of_this_thread()?))
+        Ok((network, TcpMemory::of_this_thread()?, Listening::of_this_thread()?))
     };
-    let ((near, near_memory), (far, far_memory)) = (host()?, host()?);
+    let ((near, near_memory, near_ports), (far, far_memory, far_ports)) = (host()?, host()?);
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));
     let networks = [copy(&near)?, copy(&far)?];
     netns::enter_new_mounts().map_err(failed("a mount namespace"))?;
     let processes = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
-    Ok(([near, far], Namespaces { networks, tcp_memory: [near_memory, far_memory], processes }))
+    let tcp_memory = [near_memory, far_memory];
+    let listening = [near_ports, far_ports];
+    Ok(([near, far], Namespaces { networks, tcp_memory, listening, processes }))
 }
