@@ -7,6 +7,7 @@
 //! The ring holds the packets that are under way. A frame is copied twice, by the kernel: on read and on write.
 
 mod lateness;
+mod read_lag;
 mod reader;
 mod stats;
 mod wait;
@@ -100,7 +101,7 @@ impl Direction {
             idle,
             writer: writer.thread().clone(),
             counters: Arc::clone(&direction.counters),
-            timed: spec.rate.is_some(),
+            lag: spec.rate.map(|rate| read_lag::ReadLag::new(rate, spec.one_way())),
         };
         // From here on an early return stops the writer.
         direction.writer = Some(writer);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::thread::Thread;
 
+use longhaul_core::units::Bytes;
 use longhaul_sys::ring::Producer;
 use longhaul_sys::tun::Tun;
 
@@ -13,6 +14,7 @@ use crate::clock::Clock;
 use crate::model::{Cause, Fate, Link, Time};
 use crate::wire::{self, MAX_FRAME, Shape};
 
+use super::read_lag::ReadLag;
 use super::stats::Counters;
 use super::wait::Wait;
 use super::{Idle, Stop, prepare_thread};
@@ -26,8 +28,8 @@ pub(super) struct Reader {
     pub(super) idle: Arc<Idle>,
     pub(super) writer: Thread,
     pub(super) counters: Arc<Counters>,
-    /// Whether a late read matters: on a path without a rate the machine's own speed is what was asked for.
-    pub(super) timed: bool,
+    /// None on a path without a rate: the machine's own speed is what was asked for there.
+    pub(super) lag: Option<ReadLag>,
 }
 
 impl Reader {
@@ -58,15 +60,16 @@ impl Reader {
         };
         let len = self.from.read(slot)?;
         let now = self.clock.now();
-        if self.timed {
-            self.counters.read_late.record(now.since(wait.empty()));
-        }
         let frame = &slot[..len];
         let shape = Shape::of(frame);
 
         splitter.fates.clear();
         splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
         self.counters.dropped(&splitter.fates);
+        if let (Some(lag), Some(leaves)) = (&mut self.lag, splitter.last_leaves()) {
+            let bytes = splitter.bytes_past_the_queue(shape);
+            self.counters.read_late.record(lag.pass(wait.empty(), bytes, leaves));
+        }
         if let Some(leaves) = splitter.all_leave() {
             self.ring.commit(leaves.as_nanos(), len);
             self.counters.carried(shape, 0..shape.packets());
@@ -124,6 +127,20 @@ impl Splitter {
 
     fn some_leave(&self) -> bool {
         self.fates.iter().any(|fate| matches!(fate, Fate::Leaves(_)))
+    }
+
+    /// Returns when the last packet that is not dropped leaves.
+    fn last_leaves(&self) -> Option<Time> {
+        self.fates.iter().rev().find_map(|fate| match fate {
+            Fate::Leaves(at) => Some(*at),
+            Fate::Dropped(_) => None,
+        })
+    }
+
+    /// Returns what the bottleneck sends of a frame: what is lost at random is lost behind it.
+    fn bytes_past_the_queue(&self, shape: Shape) -> Bytes {
+        let sent = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Dropped(Cause::Queue));
+        Bytes::new(sent.map(|(index, _)| shape.size(index).get()).sum())
     }
 
     fn keep(&mut self, frame: &[u8]) {

@@ -17,7 +17,7 @@ pub(super) struct Counters {
     pub(super) dropped_loss: AtomicU64,
     pub(super) dropped_overflow: AtomicU64,
     pub(super) refused: AtomicU64,
-    /// How long frames may have waited for the reader.
+    /// How much later frames leave, at most, because they were read late.
     pub(super) read_late: Lateness,
     pub(super) lateness: Lateness,
 }
@@ -52,9 +52,9 @@ pub struct DirectionStats {
     /// Packets that the emulator itself failed to carry: they spoil an experiment. Its ring was full,
     /// the kernel's queue before it was, or the receiving kernel refused them.
     pub dropped_overflow: u64,
-    /// How long packets may have waited before the emulator saw them: 99 % of frames at most this much.
+    /// How much later packets leave because the emulator saw them late: 99 % of frames at most this much.
     ///
-    /// A bound: the time since none waited. Zero on a path without a rate.
+    /// A bound: as if each had come right after none was waiting. Zero on a path without a rate.
     pub read_late_p99: Duration,
     /// How late packets left, against the model: 99 % of frames at most this much.
     pub late_p99: Duration,
