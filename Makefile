@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 CARGO ?= cargo
 BIN := $(CARGO_TARGET_DIR)/release/longhaul
+SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 SHARE := $(DESTDIR)$(PREFIX)/share
 
 .PHONY: build test demo bench docs install clean help
@@ -11,6 +12,7 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 build: ## Build the longhaul program (the default)
 	scripts/setup.sh build
 	$(CARGO) build --release --locked --package longhaul
+	@touch $(BIN) # cargo leaves it where nothing it is made of has changed; `install` compares times
 
 test: ## Check everything: format, lints, dependencies, documentation, release build, tests
 	scripts/setup.sh test
@@ -35,8 +37,8 @@ docs: ## Build the crates' documentation
 	scripts/setup.sh build
 	$(CARGO) doc --workspace --no-deps --locked
 
-# Builds only what is missing, so that `make && sudo make install` compiles nothing as root.
-install: | $(BIN) ## Install program, manual pages and shell completions under PREFIX
+# Builds where sources have changed; after `make`, `sudo make install` compiles nothing as root.
+install: $(BIN) ## Install program, manual pages and shell completions under PREFIX
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/longhaul
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BIN) man $(SHARE)/man/man1
@@ -44,7 +46,7 @@ install: | $(BIN) ## Install program, manual pages and shell completions under P
 	$(BIN) completions zsh > $(SHARE)/zsh/site-functions/_longhaul
 	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/longhaul.fish
 
-$(BIN):
+$(BIN): $(SOURCES)
 	$(MAKE) build
 
 clean: ## Remove everything built

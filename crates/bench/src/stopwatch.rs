@@ -46,7 +46,7 @@ pub(crate) fn run(result: &Path, command: &[OsString]) -> Result<()> {
         wall_s: start.elapsed().as_secs_f64(),
         user_s: finished.user.as_secs_f64(),
         sys_s: finished.system.as_secs_f64(),
-        max_rss_bytes: finished.max_resident,
+        max_rss_bytes: finished.max_resident.get(),
     };
     fs::write(result, serde_json::to_vec(&used)?)
         .with_context(|| format!("cannot write {}", result.display()))

@@ -2,6 +2,7 @@
 
 use longhaul_engine::source::http::ErrorKind;
 use longhaul_engine::transfer::{TransferError, TransferErrorKind};
+use longhaul_lab::{LabError, LabErrorKind};
 
 /// An exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +73,18 @@ pub(crate) fn of_transfer(error: &TransferError) -> Code {
     }
 }
 
+/// Returns the code of a lab that failed.
+fn of_lab(error: &LabError) -> Code {
+    match error.kind() {
+        LabErrorKind::Usage => USAGE,
+        LabErrorKind::NoInput => NO_INPUT,
+        LabErrorKind::NotPermitted => NO_PERMISSION,
+        LabErrorKind::CannotCreate => CANNOT_CREATE,
+        LabErrorKind::Output => IO,
+        LabErrorKind::Host => OS,
+    }
+}
+
 /// Returns the code of options that cannot work: that of the file they name, where that is why.
 pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
@@ -79,6 +92,9 @@ pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
 
 /// Returns the code of an error of another command: what lies at its root, else an I/O error.
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<LabError>()) {
+        return of_lab(error);
+    }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,
         Some(std::io::ErrorKind::PermissionDenied) => NO_PERMISSION,

@@ -1,4 +1,4 @@
-//! What the program says on stderr besides its log.
+//! What the program says besides its log.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -6,6 +6,11 @@ use std::io::{self, Write};
 /// Writes a line; where nobody listens any more there is nothing to do about it (`eprintln!` would panic).
 pub(crate) fn line(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes a line to stdout, as `println!` would, but where nobody reads it any more (`| head`) goes on.
+pub(crate) fn output(text: impl Display) {
+    let _ = writeln!(io::stdout(), "{text}");
 }
 
 /// Writes an error.

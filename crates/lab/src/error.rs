@@ -18,6 +18,18 @@ pub enum LabError {
         /// What is wrong with it.
         why: String,
     },
+    /// The caller lacks privilege, and may not make a user namespace in which it has it.
+    #[error(
+        "{missing} is missing here, and a user namespace that would give it cannot be made: {cause}. Run with \
+         {missing} (as root; a container needs --cap-add), or as a user who may make user namespaces \
+         (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)"
+    )]
+    Privilege {
+        /// The capabilities.
+        missing: String,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
     /// The caller may not make namespaces.
     #[error(
         "cannot make {what}: {cause}. Run as root (sudo), or as a user who may make user namespaces \
@@ -94,11 +106,43 @@ pub enum LabError {
     /// The thread that acts inside the namespaces has ended; a closure run there panicked.
     #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
     WorkerGone,
-    /// A file could not be read or written.
+    /// The far command did not open its port.
+    #[error("nothing listens on port {port} of the far host: {why}")]
+    NotListening {
+        /// The TCP port.
+        port: u16,
+        /// What was seen instead.
+        why: String,
+    },
+    /// A host's counters could not be read.
     #[error("cannot {what} {path}: {cause}")]
-    File {
+    Counters {
         /// Which operation.
         what: &'static str,
+        /// The kernel's file.
+        path: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A file could not be read.
+    #[error("cannot read {path}: {cause}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A file or directory could not be created.
+    #[error("cannot create {path}: {cause}. Choose another place with --out")]
+    Create {
+        /// The file or directory.
+        path: PathBuf,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A file could not be written.
+    #[error("cannot write {path}: {cause}")]
+    Write {
         /// The file.
         path: PathBuf,
         /// The kernel's answer.
@@ -112,4 +156,42 @@ pub enum LabError {
         /// Where and why.
         why: String,
     },
+}
+
+/// What a failure is about, for whoever has to act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabErrorKind {
+    /// What was asked for cannot be: a path or a scenario.
+    Usage,
+    /// A file to read is missing or cannot be read.
+    NoInput,
+    /// This machine, or its administrator, does not permit a lab.
+    NotPermitted,
+    /// Results cannot be created.
+    CannotCreate,
+    /// Results cannot be written to their end.
+    Output,
+    /// This machine lacks something, or its kernel refused.
+    Host,
+}
+
+impl LabError {
+    /// Returns what the failure is about.
+    pub fn kind(&self) -> LabErrorKind {
+        match self {
+            Self::Spec { .. } | Self::Scenario { .. } => LabErrorKind::Usage,
+            Self::Privilege { .. } | Self::Namespace { .. } | Self::Tun { .. } => LabErrorKind::NotPermitted,
+            Self::Read { .. } => LabErrorKind::NoInput,
+            Self::Create { .. } => LabErrorKind::CannotCreate,
+            Self::Write { .. } => LabErrorKind::Output,
+            Self::Device { .. }
+            | Self::Setting { .. }
+            | Self::Start { .. }
+            | Self::Spawn { .. }
+            | Self::Process { .. }
+            | Self::NotListening { .. }
+            | Self::Counters { .. }
+            | Self::WorkerGone => LabErrorKind::Host,
+        }
+    }
 }

@@ -14,7 +14,7 @@ pub mod scenario;
 mod spec;
 mod wire;
 
-pub use error::LabError;
+pub use error::{LabError, LabErrorKind};
 pub use host::{FarCommand, Finished, Host, Process};
 pub use lab::Lab;
 pub use link::{DirectionStats, PathStats};

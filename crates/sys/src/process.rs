@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use longhaul_core::units::Bytes;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
@@ -74,10 +75,31 @@ fn hold_namespace(ended: i32) -> ! {
         libc::mount(proc, c"/proc".as_ptr(), proc, flags, std::ptr::null());
         // Hold nothing of the parent's open: neither its files nor the pipe's other end.
         libc::dup2(ended, 0);
-        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        close_all_but_stdin();
         let mut byte = 0_u8;
         while libc::read(0, (&raw mut byte).cast(), 1) != 0 && *libc::__errno_location() == libc::EINTR {}
         libc::_exit(0)
+    }
+}
+
+/// Closes every descriptor but 0, by async-signal-safe calls only.
+///
+/// # Safety
+/// The calling process must own all of its descriptors, and use none but 0 afterwards.
+unsafe fn close_all_but_stdin() {
+    // Without a limit, what the kernel allows where nobody raised it.
+    const MOST: libc::rlim_t = 1 << 20;
+    // SAFETY: as the caller promises; the pointer is to a live rlimit.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) == 0 {
+            return;
+        }
+        // A kernel before 5.9, or a filter on system calls that does not know it.
+        let mut limit = libc::rlimit { rlim_cur: MOST, rlim_max: MOST };
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        for descriptor in 1..limit.rlim_cur.min(MOST) {
+            libc::close(descriptor as libc::c_int);
+        }
     }
 }
 
@@ -131,7 +153,8 @@ unsafe fn fork_syscalls_only(child: impl FnOnce() -> Infallible) -> io::Result<P
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
         (pid, error)
     };
-    Pid::from_raw(pid).filter(|_| pid > 0).ok_or(error)
+    // from_raw takes no negative number.
+    if pid > 0 { Pid::from_raw(pid).ok_or(error) } else { Err(error) }
 }
 
 /// How a child ended and what it used.
@@ -143,8 +166,8 @@ pub struct Finished {
     pub user: Duration,
     /// CPU time in the kernel, of the same.
     pub system: Duration,
-    /// The largest resident set of any one of them, in bytes.
-    pub max_resident: u64,
+    /// The largest resident set of any one of them.
+    pub max_resident: Bytes,
 }
 
 /// Waits for the child `pid` to end.
@@ -171,7 +194,7 @@ pub fn wait(pid: Pid) -> io::Result<Finished> {
         status: ExitStatus::from_raw(status),
         user: time(usage.ru_utime),
         system: time(usage.ru_stime),
-        max_resident: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        max_resident: Bytes::kib(u64::try_from(usage.ru_maxrss).unwrap_or(0)),
     })
 }
 

@@ -14,6 +14,8 @@ use longhaul_lab::{Aqm, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::say;
+
 /// Emulate a long fat network on this machine, with the real kernel's TCP at both ends.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
@@ -39,6 +41,10 @@ struct ExecArgs {
     /// Shell command to run on the far host until the near command ends
     #[arg(long, value_name = "CMD")]
     far: Option<String>,
+
+    /// TCP port of the far command: wait until it listens there before the near command starts
+    #[arg(long, value_name = "PORT", requires = "far", value_parser = clap::value_parser!(u16).range(1..))]
+    far_port: Option<u16>,
 
     /// Command to run on the near host
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -130,7 +136,10 @@ fn exec(args: ExecArgs) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
     let lab = Lab::new(args.path.spec())?;
     let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
-    let far = args.far.map(start_far).transpose()?;
+    let mut far = args.far.map(start_far).transpose()?;
+    if let (Some(far), Some(port)) = (&mut far, args.far_port) {
+        far.wait_until_listening(port)?;
+    }
     let (program, rest) = args.command.split_first().context("no command was given")?;
     let mut command = lab.near().command(program);
     command.args(rest);
@@ -145,7 +154,7 @@ fn exec(args: ExecArgs) -> Result<ExitCode> {
         }
     };
     if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
-        eprintln!("lab: the far command ended early: {status}");
+        say::line(format_args!("lab: the far command ended early: {status}"));
     }
     report(&lab)?;
     Ok(exit_code(finished.status))
@@ -162,9 +171,9 @@ fn forward(signal: i32, near: &Process) -> Result<()> {
 
 fn report(lab: &Lab) -> Result<()> {
     let stats = lab.stats()?;
-    eprintln!("lab: {stats}");
+    say::line(format_args!("lab: {stats}"));
     for problem in stats.infidelities(lab.spec().one_way()) {
-        eprintln!("lab: WARNING: not the path that was asked for: {problem}");
+        say::line(format_args!("lab: WARNING: not the path that was asked for: {problem}"));
     }
     Ok(())
 }
@@ -180,18 +189,21 @@ fn run_file(args: RunArgs) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| Path::new("out").join(&scenario.name));
     let results = run_scenario(&scenario, &out, |result| {
         let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
-        eprintln!("lab: {} {}: {:.2} s, {end}", result.name, result.repetition, result.wall_s);
+        say::line(format_args!("lab: {} {}: {:.2} s, {end}", result.name, result.repetition, result.wall_s));
         for warning in &result.warnings {
-            eprintln!("lab: WARNING: {warning}");
+            say::line(format_args!("lab: WARNING: {warning}"));
         }
     })?;
     print_summary(&results.summaries());
-    println!("{}", out.join("results.json").display());
+    say::output(out.join("results.json").display());
     let all_succeeded = results.runs.iter().all(RunResult::succeeded);
     Ok(if all_succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn failure(result: &RunResult) -> String {
+    if result.timed_out {
+        return "FAILED: its time was over".to_owned();
+    }
     match (result.exit_code, result.signal) {
         (Some(code), _) => format!("FAILED with exit status {code}"),
         (None, Some(signal)) => format!("FAILED by signal {signal}"),
@@ -202,16 +214,20 @@ fn failure(result: &RunResult) -> String {
 /// Prints a line a run: wall and CPU seconds of those repetitions that succeeded.
 fn print_summary(summaries: &[Summary]) {
     let width = summaries.iter().map(|summary| summary.name.len()).max().unwrap_or(0).max(3);
-    println!(
+    say::output(format_args!(
         "{:width$}   ok/all   wall s: median      min      max   CPU s: median      min      max",
         "run"
-    );
+    ));
     for Summary { name, succeeded, failed, wall, cpu } in summaries {
         let numbers = |spread: &Option<Spread>| match spread {
             Some(Spread { median, min, max }) => format!("{median:8.2} {min:8.2} {max:8.2}"),
             None => format!("{:>8} {:>8} {:>8}", "-", "-", "-"),
         };
         let runs = format!("{succeeded}/{}", succeeded + failed);
-        println!("{name:width$} {runs:>8}         {}        {}", numbers(wall), numbers(cpu));
+        say::output(format_args!(
+            "{name:width$} {runs:>8}         {}        {}",
+            numbers(wall),
+            numbers(cpu)
+        ));
     }
 }

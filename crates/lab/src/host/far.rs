@@ -4,13 +4,18 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::error::LabError;
+use crate::model::Time;
 
 use super::{Host, Process};
 
 /// A shell command in the background of a host; ended with [`end`](Self::end), killed when dropped.
 #[derive(Debug)]
-pub struct FarCommand(Process);
+pub struct FarCommand {
+    process: Process,
+    host: Host,
+}
 
 impl FarCommand {
     /// Starts `command` with `sh -c`, after `prepare` has chosen where its output goes.
@@ -27,7 +32,27 @@ impl FarCommand {
         let mut shell = host.command("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
         prepare(&mut shell)?;
-        host.spawn(shell).map(Self)
+        Ok(Self { process: host.spawn(shell)?, host: host.clone() })
+    }
+
+    /// Waits until the host listens on TCP `port`, for ten seconds at most.
+    ///
+    /// # Errors
+    /// Fails where the command ends before, or the time is over.
+    pub fn wait_until_listening(&mut self, port: u16) -> Result<(), LabError> {
+        const LIMIT: Duration = Duration::from_secs(10);
+        const STEP: Duration = Duration::from_millis(5);
+        let failed = |why| Err(LabError::NotListening { port, why });
+        let clock = Clock::start();
+        while !self.host.listens_on(port)? {
+            if let Some(finished) = self.process.wait_for(STEP)? {
+                return failed(format!("the far command ended: {}", finished.status));
+            }
+            if clock.now().since(Time::START) > LIMIT {
+                return failed(format!("the far command runs, but {LIMIT:?} are over"));
+            }
+        }
+        Ok(())
     }
 
     /// Ends it: SIGTERM to its group, and SIGKILL after a second.
@@ -38,11 +63,11 @@ impl FarCommand {
     /// Fails where it cannot be signalled or waited for.
     pub fn end(mut self) -> Result<Option<ExitStatus>, LabError> {
         const GRACE: Duration = Duration::from_secs(1);
-        if let Some(finished) = self.0.wait_for(Duration::ZERO)? {
+        if let Some(finished) = self.process.wait_for(Duration::ZERO)? {
             return Ok(Some(finished.status).filter(|status| !status.success()));
         }
-        self.0.terminate_group()?;
-        self.0.wait_for(GRACE)?;
+        self.process.terminate_group()?;
+        self.process.wait_for(GRACE)?;
         Ok(None)
     }
 }

@@ -2,15 +2,19 @@
 
 mod device;
 mod far;
+mod listening;
 mod netlink;
 mod process;
 mod settings;
+mod tcp_memory;
 mod worker;
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -23,10 +27,12 @@ use crate::spec::PathSpec;
 
 use device::{DEVICE, Device, configure_device, device_error};
 pub use far::FarCommand;
+use listening::Listening;
 pub use longhaul_sys::process::Finished;
 use netlink::Netlink;
 pub use process::Process;
-use worker::Worker;
+use tcp_memory::TcpMemory;
+use worker::{Namespaces, Worker};
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +69,8 @@ pub(crate) struct Inner {
     /// Near to far and far to near; empty where a veth pair joins the hosts.
     directions: Vec<Direction>,
     devices: [Device; 2],
+    tcp_memory: [TcpMemory; 2],
+    listening: [Listening; 2],
     has_ipv6: bool,
     pub(crate) spec: PathSpec,
 }
@@ -76,8 +84,8 @@ struct Prepared {
 impl Inner {
     pub(crate) fn start(spec: PathSpec) -> Result<Self, LabError> {
         spec.validate()?;
-        let (worker, namespaces, processes) = Worker::start()?;
-        let [_, far_namespace] = namespaces;
+        let (worker, namespaces) = Worker::start()?;
+        let Namespaces { networks: [_, far_namespace], tcp_memory, listening, processes } = namespaces;
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
         let mut peer = Some(far_namespace);
@@ -111,6 +119,8 @@ impl Inner {
             worker,
             directions,
             devices: [near, far],
+            tcp_memory,
+            listening,
             has_ipv6: near_ipv6 && far_ipv6,
             spec,
         })
@@ -118,8 +128,8 @@ impl Inner {
 
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
         let mut stats = PathStats::default();
-        for side in [Side::Near, Side::Far] {
-            stats.memory_pressures += self.worker.run(side, settings::tcp_memory_pressures)?;
+        for host in &self.tcp_memory {
+            stats.memory_pressures += host.pressures()?;
         }
         let both = [&mut stats.near_to_far, &mut stats.far_to_near];
         for (index, (direction, device)) in both.into_iter().zip(&self.devices).enumerate() {
@@ -164,6 +174,17 @@ fn offload(spec: &PathSpec) -> Offload {
     }
 }
 
+/// Reads all of a kernel's file from its start, as it is now.
+fn read_again(file: &File) -> io::Result<String> {
+    let (mut text, mut chunk) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        match file.read_at(&mut chunk, text.len() as u64)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            len => text.extend_from_slice(&chunk[..len]),
+        }
+    }
+}
+
 /// One end of a lab's path. Keeps its lab alive.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -191,6 +212,14 @@ impl Host {
     /// Fails where a job has panicked before, or this one does.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> Result<R, LabError> {
         self.lab.worker.run(self.side, job)
+    }
+
+    /// Says whether a TCP socket listens on `port` of the host, at whatever address.
+    ///
+    /// # Errors
+    /// Fails where the kernel does not say.
+    pub fn listens_on(&self, port: u16) -> Result<bool, LabError> {
+        self.lab.listening[self.side as usize].on(port)
     }
 
     /// Makes a command with both hosts' addresses in its environment: LAB_NEAR, LAB_FAR, LAB_NEAR6, LAB_FAR6.

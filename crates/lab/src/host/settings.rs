@@ -50,18 +50,6 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
     open.map_err(|cause| failed(CONGESTION, &spec.congestion, cause))
 }
 
-/// Returns how often TCP ran short of memory (`net.ipv4.tcp_mem`) in the calling thread's network namespace.
-pub(super) fn tcp_memory_pressures() -> u64 {
-    let counters = fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
-    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
-    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
-    pairs
-        .find(|(name, _)| *name == "TCPMemoryPressures")
-        .and_then(|(_, value)| value.parse().ok())
-        .unwrap_or(0)
-}
-
 /// Sets the default congestion control of each host; called outside the hosts.
 ///
 /// The kernel lets a namespace choose only from the machine's list of allowed ones. One that is

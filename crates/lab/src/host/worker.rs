@@ -11,8 +11,19 @@ use longhaul_sys::process::PidNamespace;
 use crate::error::LabError;
 
 use super::Side;
+use super::listening::Listening;
+use super::tcp_memory::TcpMemory;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// What the thread hands out when it is inside: for each host its network namespace and what the kernel says of it.
+pub(super) struct Namespaces {
+    pub(super) networks: [OwnedFd; 2],
+    pub(super) tcp_memory: [TcpMemory; 2],
+    pub(super) listening: [Listening; 2],
+    /// Everything that runs in the namespaces dies with it.
+    pub(super) processes: PidNamespace,
+}
 
 /// A thread in the mount and PID namespace of a lab, which moves to one host or the other for each job.
 #[derive(Debug)]
@@ -22,17 +33,16 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread and makes its namespaces; everything that runs in them dies with the
-    /// returned PID namespace.
-    pub(super) fn start() -> Result<(Self, [OwnedFd; 2], PidNamespace), LabError> {
+    /// Starts the thread and makes its namespaces.
+    pub(super) fn start() -> Result<(Self, Namespaces), LabError> {
         let (jobs, queue) = mpsc::channel::<(Side, Job)>();
         let (tell, ready) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("lab-hosts".to_owned())
             .spawn(move || {
                 let hosts = match enter_namespaces() {
-                    Ok((hosts, for_caller, pids)) => {
-                        let _ = tell.send(Ok((for_caller, pids)));
+                    Ok((hosts, for_caller)) => {
+                        let _ = tell.send(Ok(for_caller));
                         hosts
                     }
                     Err(error) => {
@@ -50,8 +60,8 @@ impl Worker {
             })
             .map_err(|cause| LabError::Start { what: "start the lab's thread", cause })?;
         let worker = Self { jobs: Some(jobs), thread: Some(thread) };
-        let (hosts, pids) = ready.recv().map_err(|_| LabError::WorkerGone)??;
-        Ok((worker, hosts, pids))
+        let namespaces = ready.recv().map_err(|_| LabError::WorkerGone)??;
+        Ok((worker, namespaces))
     }
 
     /// Runs `job` on a host and returns what it returns; jobs run one after the other.
@@ -78,13 +88,19 @@ impl Drop for Worker {
 }
 
 /// Makes two network namespaces, near and far, and a mount and a PID namespace for both.
-fn enter_namespaces() -> Result<([OwnedFd; 2], [OwnedFd; 2], PidNamespace), LabError> {
+fn enter_namespaces() -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let failed = |what| move |cause: io::Error| LabError::Namespace { what, cause };
-    let network = || netns::enter_new_network().map_err(failed("a network namespace"));
-    let hosts = [network()?, network()?];
+    let host = || {
+        let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
+        // Here, as the /proc of the PID namespace below does not know this thread.
+        Ok((network, TcpMemory::of_this_thread()?, Listening::of_this_thread()?))
+    };
+    let ((near, near_memory, near_ports), (far, far_memory, far_ports)) = (host()?, host()?);
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));
-    let for_caller = [copy(&hosts[0])?, copy(&hosts[1])?];
+    let networks = [copy(&near)?, copy(&far)?];
     netns::enter_new_mounts().map_err(failed("a mount namespace"))?;
-    let pids = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
-    Ok((hosts, for_caller, pids))
+    let processes = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
+    let tcp_memory = [near_memory, far_memory];
+    let listening = [near_ports, far_ports];
+    Ok(([near, far], Namespaces { networks, tcp_memory, listening, processes }))
 }

@@ -7,8 +7,10 @@
 //! The ring holds the packets that are under way. A frame is copied twice, by the kernel: on read and on write.
 
 mod lateness;
+mod read_lag;
 mod reader;
 mod stats;
+mod wait;
 mod writer;
 
 use std::io;
@@ -99,6 +101,7 @@ impl Direction {
             idle,
             writer: writer.thread().clone(),
             counters: Arc::clone(&direction.counters),
+            lag: spec.rate.map(|rate| read_lag::ReadLag::new(rate, spec.one_way())),
         };
         // From here on an early return stops the writer.
         direction.writer = Some(writer);
@@ -146,7 +149,8 @@ fn ring_size(spec: &PathSpec) -> Bytes {
         // Without a rate: what two cores can carry, about 40 Gbit/s.
         _ => Rate::bits_per_sec(40_000_000_000).bdp(one_way),
     };
-    Bytes::new(under_way.get() / 4 + under_way.get()).min(MOST) + SLACK
+    let under_way = under_way.min(MOST);
+    (under_way + Bytes::new(under_way.get() / 4)).min(MOST) + SLACK
 }
 
 /// Readies the calling thread for short waits, ahead of the programs that it serves.
@@ -159,5 +163,20 @@ fn prepare_thread(priority: u8) {
     }
     if let Err(error) = longhaul_sys::process::schedule_real_time(priority) {
         tracing::debug!("the link's threads run at normal priority: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_stays_within_memory_for_any_queue() {
+        let endless = PathSpec {
+            rate: Some(Rate::bits_per_sec(u64::MAX)),
+            queue: Some(QueueLimit::Packets(u64::MAX)),
+            ..PathSpec::default()
+        };
+        assert_eq!(ring_size(&endless), Bytes::gib(16) + Bytes::mib(16));
     }
 }

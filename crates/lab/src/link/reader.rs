@@ -9,13 +9,14 @@ use std::thread::Thread;
 use longhaul_core::units::Bytes;
 use longhaul_sys::ring::Producer;
 use longhaul_sys::tun::Tun;
-use rustix::event::{PollFd, PollFlags};
 
 use crate::clock::Clock;
 use crate::model::{Cause, Fate, Link, Time};
 use crate::wire::{self, MAX_FRAME, Shape};
 
+use super::read_lag::ReadLag;
 use super::stats::Counters;
+use super::wait::Wait;
 use super::{Idle, Stop, prepare_thread};
 
 pub(super) struct Reader {
@@ -27,6 +28,8 @@ pub(super) struct Reader {
     pub(super) idle: Arc<Idle>,
     pub(super) writer: Thread,
     pub(super) counters: Arc<Counters>,
+    /// None on a path without a rate: the machine's own speed is what was asked for there.
+    pub(super) lag: Option<ReadLag>,
 }
 
 impl Reader {
@@ -34,10 +37,13 @@ impl Reader {
         prepare_thread(1);
         let mut spare = vec![0; MAX_FRAME];
         let mut splitter = Splitter::default();
+        let mut wait = Wait::new(self.clock);
         while !self.stop.is_set() {
-            if let Err(error) = self.take_one(&mut spare, &mut splitter) {
+            if let Err(error) = self.take_one(&mut spare, &mut splitter, &wait) {
                 let waits = error.kind() == io::ErrorKind::WouldBlock;
-                if let Err(error) = if waits { self.wait_for_packet() } else { Err(error) } {
+                let waited =
+                    if waits { wait.until_readable(&self.from, &self.stop.event) } else { Err(error) };
+                if let Err(error) = waited {
                     tracing::error!("the lab's link stops: reading from its TUN device: {error}");
                     return;
                 }
@@ -46,7 +52,7 @@ impl Reader {
     }
 
     /// Reads a frame straight into the ring and settles it.
-    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter) -> io::Result<()> {
+    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &Wait) -> io::Result<()> {
         let Some(slot) = self.ring.reserve(MAX_FRAME) else {
             let len = self.from.read(spare)?;
             self.counters.overflowed(Shape::of(&spare[..len]).packets());
@@ -59,9 +65,14 @@ impl Reader {
 
         splitter.fates.clear();
         splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
-        self.counters.settled(shape, &splitter.fates);
+        self.counters.dropped(&splitter.fates);
+        if let (Some(lag), Some(leaves)) = (&mut self.lag, splitter.last_leaves()) {
+            let bytes = splitter.bytes_past_the_queue(shape);
+            self.counters.read_late.record(lag.pass(wait.empty(), bytes, leaves));
+        }
         if let Some(leaves) = splitter.all_leave() {
             self.ring.commit(leaves.as_nanos(), len);
+            self.counters.carried(shape, 0..shape.packets());
             self.wake_writer();
         } else if splitter.some_leave() {
             splitter.keep(frame);
@@ -74,15 +85,15 @@ impl Reader {
     fn put_pieces(&mut self, splitter: &mut Splitter, shape: Shape) {
         let mut next = 0;
         while let Some((run, leaves)) = splitter.next_run(&mut next) {
-            let packets = run.len();
-            let piece = splitter.cut(shape, run);
+            let piece = splitter.cut(shape, run.clone());
             match self.ring.reserve(piece.len()) {
                 Some(slot) => {
                     slot.copy_from_slice(piece);
                     self.ring.commit(leaves.as_nanos(), piece.len());
+                    self.counters.carried(shape, run);
                     self.wake_writer();
                 }
-                None => self.counters.overflowed(packets),
+                None => self.counters.overflowed(run.len()),
             }
         }
     }
@@ -93,14 +104,6 @@ impl Reader {
         if self.idle.0.load(Ordering::Relaxed) {
             self.idle.0.store(false, Ordering::Relaxed);
             self.writer.unpark();
-        }
-    }
-
-    fn wait_for_packet(&self) -> io::Result<()> {
-        let mut on = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&self.stop.event, PollFlags::IN)];
-        match rustix::event::poll(&mut on, None) {
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            other => Ok(other.map(drop)?),
         }
     }
 }
@@ -124,6 +127,20 @@ impl Splitter {
 
     fn some_leave(&self) -> bool {
         self.fates.iter().any(|fate| matches!(fate, Fate::Leaves(_)))
+    }
+
+    /// Returns when the last packet that is not dropped leaves.
+    fn last_leaves(&self) -> Option<Time> {
+        self.fates.iter().rev().find_map(|fate| match fate {
+            Fate::Leaves(at) => Some(*at),
+            Fate::Dropped(_) => None,
+        })
+    }
+
+    /// Returns what the bottleneck sends of a frame: what is lost at random is lost behind it.
+    fn bytes_past_the_queue(&self, shape: Shape) -> Bytes {
+        let sent = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Dropped(Cause::Queue));
+        Bytes::new(sent.map(|(index, _)| shape.size(index).get()).sum())
     }
 
     fn keep(&mut self, frame: &[u8]) {
@@ -154,22 +171,27 @@ impl Splitter {
 }
 
 impl Counters {
-    /// Counts the packets of one frame by what becomes of them.
-    fn settled(&self, shape: Shape, fates: &[Fate]) {
-        let (mut bytes, mut queue, mut loss) = (Bytes::ZERO, 0, 0);
-        for (index, fate) in fates.iter().enumerate() {
+    /// Counts those packets of a frame that the model drops.
+    fn dropped(&self, fates: &[Fate]) {
+        let (mut queue, mut loss) = (0, 0);
+        for fate in fates {
             match fate {
-                Fate::Leaves(_) => bytes += shape.size(index),
+                Fate::Leaves(_) => {}
                 Fate::Dropped(Cause::Queue) => queue += 1,
                 Fate::Dropped(Cause::Loss) => loss += 1,
             }
         }
-        self.packets.fetch_add(fates.len() as u64 - queue - loss, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes.get(), Ordering::Relaxed);
         if queue + loss > 0 {
             self.dropped_queue.fetch_add(queue, Ordering::Relaxed);
             self.dropped_loss.fetch_add(loss, Ordering::Relaxed);
         }
+    }
+
+    /// Counts packets of a frame that the ring has taken.
+    fn carried(&self, shape: Shape, packets: Range<usize>) {
+        self.packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
+        let bytes = packets.map(|index| shape.size(index).get()).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts packets that the ring had no room for.

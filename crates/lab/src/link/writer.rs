@@ -11,6 +11,7 @@ use longhaul_sys::tun::Tun;
 
 use crate::clock::Clock;
 use crate::model::Time;
+use crate::wire::Shape;
 
 use super::stats::Counters;
 use super::{Idle, Stop, prepare_thread};
@@ -43,7 +44,9 @@ impl Writer {
             // EINVAL, EIO: a device taken down or a packet that the host's kernel refuses.
             match self.to.write(frame) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(_) => self.counters.refused.fetch_add(1, Ordering::Relaxed),
+                Err(_) => {
+                    self.counters.refused.fetch_add(Shape::of(frame).packets() as u64, Ordering::Relaxed)
+                }
                 Ok(()) => 0,
             };
             self.counters.lateness.record(now.since(due));

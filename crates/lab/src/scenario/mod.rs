@@ -5,6 +5,7 @@ mod results;
 mod runner;
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use crate::spec::PathSpec;
 
@@ -18,10 +19,19 @@ pub struct Scenario {
     pub name: String,
     /// The path.
     pub path: PathSpec,
-    /// Shell command on the far host, started before each run and ended after it.
-    pub far: Option<String>,
+    /// What runs on the far host, started before each run and ended after it.
+    pub far: Option<Far>,
     /// What runs on the near host.
     pub runs: Vec<Run>,
+}
+
+/// What serves an experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Far {
+    /// Shell command on the far host.
+    pub command: String,
+    /// The TCP port that it listens on; a run starts when it does.
+    pub port: Option<u16>,
 }
 
 /// A command to measure.
@@ -33,6 +43,8 @@ pub struct Run {
     pub command: String,
     /// How often it runs.
     pub repeat: NonZeroU32,
+    /// How long it may take; then it is ended, and counts as failed.
+    pub timeout: Option<Duration>,
 }
 
 impl Scenario {

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::fs;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 use std::str::FromStr;
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use serde::{Deserialize, Deserializer};
 
-use super::{Run, Scenario};
+use super::{Far, Run, Scenario};
 use crate::error::LabError;
 use crate::spec::{Aqm, Hosts, PathSpec, QueueLimit};
 
@@ -64,6 +64,7 @@ impl Default for RawPath {
 #[serde(deny_unknown_fields)]
 struct RawFar {
     command: String,
+    port: Option<NonZeroU16>,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +74,9 @@ struct RawRun {
     command: String,
     #[serde(default = "once")]
     repeat: NonZeroU32,
+    /// A time, written as a round trip's is.
+    #[serde(default, deserialize_with = "text")]
+    timeout: Option<Rtt>,
 }
 
 fn once() -> NonZeroU32 {
@@ -96,11 +100,8 @@ impl Scenario {
     /// Fails where the file cannot be read, is not TOML, holds a key that is not known or a value that
     /// is none; names the file, and the line where there is one.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text = fs::read_to_string(path).map_err(|cause| LabError::File {
-            what: "read",
-            path: path.to_owned(),
-            cause,
-        })?;
+        let text =
+            fs::read_to_string(path).map_err(|cause| LabError::Read { path: path.to_owned(), cause })?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&text, &stem).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
     }
@@ -132,13 +133,14 @@ impl Scenario {
         }
         let name = raw.name.unwrap_or_else(|| default_name.to_owned());
         check_name(&name)?;
-        let run = |run: RawRun| Run { name: run.name, command: run.command, repeat: run.repeat };
-        Ok(Self {
-            name,
-            path,
-            far: raw.far.map(|far| far.command),
-            runs: raw.run.into_iter().map(run).collect(),
-        })
+        let run = |run: RawRun| Run {
+            name: run.name,
+            command: run.command,
+            repeat: run.repeat,
+            timeout: run.timeout.map(Rtt::get),
+        };
+        let far = |far: RawFar| Far { command: far.command, port: far.port.map(NonZeroU16::get) };
+        Ok(Self { name, path, far: raw.far.map(far), runs: raw.run.into_iter().map(run).collect() })
     }
 }
 
@@ -153,6 +155,8 @@ fn check_name(name: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const GOOD: &str = r#"
@@ -165,10 +169,12 @@ mod tests {
         congestion = "bbr"
         [far]
         command = "serve"
+        port = 80
         [[run]]
         name = "one"
         command = "true"
         repeat = 2
+        timeout = "90s"
         [[run]]
         name = "two"
         command = "false"
@@ -181,6 +187,8 @@ mod tests {
         assert_eq!(scenario.path.queue, Some(QueueLimit::Packets(1000)));
         assert_eq!((scenario.path.hosts, scenario.path.congestion.as_str()), (Hosts::Tuned, "bbr"));
         assert_eq!(scenario.path.mtu, Bytes::new(1500));
+        assert_eq!(scenario.far.as_ref().and_then(|far| far.port), Some(80));
+        assert_eq!(scenario.runs[0].timeout, Some(Duration::from_secs(90)));
         let order: Vec<_> = scenario.schedule().map(|(round, run)| (round, run.name.as_str())).collect();
         assert_eq!(order, [(1, "one"), (1, "two"), (2, "one")]);
     }
@@ -194,6 +202,8 @@ mod tests {
             ("0.001", "2.0", "[path] loss: 2"),
             ("\"tuned\"", "\"fast\"", "'fast' is not one of stock, tuned"),
             ("repeat = 2", "repeat = 0", "repeat"),
+            ("port = 80", "port = 0", "port"),
+            ("\"90s\"", "\"soon\"", "'soon' is not a time"),
             ("\"two\"", "\"one\"", "two [[run]]s have the name 'one'"),
             ("\"two\"", "\"../two\"", "'../two' is not made of"),
             ("[path]", "[paths]", "paths"),

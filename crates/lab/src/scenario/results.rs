@@ -34,6 +34,8 @@ pub struct RunResult {
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// Whether it was ended because its time was over.
+    pub timed_out: bool,
     /// Time from its start to its end, in seconds.
     pub wall_s: f64,
     /// CPU time in user mode of it and of what it waited for, in seconds.
@@ -61,6 +63,7 @@ struct DirectionRecord {
     dropped_queue: u64,
     dropped_loss: u64,
     dropped_overflow: u64,
+    read_late_p99_s: f64,
     late_p99_s: f64,
     late_max_s: f64,
 }
@@ -87,6 +90,7 @@ impl From<DirectionStats> for DirectionRecord {
             dropped_queue: stats.dropped_queue,
             dropped_loss: stats.dropped_loss,
             dropped_overflow: stats.dropped_overflow,
+            read_late_p99_s: stats.read_late_p99.as_secs_f64(),
             late_p99_s: stats.late_p99.as_secs_f64(),
             late_max_s: stats.late_max.as_secs_f64(),
         }
@@ -117,32 +121,40 @@ impl From<&PathSpec> for PathRecord {
     }
 }
 
+/// How a run's command ended.
+pub(super) struct Ended {
+    pub(super) finished: Finished,
+    pub(super) wall: Duration,
+    pub(super) timed_out: bool,
+}
+
 impl RunResult {
     pub(super) fn new(
         name: &str,
         repetition: u32,
-        wall: Duration,
-        finished: &Finished,
+        ended: &Ended,
         stats: PathStats,
         warnings: Vec<String>,
     ) -> Self {
+        let Ended { finished, wall, timed_out } = ended;
         Self {
             name: name.to_owned(),
             repetition,
             exit_code: finished.status.code(),
             signal: finished.status.signal(),
+            timed_out: *timed_out,
             wall_s: wall.as_secs_f64(),
             user_s: finished.user.as_secs_f64(),
             sys_s: finished.system.as_secs_f64(),
-            max_rss_bytes: finished.max_resident,
+            max_rss_bytes: finished.max_resident.get(),
             link: LinkRecord { near_to_far: stats.near_to_far.into(), far_to_near: stats.far_to_near.into() },
             warnings,
         }
     }
 
-    /// Says whether the command ended with status 0.
+    /// Says whether the command ended by itself, with status 0.
     pub fn succeeded(&self) -> bool {
-        self.exit_code == Some(0)
+        self.exit_code == Some(0) && !self.timed_out
     }
 }
 
@@ -193,14 +205,14 @@ impl Results {
         Self {
             scenario: scenario.name.clone(),
             path: PathRecord::from(&scenario.path),
-            far: scenario.far.clone(),
+            far: scenario.far.as_ref().map(|far| far.command.clone()),
             runs: Vec::new(),
         }
     }
 
     /// Writes the results as JSON; a reader sees the old file or the new one, never half of one.
     pub(super) fn write(&self, path: &Path) -> Result<(), LabError> {
-        let failed = |cause: io::Error| LabError::File { what: "write", path: path.to_owned(), cause };
+        let failed = |cause: io::Error| LabError::Write { path: path.to_owned(), cause };
         let json = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         let unfinished = path.with_extension("json.part");
         fs::write(&unfinished, json).and_then(|()| fs::rename(&unfinished, path)).map_err(failed)

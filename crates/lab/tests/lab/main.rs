@@ -9,3 +9,4 @@
 mod common;
 mod hosts;
 mod path;
+mod speed;

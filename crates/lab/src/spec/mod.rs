@@ -1,13 +1,19 @@
 //! What is asked of a path: rate, delay, queue, loss, and the hosts at its ends.
 
-use std::fmt;
-use std::str::FromStr;
+mod aqm;
+mod hosts;
+mod queue;
+
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, ParseUnitError, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use crate::error::LabError;
 use crate::model::{Delay, DropTail, Link, RandomLoss, RateLimit};
+
+pub use aqm::Aqm;
+pub use hosts::Hosts;
+pub use queue::QueueLimit;
 
 /// Below, a packet would take seconds.
 const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
@@ -105,9 +111,9 @@ impl PathSpec {
     pub fn link(&self, stream: u64) -> Link {
         let mut link = Link::new();
         if let (Some(rate), Some(queue)) = (self.rate, self.queue_limit()) {
-            let queue = match queue {
-                QueueLimit::Bytes(bytes) => DropTail::Bytes(bytes),
-                QueueLimit::Packets(packets) => DropTail::Packets(packets),
+            let queue = match (self.aqm, queue) {
+                (Aqm::DropTail, QueueLimit::Bytes(bytes)) => DropTail::Bytes(bytes),
+                (Aqm::DropTail, QueueLimit::Packets(packets)) => DropTail::Packets(packets),
             };
             link = link.then(RateLimit::new(rate, queue));
         }
@@ -122,44 +128,6 @@ impl PathSpec {
     }
 }
 
-/// A queue's limit, written "250MB" or "1000p".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueLimit {
-    /// In bytes at the IP layer.
-    Bytes(Bytes),
-    /// In packets of any size.
-    Packets(u64),
-}
-
-impl QueueLimit {
-    fn holds_nothing(self, mtu: Bytes) -> bool {
-        match self {
-            Self::Bytes(bytes) => bytes < mtu,
-            Self::Packets(packets) => packets == 0,
-        }
-    }
-}
-
-impl FromStr for QueueLimit {
-    type Err = ParseUnitError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.trim().strip_suffix('p').and_then(|number| number.trim().parse().ok()) {
-            Some(packets) => Ok(Self::Packets(packets)),
-            None => text.parse().map(Self::Bytes),
-        }
-    }
-}
-
-impl fmt::Display for QueueLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes(bytes) => bytes.fmt(f),
-            Self::Packets(packets) => write!(f, "{packets} packets"),
-        }
-    }
-}
-
 /// Why a word is not one of the choices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not one of {choices}")]
@@ -168,106 +136,9 @@ pub struct ParseChoiceError {
     choices: &'static str,
 }
 
-/// How a queue chooses what to drop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Aqm {
-    /// Takes packets until it is full.
-    #[default]
-    DropTail,
-}
-
-impl FromStr for Aqm {
-    type Err = ParseChoiceError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "droptail" => Ok(Self::DropTail),
-            _ => Err(ParseChoiceError { given: text.to_owned(), choices: "droptail" }),
-        }
-    }
-}
-
-impl fmt::Display for Aqm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::DropTail => "droptail",
-        })
-    }
-}
-
-/// The limits of the hosts' TCP buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hosts {
-    /// Debian's defaults: windows of a few MiB.
-    #[default]
-    Stock,
-    /// Receive and send buffers of up to 1 GiB, the largest that TCP's window scale allows.
-    Tuned,
-}
-
-impl Hosts {
-    /// Returns `tcp_rmem`: least, default and largest receive buffer in bytes.
-    pub fn tcp_rmem(self) -> &'static str {
-        match self {
-            Self::Stock => "4096 131072 6291456",
-            Self::Tuned => "4096 131072 1073741824",
-        }
-    }
-
-    /// Returns `tcp_wmem`: least, default and largest send buffer in bytes.
-    pub fn tcp_wmem(self) -> &'static str {
-        match self {
-            Self::Stock => "4096 16384 4194304",
-            Self::Tuned => "4096 16384 1073741824",
-        }
-    }
-
-    /// Returns `tcp_notsent_lowat`: how much unsent data a send buffer takes, in bytes.
-    ///
-    /// Both hosts share one kernel's `tcp_mem`, where a machine of its own each would have it alone.
-    /// Unsent data serves nothing beyond a few milliseconds, and without a bound it is as much as what is in flight:
-    /// with it, 10 Gbit/s at 200 ms stays clear of TCP memory pressure, in which the kernel drops what it has received.
-    pub fn tcp_notsent_lowat(self) -> &'static str {
-        match self {
-            Self::Stock => "4294967295",
-            Self::Tuned => "16777216",
-        }
-    }
-}
-
-impl FromStr for Hosts {
-    type Err = ParseChoiceError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "stock" => Ok(Self::Stock),
-            "tuned" => Ok(Self::Tuned),
-            _ => Err(ParseChoiceError { given: text.to_owned(), choices: "stock, tuned" }),
-        }
-    }
-}
-
-impl fmt::Display for Hosts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Stock => "stock",
-            Self::Tuned => "tuned",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_queues_in_bytes_and_packets() {
-        assert_eq!("250MB".parse(), Ok(QueueLimit::Bytes(Bytes::new(250_000_000))));
-        assert_eq!("1000p".parse(), Ok(QueueLimit::Packets(1000)));
-        for text in ["p", "-1p", "1.5p", "many", ""] {
-            assert!(text.parse::<QueueLimit>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_default_queue_is_one_bdp() {

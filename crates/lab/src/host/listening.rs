@@ -1,0 +1,78 @@
+//! On which TCP ports a host listens.
+
+use std::fs::File;
+use std::io;
+
+use crate::error::LabError;
+
+use super::read_again;
+
+const SOCKETS: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+
+/// A host's lists of TCP sockets, held open: they stay those of the host they were opened in.
+#[derive(Debug)]
+pub(super) struct Listening {
+    lists: Vec<File>,
+}
+
+impl Listening {
+    /// Opens the lists of the network namespace that the calling thread is in.
+    ///
+    /// Needs a `/proc` that knows the thread: the one of before it made a PID namespace.
+    pub(super) fn of_this_thread() -> Result<Self, LabError> {
+        let mut lists = Vec::new();
+        for path in SOCKETS {
+            match File::open(path) {
+                Ok(list) => lists.push(list),
+                // A kernel without IPv6.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !lists.is_empty() => {}
+                Err(cause) => return Err(LabError::Counters { what: "open", path, cause }),
+            }
+        }
+        Ok(Self { lists })
+    }
+
+    /// Says whether a socket listens on `port`, at whatever address.
+    pub(super) fn on(&self, port: u16) -> Result<bool, LabError> {
+        for (list, path) in self.lists.iter().zip(SOCKETS) {
+            let text = read_again(list).map_err(|cause| LabError::Counters { what: "read", path, cause })?;
+            if text.lines().any(|line| listening_port(line) == Some(port)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Returns the port of a line about a listening socket: "0: ADDRESS:PORT ADDRESS:PORT STATE ...", in hexadecimal.
+fn listening_port(line: &str) -> Option<u16> {
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, state) = (fields.next()?, fields.nth(1)?);
+    let (_, port) = local.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok().filter(|_| state == LISTEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn sees_a_listener_come_and_go() {
+        let listening = Listening::of_this_thread().unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert!(listening.on(port).unwrap());
+        drop(socket);
+        assert!(!listening.on(port).unwrap());
+    }
+
+    #[test]
+    fn a_connection_does_not_listen() {
+        assert_eq!(listening_port("0: 0100007F:1F90 00000000:0000 0A 00000000"), Some(8080));
+        assert_eq!(listening_port("0: 0100007F:1F90 0100007F:0050 01 00000000"), None);
+        assert_eq!(listening_port("  sl  local_address rem_address   st"), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! How often a host's kernel ran short of memory for TCP.
+
+use std::fs::File;
+use std::io;
+
+use crate::error::LabError;
+
+use super::read_again;
+
+/// Of the calling thread's network namespace, whoever reads it after it was opened.
+const COUNTERS: &str = "/proc/thread-self/net/netstat";
+
+/// A host's TCP counters, held open: they stay those of the host it was opened in.
+#[derive(Debug)]
+pub(super) struct TcpMemory {
+    counters: File,
+}
+
+impl TcpMemory {
+    /// Opens the counters of the network namespace that the calling thread is in.
+    ///
+    /// Needs a `/proc` that knows the thread: the one of before it made a PID namespace.
+    pub(super) fn of_this_thread() -> Result<Self, LabError> {
+        let counters = File::open(COUNTERS).map_err(failed("open"))?;
+        Ok(Self { counters })
+    }
+
+    /// Returns how often TCP ran short of memory (`net.ipv4.tcp_mem`).
+    pub(super) fn pressures(&self) -> Result<u64, LabError> {
+        let text = read_again(&self.counters).map_err(failed("read"))?;
+        find(&text, "TCPMemoryPressures")
+            .ok_or_else(|| failed("find TCPMemoryPressures in")(io::ErrorKind::InvalidData.into()))
+    }
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> LabError {
+    move |cause| LabError::Counters { what, path: COUNTERS, cause }
+}
+
+/// Returns a counter from a line of names and a line of values, both of which start with "TcpExt:".
+fn find(counters: &str, name: &str) -> Option<u64> {
+    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let (_, value) = names.split_whitespace().zip(values.split_whitespace()).find(|(is, _)| *is == name)?;
+    value.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_counter_by_its_name() {
+        let text = "TcpExt: A B\nTcpExt: 1 2\nIpExt: B\nIpExt: 3\n";
+        assert_eq!(find(text, "B"), Some(2));
+        assert_eq!(find(text, "C"), None);
+    }
+
+    #[test]
+    fn this_kernel_counts_and_can_be_asked_again() {
+        let memory = TcpMemory::of_this_thread().unwrap();
+        let first = memory.pressures().unwrap();
+        assert!(memory.pressures().unwrap() >= first);
+        assert_ne!(find(&read_again(&memory.counters).unwrap(), "TCPOrigDataSent"), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! The path at a rate where packets travel as super-packets, measured with bulk TCP between tuned hosts.
+//!
+//! A machine that is busy with something else cannot keep up; the lab says so, and then the measurement is repeated.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{lab, path, udp};
+use longhaul_core::units::Bytes;
+use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
+
+const RATE: f64 = 2e9;
+/// TCP payload of a packet of 1500 bytes: 20 bytes are IP's header, 32 TCP's with its timestamps.
+const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+
+/// Measures on fresh labs until the machine kept up with one; a `measure` judges only where it did.
+fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -> Result<(), String>) {
+    let mut failures = Vec::new();
+    for _ in 0..3 {
+        let Some(lab) = lab(spec.clone()) else { return };
+        let Err(failure) = measure(&lab) else { return };
+        let stats = lab.stats().unwrap();
+        let excuses = stats.infidelities(spec.one_way());
+        assert!(!excuses.is_empty(), "{failure}, and the machine kept up: {stats}");
+        failures.push(format!("{failure}: {}", excuses.join("; ")));
+    }
+    let why = failures.join("\n");
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: this machine is too busy: {why}");
+}
+
+fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> Result<(), String> {
+    if bounds.contains(&measured) { Ok(()) } else { Err(format!("{what}: {measured} is not in {bounds:?}")) }
+}
+
+/// Sends from near to far on `streams` connections while `watch` runs, which sees the bytes received.
+fn bulk<R>(lab: &Lab, streams: usize, watch: impl FnOnce(&AtomicU64) -> R) -> R {
+    let address = SocketAddr::from((lab.far().ipv4(), 4000));
+    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
+    let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let mut sockets = Vec::new();
+        for _ in 0..streams {
+            let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+            let (mut receiver, _) = listener.accept().unwrap();
+            sockets.push(sender.try_clone().unwrap());
+            let (received, stop) = (&received, &stop);
+            scope.spawn(move || {
+                let chunk = vec![0; 1 << 20];
+                while !stop.load(Ordering::Relaxed) && sender.write_all(&chunk).is_ok() {}
+            });
+            scope.spawn(move || {
+                let mut chunk = vec![0; 1 << 20];
+                while let Ok(len @ 1..) = receiver.read(&mut chunk) {
+                    received.fetch_add(len as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        let result = watch(&received);
+        stop.store(true, Ordering::Relaxed);
+        for socket in sockets {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        result
+    })
+}
+
+#[test]
+fn round_trip_time_and_goodput_are_the_paths() {
+    let queue = Some(QueueLimit::Bytes(Bytes::new(40_000_000)));
+    let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("2Gbit", 40) };
+    measure_while_keeping_up(&spec, |lab| {
+        let rtt = idle_round_trip(lab).as_secs_f64();
+        within("RTT in seconds", rtt, 0.040..=0.042)?;
+        let goodput = bulk(lab, 2, |received| {
+            // Past slow start and what it overshot.
+            thread::sleep(Duration::from_millis(1500));
+            let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
+            thread::sleep(Duration::from_millis(1500));
+            let bytes = received.load(Ordering::Relaxed) - before;
+            bytes as f64 * 8.0 / begun.elapsed().as_secs_f64()
+        });
+        let expected = RATE * PAYLOAD_SHARE;
+        println!(
+            "RTT {:.2} ms, goodput {:.1} % of what the rate allows; {}",
+            rtt * 1e3,
+            goodput / expected * 100.0,
+            lab.stats().unwrap()
+        );
+        within("goodput in bit/s", goodput, expected * 0.95..=expected * 1.01)
+    });
+}
+
+/// Returns the median of a few round trips on an idle path.
+fn idle_round_trip(lab: &Lab) -> Duration {
+    let (near, far) = udp(lab);
+    near.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut times: Vec<Duration> = (0..7)
+        .map(|_| {
+            let (mut packet, sent) = ([0; 64], Instant::now());
+            near.send(b"ping").unwrap();
+            let (len, from) = far.recv_from(&mut packet).unwrap();
+            far.send_to(&packet[..len], from).unwrap();
+            near.recv(&mut packet).unwrap();
+            sent.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn loss_falls_on_packets_not_on_super_packets() {
+    const PACKETS: u64 = 150_000;
+    // A queue that never fills, and a delay short enough for TCP to go on at this loss.
+    let queue = Some(QueueLimit::Bytes(Bytes::new(100_000_000)));
+    let spec = PathSpec { hosts: Hosts::Tuned, loss: 0.001, queue, ..path("2Gbit", 4) };
+    measure_while_keeping_up(&spec, |lab| {
+        let begun = Instant::now();
+        bulk(lab, 4, |_| {
+            while lab.stats().unwrap().near_to_far.packets < PACKETS
+                && begun.elapsed() < Duration::from_secs(8)
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let stats = lab.stats().unwrap().near_to_far;
+        let all = (stats.packets + stats.dropped_loss) as f64;
+        println!("lost {} of {all} in {:.1?}", stats.dropped_loss, begun.elapsed());
+        within("packets", all, PACKETS as f64..=f64::INFINITY)?;
+        // Four standard deviations of a binomial distribution.
+        let slack = 4.0 * (0.001 * 0.999 * all).sqrt();
+        within("packets lost", stats.dropped_loss as f64, 0.001 * all - slack..=0.001 * all + slack)
+    });
+}
