@@ -12,6 +12,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_sys::file_map::FileMap;
 use longhaul_sys::write_back;
@@ -51,7 +52,7 @@ impl Experiment {
 }
 
 /// A range whose pages may go to the disk: offset and length.
-type Arrived = Sender<(u64, u64)>;
+type Arrived = Sender<ByteRange>;
 
 /// Fetches `path` from `server` into `target`.
 ///
@@ -69,15 +70,15 @@ pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target
         .open(target)
         .with_context(writing)?;
     fallocate(&file, FallocateFlags::empty(), 0, size.get()).with_context(writing)?;
-    let (arrived, ranges) = mpsc::channel::<(u64, u64)>();
+    let (arrived, ranges) = mpsc::channel::<ByteRange>();
     thread::scope(|scope| {
         let file = &file;
         // It may wait for the device, which the socket must not.
-        let writer = scope.spawn(move || {
-            ranges.into_iter().try_for_each(|(offset, len)| write_back::start(file, offset, len))
-        });
+        let writer =
+            scope.spawn(move || ranges.into_iter().try_for_each(|range| write_back::start(file, range)));
         let received = match experiment {
-            Experiment::Mapped => receive_mapped(&socket, file, size, &arrived),
+            // A mapping's write-back is the kernel's to start, as with `--writer mmap`: earlier it costs more.
+            Experiment::Mapped => receive_mapped(&socket, file, size),
             Experiment::Splice => receive_spliced(&socket, file, size, &arrived),
         };
         drop(arrived);
@@ -107,18 +108,15 @@ fn ask(socket: &mut TcpStream, path: &str) -> Result<Bytes> {
     Ok(Bytes::new(std::str::from_utf8(length.value)?.trim().parse()?))
 }
 
-fn receive_mapped(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arrived) -> Result<()> {
+fn receive_mapped(socket: &TcpStream, file: &File, size: Bytes) -> Result<()> {
     let map = FileMap::new(file, size.as_usize()).context("cannot map the file")?;
     let mut at = 0;
     while at < size.get() {
-        let (start, end) = (at, (at + PIECE).min(size.get()));
-        while at < end {
-            match map.recv_at(socket, at, Bytes::new(end - at).as_usize()).context("cannot receive")? {
-                0 => bail!("the server closed after {at} of {} bytes", size.get()),
-                n => at += n as u64,
-            }
+        let most = Bytes::new(PIECE.min(size.get() - at)).as_usize();
+        match map.recv_at(socket, at, most).context("cannot receive")? {
+            0 => bail!("the server closed after {at} of {} bytes", size.get()),
+            n => at += n as u64,
         }
-        arrived.send((start, at - start)).context("the writing thread has ended")?;
     }
     Ok(())
 }
@@ -140,7 +138,7 @@ fn receive_spliced(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arriv
                 .context("cannot splice to the file")?;
         }
         if at - start >= PIECE || at == size.get() {
-            arrived.send((start, at - start)).context("the writing thread has ended")?;
+            arrived.send(ByteRange::new(start, at)).context("the writing thread has ended")?;
             start = at;
         }
     }

@@ -34,16 +34,6 @@ pub fn may_force_recv_buffer() -> bool {
         .is_ok_and(|socket| force_recv_buffer(&socket, Bytes::kib(64)).is_ok())
 }
 
-/// Sets SO_RCVLOWAT: a blocking read waits for so many bytes (or for what it asked for, if less).
-///
-/// Saves a wake-up per packet. A timeout, an error or the end of the stream still end the wait.
-///
-/// # Errors
-/// What the kernel says of the socket.
-pub fn set_recv_low_water(socket: impl AsFd, size: Bytes) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(size.get()).unwrap_or(c_int::MAX))
-}
-
 /// Sets TCP_WINDOW_CLAMP: the largest window that the receiver announces from now on.
 ///
 /// Before connecting it would also fix the window's scale for good. The kernel's autotuning moves the

@@ -5,33 +5,37 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 
+use longhaul_core::ranges::ByteRange;
 use rustix::fs::{Advice, fadvise};
 
 /// Starts writing a range's dirty pages to the device, without waiting.
 ///
 /// # Errors
 /// A write-back error of the file, or EIO.
-pub fn start(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    sync_range(file, offset, len, libc::SYNC_FILE_RANGE_WRITE)
+pub fn start(file: &File, range: ByteRange) -> io::Result<()> {
+    sync_range(file, range, libc::SYNC_FILE_RANGE_WRITE)
 }
 
 /// Waits until a range's pages are on their way to the device and done, then drops them from the page cache.
 ///
-/// A `len` of 0 means up to the end of the file.
-///
 /// # Errors
 /// A write-back error of the file, or EIO.
-pub fn finish_and_drop(file: &File, offset: u64, len: u64) -> io::Result<()> {
+pub fn finish_and_drop(file: &File, range: ByteRange) -> io::Result<()> {
     let all =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    sync_range(file, offset, len, all)?;
+    sync_range(file, range, all)?;
     // Only a hint: a file system may ignore it.
-    let _ = fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
+    let _ = fadvise(file, range.start(), NonZeroU64::new(range.len().get()), Advice::DontNeed);
     Ok(())
 }
 
-fn sync_range(file: &File, offset: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
-    let (Ok(offset), Ok(len)) = (libc::off64_t::try_from(offset), libc::off64_t::try_from(len)) else {
+fn sync_range(file: &File, range: ByteRange, flags: libc::c_uint) -> io::Result<()> {
+    // To the kernel a length of nothing is everything.
+    if range.is_empty() {
+        return Ok(());
+    }
+    let (start, len) = (libc::off64_t::try_from(range.start()), libc::off64_t::try_from(range.len().get()));
+    let (Ok(offset), Ok(len)) = (start, len) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     // SAFETY: takes no pointers; the descriptor is open.
@@ -58,11 +62,11 @@ mod tests {
     fn the_data_stays() {
         let file = tempfile::tempfile_in(".").unwrap();
         file.write_all_at(&[7; 10_000], 0).unwrap();
-        start(&file, 0, 10_000).unwrap();
-        finish_and_drop(&file, 0, 10_000).unwrap();
+        start(&file, ByteRange::new(0, 10_000)).unwrap();
+        finish_and_drop(&file, ByteRange::new(0, 10_000)).unwrap();
         let mut back = [0; 10_000];
         file.read_exact_at(&mut back, 0).unwrap();
         assert_eq!(back, [7; 10_000]);
-        assert!(start(&file, u64::MAX, 1).is_err());
+        assert!(start(&file, ByteRange::new(u64::MAX - 1, u64::MAX)).is_err());
     }
 }

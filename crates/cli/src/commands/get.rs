@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -56,7 +57,7 @@ pub(crate) struct GetArgs {
     checksum: Option<Checksum>,
 
     /// A further request header; may be given several times
-    #[arg(long, value_name = "K: V", value_parser = header)]
+    #[arg(long, value_name = "K: V")]
     header: Vec<HeaderField>,
 
     /// The highest rate, as in 500Mbit or 60MB/s
@@ -92,12 +93,12 @@ pub(crate) struct GetArgs {
     retries: u32,
 
     /// How long to wait for a connection
-    #[arg(long, value_name = "TIME", default_value = "30s")]
-    connect_timeout: Rtt,
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    connect_timeout: Duration,
 
     /// How long a connection may bring next to nothing before it is taken for dead
-    #[arg(long, value_name = "TIME", default_value = "60s")]
-    stall_timeout: Rtt,
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    stall_timeout: Duration,
 }
 
 /// A value, or the program's own choice.
@@ -170,9 +171,12 @@ fn limit(text: &str) -> Result<Rate, String> {
     }
 }
 
-fn header(text: &str) -> Result<HeaderField, String> {
-    let (name, value) = text.split_once(':').ok_or("write it as 'Name: value'")?;
-    HeaderField::new(name.trim(), value.trim()).map_err(|error| error.to_string())
+fn time(text: &str) -> Result<Duration, String> {
+    match text.parse::<Rtt>() {
+        Ok(time) if !time.get().is_zero() => Ok(time.get()),
+        Ok(_) => Err("nothing happens in no time".into()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Fetches every file in turn; the exit code is that of the first that fails.
@@ -208,7 +212,7 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         limit: args.limit,
         resume: !args.no_resume,
         retries: args.retries,
-        stall: args.stall_timeout.get(),
+        stall: args.stall_timeout,
         client: client.clone(),
     };
     let line = ProgressLine::new(!args.quiet && !args.json && std::io::stderr().is_terminal());
@@ -281,8 +285,8 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
         credentials,
         ca_file: args.cacert.clone(),
         timeouts: Timeouts {
-            connect: args.connect_timeout.get(),
-            head: args.stall_timeout.get(),
+            connect: args.connect_timeout,
+            head: args.stall_timeout,
             ..environment.timeouts
         },
         recv_buffer: match args.recv_buffer {
@@ -308,7 +312,7 @@ mod tests {
     #[test]
     fn refuses_options_that_cannot_work() {
         assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
-        assert!(auto_or_size("0").is_err() && limit("1bit").is_err());
-        assert!(header("no colon").is_err() && header("K: a\r\nb").is_err());
+        assert!(auto_or_size("0").is_err() && limit("1bit").is_err() && time("0s").is_err());
+        assert!("no colon".parse::<HeaderField>().is_err() && "K: a\r\nb".parse::<HeaderField>().is_err());
     }
 }

@@ -144,7 +144,10 @@ fn conclude(
     let Some(wanted) = &request.checksum else { return Ok(None) };
     shared.emit(&Event::Verifying);
     // From the device, where the kernel lets go of its copy: a write that was lost is found too.
-    let synced = part.file().sync_data().and_then(|()| write_back::finish_and_drop(part.file(), 0, 0));
+    let synced = part
+        .file()
+        .sync_data()
+        .and_then(|()| write_back::finish_and_drop(part.file(), ByteRange::with_len(0, written)));
     let read = synced.and_then(|()| digest::of_file(&path, wanted.algorithm, cancel));
     let read =
         read.map_err(|source| OutputError::Write { operation: "verify", path: path.clone(), source })?;

@@ -37,14 +37,13 @@ impl Writer for Buffered {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_all_at(data, offset)?;
         let written = ByteRange::with_len(offset, Bytes::new(data.len() as u64));
-        write_back::start(&self.file, offset, data.len() as u64)?;
+        write_back::start(&self.file, written)?;
         let oldest = {
             let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
             under_way.push_back(written);
             if under_way.len() > UNDER_WAY { under_way.pop_front() } else { None }
         };
-        oldest
-            .map_or(Ok(()), |range| write_back::finish_and_drop(&self.file, range.start(), range.len().get()))
+        oldest.map_or(Ok(()), |range| write_back::finish_and_drop(&self.file, range))
     }
 
     fn threads(&self) -> usize {
