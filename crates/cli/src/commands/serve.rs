@@ -35,7 +35,7 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// Listen here, may be given more than once; 0.0.0.0:8080 lets other hosts in over IPv4, [::]:8080 over IPv6 (only), port 0 is any free port
+    /// Listen here, may be given more than once; 0.0.0.0:8080 lets other hosts in over IPv4, `[::]:8080` over IPv6 (only), port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: Vec<SocketAddr>,
 
