@@ -167,6 +167,9 @@ pub struct Finished {
     /// CPU time in the kernel, of the same.
     pub system: Duration,
     /// The largest resident set of any one of them.
+    ///
+    /// Includes what the starting process itself had resident: exec carries that over. Only a small process can
+    /// measure a child.
     pub max_resident: Bytes,
 }
 

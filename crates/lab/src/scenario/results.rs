@@ -42,8 +42,6 @@ pub struct RunResult {
     pub user_s: f64,
     /// CPU time in the kernel of the same, in seconds.
     pub sys_s: f64,
-    /// Largest resident set of any one of its processes, in bytes.
-    pub max_rss_bytes: u64,
     /// What the path did meanwhile.
     link: LinkRecord,
     /// Why the path was not what was asked for; empty where it was.
@@ -146,7 +144,6 @@ impl RunResult {
             wall_s: wall.as_secs_f64(),
             user_s: finished.user.as_secs_f64(),
             sys_s: finished.system.as_secs_f64(),
-            max_rss_bytes: finished.max_resident.get(),
             link: LinkRecord { near_to_far: stats.near_to_far.into(), far_to_near: stats.far_to_near.into() },
             warnings,
         }
