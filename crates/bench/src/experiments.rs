@@ -162,6 +162,9 @@ mod tests {
                 let _ = socket.read(&mut request).unwrap();
                 // The client may have seen enough.
                 let _ = socket.write_all(&[head.as_bytes(), body].concat());
+                // Closing with anything unread would reset the connection under what is still on its way.
+                let _ = socket.shutdown(std::net::Shutdown::Write);
+                let _ = std::io::copy(&mut socket, &mut std::io::sink());
             });
             run(experiment, server, "/file", target)
         })
