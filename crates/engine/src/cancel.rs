@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How late a sleeper notices that the flag was raised.
+const TICK: Duration = Duration::from_millis(50);
 
 /// A flag that is raised once; every blocking call of a transfer looks at it several times a second.
 #[derive(Debug, Clone, Default)]
@@ -31,11 +35,37 @@ impl Cancel {
         let raised = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
         raised(&self.raised) || self.parent.as_ref().is_some_and(raised)
     }
+
+    /// Waits for `time`, or until the flag is raised; returns whether it is.
+    pub fn sleep(&self, time: Duration) -> bool {
+        let began = Instant::now();
+        while !self.is_cancelled() {
+            let left = time.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(TICK));
+        }
+        true
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sleep_ends_when_cancelled() {
+        let cancel = Cancel::new();
+        assert!(!cancel.sleep(Duration::from_millis(1)));
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| cancel.sleep(Duration::from_secs(60)));
+            cancel.cancel();
+            assert!(sleeper.join().unwrap());
+        });
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
 
     #[test]
     fn a_child_follows_and_does_not_lead() {

@@ -1,7 +1,6 @@
 //! From a URL to the first answer, an open partial file, and what is left to fetch.
 
 use std::path::Path;
-use std::time::Duration;
 
 use longhaul_core::event::Event;
 use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
@@ -193,7 +192,9 @@ impl Opener<'_> {
             };
             let Some(wait) = backoff.failed(asked_to_wait, 0.5) else { return Err(error.into()) };
             (self.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            sleep(wait, self.cancel)?;
+            if self.cancel.sleep(wait) {
+                return Err(HttpError::Cancelled.into());
+            }
         }
     }
 
@@ -302,17 +303,4 @@ fn larger_buffer(rtt: Rtt, streams: usize) -> Option<Bytes> {
         RecvBuffer::Set(buffer) => Some(buffer),
         RecvBuffer::Autotune => None,
     }
-}
-
-fn sleep(wait: Duration, cancel: &Cancel) -> Result<(), TransferError> {
-    const TICK: Duration = Duration::from_millis(50);
-    let mut left = wait;
-    while !left.is_zero() {
-        if cancel.is_cancelled() {
-            return Err(HttpError::Cancelled.into());
-        }
-        std::thread::sleep(left.min(TICK));
-        left = left.saturating_sub(TICK);
-    }
-    Ok(())
 }

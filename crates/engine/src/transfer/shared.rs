@@ -104,18 +104,6 @@ impl<'a> Shared<'a> {
         lock(&self.given_up).take()
     }
 
-    /// Waits, unless the transfer is stopped meanwhile.
-    pub(super) fn sleep(&self, wait: Duration) {
-        let until = Instant::now() + wait;
-        while !self.stop.is_cancelled() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-    }
-
     /// Lets the monitor watch a stream's socket.
     pub(super) fn watch(&self, stream: usize, socket: &TcpStream) {
         // Without a duplicate the stream is only not watched.
@@ -158,7 +146,7 @@ impl<'a> Shared<'a> {
         if let Some(limiter) = &self.limiter {
             let wait = lock(limiter).read(Bytes::new(bytes as u64), self.start.elapsed());
             if !wait.is_zero() {
-                self.sleep(wait);
+                self.stop.sleep(wait);
                 add(&self.waits.limit, wait);
             }
         }
