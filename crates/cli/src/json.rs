@@ -63,7 +63,7 @@ fn object(event: &Event) -> Option<Value> {
         Event::Retrying { stream, reason, wait } => {
             json!({ "event": "retrying", "stream": stream, "reason": reason, "wait": seconds(*wait) })
         }
-        Event::Warning(text) => json!({ "event": "warning", "message": text }),
+        Event::Warning(warning) => json!({ "event": "warning", "message": warning.to_string() }),
         Event::Progress(now) => progress(now),
         Event::Verifying => json!({ "event": "verifying" }),
         _ => return None,
@@ -77,13 +77,16 @@ fn progress(now: &Snapshot) -> Value {
         "received": now.received.get(),
         "written": now.written.get(),
         "size": now.size.map(Bytes::get),
-        "streams": now.streams,
-        "rtt": now.rtt.map(rtt_seconds),
-        "data_rtt": now.data_rtt.map(rtt_seconds),
-        "rwin": now.rwin.map(Bytes::get),
-        "unread": now.unread.get(),
-        "buffered": now.buffered.get(),
-        "out_of_order": now.out_of_order,
+        "streams": now.sockets.open,
+        "rtt": now.sockets.rtt.map(rtt_seconds),
+        "data_rtt": now.sockets.data_rtt.map(rtt_seconds),
+        "rwin": now.sockets.rwin.map(Bytes::get),
+        "unread": now.sockets.unread.get(),
+        "buffered": now.segments.bytes().get(),
+        "app_buffer": now.segments.capacity().get(),
+        "dirty": now.page_cache.map(|pages| pages.dirty.get()),
+        "writeback": now.page_cache.map(|pages| pages.writeback.get()),
+        "out_of_order": now.sockets.counters.out_of_order,
     })
 }
 

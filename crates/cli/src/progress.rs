@@ -76,7 +76,7 @@ impl Observer for ProgressLine {
                     tracing::warn!("stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64())
                 });
             }
-            Event::Warning(text) => self.bar.suspend(|| tracing::warn!("{text}")),
+            Event::Warning(warning) => self.bar.suspend(|| tracing::warn!("{warning}")),
             Event::Connected { stream, peer, rtt } => {
                 self.bar.suspend(|| {
                     tracing::info!(
@@ -102,7 +102,7 @@ fn short_name(path: &Path) -> String {
     }
 }
 
-/// Writes one moment: how much, how fast, how long still, over what.
+/// Writes one moment: how much, how fast, how long still, over what, and how full the three buffers are.
 fn line(now: &Snapshot, rate: Rate) -> String {
     let of = now.size.map_or_else(String::new, |size| format!(" of {size}"));
     let left = now
@@ -110,9 +110,28 @@ fn line(now: &Snapshot, rate: Rate) -> String {
         .map(|size| rate.time_for(size - now.present))
         .filter(|left| *left < Duration::from_secs(360_000));
     let eta = left.map_or_else(String::new, |left| format!("  ETA {}", clock(left)));
-    let rtt = now.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
-    let streams = if now.streams == 1 { "1 stream".into() } else { format!("{} streams", now.streams) };
-    format!("{}{of}  {rate}{eta}  {streams}{rtt}", now.present)
+    let rtt = now.sockets.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
+    let streams =
+        if now.sockets.open == 1 { "1 stream".into() } else { format!("{} streams", now.sockets.open) };
+    format!("{}{of}  {rate}{eta}  {streams}{rtt}  {}", now.present, buffers(now))
+}
+
+/// Writes the fill of the three buffers: the socket's, the application's, and the file's pages on their way to the disk.
+fn buffers(now: &Snapshot) -> String {
+    // What may still come fits into the window that is announced.
+    let socket = now.sockets.rwin.map_or_else(
+        || now.sockets.unread.to_string(),
+        |rwin| percent(now.sockets.unread, now.sockets.unread + rwin),
+    );
+    let app = percent(now.segments.bytes(), now.segments.capacity());
+    let cache =
+        now.page_cache.map_or_else(String::new, |pages| format!("  cache {}", pages.dirty + pages.writeback));
+    format!("socket {socket}  app {app}{cache}")
+}
+
+fn percent(part: Bytes, whole: Bytes) -> String {
+    let percent = part.get().saturating_mul(100).checked_div(whole.get()).unwrap_or(0);
+    format!("{percent} %")
 }
 
 fn clock(time: Duration) -> String {
@@ -130,6 +149,7 @@ fn style(template: &str) -> ProgressStyle {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::telemetry::{PageCache, Segments, Sockets};
     use longhaul_core::units::Rtt;
 
     use super::*;
@@ -139,14 +159,28 @@ mod tests {
         let now = Snapshot {
             present: Bytes::gib(2),
             size: Some(Bytes::gib(8)),
-            streams: 1,
-            rtt: Some(Rtt::new(Duration::from_millis(200))),
+            sockets: Sockets {
+                open: 1,
+                rtt: Some(Rtt::new(Duration::from_millis(200))),
+                unread: Bytes::mib(30),
+                rwin: Some(Bytes::mib(270)),
+                ..Sockets::default()
+            },
+            segments: Segments { in_use: 2, count: 16, size: Bytes::mib(4) },
+            page_cache: Some(PageCache {
+                dirty: Bytes::gib(1),
+                writeback: Bytes::gib(1),
+                ..PageCache::default()
+            }),
             ..Snapshot::default()
         };
         let text = line(&now, Rate::bits_per_sec(9_800_000_000));
-        assert_eq!(text, "2 GiB of 8 GiB  9.80 Gbit/s  ETA 0:05  1 stream  RTT 200 ms");
-        let unknown = Snapshot { size: None, rtt: None, streams: 0, ..now };
-        assert_eq!(line(&unknown, Rate::default()), "2 GiB  0 bit/s  0 streams");
+        assert_eq!(
+            text,
+            "2 GiB of 8 GiB  9.80 Gbit/s  ETA 0:05  1 stream  RTT 200 ms  socket 10 %  app 12 %  cache 2 GiB"
+        );
+        let unknown = Snapshot { present: Bytes::gib(2), ..Snapshot::default() };
+        assert_eq!(line(&unknown, Rate::default()), "2 GiB  0 bit/s  0 streams  socket 0 B  app 0 %");
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::telemetry::{PageCache, Sample, Segments, Sockets};
 use crate::units::{Bytes, Rtt};
 
-/// One moment of a running transfer; counters run from its start.
+/// How a transfer stands; counters run from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Snapshot {
     /// Bytes of the file that are there, those of an earlier run included.
@@ -17,20 +18,12 @@ pub struct Snapshot {
     pub written: Bytes,
     /// The size of the file, where known.
     pub size: Option<Bytes>,
-    /// Connections open now.
-    pub streams: usize,
-    /// The smoothed RTT of the connections, the mean of them (`tcpi_rtt`).
-    pub rtt: Option<Rtt>,
-    /// The receiver's estimate of the RTT, the data's queueing included; the mean (`tcpi_rcv_rtt`).
-    pub data_rtt: Option<Rtt>,
-    /// The receive windows of the connections, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
-    pub rwin: Option<Bytes>,
-    /// Bytes in the sockets that nobody has read yet (SIOCINQ = rcv_nxt - copied_seq), summed.
-    pub unread: Bytes,
-    /// Application buffer in use.
-    pub buffered: Bytes,
-    /// Packets that arrived out of order, summed (`tcpi_rcv_ooopack`): a receiver's sign of loss.
-    pub out_of_order: u64,
+    /// The connections: the first buffer.
+    pub sockets: Sockets,
+    /// The application buffer: the second.
+    pub segments: Segments,
+    /// The file's pages: the third; `None` where the kernel does not count them.
+    pub page_cache: Option<PageCache>,
 }
 
 /// What happened.
@@ -66,12 +59,64 @@ pub enum Event {
         /// After how long.
         wait: Duration,
     },
+    /// A connection has ended.
+    Closed {
+        /// The stream, from 0.
+        stream: usize,
+    },
+    /// A request was answered, or its answer broken off: what a server tells.
+    Replied {
+        /// The connection, from 0.
+        stream: usize,
+        /// The request's method.
+        method: String,
+        /// What was asked for.
+        target: String,
+        /// The status code.
+        status: u16,
+        /// Bytes of the body that were given to the kernel.
+        sent: Bytes,
+        /// From the request to the last byte.
+        took: Duration,
+    },
     /// Something the user should know, and the transfer goes on.
-    Warning(String),
+    Warning(Warning),
     /// How the transfer stands, several times a second.
     Progress(Snapshot),
+    /// A reading of everything that can be measured, as often as was asked for.
+    Sample(Sample),
+    /// No more samples will come.
+    Sampled {
+        /// How many were taken.
+        samples: u64,
+        /// The CPU time that taking them needed, the observer's own while hearing them included.
+        cpu: Duration,
+    },
     /// The file is there; its digest is being checked.
     Verifying,
+}
+
+/// What the user should know although the transfer goes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// What an earlier run left is of no use.
+    #[error("{reason}: starting over")]
+    StartingOver {
+        /// Why.
+        reason: String,
+    },
+    /// Several streams were asked for, and the server cannot serve parts.
+    #[error("this server answers no ranges: one stream")]
+    NoRanges,
+    /// A stream has given up, and others do its work.
+    #[error("going on without stream {stream}: {reason}")]
+    StreamLost {
+        /// The stream, from 0.
+        stream: usize,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// Hears the events of a transfer. Called from its threads, so it must be quick and must not block.
@@ -83,4 +128,11 @@ pub trait Observer: Send + Sync {
 /// Hears nothing.
 impl Observer for () {
     fn on(&self, _at: Duration, _event: &Event) {}
+}
+
+/// Tells several observers, in this order.
+impl<O: Observer + ?Sized> Observer for [&O] {
+    fn on(&self, at: Duration, event: &Event) {
+        self.iter().for_each(|observer| observer.on(at, event));
+    }
 }

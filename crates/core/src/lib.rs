@@ -14,5 +14,7 @@ pub mod plan;
 pub mod proto;
 pub mod ranges;
 pub mod retry;
+pub mod tcp_info;
+pub mod telemetry;
 pub mod tune;
 pub mod units;

@@ -71,7 +71,7 @@ pub fn ask_ahead(rate: Rate, rtt: Rtt) -> Bytes {
 /// How the application buffer is cut into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlan {
-    /// Bytes of one segment: a power of two, from 64 KiB to 4 MiB.
+    /// Bytes of one segment: a power of two, from 64 KiB to 4 MiB unless asked for.
     pub size: Bytes,
     /// How many segments may be in use at once.
     pub count: usize,
@@ -87,9 +87,16 @@ pub fn segments(buffer: Bytes, streams: usize) -> SegmentPlan {
     const SMALLEST: u64 = 64 << 10;
     let least = 2 * streams.max(1) as u64;
     let share = (buffer.get() / least).clamp(SMALLEST, LARGEST);
-    let size = 1 << share.ilog2();
-    let count = (buffer.get() / size).max(least);
-    SegmentPlan { size: Bytes::new(size), count: usize::try_from(count).unwrap_or(usize::MAX) }
+    segments_of(Bytes::new(1 << share.ilog2()), buffer, streams)
+}
+
+/// Cuts an application buffer into segments of `size`, at least two for each stream.
+///
+/// A segment is what is handed to the writer at once, so tiny ones cost calls.
+pub fn segments_of(size: Bytes, buffer: Bytes, streams: usize) -> SegmentPlan {
+    let least = 2 * streams.max(1) as u64;
+    let count = (buffer.get() / size.get().max(1)).max(least);
+    SegmentPlan { size, count: usize::try_from(count).unwrap_or(usize::MAX) }
 }
 
 #[cfg(test)]

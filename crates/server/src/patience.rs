@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_sys::tcp_info::TcpInfo;
+use longhaul_sys::tcp_info;
 
 /// After how many stall times a peer's mean rate says something about it.
 const SETTLED: u32 = 3;
@@ -50,5 +50,5 @@ impl Patience {
 }
 
 fn acked(socket: impl AsFd) -> Option<Bytes> {
-    TcpInfo::read(socket).ok()?.bytes_acked()
+    tcp_info::read(socket).ok()?.bytes_acked()
 }

@@ -2,6 +2,7 @@
 //!
 //! What `rustix` or `socket2` already offer safely is not wrapped again.
 
+pub mod cachestat;
 pub mod direct_io;
 pub mod file_map;
 pub mod host;

@@ -48,6 +48,10 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     app_buffer: Bytes,
 
+    /// The size of its segments, a power of two [default: 4MiB, less for many streams]
+    #[arg(long, value_name = "SIZE", value_parser = segment)]
+    segment: Option<Bytes>,
+
     /// How the file is written
     #[arg(long, value_enum, default_value = "auto")]
     writer: WriterArg,
@@ -163,6 +167,16 @@ fn auto_or_size(text: &str) -> Result<AutoOr<Bytes>, String> {
     }
 }
 
+fn segment(text: &str) -> Result<Bytes, String> {
+    const FROM: Bytes = Bytes::kib(4);
+    const TO: Bytes = Bytes::mib(64);
+    match text.parse::<Bytes>() {
+        Ok(size) if size.get().is_power_of_two() && (FROM..=TO).contains(&size) => Ok(size),
+        Ok(_) => Err(format!("write a power of two from {FROM} to {TO}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn limit(text: &str) -> Result<Rate, String> {
     match text.parse::<Rate>() {
         Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(rate),
@@ -207,6 +221,8 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         target: target(args.output.as_deref(), args.urls.len() > 1),
         streams: args.streams,
         app_buffer: args.app_buffer,
+        segment: args.segment,
+        sample: None,
         writer: args.writer.into(),
         checksum: args.checksum.clone(),
         limit: args.limit,
@@ -311,6 +327,7 @@ mod tests {
 
     #[test]
     fn refuses_options_that_cannot_work() {
+        assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
         assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
         assert!(auto_or_size("0").is_err() && limit("1bit").is_err() && time("0s").is_err());
         assert!("no colon".parse::<HeaderField>().is_err() && "K: a\r\nb".parse::<HeaderField>().is_err());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_core::plan::SegmentPlan;
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::Bytes;
+use longhaul_core::telemetry::Segments;
 use longhaul_sys::memory::AlignedBuf;
 
 /// A bounded pool of segments; clones share it.
@@ -75,8 +75,9 @@ impl SegmentPool {
     }
 
     /// Returns how much of the application buffer is in use.
-    pub fn in_use(&self) -> Bytes {
-        self.shared.plan.size * self.shared.lock().in_use as u64
+    pub fn usage(&self) -> Segments {
+        let SegmentPlan { size, count } = self.shared.plan;
+        Segments { in_use: self.shared.lock().in_use, count, size }
     }
 }
 
@@ -148,6 +149,8 @@ impl Drop for Segment {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::units::Bytes;
+
     use super::*;
 
     const SIZE: u64 = 64 << 10;
@@ -166,7 +169,7 @@ mod tests {
         let range = ByteRange::new(0, SIZE);
         let (first, _second) = (take(&pool, range).unwrap(), take(&pool, range).unwrap());
         assert!(take(&pool, range).is_none());
-        assert_eq!(pool.in_use(), Bytes::new(2 * SIZE));
+        assert_eq!(pool.usage().bytes(), Bytes::new(2 * SIZE));
         drop(first);
         assert!(take(&pool, range).is_some());
     }

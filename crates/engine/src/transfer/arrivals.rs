@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::tune::window::WindowTuner;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::sockopt;
-use longhaul_sys::tcp_info::TcpInfo;
+use longhaul_sys::tcp_info;
 
 /// A connection that brings less than this within the stall time is taken for dead.
 pub(super) const ALIVE: Bytes = Bytes::kib(1);
@@ -73,9 +73,9 @@ impl Arrivals {
     }
 
     fn hold(&mut self, socket: &TcpStream) {
-        let data_rtt = TcpInfo::read(socket).ok().and_then(|info| info.rcv_rtt());
+        let data_rtt = tcp_info::read(socket).ok().and_then(|info| info.rcv_rtt());
         let (Some(tuner), Some(data_rtt)) = (&mut self.tuner, data_rtt) else { return };
-        if let Some(clamp) = tuner.observe(self.rate, self.rtt, Rtt::new(data_rtt)) {
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, data_rtt) {
             // Set every time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
         }

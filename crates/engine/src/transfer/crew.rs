@@ -49,7 +49,7 @@ pub(super) fn run(
                 Vec::new()
             }
         };
-        let facts = monitor::watch(shared, job.resumed, job.size, &ended);
+        let facts = monitor::watch(job, shared, &ended);
         writers.into_iter().for_each(|writer| drop(writer.join()));
         shared.checkpoint.end();
         facts
@@ -122,6 +122,6 @@ fn drain(shared: &Shared<'_>, segments: &Receiver<Segment>, writer: &dyn Writer,
     }
 }
 
-fn named(name: &str) -> thread::Builder {
+pub(super) fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
 }

@@ -17,14 +17,17 @@ mod crew;
 mod error;
 mod monitor;
 mod opening;
+mod pages;
 mod place;
 mod remote;
 mod request;
+mod sampler;
 mod shared;
 mod stream;
 mod work;
 
 use std::io;
+use std::thread;
 use std::time::Instant;
 
 use longhaul_core::advice;
@@ -61,39 +64,65 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
-    let Opening { client, remote, connection, first, part, journal, committed, streams } =
-        opening::open(request, &stop, &emit)?;
-    let (size, resumed) = (remote.size, committed.total());
+    let opening = opening::open(request, &stop, &emit)?;
+    let (size, resumed, streams) = (opening.remote.size, opening.committed.total(), opening.streams);
 
-    let plan = plan::segments(request.app_buffer, streams);
-    let mut claimed = committed.clone();
-    claimed.insert(first);
+    let usual = plan::segments(request.app_buffer, streams);
+    let plan = request.segment.map_or(usual, |size| plan::segments_of(size, request.app_buffer, streams));
+    let mut claimed = opening.committed.clone();
+    claimed.insert(opening.first);
     let gaps = size.map_or_else(Vec::new, |size| claimed.gaps(ByteRange::with_len(0, size)));
-    let work = Work::new(Blocks::new(gaps, streams, plan.size));
+    // Not of the size asked for: tiny segments shall cost calls, not requests.
+    let work = Work::new(Blocks::new(gaps, streams, usual.size));
     let limiter = request.limit.map(Limiter::new);
-    let shared =
-        Shared::new(start, observer, stop, work, SegmentPool::new(plan), Checkpoint::new(committed), limiter);
+    let checkpoint = Checkpoint::new(opening.committed.clone());
+    let shared = Shared::new(start, observer, stop, work, SegmentPool::new(plan), checkpoint, limiter);
+    let Some(interval) = request.sample else { return fetch(request, cancel, &shared, opening) };
+    // A descriptor of its own: the part file is gone, under its final name, before the last sample.
+    let Ok(file) = opening.part.file().try_clone() else { return fetch(request, cancel, &shared, opening) };
+    thread::scope(|threads| {
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let (shared, file) = (&shared, &file);
+        let sample = move || sampler::run(shared, file, resumed, interval, &ended);
+        if let Err(error) = crew::named("sampler").spawn_scoped(threads, sample) {
+            tracing::warn!("no samples are taken: cannot start a thread: {error}");
+        }
+        let result = fetch(request, cancel, shared, opening);
+        drop(alive);
+        result
+    })
+}
+
+/// Fetches an opened file: runs the threads, verifies, gives the final name.
+fn fetch(
+    request: &GetRequest,
+    cancel: &Cancel,
+    shared: &Shared<'_>,
+    opening: Opening,
+) -> Result<Outcome, TransferError> {
+    let Opening { client, remote, connection, first, part, journal, committed, streams } = opening;
+    let (size, resumed) = (remote.size, committed.total());
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window };
     let (queue, segments) = crossbeam_channel::unbounded();
     let mut crew: Vec<_> =
-        (0..streams).map(|id| Stream::new(id, &shared, queue.clone(), &client, &remote, options)).collect();
+        (0..streams).map(|id| Stream::new(id, shared, queue.clone(), &client, &remote, options)).collect();
     drop(queue);
     if let Some(leader) = crew.first_mut() {
         leader.begin_with(connection, first);
     }
     let job = Job { request, cancel, part: &part, journal: journal.as_ref(), size, resumed };
-    let facts = crew::run(&job, &shared, crew, &segments);
+    let facts = crew::run(&job, shared, crew, &segments);
 
     let written = shared.checkpoint.written();
     let resumable = journal.is_some() && written > Bytes::ZERO;
-    let digest = match conclude(&job, &shared, resumable) {
+    let digest = match conclude(&job, shared, resumable) {
         Ok(digest) => digest,
         Err(error) => return Err(leave(part, resumable, error)),
     };
     let path = part.finish(matches!(request.target, Target::File(_)))?;
-    let time = start.elapsed();
+    let time = shared.start.elapsed();
     Ok(Outcome {
         path,
         size: written,

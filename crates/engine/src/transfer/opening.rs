@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use longhaul_core::event::Event;
+use longhaul_core::event::{Event, Warning};
 use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::tcp_info::TcpInfo;
+use longhaul_sys::tcp_info;
 use longhaul_sys::{host, sockopt};
 
 use super::error::TransferError;
@@ -125,7 +125,7 @@ impl Opener<'_> {
                         } else {
                             "the file has changed since the last run"
                         };
-                        (self.emit)(&Event::Warning(format!("{why}: starting over")));
+                        (self.emit)(&Event::Warning(Warning::StartingOver { reason: why.to_owned() }));
                     }
                 }
             } else if may_resume {
@@ -235,11 +235,11 @@ impl Opener<'_> {
         prior: Option<&Journal>,
     ) -> Result<(Client, Answer), TransferError> {
         let small = answer.remote.size.is_some_and(|size| size < FIRST_BLOCK);
-        let rtt = TcpInfo::read(answer.opened.connection.socket()).ok().and_then(|info| info.rtt());
+        let rtt = tcp_info::read(answer.opened.connection.socket()).ok().and_then(|info| info.rtt());
         let (Some(rtt), None, false) = (rtt, self.request.client.recv_buffer, small) else {
             return Ok((client, answer));
         };
-        let Some(buffer) = larger_buffer(Rtt::new(rtt), self.request.streams) else {
+        let Some(buffer) = larger_buffer(rtt, self.request.streams) else {
             return Ok((client, answer));
         };
         let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
@@ -275,7 +275,7 @@ impl Opener<'_> {
         };
         // An empty file has no ranges either, and needs none.
         if streams < self.request.streams && answer.remote.size != Some(Bytes::ZERO) {
-            (self.emit)(&Event::Warning("this server answers no ranges: one stream".into()));
+            (self.emit)(&Event::Warning(Warning::NoRanges));
         }
         Ok(Opening {
             client,

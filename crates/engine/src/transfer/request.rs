@@ -31,6 +31,10 @@ pub struct GetRequest {
     pub streams: usize,
     /// The application buffer.
     pub app_buffer: Bytes,
+    /// The size of its segments, a power of two; `None` lets the transfer choose.
+    pub segment: Option<Bytes>,
+    /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
+    pub sample: Option<Duration>,
     /// The writer.
     pub writer: WriterChoice,
     /// What the file's digest must be.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
+use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
-use longhaul_sys::tcp_info::TcpInfo;
+use longhaul_sys::{sockopt, tcp_info};
 
 use super::error::TransferError;
 use super::work::Work;
@@ -32,8 +33,8 @@ pub(super) struct Shared<'a> {
     pub(super) waits: Waits,
     /// The most connections that were open at once.
     pub(super) most_streams: AtomicUsize,
-    /// Out-of-order packets of connections that are closed.
-    pub(super) closed_out_of_order: AtomicU64,
+    /// What connections that are closed have counted.
+    closed: Mutex<Counters>,
     sockets: Mutex<Vec<(usize, TcpStream)>>,
     failure: Mutex<Option<TransferError>>,
     /// Why the last stream to give up did.
@@ -71,7 +72,7 @@ impl<'a> Shared<'a> {
             running: AtomicUsize::new(0),
             waits: Waits::default(),
             most_streams: AtomicUsize::new(0),
-            closed_out_of_order: AtomicU64::new(0),
+            closed: Mutex::default(),
             sockets: Mutex::default(),
             failure: Mutex::default(),
             given_up: Mutex::default(),
@@ -118,17 +119,27 @@ impl<'a> Shared<'a> {
     pub(super) fn unwatch(&self, stream: usize) {
         lock(&self.sockets).retain(|(id, socket)| {
             let ours = *id == stream;
-            if ours {
-                let count = TcpInfo::read(socket).ok().and_then(|info| info.rcv_ooopack());
-                self.closed_out_of_order.fetch_add(count.unwrap_or(0), Ordering::Relaxed);
+            if ours && let Ok(info) = tcp_info::read(socket) {
+                *lock(&self.closed) += Counters::of(&info);
             }
             !ours
         });
     }
 
-    /// Looks at every watched socket.
-    pub(super) fn each_socket(&self, look: impl FnMut(&TcpStream)) {
-        lock(&self.sockets).iter().map(|(_, socket)| socket).for_each(look);
+    /// Reads every watched socket; returns what each tells, and all of them together.
+    pub(super) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
+        let sockets = lock(&self.sockets);
+        let read = |(stream, socket): &(usize, TcpStream)| StreamSample {
+            stream: *stream,
+            unread: sockopt::unread(socket).unwrap_or_default(),
+            tcp: tcp_info::read(socket).ok(),
+        };
+        let streams: Vec<_> = sockets.iter().map(read).collect();
+        // Under the same lock: a connection that closes meanwhile must be counted once.
+        let closed = *lock(&self.closed);
+        drop(sockets);
+        let all = Sockets::of(&streams, closed);
+        (streams, all)
     }
 
     /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.
@@ -138,6 +149,11 @@ impl<'a> Shared<'a> {
             (lock(limiter).rate().as_bytes_per_sec() / 20).max(SMALLEST as u64) as usize
         };
         self.limiter.as_ref().map_or(spare, |limiter| spare.min(even(limiter)))
+    }
+
+    /// Returns the bytes read from sockets so far.
+    pub(super) fn received_so_far(&self) -> Bytes {
+        Bytes::new(self.received.load(Ordering::Relaxed))
     }
 
     /// Accounts for bytes read from a socket; waits as long as `--limit` asks for.

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use longhaul_core::event::Event;
+use longhaul_core::event::{Event, Warning};
 use longhaul_core::plan;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::host;
-use longhaul_sys::tcp_info::TcpInfo;
+use longhaul_sys::tcp_info;
 
 use super::arrivals::{ALIVE, Arrivals};
 use super::error::TransferError;
@@ -162,7 +162,7 @@ impl<'a> Stream<'a> {
     }
 
     fn adopt(&mut self, connection: Connection) {
-        let rtt = TcpInfo::read(connection.socket()).ok().and_then(|info| info.rtt()).map(Rtt::new);
+        let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
         self.shared.watch(self.id, connection.socket());
         self.shared.emit(&Event::Connected { stream: self.id, peer: connection.peer(), rtt });
         self.arrivals = Arrivals::new(rtt.unwrap_or_default(), self.options.hold_window, Instant::now());
@@ -350,8 +350,10 @@ impl<'a> Stream<'a> {
     /// Drops the connection; what has arrived is written, what has not is for anyone to claim.
     fn abandon(&mut self) {
         self.flush();
-        self.shared.unwatch(self.id);
-        self.connection = None;
+        if self.connection.take().is_some() {
+            self.shared.unwatch(self.id);
+            self.shared.emit(&Event::Closed { stream: self.id });
+        }
         self.open = false;
         self.asked.drain(..).for_each(|block| self.shared.work.give_back(block));
     }
@@ -360,7 +362,8 @@ impl<'a> Stream<'a> {
     fn give_up(self, error: TransferError) {
         let others = self.shared.running.load(Ordering::SeqCst) > 1;
         if others && !matches!(error, TransferError::Changed { .. }) {
-            self.shared.emit(&Event::Warning(format!("going on without stream {}: {error}", self.id)));
+            self.shared
+                .emit(&Event::Warning(Warning::StreamLost { stream: self.id, reason: error.to_string() }));
             self.shared.gave_up(error);
         } else {
             self.shared.fail(error);

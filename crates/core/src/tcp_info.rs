@@ -1,0 +1,340 @@
+//! What the kernel knows of a TCP connection: `struct tcp_info`, by the kernel's own names.
+//!
+//! The structure grows with every few kernel releases, at its end. A reading is therefore the bytes that
+//! the kernel gave and their number, and a field is there only where the kernel filled all of it.
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate, Rtt};
+
+/// One reading of TCP_INFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpInfo {
+    bytes: [u8; SIZE],
+    filled: usize,
+}
+
+/// Bytes of the structure as far as it is known here.
+pub const SIZE: usize = 276;
+
+/// A field's place in the structure.
+#[derive(Debug, Clone, Copy)]
+struct Field {
+    name: &'static str,
+    offset: usize,
+    size: usize,
+    /// Of a bit field: how far to shift, and how many bits. Little-endian, as x86-64 and aarch64 are.
+    bits: Option<(u32, u32)>,
+}
+
+macro_rules! layout {
+    ($($(#[$doc:meta])* $name:ident: $type:ident @ $offset:literal $([$shift:literal, $width:literal])?,)*) => {
+        const FIELDS: &[Field] = &[$(Field {
+            name: stringify!($name),
+            offset: $offset,
+            size: size_of::<$type>(),
+            bits: layout!(@bits $($shift, $width)?),
+        },)*];
+
+        impl TcpInfo {
+            $(
+                $(#[$doc])*
+                pub fn $name(&self) -> Option<u64> {
+                    self.value(&Field {
+                        name: stringify!($name),
+                        offset: $offset,
+                        size: size_of::<$type>(),
+                        bits: layout!(@bits $($shift, $width)?),
+                    })
+                }
+            )*
+        }
+    };
+    (@bits) => { None };
+    (@bits $shift:literal, $width:literal) => { Some(($shift, $width)) };
+}
+
+// `struct tcp_info` of Linux 6.18, from its UAPI header linux/tcp.h. The four bytes that follow
+// (accurate ECN's state) are left out: they changed their layout after that release.
+layout! {
+    /// State of the connection (1 is ESTABLISHED).
+    tcpi_state: u8 @ 0,
+    /// State of congestion avoidance: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
+    tcpi_ca_state: u8 @ 1,
+    /// Retransmission timeouts in a row that nothing has answered.
+    tcpi_retransmits: u8 @ 2,
+    /// Window probes that nothing has answered.
+    tcpi_probes: u8 @ 3,
+    /// Doublings of the retransmission timeout.
+    tcpi_backoff: u8 @ 4,
+    /// Options agreed on, as bits: 1 timestamps, 2 SACK, 4 window scale, 8 ECN.
+    tcpi_options: u8 @ 5,
+    /// Shift of the windows that the peer announces.
+    tcpi_snd_wscale: u8 @ 6 [0, 4],
+    /// Shift of the windows announced to the peer.
+    tcpi_rcv_wscale: u8 @ 6 [4, 4],
+    /// Whether the delivery rate was bounded by the application.
+    tcpi_delivery_rate_app_limited: u8 @ 7 [0, 1],
+    /// Why TCP Fast Open failed at the client.
+    tcpi_fastopen_client_fail: u8 @ 7 [1, 2],
+    /// Retransmission timeout, in microseconds.
+    tcpi_rto: u32 @ 8,
+    /// Delay of acknowledgements, in microseconds.
+    tcpi_ato: u32 @ 12,
+    /// Segment size towards the peer, in bytes.
+    tcpi_snd_mss: u32 @ 16,
+    /// Segment size from the peer, in bytes.
+    tcpi_rcv_mss: u32 @ 20,
+    /// Segments in flight.
+    tcpi_unacked: u32 @ 24,
+    /// Segments selectively acknowledged.
+    tcpi_sacked: u32 @ 28,
+    /// Segments taken for lost.
+    tcpi_lost: u32 @ 32,
+    /// Retransmitted segments in flight.
+    tcpi_retrans: u32 @ 36,
+    /// Unused since Linux 4.15.
+    tcpi_fackets: u32 @ 40,
+    /// Milliseconds since data was sent.
+    tcpi_last_data_sent: u32 @ 44,
+    /// Unused by the kernel.
+    tcpi_last_ack_sent: u32 @ 48,
+    /// Milliseconds since data was received.
+    tcpi_last_data_recv: u32 @ 52,
+    /// Milliseconds since an acknowledgement was received.
+    tcpi_last_ack_recv: u32 @ 56,
+    /// Path MTU, in bytes.
+    tcpi_pmtu: u32 @ 60,
+    /// How large the announced window may grow at present, in bytes.
+    tcpi_rcv_ssthresh: u32 @ 64,
+    /// Smoothed round-trip time, in microseconds.
+    tcpi_rtt: u32 @ 68,
+    /// Its mean deviation, in microseconds.
+    tcpi_rttvar: u32 @ 72,
+    /// Slow-start threshold, in segments.
+    tcpi_snd_ssthresh: u32 @ 76,
+    /// Congestion window, in segments.
+    tcpi_snd_cwnd: u32 @ 80,
+    /// Segment size announced to the peer, in bytes.
+    tcpi_advmss: u32 @ 84,
+    /// Reordering taken for normal, in segments.
+    tcpi_reordering: u32 @ 88,
+    /// The receiver's estimate of the round trip, in microseconds; queueing of the data is in it.
+    tcpi_rcv_rtt: u32 @ 92,
+    /// What receive autotuning aims at, in bytes.
+    tcpi_rcv_space: u32 @ 96,
+    /// Segments retransmitted so far.
+    tcpi_total_retrans: u32 @ 100,
+    /// Pacing rate, in bytes a second.
+    tcpi_pacing_rate: u64 @ 104,
+    /// Bound of the pacing rate, in bytes a second; all ones is none.
+    tcpi_max_pacing_rate: u64 @ 112,
+    /// Bytes that the peer has acknowledged.
+    tcpi_bytes_acked: u64 @ 120,
+    /// Bytes received in order.
+    tcpi_bytes_received: u64 @ 128,
+    /// Segments sent.
+    tcpi_segs_out: u32 @ 136,
+    /// Segments received.
+    tcpi_segs_in: u32 @ 140,
+    /// Bytes written to the socket and not yet sent.
+    tcpi_notsent_bytes: u32 @ 144,
+    /// Least round-trip time, in microseconds.
+    tcpi_min_rtt: u32 @ 148,
+    /// Segments with data received.
+    tcpi_data_segs_in: u32 @ 152,
+    /// Segments with data sent.
+    tcpi_data_segs_out: u32 @ 156,
+    /// Rate at which the peer was last seen to receive, in bytes a second.
+    tcpi_delivery_rate: u64 @ 160,
+    /// Microseconds with data to send.
+    tcpi_busy_time: u64 @ 168,
+    /// Microseconds of them in which the peer's window was the limit.
+    tcpi_rwnd_limited: u64 @ 176,
+    /// Microseconds of them in which the send buffer was the limit.
+    tcpi_sndbuf_limited: u64 @ 184,
+    /// Segments delivered to the peer.
+    tcpi_delivered: u32 @ 192,
+    /// Those of them with a congestion mark.
+    tcpi_delivered_ce: u32 @ 196,
+    /// Bytes of data sent, retransmitted ones included.
+    tcpi_bytes_sent: u64 @ 200,
+    /// Bytes of data retransmitted.
+    tcpi_bytes_retrans: u64 @ 208,
+    /// Duplicates that the peer reported.
+    tcpi_dsack_dups: u32 @ 216,
+    /// Times that reordering was seen.
+    tcpi_reord_seen: u32 @ 220,
+    /// Segments received out of order.
+    tcpi_rcv_ooopack: u32 @ 224,
+    /// Window that the peer announces, in bytes.
+    tcpi_snd_wnd: u32 @ 228,
+    /// Window announced to the peer, in bytes.
+    tcpi_rcv_wnd: u32 @ 232,
+    /// Times that another path was tried.
+    tcpi_rehash: u32 @ 236,
+    /// Retransmission timeouts.
+    tcpi_total_rto: u16 @ 240,
+    /// Recoveries from them.
+    tcpi_total_rto_recoveries: u16 @ 242,
+    /// Milliseconds spent in those.
+    tcpi_total_rto_time: u32 @ 244,
+    /// Segments received with a congestion mark.
+    tcpi_received_ce: u32 @ 248,
+    /// Bytes delivered with ECT(1).
+    tcpi_delivered_e1_bytes: u32 @ 252,
+    /// Bytes delivered with ECT(0).
+    tcpi_delivered_e0_bytes: u32 @ 256,
+    /// Bytes delivered with a congestion mark.
+    tcpi_delivered_ce_bytes: u32 @ 260,
+    /// Bytes received with ECT(1).
+    tcpi_received_e1_bytes: u32 @ 264,
+    /// Bytes received with ECT(0).
+    tcpi_received_e0_bytes: u32 @ 268,
+    /// Bytes received with a congestion mark.
+    tcpi_received_ce_bytes: u32 @ 272,
+}
+
+impl TcpInfo {
+    /// Reads what the kernel gave: less than is known here from an older kernel, more from a newer one.
+    pub fn from_bytes(given: &[u8]) -> Self {
+        let filled = given.len().min(SIZE);
+        let mut bytes = [0; SIZE];
+        bytes[..filled].copy_from_slice(&given[..filled]);
+        Self { bytes, filled }
+    }
+
+    /// Returns every field that the kernel filled, by its name there and in its order.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        FIELDS.iter().filter_map(|field| Some((field.name, self.value(field)?)))
+    }
+
+    fn value(&self, field: &Field) -> Option<u64> {
+        let end = field.offset + field.size;
+        if end > self.filled {
+            return None;
+        }
+        let mut value = [0; 8];
+        value[..field.size].copy_from_slice(&self.bytes[field.offset..end]);
+        let value = u64::from_le_bytes(value);
+        Some(match field.bits {
+            Some((shift, width)) => (value >> shift) & ((1 << width) - 1),
+            None => value,
+        })
+    }
+
+    /// Smoothed round-trip time (`tcpi_rtt`); `None` before the first measurement.
+    pub fn rtt(&self) -> Option<Rtt> {
+        microseconds(self.tcpi_rtt())
+    }
+
+    /// The receiver's own estimate of the round trip, queueing of the data included (`tcpi_rcv_rtt`).
+    pub fn rcv_rtt(&self) -> Option<Rtt> {
+        microseconds(self.tcpi_rcv_rtt())
+    }
+
+    /// Least round-trip time (`tcpi_min_rtt`); `None` before the first measurement, which is all ones.
+    pub fn min_rtt(&self) -> Option<Rtt> {
+        microseconds(self.tcpi_min_rtt().filter(|us| *us != u64::from(u32::MAX)))
+    }
+
+    /// The receive window last announced: RWIN (`tcpi_rcv_wnd`, Linux 6.2).
+    pub fn rcv_wnd(&self) -> Option<Bytes> {
+        self.tcpi_rcv_wnd().map(Bytes::new)
+    }
+
+    /// The congestion window: `tcpi_snd_cwnd` segments of `tcpi_snd_mss` bytes.
+    pub fn cwnd(&self) -> Option<Bytes> {
+        Some(Bytes::new(self.tcpi_snd_cwnd()? * self.tcpi_snd_mss()?))
+    }
+
+    /// The rate at which the kernel paces (`tcpi_pacing_rate`); `None` where it does not.
+    pub fn pacing_rate(&self) -> Option<Rate> {
+        self.tcpi_pacing_rate().filter(|rate| *rate != u64::MAX && *rate > 0).map(Rate::bytes_per_sec)
+    }
+
+    /// The rate at which the peer was last seen to receive (`tcpi_delivery_rate`); `None` before the first.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        self.tcpi_delivery_rate().filter(|rate| *rate > 0).map(Rate::bytes_per_sec)
+    }
+
+    /// What the peer's kernel has acknowledged so far (`tcpi_bytes_acked`, Linux 4.1).
+    ///
+    /// It only grows, so two readings tell a slow peer from a dead one.
+    pub fn bytes_acked(&self) -> Option<Bytes> {
+        self.tcpi_bytes_acked().map(Bytes::new)
+    }
+}
+
+fn microseconds(value: Option<u64>) -> Option<Rtt> {
+    value.filter(|us| *us > 0).map(|us| Rtt::new(Duration::from_micros(us)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes in which each field holds another value.
+    fn kernel(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn the_layout_has_no_overlap_and_no_hole() {
+        let mut next = 0;
+        for field in FIELDS {
+            let continues = field.bits.is_some_and(|(shift, _)| shift > 0);
+            assert_eq!(field.offset, if continues { next - 1 } else { next }, "{}", field.name);
+            assert_eq!(field.offset % field.size, 0, "{}", field.name);
+            next = field.offset + field.size;
+        }
+        assert_eq!(next, SIZE);
+    }
+
+    #[test]
+    fn an_older_kernel_gives_fewer_fields_and_no_half_ones() {
+        // Linux 2.6: 104 bytes, the last field is tcpi_total_retrans.
+        let old = TcpInfo::from_bytes(&kernel(104));
+        assert_eq!(old.fields().last().map(|(name, _)| name), Some("tcpi_total_retrans"));
+        assert!(old.tcpi_rtt().is_some() && old.rcv_wnd().is_none() && old.bytes_acked().is_none());
+        assert_eq!(TcpInfo::from_bytes(&kernel(103)).tcpi_total_retrans(), None);
+        assert_eq!(TcpInfo::from_bytes(&[]).fields().count(), 0);
+    }
+
+    #[test]
+    fn a_newer_kernel_changes_nothing_that_is_known() {
+        let (known, newer) = (TcpInfo::from_bytes(&kernel(SIZE)), TcpInfo::from_bytes(&kernel(SIZE + 200)));
+        assert_eq!(known, newer);
+        assert_eq!(newer.fields().count(), FIELDS.len());
+    }
+
+    #[test]
+    fn reads_values_and_bit_fields() {
+        let mut bytes = vec![0; SIZE];
+        bytes[6] = 0xe7;
+        bytes[7] = 0b101;
+        bytes[68..72].copy_from_slice(&200_000u32.to_le_bytes());
+        bytes[104..112].copy_from_slice(&u64::MAX.to_le_bytes());
+        bytes[148..152].copy_from_slice(&u32::MAX.to_le_bytes());
+        let info = TcpInfo::from_bytes(&bytes);
+        assert_eq!((info.tcpi_snd_wscale(), info.tcpi_rcv_wscale()), (Some(7), Some(14)));
+        assert_eq!(
+            (info.tcpi_delivery_rate_app_limited(), info.tcpi_fastopen_client_fail()),
+            (Some(1), Some(2))
+        );
+        assert_eq!(info.rtt(), Some(Rtt::new(Duration::from_millis(200))));
+        assert_eq!((info.rcv_rtt(), info.min_rtt(), info.pacing_rate()), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_reading(given in prop::collection::vec(any::<u8>(), 0..400)) {
+            let info = TcpInfo::from_bytes(&given);
+            prop_assert!(info.fields().count() <= FIELDS.len());
+            prop_assert_eq!(info.tcpi_rtt().is_some(), given.len() >= 72);
+            let _ = (info.cwnd(), info.min_rtt(), info.delivery_rate());
+        }
+    }
+}

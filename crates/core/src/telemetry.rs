@@ -1,0 +1,219 @@
+//! What is measured of a running transfer: sockets, application buffer, page cache.
+
+use std::time::Duration;
+
+use crate::tcp_info::TcpInfo;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// One reading of everything, taken at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// Bytes of files moved so far: read from sockets where we receive, acknowledged by the peer where we send.
+    pub moved: Bytes,
+    /// All connections together.
+    pub sockets: Sockets,
+    /// Each open connection.
+    pub streams: Vec<StreamSample>,
+    /// The application buffer; `None` where bytes pass without one.
+    pub segments: Option<Segments>,
+    /// Bytes that the writer has handed to the kernel; `None` where nothing is written.
+    pub written: Option<Bytes>,
+    /// The output file's pages, where they were counted anew.
+    pub page_cache: Option<PageCache>,
+}
+
+/// One connection at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamSample {
+    /// Its number, from 0.
+    pub stream: usize,
+    /// Bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
+    pub unread: Bytes,
+    /// What the kernel tells of it.
+    pub tcp: Option<TcpInfo>,
+}
+
+/// Application buffer in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Segments {
+    /// Segments in use.
+    pub in_use: usize,
+    /// Segments that may be in use at once.
+    pub count: usize,
+    /// Bytes of one.
+    pub size: Bytes,
+}
+
+impl Segments {
+    /// Returns the bytes in use; a segment counts as a whole.
+    pub fn bytes(&self) -> Bytes {
+        self.size * self.in_use as u64
+    }
+
+    /// Returns the bytes that may be in use.
+    pub fn capacity(&self) -> Bytes {
+        self.size * self.count as u64
+    }
+}
+
+/// A file's pages in the page cache, as cachestat(2) counts them, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageCache {
+    /// In the cache.
+    pub cached: Bytes,
+    /// Of those: changed and not yet being written.
+    pub dirty: Bytes,
+    /// Of those: being written to the device.
+    pub writeback: Bytes,
+    /// No longer in the cache.
+    pub evicted: Bytes,
+    /// Of those: so lately that memory is short.
+    pub recently_evicted: Bytes,
+}
+
+/// All connections together: sums, and for times the mean of those that know one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sockets {
+    /// Connections open now.
+    pub open: usize,
+    /// Bytes received and not yet read (SIOCINQ), summed.
+    pub unread: Bytes,
+    /// Receive windows, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
+    pub rwin: Option<Bytes>,
+    /// Congestion windows, summed (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
+    pub cwnd: Option<Bytes>,
+    /// Smoothed RTT, the mean (`tcpi_rtt`).
+    pub rtt: Option<Rtt>,
+    /// The receiver's estimate of the RTT, the data's queueing included; the mean (`tcpi_rcv_rtt`).
+    pub data_rtt: Option<Rtt>,
+    /// The least RTT of any (`tcpi_min_rtt`).
+    pub min_rtt: Option<Rtt>,
+    /// Pacing rates, summed (`tcpi_pacing_rate`).
+    pub pacing_rate: Option<Rate>,
+    /// Delivery rates, summed (`tcpi_delivery_rate`).
+    pub delivery_rate: Option<Rate>,
+    /// What only grows, connections that are closed included.
+    pub counters: Counters,
+}
+
+/// What a connection has counted since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Segments that this host sent again (`tcpi_total_retrans`).
+    pub retransmits: u64,
+    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss.
+    pub out_of_order: u64,
+    /// Bytes that the peers acknowledged (`tcpi_bytes_acked`).
+    pub acked: Bytes,
+}
+
+impl Counters {
+    /// Takes them from a reading.
+    pub fn of(tcp: &TcpInfo) -> Self {
+        Self {
+            retransmits: tcp.tcpi_total_retrans().unwrap_or(0),
+            out_of_order: tcp.tcpi_rcv_ooopack().unwrap_or(0),
+            acked: tcp.bytes_acked().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.retransmits += other.retransmits;
+        self.out_of_order += other.out_of_order;
+        self.acked += other.acked;
+    }
+}
+
+impl Sockets {
+    /// Sums up the open connections, and what closed ones have counted.
+    pub fn of(streams: &[StreamSample], closed: Counters) -> Self {
+        let mut all = Self { open: streams.len(), counters: closed, ..Self::default() };
+        let known = || streams.iter().filter_map(|stream| stream.tcp.as_ref());
+        for tcp in known() {
+            all.counters += Counters::of(tcp);
+        }
+        all.unread = streams.iter().fold(Bytes::ZERO, |sum, stream| sum + stream.unread);
+        all.rwin = sum(known().filter_map(TcpInfo::rcv_wnd).map(Bytes::get)).map(Bytes::new);
+        all.cwnd = sum(known().filter_map(TcpInfo::cwnd).map(Bytes::get)).map(Bytes::new);
+        all.pacing_rate = sum(known().filter_map(TcpInfo::pacing_rate).map(Rate::as_bytes_per_sec))
+            .map(Rate::bytes_per_sec);
+        all.delivery_rate = sum(known().filter_map(TcpInfo::delivery_rate).map(Rate::as_bytes_per_sec))
+            .map(Rate::bytes_per_sec);
+        all.rtt = mean(known().filter_map(TcpInfo::rtt));
+        all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
+        all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
+        all
+    }
+}
+
+/// Sums what is known; `None` where nothing is.
+fn sum(values: impl Iterator<Item = u64>) -> Option<u64> {
+    values.reduce(u64::saturating_add)
+}
+
+fn mean(times: impl Iterator<Item = Rtt>) -> Option<Rtt> {
+    let (sum, count) = times.fold((Duration::ZERO, 0u32), |(sum, count), rtt| (sum + rtt.get(), count + 1));
+    (count > 0).then(|| Rtt::new(sum / count))
+}
+
+/// Lets something whose cost is not known beforehand happen only as often as it may cost.
+///
+/// Counting a file's pages takes the longer the more of them there are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sparingly {
+    due: Duration,
+}
+
+impl Sparingly {
+    /// The part of the time that it may take: 1 in 200.
+    const SHARE: u32 = 200;
+
+    /// Returns whether it may happen again.
+    pub fn is_due(&self, now: Duration) -> bool {
+        now >= self.due
+    }
+
+    /// Accounts for one time, begun at `now`, that took `cost`.
+    pub fn took(&mut self, now: Duration, cost: Duration) {
+        self.due = now + cost * Self::SHARE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(stream: usize, set: impl Fn(&mut Vec<u8>)) -> StreamSample {
+        let mut bytes = vec![0; crate::tcp_info::SIZE];
+        set(&mut bytes);
+        StreamSample { stream, unread: Bytes::new(10), tcp: Some(TcpInfo::from_bytes(&bytes)) }
+    }
+
+    #[test]
+    fn sums_what_is_known_and_says_where_nothing_is() {
+        let rtt = |us: u32| {
+            stream(0, move |bytes| {
+                bytes[68..72].copy_from_slice(&us.to_le_bytes());
+                bytes[232..236].copy_from_slice(&1000u32.to_le_bytes());
+                bytes[224..228].copy_from_slice(&3u32.to_le_bytes());
+            })
+        };
+        let silent = StreamSample { stream: 2, unread: Bytes::new(5), tcp: None };
+        let closed = Counters { out_of_order: 4, ..Counters::default() };
+        let all = Sockets::of(&[rtt(100), rtt(300), silent], closed);
+        assert_eq!((all.open, all.unread, all.rwin), (3, Bytes::new(25), Some(Bytes::new(2000))));
+        assert_eq!(all.rtt, Some(Rtt::new(Duration::from_micros(200))));
+        assert_eq!((all.data_rtt, all.counters.out_of_order), (None, 10));
+        assert_eq!(Sockets::of(&[silent], closed).rwin, None);
+    }
+
+    #[test]
+    fn what_costs_much_happens_seldom() {
+        let mut pages = Sparingly::default();
+        assert!(pages.is_due(Duration::ZERO));
+        pages.took(Duration::from_secs(1), Duration::from_millis(10));
+        assert!(!pages.is_due(Duration::from_millis(2999)) && pages.is_due(Duration::from_secs(3)));
+    }
+}

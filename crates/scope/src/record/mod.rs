@@ -1,0 +1,3 @@
+//! Records: what a transfer told about itself, one JSON object a line.
+
+pub mod schema;
