@@ -45,6 +45,25 @@ pub enum DrawError {
     },
 }
 
+/// The kinds of [`DrawError`] that a caller tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrawErrorKind {
+    /// It was asked for in a way that cannot work.
+    Usage,
+    /// The file cannot be created.
+    CannotCreate,
+}
+
+impl DrawError {
+    /// Returns its kind.
+    pub fn kind(&self) -> DrawErrorKind {
+        match self {
+            Self::Extension { .. } => DrawErrorKind::Usage,
+            Self::Write { .. } | Self::Pixels { .. } => DrawErrorKind::CannotCreate,
+        }
+    }
+}
+
 /// What a sheet can be drawn as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
