@@ -99,7 +99,7 @@ pub(crate) fn of_record(error: &RecordError) -> Code {
 }
 
 /// Returns the code of a drawing that failed.
-fn of_drawing(error: &DrawError) -> Code {
+pub(crate) fn of_drawing(error: &DrawError) -> Code {
     match error.kind() {
         DrawErrorKind::Usage => USAGE,
         DrawErrorKind::CannotCreate => CANNOT_CREATE,
@@ -115,12 +115,6 @@ pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<LabError>()) {
         return of_lab(error);
-    }
-    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<RecordError>()) {
-        return of_record(error);
-    }
-    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<DrawError>()) {
-        return of_drawing(error);
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,
