@@ -116,6 +116,9 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<LabError>()) {
         return of_lab(error);
     }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<RecordError>()) {
+        return of_record(error);
+    }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,
         Some(std::io::ErrorKind::PermissionDenied) => NO_PERMISSION,
