@@ -1,10 +1,11 @@
 //! Charts as pictures: SVG and PNG for paper, and a page of HTML to look into them.
 //!
-//! One drawing serves both pictures: the PNG is the SVG in pixels.
+//! One drawing serves both pictures: SVG is written from it, PNG is painted.
 
 mod axis;
 mod html;
 mod palette;
+mod picture;
 mod png;
 mod prefix;
 mod prepared;
@@ -97,7 +98,7 @@ pub fn check_name(path: &Path) -> Result<(), DrawError> {
 
 /// Draws a sheet as a picture that scales.
 pub fn svg(sheet: &Sheet) -> String {
-    svg::draw(sheet)
+    svg::write(&picture::draw(sheet))
 }
 
 /// Draws a sheet as a page to look into, in a file that loads nothing else.
@@ -110,7 +111,7 @@ pub fn html(sheet: &Sheet) -> String {
 /// # Errors
 /// Fails where it is too large.
 pub fn png(sheet: &Sheet) -> Result<Vec<u8>, DrawError> {
-    png::of_svg(&svg(sheet))
+    png::paint(&picture::draw(sheet))
 }
 
 /// Draws a sheet into a file, as the end of its name asks for: .html, .svg or .png.

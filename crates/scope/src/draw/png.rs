@@ -1,37 +1,170 @@
-//! A sheet as PNG: the SVG in pixels.
+//! A picture in pixels.
 
-use std::sync::{Arc, LazyLock};
+use zeno::{Command, Join, Mask, PathData, Placement, Stroke, Style, Transform};
 
-use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::fontdb::Database;
-use resvg::usvg::{Options, Tree};
+use super::DrawError;
+use super::picture::{Align, DASHES, Element, Picture, Text};
+use super::text;
 
-use super::{DrawError, text};
-
-/// Pixels a unit of the SVG: sharp in print and on dense screens.
+/// Pixels a unit of the picture: sharp in print and on dense screens.
 const SCALE: f32 = 2.0;
+/// The tallest picture in pixels: of more many viewers show nothing, and this takes 150 MB to draw.
+const TALLEST: f64 = 30_000.0;
 
-/// The tallest picture in pixels: of more many viewers show nothing, and this takes 200 MB to draw.
-const TALLEST: u32 = 30_000;
+/// Paints a picture and encodes it.
+pub(super) fn paint(picture: &Picture) -> Result<Vec<u8>, DrawError> {
+    let (width, height) =
+        (picture.width.round() * f64::from(SCALE), picture.height.round() * f64::from(SCALE));
+    if height > TALLEST {
+        return Err(DrawError::Pixels { reason: format!("it would be {height} pixels tall") });
+    }
+    let mut pixels = Pixels::new(width as usize, height as usize);
+    for element in &picture.elements {
+        pixels.paint(element);
+    }
+    pixels.encode().map_err(|error| DrawError::Pixels { reason: error.to_string() })
+}
 
-/// The fonts of the pictures, read once.
-static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
-    let mut fonts = Database::new();
-    fonts.load_font_data(text::REGULAR.to_vec());
-    fonts.load_font_data(text::MEDIUM.to_vec());
-    Arc::new(fonts)
-});
+/// Red, green and blue of each pixel, row by row.
+struct Pixels {
+    width: usize,
+    height: usize,
+    colours: Vec<u8>,
+}
 
-/// Turns a picture into pixels.
-pub(super) fn of_svg(svg: &str) -> Result<Vec<u8>, DrawError> {
-    let failed = |reason: String| DrawError::Pixels { reason };
-    let options = Options { fontdb: Arc::clone(&FONTS), ..Options::default() };
-    let tree = Tree::from_str(svg, &options).map_err(|error| failed(error.to_string()))?;
-    let size = tree.size().to_int_size();
-    let scaled = size.scale_by(SCALE).filter(|size| size.height() <= TALLEST);
-    let mut pixels = scaled
-        .and_then(|size| Pixmap::new(size.width(), size.height()))
-        .ok_or_else(|| failed(format!("it is {} units tall", size.height())))?;
-    resvg::render(&tree, Transform::from_scale(SCALE, SCALE), &mut pixels.as_mut());
-    pixels.encode_png().map_err(|error| failed(error.to_string()))
+impl Pixels {
+    fn new(width: usize, height: usize) -> Self {
+        Self { width, height, colours: vec![255; width * height * 3] }
+    }
+
+    fn paint(&mut self, element: &Element) {
+        match element {
+            Element::Area { path, colour } => self.fill(path.as_str(), Style::default(), colour),
+            Element::Line { path, colour, width, dashed } => {
+                let mut stroke = Stroke::new(*width as f32);
+                stroke.join(Join::Round);
+                if *dashed {
+                    stroke.dash(&DASHES, 0.0);
+                }
+                self.fill(path.as_str(), stroke, colour);
+            }
+            Element::Text(text) => self.fill(&outlines(text)[..], Style::default(), text.colour),
+        }
+    }
+
+    /// Mixes a colour in where a path covers a pixel, as much as it covers of it.
+    fn fill<'a>(&mut self, path: impl PathData, style: impl Into<Style<'a>>, colour: &str) {
+        let (mask, place) =
+            Mask::new(path).style(style).transform(Some(Transform::scale(SCALE, SCALE))).render();
+        let ink = ink(colour);
+        if place.width == 0 {
+            return;
+        }
+        for (row, coverage) in mask.chunks(place.width as usize).enumerate() {
+            for (column, covered) in coverage.iter().enumerate().filter(|(_, covered)| **covered > 0) {
+                let Some(pixel) = self.pixel(place, column, row) else { continue };
+                for (part, ink) in pixel.iter_mut().zip(ink) {
+                    let (paper, covered) = (u32::from(*part), u32::from(*covered));
+                    *part = ((paper * (255 - covered) + u32::from(ink) * covered + 127) / 255) as u8;
+                }
+            }
+        }
+    }
+
+    /// Returns a pixel of what was placed; `None` beyond the edges.
+    fn pixel(&mut self, place: Placement, column: usize, row: usize) -> Option<&mut [u8]> {
+        let x = usize::try_from(i64::from(place.left) + column as i64).ok().filter(|x| *x < self.width)?;
+        let y = usize::try_from(i64::from(place.top) + row as i64).ok().filter(|y| *y < self.height)?;
+        let at = (y * self.width + x) * 3;
+        self.colours.get_mut(at..at + 3)
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, png::EncodingError> {
+        let mut encoded = Vec::new();
+        let mut encoder = png::Encoder::new(&mut encoded, self.width as u32, self.height as u32);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&self.colours)?;
+        writer.finish()?;
+        Ok(encoded)
+    }
+}
+
+/// Returns red, green and blue of `#rrggbb`.
+fn ink(colour: &str) -> [u8; 3] {
+    let number = u32::from_str_radix(colour.trim_start_matches('#'), 16).unwrap_or(0);
+    let [_, red, green, blue] = number.to_be_bytes();
+    [red, green, blue]
+}
+
+/// Returns the outlines of a text's letters at their places.
+fn outlines(text: &Text) -> Vec<Command> {
+    let mut commands = Vec::new();
+    let width = text::draw(&text.text, text.size as f32, &mut commands);
+    let before = match text.align {
+        Align::Start => 0.0,
+        Align::Middle => width / 2.0,
+        Align::End => width,
+    };
+    let (sin, cos) = (text.turned as f32).to_radians().sin_cos();
+    let (x, y) = (text.at.0 as f32 - before * cos, text.at.1 as f32 - before * sin);
+    // Turned clockwise, as y grows downwards.
+    let placed = Transform { xx: cos, xy: sin, yx: -sin, yy: cos, x, y };
+    commands.iter().map(|command| command.transform(&placed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the first and the last column and row in which anything is painted.
+    fn painted(element: Element) -> (usize, usize, usize, usize) {
+        let mut pixels = Pixels::new(400, 400);
+        pixels.paint(&element);
+        let dark = |at: &usize| pixels.colours[at * 3] < 128;
+        let (columns, rows): (Vec<_>, Vec<_>) =
+            (0..400 * 400).filter(dark).map(|at| (at % 400, at / 400)).unzip();
+        let ends = |places: &[usize]| (*places.iter().min().unwrap(), *places.iter().max().unwrap());
+        let ((left, right), (top, bottom)) = (ends(&columns), ends(&rows));
+        (left, right, top, bottom)
+    }
+
+    fn text(align: Align, turned: f64) -> Element {
+        let text = "MMMM".to_owned();
+        Element::Text(Text { at: (100.0, 100.0), align, turned, size: 20.0, colour: "#000000", text })
+    }
+
+    #[test]
+    fn text_stands_where_it_was_placed_turned_or_not() {
+        let (left, right, top, bottom) = painted(text(Align::Middle, 0.0));
+        assert!(left.abs_diff(400 - right) <= 3 && (60..75).contains(&(200 - left)), "{left} to {right}");
+        assert!((195..=201).contains(&bottom) && (165..180).contains(&top), "{top} to {bottom}");
+        let (left, right, top, bottom) = painted(text(Align::Middle, -90.0));
+        assert!(top.abs_diff(400 - bottom) <= 3 && (60..75).contains(&(200 - top)), "{top} to {bottom}");
+        assert!((195..=201).contains(&right) && (165..180).contains(&left), "{left} to {right}");
+        assert!(painted(text(Align::End, 0.0)).1 <= 200);
+        assert!(painted(text(Align::Start, 0.0)).0 >= 200);
+    }
+
+    #[test]
+    fn what_lies_beyond_the_edges_is_cut() {
+        let path = "M-50 100L1000 100".to_owned();
+        let line = Element::Line { path, colour: "#000000", width: 4.0, dashed: false };
+        assert_eq!(painted(line), (0, 399, 196, 203));
+        Pixels::new(10, 10).paint(&text(Align::Middle, 0.0));
+    }
+
+    #[test]
+    fn a_colour_is_mixed_in_as_far_as_it_covers() {
+        let mut pixels = Pixels::new(2, 1);
+        let half = Element::Area { path: "M0 0h0.25v1h-0.25z".to_owned(), colour: "#ff8000" };
+        pixels.paint(&half);
+        assert_eq!(pixels.colours[3..], [255, 255, 255]);
+        assert!(
+            pixels.colours[0] == 255
+                && pixels.colours[1].abs_diff(191) <= 1
+                && pixels.colours[2].abs_diff(127) <= 1
+        );
+    }
 }

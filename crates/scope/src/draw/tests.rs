@@ -216,7 +216,7 @@ fn a_name_without_a_known_end_and_a_place_that_is_none_are_refused() {
 fn a_picture_that_is_too_large_for_pixels_says_so() {
     let charts = vec![chart("Chart", vec![series("a", Mark::Line, &[(0.0, 1.0)])]); 100];
     let error = png(&sheet(charts)).unwrap_err();
-    assert!(error.to_string().contains("units tall; .svg has no such limit"), "{error}");
+    assert!(error.to_string().contains("pixels tall; .svg has no such limit"), "{error}");
 }
 
 fn any_number() -> impl Strategy<Value = f64> {

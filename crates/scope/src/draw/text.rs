@@ -1,30 +1,77 @@
-//! Text in a picture: what it may hold, and how wide it is.
+//! Text in a picture: what it may hold, how wide it is, and the shapes of its letters.
 
 use std::sync::LazyLock;
 
 use skrifa::instance::{LocationRef, Size};
-use skrifa::{FontRef, MetadataProvider};
+use skrifa::outline::{DrawSettings, OutlinePen};
+use skrifa::{FontRef, GlyphId, MetadataProvider};
+use zeno::{Command, PathBuilder};
 
 /// Roboto Regular, reduced to Latin letters.
-pub(super) const REGULAR: &[u8] = include_bytes!("../../assets/roboto/Roboto-Regular-latin.ttf");
-/// Roboto Medium, the same.
-pub(super) const MEDIUM: &[u8] = include_bytes!("../../assets/roboto/Roboto-Medium-latin.ttf");
+const ROBOTO: &[u8] = include_bytes!("../../assets/roboto/Roboto-Regular-latin.ttf");
 
-static FONT: LazyLock<Option<FontRef<'static>>> = LazyLock::new(|| FontRef::new(REGULAR).ok());
+static FONT: LazyLock<Option<FontRef<'static>>> = LazyLock::new(|| FontRef::new(ROBOTO).ok());
 
 /// Other fonts, that a viewer without Roboto takes, are a little wider.
 const SLACK: f64 = 1.04;
 
 /// Returns how wide a line of text is at `size`.
 pub(super) fn width(text: &str, size: f64) -> f64 {
-    text.chars().map(|letter| advance(letter).unwrap_or(1.0)).sum::<f64>() * size * SLACK
+    let letter = |letter| glyph(letter).map_or(1.0, |(_, advance)| f64::from(advance));
+    text.chars().map(letter).sum::<f64>() * size * SLACK
 }
 
-/// Returns a letter's width in units of the font's size; `None` where the font lacks it.
-fn advance(letter: char) -> Option<f64> {
+/// Adds the outlines of a line of text that begins at the origin, y growing downwards; returns its width.
+///
+/// A letter that the font lacks is a question mark.
+pub(super) fn draw(text: &str, size: f32, into: &mut Vec<Command>) -> f32 {
+    let Some(font) = FONT.as_ref() else { return 0.0 };
+    let mut pen = Pen { into, x: 0.0 };
+    for letter in text.chars() {
+        let Some((glyph, advance)) = glyph(letter).or_else(|| self::glyph('?')) else { continue };
+        if let Some(outline) = font.outline_glyphs().get(glyph) {
+            // A font that is part of the program draws its letters; were one damaged, it would be missing.
+            let _ = outline.draw(DrawSettings::unhinted(Size::new(size), LocationRef::default()), &mut pen);
+        }
+        pen.x += advance * size;
+    }
+    pen.x
+}
+
+/// Returns a letter's glyph and its width in units of the font's size; `None` where the font lacks it.
+fn glyph(letter: char) -> Option<(GlyphId, f32)> {
     let font = FONT.as_ref()?;
     let glyph = font.charmap().map(letter)?;
-    font.glyph_metrics(Size::new(1.0), LocationRef::default()).advance_width(glyph).map(f64::from)
+    let advance = font.glyph_metrics(Size::new(1.0), LocationRef::default()).advance_width(glyph)?;
+    Some((glyph, advance))
+}
+
+/// Takes the outline of a letter, whose y grows upwards, to its place in the line.
+struct Pen<'a> {
+    into: &'a mut Vec<Command>,
+    x: f32,
+}
+
+impl OutlinePen for Pen<'_> {
+    fn move_to(&mut self, x: f32, y: f32) {
+        self.into.move_to([self.x + x, -y]);
+    }
+
+    fn line_to(&mut self, x: f32, y: f32) {
+        self.into.line_to([self.x + x, -y]);
+    }
+
+    fn quad_to(&mut self, cx: f32, cy: f32, x: f32, y: f32) {
+        self.into.quad_to([self.x + cx, -cy], [self.x + x, -y]);
+    }
+
+    fn curve_to(&mut self, ax: f32, ay: f32, bx: f32, by: f32, x: f32, y: f32) {
+        self.into.curve_to([self.x + ax, -ay], [self.x + bx, -by], [self.x + x, -y]);
+    }
+
+    fn close(&mut self) {
+        self.into.close();
+    }
 }
 
 /// Cuts a line to `room` at `size`, with an ellipsis for what went.
@@ -80,15 +127,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_fonts_hold_every_letter_that_the_figures_use() {
-        for font in [REGULAR, MEDIUM] {
-            let font = FontRef::new(font).unwrap();
-            for letter in (' '..='~').chain("µ×–…≤≥−±·äÖé".chars()) {
-                assert!(font.charmap().map(letter).is_some(), "{letter}");
-            }
+    fn the_font_holds_every_letter_that_the_figures_use() {
+        for letter in (' '..='~').chain("µ×–…≤≥−±·äÖé".chars()) {
+            assert!(glyph(letter).is_some(), "{letter}");
         }
         assert!(width("iiii", 10.0) < width("MMMM", 10.0));
         assert!((20.0..25.0).contains(&width("1234", 10.0)), "{}", width("1234", 10.0));
+    }
+
+    #[test]
+    fn letters_stand_side_by_side_above_their_line() {
+        let mut one = Vec::new();
+        let width_of_one = draw("a", 100.0, &mut one);
+        let mut two = Vec::new();
+        assert_eq!(draw("aa", 100.0, &mut two), 2.0 * width_of_one);
+        assert_eq!(two.len(), 2 * one.len());
+        let bounds = zeno::bounds(&two[..], zeno::Fill::NonZero, None);
+        assert!(
+            bounds.max.y <= 2.0 && bounds.min.y < -40.0 && bounds.max.x < 2.0 * width_of_one,
+            "{bounds:?}"
+        );
+        let mut unknown = Vec::new();
+        assert!(draw("日", 100.0, &mut unknown) > 0.0 && !unknown.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::chart::Scale;
 
 use super::super::prepared::Prepared;
 use super::super::text;
-use super::canvas::{Align, Canvas};
+use super::canvas::{Align, Picture};
 use super::marks::{self, Frame};
 use super::{FAINT_INK, HEADING, INK, MARGIN, SMALL, WIDTH, legend, paragraph};
 
@@ -16,28 +16,28 @@ const WIDEST_TICK: f64 = 150.0;
 const SLOPE: f64 = -35.0;
 
 /// Draws a chart below `y`, its plot from `left` on and `height` high; returns where it ends.
-pub(super) fn draw(canvas: &mut Canvas, chart: &Prepared, (left, y): (f64, f64), height: f64) -> f64 {
+pub(super) fn draw(picture: &mut Picture, chart: &Prepared, (left, y): (f64, f64), height: f64) -> f64 {
     let mut y = y;
     if !chart.chart.title.is_empty() {
         y += HEADING * 1.3;
         let title = text::cut(&chart.chart.title, HEADING, WIDTH - MARGIN - left);
-        canvas.text((left, y - 4.0), HEADING, INK, Align::Start, "500", &title);
+        picture.text((left, y - 4.0), HEADING, INK, Align::Start, &title);
     }
-    y = paragraph(canvas, &chart.chart.note, y, left);
+    y = paragraph(picture, &chart.chart.note, y, left);
     let width = WIDTH - MARGIN - left;
     let series: Vec<_> = chart.series.iter().map(|(series, points)| (*series, !points.is_empty())).collect();
-    y = legend::draw(canvas, &series, (left, y + 2.0), width);
+    y = legend::draw(picture, &series, (left, y + 2.0), width);
     let frame = Frame { left, top: y + 8.0, width, height };
     if has_points(chart) {
-        grid(canvas, chart, frame);
+        grid(picture, chart, frame);
         for (series, points) in &chart.series {
-            marks::draw(canvas, frame, chart, series, points);
+            marks::draw(picture, frame, chart, series, points);
         }
     } else {
         let middle = (left + width / 2.0, frame.top + height / 2.0);
-        canvas.text(middle, SMALL, FAINT_INK, Align::Middle, "400", "nothing was recorded");
+        picture.text(middle, SMALL, FAINT_INK, Align::Middle, "nothing was recorded");
     }
-    axes(canvas, chart, frame)
+    axes(picture, chart, frame)
 }
 
 /// Returns what stands at a tick.
@@ -49,40 +49,40 @@ fn has_points(chart: &Prepared) -> bool {
     chart.series.iter().any(|(_, points)| !points.is_empty())
 }
 
-fn grid(canvas: &mut Canvas, chart: &Prepared, frame: Frame) {
+fn grid(picture: &mut Picture, chart: &Prepared, frame: Frame) {
     let bottom = frame.top + frame.height;
     let lines = |scale: &Scale| !matches!(scale, Scale::Names(_));
     if lines(&chart.chart.y.scale) {
         for place in chart.y.ticks.iter().filter_map(|tick| chart.y.place(tick.value)) {
             let y = bottom - place * frame.height;
-            canvas.line((frame.left, y), (frame.left + frame.width, y), GRID, 0.8);
+            picture.line((frame.left, y), (frame.left + frame.width, y), GRID, 0.8);
         }
     }
     if lines(&chart.chart.x.scale) {
         for place in chart.x.ticks.iter().filter_map(|tick| chart.x.place(tick.value)) {
             let x = frame.left + place * frame.width;
-            canvas.line((x, frame.top), (x, bottom), GRID, 0.8);
+            picture.line((x, frame.top), (x, bottom), GRID, 0.8);
         }
     }
 }
 
 /// Draws both axes; returns where the lower one's label ends.
-fn axes(canvas: &mut Canvas, chart: &Prepared, frame: Frame) -> f64 {
+fn axes(picture: &mut Picture, chart: &Prepared, frame: Frame) -> f64 {
     let (right, bottom) = (frame.left + frame.width, frame.top + frame.height);
-    canvas.line((frame.left, bottom), (right, bottom), FRAME, 1.0);
-    canvas.line((frame.left, frame.top), (frame.left, bottom), FRAME, 1.0);
+    picture.line((frame.left, bottom), (right, bottom), FRAME, 1.0);
+    picture.line((frame.left, frame.top), (frame.left, bottom), FRAME, 1.0);
     let mut y = bottom + 4.0;
     if has_points(chart) {
         for tick in &chart.y.ticks {
             let Some(place) = chart.y.place(tick.value) else { continue };
             let y = bottom - place * frame.height;
             let at = (frame.left - 7.0, y + SMALL * 0.35);
-            canvas.line((frame.left - 4.0, y), (frame.left, y), FRAME, 1.0);
-            canvas.text(at, SMALL, INK, Align::End, "400", &tick_text(&tick.text));
+            picture.line((frame.left - 4.0, y), (frame.left, y), FRAME, 1.0);
+            picture.text(at, SMALL, INK, Align::End, &tick_text(&tick.text));
         }
-        y = ticks_below(canvas, chart, frame);
+        y = ticks_below(picture, chart, frame);
     }
-    canvas.turned_text(
+    picture.turned_text(
         (MARGIN + SMALL * 0.6, frame.top + frame.height / 2.0),
         -90.0,
         SMALL,
@@ -92,12 +92,12 @@ fn axes(canvas: &mut Canvas, chart: &Prepared, frame: Frame) -> f64 {
     );
     let label = text::cut(&chart.x.label, SMALL, frame.width);
     y += SMALL * 1.4;
-    canvas.text((frame.left + frame.width / 2.0, y - 3.0), SMALL, INK, Align::Middle, "400", &label);
+    picture.text((frame.left + frame.width / 2.0, y - 3.0), SMALL, INK, Align::Middle, &label);
     y
 }
 
 /// Draws the lower axis' ticks; returns where their texts end.
-fn ticks_below(canvas: &mut Canvas, chart: &Prepared, frame: Frame) -> f64 {
+fn ticks_below(picture: &mut Picture, chart: &Prepared, frame: Frame) -> f64 {
     let bottom = frame.top + frame.height;
     let texts: Vec<String> = chart.x.ticks.iter().map(|tick| tick_text(&tick.text)).collect();
     let widest = texts.iter().map(|text| text::width(text, SMALL)).fold(0.0, f64::max);
@@ -106,11 +106,11 @@ fn ticks_below(canvas: &mut Canvas, chart: &Prepared, frame: Frame) -> f64 {
     for (tick, text) in chart.x.ticks.iter().zip(&texts) {
         let Some(place) = chart.x.place(tick.value) else { continue };
         let x = frame.left + place * frame.width;
-        canvas.line((x, bottom), (x, bottom + 4.0), FRAME, 1.0);
+        picture.line((x, bottom), (x, bottom + 4.0), FRAME, 1.0);
         if turned {
-            canvas.turned_text((x + 4.0, bottom + 14.0), SLOPE, SMALL, INK, Align::End, text);
+            picture.turned_text((x + 4.0, bottom + 14.0), SLOPE, SMALL, INK, Align::End, text);
         } else {
-            canvas.text((x, bottom + 17.0), SMALL, INK, Align::Middle, "400", text);
+            picture.text((x, bottom + 17.0), SMALL, INK, Align::Middle, text);
         }
     }
     let sunk = if turned { widest * SLOPE.to_radians().sin().abs() } else { 0.0 };

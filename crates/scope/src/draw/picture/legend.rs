@@ -4,8 +4,8 @@ use crate::chart::{Mark, Series};
 
 use super::super::palette::colour;
 use super::super::text;
-use super::canvas::{Align, Canvas};
-use super::marks::{self, DASHES};
+use super::canvas::{Align, Picture};
+use super::marks;
 use super::{INK, SMALL};
 
 const SAMPLE: f64 = 22.0;
@@ -16,7 +16,12 @@ const GAP: f64 = 18.0;
 const WIDEST: f64 = 330.0;
 
 /// Draws the legend below `y`; returns where it ends.
-pub(super) fn draw(canvas: &mut Canvas, series: &[(&Series, bool)], (left, y): (f64, f64), room: f64) -> f64 {
+pub(super) fn draw(
+    picture: &mut Picture,
+    series: &[(&Series, bool)],
+    (left, y): (f64, f64),
+    room: f64,
+) -> f64 {
     let named: Vec<_> = series.iter().filter(|(series, _)| !series.name.is_empty()).collect();
     let names: Vec<String> = named.iter().map(|(series, has_points)| name(series, *has_points)).collect();
     let width = |name: &String| SAMPLE + 6.0 + text::width(name, SMALL) + GAP;
@@ -30,8 +35,8 @@ pub(super) fn draw(canvas: &mut Canvas, series: &[(&Series, bool)], (left, y): (
             (x, row) = (left, row + 1.0);
         }
         let middle = y + row * ROW + ROW / 2.0;
-        sample(canvas, series, (x, middle));
-        canvas.text((x + SAMPLE + 6.0, middle + 4.2), SMALL, INK, Align::Start, "400", name);
+        sample(picture, series, (x, middle));
+        picture.text((x + SAMPLE + 6.0, middle + 4.2), SMALL, INK, Align::Start, name);
         x += step;
     }
     if names.is_empty() { y } else { y + (row + 1.0) * ROW }
@@ -43,19 +48,17 @@ fn name(series: &Series, has_points: bool) -> String {
 }
 
 /// Draws how a series looks.
-fn sample(canvas: &mut Canvas, series: &Series, (x, y): (f64, f64)) {
+fn sample(picture: &mut Picture, series: &Series, (x, y): (f64, f64)) {
     let (colour, _) = colour(series.colour);
     let end = x + SAMPLE;
     match series.mark {
-        Mark::Line | Mark::Steps | Mark::Measured => canvas.line((x, y), (end, y), colour, 2.0),
-        Mark::Dashed => canvas.add(format_args!(
-            r#"<line x1="{x:.1}" y1="{y:.1}" x2="{end:.1}" y2="{y:.1}" stroke="{colour}" stroke-width="1.6" stroke-dasharray="{DASHES}"/>"#
-        )),
+        Mark::Line | Mark::Steps | Mark::Measured => picture.line((x, y), (end, y), colour, 2.0),
+        Mark::Dashed => picture.dashes(format!("M{x:.1} {y:.1}L{end:.1} {y:.1}"), colour, 1.6),
         Mark::Dots => {}
     }
     match series.mark {
-        Mark::Dots => marks::dots(canvas, &[(x + SAMPLE / 2.0, y)], colour),
-        Mark::Measured => marks::symbols(canvas, &[(x + SAMPLE / 2.0, y)], series.colour, colour),
+        Mark::Dots => marks::dots(picture, &[(x + SAMPLE / 2.0, y)], colour),
+        Mark::Measured => marks::symbols(picture, &[(x + SAMPLE / 2.0, y)], series.colour, colour),
         Mark::Line | Mark::Steps | Mark::Dashed => {}
     }
 }

@@ -1,0 +1,107 @@
+//! How the points of a series look.
+
+use crate::chart::{Mark, Point, Series};
+
+use super::super::palette::colour;
+use super::super::prepared::Prepared;
+use super::canvas::Picture;
+
+const PAPER: &str = "#ffffff";
+
+/// Where a plot stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    /// Its left edge.
+    pub(super) left: f64,
+    /// Its top.
+    pub(super) top: f64,
+    /// Its width.
+    pub(super) width: f64,
+    /// Its height.
+    pub(super) height: f64,
+}
+
+impl Frame {
+    /// Returns the place of a value, if it has one.
+    pub(super) fn place(&self, chart: &Prepared, x: f64, y: f64) -> Option<(f64, f64)> {
+        let (x, y) = (chart.x.place(x)?, chart.y.place(y)?);
+        Some((self.left + x * self.width, self.top + (1.0 - y) * self.height))
+    }
+}
+
+/// Draws a series into its plot.
+pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series: &Series, points: &[Point]) {
+    let (colour, _) = colour(series.colour);
+    let places: Vec<_> = points.iter().filter_map(|p| frame.place(chart, p.x, p.y)).collect();
+    if places.is_empty() {
+        return;
+    }
+    match (series.mark, places.as_slice()) {
+        (Mark::Dots, _) => dots(picture, &places, colour),
+        (Mark::Measured, _) => {
+            picture.path(way(&places), colour, 1.6);
+            for point in points {
+                whisker(picture, frame, chart, point, colour);
+            }
+            symbols(picture, &places, series.colour, colour);
+        }
+        // A line through one point is none.
+        (Mark::Line | Mark::Steps, [only]) => dots(picture, &[*only], colour),
+        // But a limit is one even so, all the way.
+        (Mark::Dashed, [(_, y)]) => {
+            let ends = [(frame.left, *y), (frame.left + frame.width, *y)];
+            picture.dashes(way(&ends), colour, 1.4);
+        }
+        (Mark::Dashed, _) => picture.dashes(way(&places), colour, 1.4),
+        (Mark::Line, _) => picture.path(way(&places), colour, 1.3),
+        (Mark::Steps, _) => picture.path(steps(&places), colour, 1.5),
+    }
+}
+
+/// A disc around its middle, as SVG writes paths.
+const DISC: &str = "m-2.2 0a2.2 2.2 0 1 0 4.4 0a2.2 2.2 0 1 0-4.4 0z";
+/// The symbols that tell series apart where colours cannot.
+const SYMBOLS: [&str; 4] = [
+    "m-3.7 0a3.7 3.7 0 1 0 7.4 0a3.7 3.7 0 1 0-7.4 0z",
+    "m-3.4-3.4h6.8v6.8h-6.8z",
+    "m0-4.6l4.4 7.4h-8.8z",
+    "m0-4.8l4.4 4.8l-4.4 4.8l-4.4-4.8z",
+];
+
+/// Draws points as small discs.
+pub(super) fn dots(picture: &mut Picture, places: &[(f64, f64)], colour: &'static str) {
+    picture.area(places.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{DISC}")).collect(), colour);
+}
+
+/// Draws points as symbols with a white edge.
+pub(super) fn symbols(picture: &mut Picture, places: &[(f64, f64)], index: usize, colour: &'static str) {
+    let symbol = SYMBOLS[index % SYMBOLS.len()];
+    let path: String = places.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{symbol}")).collect();
+    picture.path(path.clone(), PAPER, 2.0);
+    picture.area(path, colour);
+}
+
+/// Returns the way from place to place.
+fn way(places: &[(f64, f64)]) -> String {
+    let step = |(index, (x, y)): (usize, &(f64, f64))| {
+        format!("{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' })
+    };
+    places.iter().enumerate().map(step).collect()
+}
+
+/// Returns the way that keeps its height from place to place.
+fn steps(places: &[(f64, f64)]) -> String {
+    let step = |(index, (x, y)): (usize, &(f64, f64))| {
+        if index == 0 { format!("M{x:.1} {y:.1}") } else { format!("H{x:.1}V{y:.1}") }
+    };
+    places.iter().enumerate().map(step).collect()
+}
+
+/// Draws between what a value varied.
+fn whisker(picture: &mut Picture, frame: Frame, chart: &Prepared, point: &Point, colour: &'static str) {
+    let Some((low, high)) = point.spread else { return };
+    let ends = (frame.place(chart, point.x, low), frame.place(chart, point.x, high));
+    let (Some((x, low)), Some((_, high))) = ends else { return };
+    let path = format!("M{:.1} {low:.1}h8m-4 0V{high:.1}m-4 0h8", x - 4.0);
+    picture.path(path, colour, 1.2);
+}
