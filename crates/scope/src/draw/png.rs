@@ -57,26 +57,28 @@ impl Pixels {
         let (mask, place) =
             Mask::new(path).style(style).transform(Some(Transform::scale(SCALE, SCALE))).render();
         let ink = ink(colour);
-        if place.width == 0 {
-            return;
-        }
-        for (row, coverage) in mask.chunks(place.width as usize).enumerate() {
-            for (column, covered) in coverage.iter().enumerate().filter(|(_, covered)| **covered > 0) {
-                let Some(pixel) = self.pixel(place, column, row) else { continue };
+        for (row, coverage) in mask.chunks(place.width.max(1) as usize).enumerate() {
+            let (pixels, cut) = self.row(place, row);
+            let covered =
+                pixels.chunks_exact_mut(3).zip(coverage.iter().skip(cut)).filter(|(_, by)| **by > 0);
+            for (pixel, by) in covered {
                 for (part, ink) in pixel.iter_mut().zip(ink) {
-                    let (paper, covered) = (u32::from(*part), u32::from(*covered));
-                    *part = ((paper * (255 - covered) + u32::from(ink) * covered + 127) / 255) as u8;
+                    let (paper, by) = (u32::from(*part), u32::from(*by));
+                    *part = ((paper * (255 - by) + u32::from(ink) * by + 127) / 255) as u8;
                 }
             }
         }
     }
 
-    /// Returns a pixel of what was placed; `None` beyond the edges.
-    fn pixel(&mut self, place: Placement, column: usize, row: usize) -> Option<&mut [u8]> {
-        let x = usize::try_from(i64::from(place.left) + column as i64).ok().filter(|x| *x < self.width)?;
-        let y = usize::try_from(i64::from(place.top) + row as i64).ok().filter(|y| *y < self.height)?;
-        let at = (y * self.width + x) * 3;
-        self.colours.get_mut(at..at + 3)
+    /// Returns the pixels on which a row of a mask lies, and how many of the mask's lie left of the picture.
+    fn row(&mut self, place: Placement, row: usize) -> (&mut [u8], usize) {
+        let left = i64::from(place.left).clamp(0, self.width as i64) as usize;
+        let right = (i64::from(place.left) + i64::from(place.width)).clamp(0, self.width as i64) as usize;
+        let cut = (-i64::from(place.left)).max(0) as usize;
+        let y = usize::try_from(i64::from(place.top) + row as i64).ok().filter(|y| *y < self.height);
+        let pixels =
+            y.and_then(|y| self.colours.get_mut((y * self.width + left) * 3..(y * self.width + right) * 3));
+        (pixels.unwrap_or_default(), cut)
     }
 
     fn encode(&self) -> Result<Vec<u8>, png::EncodingError> {
@@ -152,7 +154,11 @@ mod tests {
         let path = "M-50 100L1000 100".to_owned();
         let line = Element::Line { path, colour: "#000000", width: 4.0, dashed: false };
         assert_eq!(painted(line), (0, 399, 196, 203));
-        Pixels::new(10, 10).paint(&text(Align::Middle, 0.0));
+        for at in [(-5.0, 5.0), (5.0, -5.0), (500.0, 5.0), (5.0, 500.0)] {
+            let (text, align) = ("M".to_owned(), Align::Middle);
+            let outside = Text { at, align, turned: 0.0, size: 20.0, colour: "#000000", text };
+            Pixels::new(10, 10).paint(&Element::Text(outside));
+        }
     }
 
     #[test]
