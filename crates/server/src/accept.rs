@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
-use crate::routes::Site;
 use crate::server::Phase;
 use crate::session::Session;
+use crate::site::Site;
 use crate::transport::Transport;
 use crate::waiting::Waiting;
 
@@ -103,15 +103,14 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: O
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
-    let Shared { site, limits, tls, phase, waiting, .. } = shared;
-    let transport = match tls {
+    let transport = match &shared.tls {
         None => Transport::Plain(Arc::new(stream)),
-        Some(tls) => match waiting.wait(timeout(limits.head, tls.accept(stream))).await {
+        Some(tls) => match shared.waiting.wait(timeout(shared.limits.head, tls.accept(stream))).await {
             Some(Ok(Ok(stream))) => Transport::Tls(Box::new(stream)),
             Some(Ok(Err(error))) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Some(Err(_)) => return tracing::debug!(%peer, "the TLS handshake took too long"),
             None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
         },
     };
-    Session { transport, peer, site, limits, phase, waiting, inbox: Vec::new() }.run().await;
+    Session { transport, peer, shared, inbox: Vec::new() }.run().await;
 }

@@ -1,9 +1,9 @@
 //! Longhaul's HTTP server: the files of one directory, over HTTP/1.1 and HTTPS, at the path's rate.
 //!
 //! ```text
-//!   listen -> accept -> session (one task a connection) -> routes -> reply
-//!                          |                                 |
-//!                          |                                root (openat2, never above DIR)
+//!   listen -> accept -> session (one task a connection) -> routes -> site -> reply
+//!                          |                                          |
+//!                          |                                         root (openat2, never above DIR)
 //!                          `-> transport -> engine::send: file -> sendfile -> socket
 //! ```
 //!
@@ -24,6 +24,7 @@ mod root;
 mod routes;
 mod server;
 mod session;
+mod site;
 mod tls;
 mod transport;
 mod waiting;

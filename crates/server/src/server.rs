@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::accept::{Shared, accept};
 use crate::listen::listen;
 use crate::root::Root;
-use crate::routes::Site;
+use crate::site::Site;
 use crate::waiting::Waiting;
 use crate::{Config, Limits, ServeError, tls};
 
