@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
+use crate::census::Census;
+use crate::routes::Served;
 use crate::server::Phase;
 use crate::session::Session;
 use crate::site::Site;
@@ -25,9 +27,11 @@ const STARVED: Duration = Duration::from_millis(200);
 /// How long to wait for the room that an idle connection was told to make, before the next is told.
 const ROOM: Duration = Duration::from_millis(50);
 
-/// What every connection shares.
+/// What every connection to an address shares.
 #[derive(Clone)]
 pub(crate) struct Shared {
+    pub(crate) served: Served,
+    pub(crate) census: Arc<Census>,
     pub(crate) site: Arc<Site>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -36,6 +40,15 @@ pub(crate) struct Shared {
     /// Connections that the server's end has cut.
     pub(crate) cut: Arc<AtomicUsize>,
     pub(crate) phase: watch::Receiver<Phase>,
+}
+
+impl Shared {
+    /// Waits until no connection is left.
+    pub(crate) async fn empty(&self) {
+        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let _ = self.slots.acquire_many(all).await;
+    }
 }
 
 /// Accepts connections until the server is told to finish.
@@ -103,6 +116,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: O
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
+    // A connection that only asks for metrics is no part of them.
+    let seat = (shared.served != Served::Metrics).then(|| shared.census.enter(peer, &stream));
     let transport = match &shared.tls {
         None => Transport::Plain(Arc::new(stream)),
         Some(tls) => match shared.waiting.wait(timeout(shared.limits.head, tls.accept(stream))).await {
@@ -112,5 +127,5 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
             None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
         },
     };
-    Session { transport, peer, shared, inbox: Vec::new() }.run().await;
+    Session { transport, peer, shared, seat, inbox: Vec::new() }.run().await;
 }

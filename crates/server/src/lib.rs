@@ -8,15 +8,17 @@
 //! ```
 //!
 //! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may
-//! wait for a disk. An idle connection therefore costs a task of a few kilobytes, no thread, and makes room where
+//! wait for a disk. The `census` knows every connection, and tells an observer and `/metrics`. An idle connection therefore costs a task of a few kilobytes, no thread, and makes room where
 //! the limit of connections is reached.
 
 mod accept;
+mod census;
 mod config;
 mod error;
 mod file_reply;
 mod listen;
 mod listing;
+mod metrics;
 mod page;
 mod patience;
 mod reply;
@@ -25,10 +27,13 @@ mod routes;
 mod server;
 mod session;
 mod site;
+mod telemetry;
 mod tls;
+mod totals;
 mod transport;
 mod waiting;
 
-pub use config::{Config, Limits, TlsFiles};
+pub use config::{Config, Limits, Metrics, TlsFiles};
 pub use error::ServeError;
 pub use server::{Ended, Server, Stopper};
+pub use telemetry::Telemetry;

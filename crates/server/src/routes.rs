@@ -2,6 +2,7 @@
 
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead, TargetPath};
 
+use crate::metrics;
 use crate::reply::Reply;
 
 /// The methods that are served.
@@ -13,15 +14,29 @@ pub(crate) enum Action {
     Reply(Reply),
     /// Send what has this name.
     Read(TargetPath),
+    /// Send what was measured.
+    Metrics,
 }
 
-/// Decides about a request.
-pub(crate) fn route(request: &RequestHead) -> Action {
+/// What is served at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    Files,
+    FilesAndMetrics,
+    Metrics,
+}
+
+/// Decides about a request to an address where `served` is.
+pub(crate) fn route(served: Served, request: &RequestHead) -> Action {
     match request.method() {
         "GET" | "HEAD" if request.body() != RequestBody::None => {
             Action::Reply(Reply::text(400, "a request for a file carries no body"))
         }
         "GET" | "HEAD" => match TargetPath::parse(request.target()) {
+            Ok(path) if served != Served::Files && is_metrics(&path) => Action::Metrics,
+            Ok(_) if served == Served::Metrics => {
+                Action::Reply(Reply::text(404, "nothing but /metrics is served here"))
+            }
             Ok(path) => Action::Read(path),
             Err(error) => Action::Reply(Reply::text(400, &error.to_string())),
         },
@@ -31,4 +46,8 @@ pub(crate) fn route(request: &RequestHead) -> Action {
             Action::Reply(Reply::explained(head, "files are only read here"))
         }
     }
+}
+
+fn is_metrics(path: &TargetPath) -> bool {
+    path.names() == [metrics::NAME] && !path.has_trailing_slash()
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use longhaul_core::units::{Rate, Rtt};
-use longhaul_server::{Config, Limits, ServeError, Server, Stopper, TlsFiles};
+use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, TlsFiles};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -59,6 +59,10 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     hidden: bool,
 
+    /// Serve /metrics for Prometheus beside the files, in place of a file of that name; with =ADDR:PORT only there, over plain HTTP
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
+    metrics: Option<Option<SocketAddr>>,
+
     /// Open at most this many connections at once; a further one takes the place of the longest idle, or waits
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
@@ -108,6 +112,9 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let reach = if address.ip().is_loopback() { " (this host only; see --listen)" } else { "" };
         say::line(format_args!("serving {} at {scheme}://{address}/{reach}", directory.display()));
     }
+    if let Some(address) = server.metrics_address() {
+        say::line(format_args!("metrics at http://{address}/metrics"));
+    }
     let ended = runtime.block_on(async {
         tokio::spawn(stop_on_signals(interrupt, terminate, server.stopper()));
         server.run().await
@@ -119,6 +126,13 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn config(args: ServeArgs) -> Config {
+    let metrics = match args.metrics {
+        None => Metrics::Off,
+        Some(None) => Metrics::WithFiles,
+        Some(Some(address)) => Metrics::At(address),
+    };
+    // Its socket and one file, twice while that is opened; a second descriptor of the socket where it is watched.
+    let descriptors = if metrics == Metrics::Off { 3 } else { 4 };
     Config {
         root: args.directory,
         listen: args.listen,
@@ -127,23 +141,25 @@ fn config(args: ServeArgs) -> Config {
         congestion: args.congestion,
         pace: args.pace.0,
         hidden: args.hidden,
+        metrics,
         limits: Limits {
-            connections: affordable(args.connections),
+            connections: affordable(args.connections, descriptors),
             grace: args.grace.get(),
             ..Limits::default()
         },
     }
 }
 
-/// Raises the limit of open files as far as it goes; returns how many connections that allows.
-fn affordable(connections: u32) -> usize {
+/// Raises the limit of open files as far as it goes; returns how many connections of so many `descriptors` that allows.
+fn affordable(connections: u32, descriptors: u64) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
-    // A connection holds its socket and one file, twice while it is opened. No limit at all reads as None.
-    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / 3).max(1);
+    // No limit at all reads as None.
+    let most =
+        limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / descriptors).max(1);
     if u64::from(connections) > most {
         tracing::warn!(
             asked = connections,
@@ -178,13 +194,15 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
 /// Returns the exit code of a server that does not start.
 fn exit_code(error: &ServeError) -> exit::Code {
     match error {
-        ServeError::Root { source, .. } | ServeError::Listen { source, .. }
+        ServeError::Root { source, .. }
+        | ServeError::Listen { source, .. }
+        | ServeError::Metrics { source, .. }
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
             exit::NO_PERMISSION
         }
         ServeError::Root { .. } => exit::NO_INPUT,
-        ServeError::Listen { .. } => exit::UNAVAILABLE,
+        ServeError::Listen { .. } | ServeError::Metrics { .. } => exit::UNAVAILABLE,
         ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }
