@@ -138,6 +138,7 @@ fn what_cannot_be_served_has_its_exit_code() {
     std::fs::write(&file, "no certificate").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
+    let metrics = format!("--metrics={taken}");
     let file_text = file.to_str().unwrap();
     let missing = dir.path().join("missing");
     for (root, args, code, named) in [
@@ -149,12 +150,32 @@ fn what_cannot_be_served_has_its_exit_code() {
         (dir.path(), vec!["--tls-cert", file_text], 64, "--tls-key"),
         (dir.path(), vec!["--pace", "fast"], 64, "fast"),
         (dir.path(), vec!["--pace", "0"], 64, "off"),
+        (dir.path(), vec!["--metrics=nonsense"], 64, "nonsense"),
+        (dir.path(), vec!["--metrics", "127.0.0.1:0"], 64, "127.0.0.1:0"),
+        (dir.path(), vec![&metrics], 69, "--metrics="),
     ] {
         let output = serve(root, &args).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
         assert!(text.contains(named), "{args:?}: {text}");
     }
+}
+
+#[test]
+fn metrics_are_served_beside_files_or_where_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("metrics"), "of my own").unwrap();
+    let scraped = |address| get(address, "/metrics").contains("\nlonghaul_connections ");
+    assert!(get(Serve::start(serve(dir.path(), &[])).address, "/metrics").ends_with("of my own"));
+    assert!(scraped(Serve::start(serve(dir.path(), &["--metrics"])).address));
+    let mut server = Serve::start(serve(dir.path(), &["--metrics=127.0.0.1:0"]));
+    let mut line = String::new();
+    server.log.read_line(&mut line).unwrap();
+    let own = line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics\n").unwrap();
+    assert!(scraped(own.parse().unwrap()) && get(server.address, "/metrics").ends_with("of my own"));
+    assert!(get(own.parse().unwrap(), "/").starts_with("HTTP/1.1 404"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
 }
 
 #[test]
