@@ -1,7 +1,6 @@
 //! `/metrics`: what a server has counted, for Prometheus (text format 0.0.4).
 
 use std::fmt::{Display, Write};
-use std::time::Duration;
 
 use longhaul_core::proto::http::ReplyHead;
 use longhaul_core::tcp_info::TcpInfo;
@@ -74,23 +73,39 @@ fn present(page: &mut Page, reading: &Reading) {
     page.gauge("longhaul_connections", "Connections open, idle ones included", Some(reading.open));
     page.gauge(
         "longhaul_sending_connections",
-        "Connections with a reply that is being sent or not yet acknowledged; what follows is of these",
+        "Connections with a reply that is being sent or not yet acknowledged",
         Some(reading.streams.len()),
     );
     let sockets = reading.sockets();
-    let seconds = |time: Option<Rtt>| time.map(Rtt::get).as_ref().map(Duration::as_secs_f64);
-    page.gauge("longhaul_rtt_seconds", "Smoothed round-trip time, the mean", seconds(sockets.rtt));
-    page.gauge("longhaul_min_rtt_seconds", "Least round-trip time of any", seconds(sockets.min_rtt));
+    let seconds = |time: Option<Rtt>| time.map(|rtt| rtt.get().as_secs_f64());
+    page.gauge(
+        "longhaul_rtt_seconds",
+        "Smoothed round-trip time, the mean of sending connections",
+        seconds(sockets.rtt),
+    );
+    page.gauge(
+        "longhaul_min_rtt_seconds",
+        "Least round-trip time of any sending connection",
+        seconds(sockets.min_rtt),
+    );
     let known = reading.streams.iter().filter_map(|stream| stream.tcp.as_ref());
     let unsent = known.filter_map(TcpInfo::tcpi_notsent_bytes).sum::<u64>();
     let cwnd = sockets.cwnd.map_or(0, Bytes::get);
-    page.gauge("longhaul_cwnd_bytes", "Congestion windows, summed", Some(cwnd));
-    page.gauge("longhaul_unsent_bytes", "Bytes in send buffers not yet sent, summed", Some(unsent));
+    page.gauge("longhaul_cwnd_bytes", "Congestion windows of sending connections, summed", Some(cwnd));
+    page.gauge(
+        "longhaul_unsent_bytes",
+        "Bytes in send buffers not yet sent, summed over sending connections",
+        Some(unsent),
+    );
     for (name, help, rate) in [
-        ("longhaul_pacing_rate_bytes_per_second", "Pacing rates, summed", sockets.pacing_rate),
+        (
+            "longhaul_pacing_rate_bytes_per_second",
+            "Pacing rates of sending connections, summed",
+            sockets.pacing_rate,
+        ),
         (
             "longhaul_delivery_rate_bytes_per_second",
-            "Rates at which peers were last seen to receive, summed",
+            "Rates at which peers were last seen to receive, summed over sending connections",
             sockets.delivery_rate,
         ),
     ] {
