@@ -81,7 +81,9 @@ fn of_lab(error: &LabError) -> Code {
         LabErrorKind::NotPermitted => NO_PERMISSION,
         LabErrorKind::CannotCreate => CANNOT_CREATE,
         LabErrorKind::Output => IO,
+        LabErrorKind::Data => DATA,
         LabErrorKind::Host => OS,
+        LabErrorKind::Interrupted => INTERRUPTED,
     }
 }
 
