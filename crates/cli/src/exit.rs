@@ -3,6 +3,8 @@
 use longhaul_engine::source::http::ErrorKind;
 use longhaul_engine::transfer::{TransferError, TransferErrorKind};
 use longhaul_lab::{LabError, LabErrorKind};
+use longhaul_scope::draw::{DrawError, DrawErrorKind};
+use longhaul_scope::record::{RecordError, RecordErrorKind};
 
 /// An exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +89,25 @@ fn of_lab(error: &LabError) -> Code {
     }
 }
 
+/// Returns the code of a record that failed.
+pub(crate) fn of_record(error: &RecordError) -> Code {
+    match error.kind() {
+        RecordErrorKind::CannotCreate => CANNOT_CREATE,
+        RecordErrorKind::Write => IO,
+        RecordErrorKind::NoInput => NO_INPUT,
+        RecordErrorKind::Data => DATA,
+        RecordErrorKind::Host => OS,
+    }
+}
+
+/// Returns the code of a drawing that failed.
+fn of_drawing(error: &DrawError) -> Code {
+    match error.kind() {
+        DrawErrorKind::Usage => USAGE,
+        DrawErrorKind::CannotCreate => CANNOT_CREATE,
+    }
+}
+
 /// Returns the code of options that cannot work: that of the file they name, where that is why.
 pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
@@ -96,6 +117,12 @@ pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<LabError>()) {
         return of_lab(error);
+    }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<RecordError>()) {
+        return of_record(error);
+    }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<DrawError>()) {
+        return of_drawing(error);
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,

@@ -1,3 +1,16 @@
 //! Records: what a transfer told about itself, one JSON object a line.
+//!
+//! [`Recorder`] writes one, [`Record`] is one that was read; [`schema`] has the lines.
 
+mod convert;
+mod error;
+mod file;
+mod reader;
+mod recorder;
 pub mod schema;
+mod tcp_fields;
+
+pub use error::{RecordError, RecordErrorKind};
+pub use reader::Record;
+pub use recorder::Recorder;
+pub use tcp_fields::TcpFields;

@@ -3,9 +3,9 @@
 //! Times are seconds, sizes bytes, rates bits a second. A value that is not known is left out. Whoever
 //! reads a record must ignore what it does not know: fields and events may be added within a version.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
+
+use super::tcp_fields::TcpFields;
 
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
@@ -226,8 +226,8 @@ pub struct Stream {
     /// Bytes received and not yet read (SIOCINQ).
     pub unread: u64,
     /// TCP_INFO: every field that the kernel filled, by its name and in its unit there.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tcp: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "TcpFields::is_empty")]
+    pub tcp: TcpFields,
 }
 
 /// How it ended.

@@ -1,0 +1,103 @@
+//! From what happened to the lines of a record.
+
+use std::time::Duration;
+
+use longhaul_core::event::Event;
+use longhaul_core::telemetry;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
+use super::schema::{PageCache, Sample, Segments, Sockets, Stream, What};
+use super::tcp_fields::TcpFields;
+
+/// Returns the line for an event; `None` where a record has none for it.
+pub(super) fn what(event: &Event) -> Option<What> {
+    Some(match event {
+        Event::Opened { path, size, resumed, writer } => What::Opened {
+            path: path.to_string_lossy().into_owned(),
+            size: size.map(Bytes::get),
+            resumed: resumed.get(),
+            writer: (*writer).to_owned(),
+        },
+        Event::Connected { stream, peer, rtt } => {
+            What::Connected { stream: *stream, peer: peer.to_string(), rtt: rtt.map(rtt_seconds) }
+        }
+        Event::Closed { stream } => What::Closed { stream: *stream },
+        Event::Retrying { stream, reason, wait } => {
+            What::Retrying { stream: *stream, reason: reason.clone(), wait: seconds(*wait) }
+        }
+        Event::Replied { stream, method, target, status, sent, took } => What::Replied {
+            stream: *stream,
+            method: method.clone(),
+            target: without_query(target),
+            status: *status,
+            sent: sent.get(),
+            took: seconds(*took),
+        },
+        Event::Warning(warning) => What::Warning { message: warning.to_string() },
+        Event::Verifying => What::Verifying,
+        Event::Sample(sample) => What::Sample(sample_line(sample)),
+        _ => return None,
+    })
+}
+
+/// Returns a time in seconds; microseconds are as fine as anything here is measured.
+pub(super) fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
+}
+
+fn rtt_seconds(rtt: Rtt) -> f64 {
+    seconds(rtt.get())
+}
+
+/// Leaves out what may hold a key.
+fn without_query(target: &str) -> String {
+    match target.split_once('?') {
+        Some((path, _)) => format!("{path}?..."),
+        None => target.to_owned(),
+    }
+}
+
+fn sample_line(sample: &telemetry::Sample) -> Sample {
+    let pages = |pages: telemetry::PageCache| PageCache {
+        cached: pages.cached.get(),
+        dirty: pages.dirty.get(),
+        writeback: pages.writeback.get(),
+        evicted: pages.evicted.get(),
+        recently_evicted: pages.recently_evicted.get(),
+    };
+    let segments = |segments: telemetry::Segments| Segments {
+        in_use: segments.in_use,
+        count: segments.count,
+        size: segments.size.get(),
+    };
+    let stream = |stream: &telemetry::StreamSample| Stream {
+        stream: stream.stream,
+        unread: stream.unread.get(),
+        tcp: stream.tcp.as_ref().map(TcpFields::from).unwrap_or_default(),
+    };
+    Sample {
+        moved: sample.moved.get(),
+        sockets: sockets(&sample.sockets),
+        segments: sample.segments.map(segments),
+        written: sample.written.map(Bytes::get),
+        page_cache: sample.page_cache.map(pages),
+        streams: sample.streams.iter().map(stream).collect(),
+    }
+}
+
+fn sockets(all: &telemetry::Sockets) -> Sockets {
+    Sockets {
+        open: all.open,
+        unread: all.unread.get(),
+        rwin: all.rwin.map(Bytes::get),
+        cwnd: all.cwnd.map(Bytes::get),
+        rtt: all.rtt.map(rtt_seconds),
+        data_rtt: all.data_rtt.map(rtt_seconds),
+        min_rtt: all.min_rtt.map(rtt_seconds),
+        pacing_bps: all.pacing_rate.map(Rate::as_bits_per_sec),
+        delivery_bps: all.delivery_rate.map(Rate::as_bits_per_sec),
+        retransmits: all.counters.retransmits,
+        out_of_order: all.counters.out_of_order,
+        acked: all.counters.acked.get(),
+    }
+}

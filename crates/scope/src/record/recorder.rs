@@ -1,0 +1,314 @@
+//! Writes a record while the transfer runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::event::{Event, Observer};
+use longhaul_core::telemetry::StreamSample;
+use longhaul_sys::host;
+use serde_json::Value;
+
+use super::convert;
+use super::error::RecordError;
+use super::file::RecordFile;
+use super::schema::{End, Header, Host, Line, MAGIC, Side, Telemetry, VERSION, What};
+
+/// What a crash may cost: lines are with the kernel after this long.
+const HAND_OVER: Duration = Duration::from_millis(250);
+
+/// Memory for what happened and is not yet written: many seconds of one stream at 1 ms.
+const QUEUE: usize = 8 << 20;
+
+/// Writes what it hears to a file, on a thread of its own: whoever tells it never waits for the disk.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    messages: Sender<Message>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<Result<(), RecordError>>>>,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every message is of the large one")]
+enum Message {
+    Happened(Duration, Event),
+    End(Value),
+}
+
+/// What the callers and the thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes of memory that wait for the thread.
+    queued: AtomicUsize,
+    dropped: AtomicU64,
+    /// Samples taken, and the CPU time of that.
+    sampled: Mutex<(u64, Duration)>,
+}
+
+impl Recorder {
+    /// Creates the record at `path`, or replaces one that stands there, and begins to write.
+    ///
+    /// `what` is recorded as it is: it must hold no password and no key.
+    ///
+    /// # Errors
+    /// [`RecordError`]: it cannot be created, something that is no record stands there, or another transfer
+    /// is writing it.
+    pub fn create(path: &Path, side: Side, what: &str, interval: Duration) -> Result<Self, RecordError> {
+        let start = Instant::now();
+        let file = RecordFile::create(path, &header(side, what, interval))?;
+        let (messages, received) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let thread = thread::Builder::new()
+            .name("record".into())
+            .spawn(move || run(start, file, &received, &theirs))
+            .map_err(|source| RecordError::Thread { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), messages, shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Writes the last line, with `outcome` and what recording has cost, and waits until all is on the disk.
+    ///
+    /// # Errors
+    /// [`RecordError::Write`] where any line could not be written; the record then ends before that.
+    pub fn finish(&self, outcome: Value) -> Result<(), RecordError> {
+        let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
+        // Fails only where the thread has ended, and then joining it tells.
+        let _ = self.messages.send(Message::End(outcome));
+        thread.join().unwrap_or_else(|_| {
+            let source = io::Error::other("its thread has failed");
+            Err(RecordError::Write { path: self.path.clone(), source })
+        })
+    }
+}
+
+impl Observer for Recorder {
+    fn on(&self, at: Duration, event: &Event) {
+        match event {
+            Event::Progress(_) => return,
+            Event::Sampled { samples, cpu } => {
+                let mut sampled = lock(&self.shared.sampled);
+                *sampled = (sampled.0 + samples, sampled.1 + *cpu);
+                return;
+            }
+            _ => {}
+        }
+        let weight = weight(event);
+        let queued = self.shared.queued.fetch_add(weight, Ordering::Relaxed) + weight;
+        if queued > QUEUE || self.messages.send(Message::Happened(at, event.clone())).is_err() {
+            self.shared.queued.fetch_sub(weight, Ordering::Relaxed);
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns about how much memory an event takes.
+fn weight(event: &Event) -> usize {
+    let more = match event {
+        Event::Sample(sample) => size_of::<StreamSample>() * sample.streams.len(),
+        Event::Replied { method, target, .. } => method.len() + target.len(),
+        Event::Retrying { reason, .. } => reason.len(),
+        _ => 0,
+    };
+    size_of::<Message>() + more
+}
+
+fn header(side: Side, what: &str, interval: Duration) -> Header {
+    let system = rustix::system::uname();
+    Header {
+        record: MAGIC.to_owned(),
+        version: VERSION,
+        side,
+        what: what.to_owned(),
+        program: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
+        started: convert::seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+        interval: convert::seconds(interval),
+        host: Host {
+            name: system.nodename().to_string_lossy().into_owned(),
+            kernel: system.release().to_string_lossy().into_owned(),
+            cores: thread::available_parallelism().map_or(1, usize::from),
+        },
+    }
+}
+
+/// Writes until the end is told, or nobody is left to tell it.
+fn run(
+    start: Instant,
+    mut file: RecordFile,
+    messages: &Receiver<Message>,
+    shared: &Shared,
+) -> Result<(), RecordError> {
+    let mut hand_over = start + HAND_OVER;
+    loop {
+        match messages.recv_timeout(hand_over.saturating_duration_since(Instant::now())) {
+            Ok(Message::Happened(at, event)) => {
+                shared.queued.fetch_sub(weight(&event), Ordering::Relaxed);
+                if let Some(what) = convert::what(&event) {
+                    file.write(&Line { at: convert::seconds(at), what });
+                }
+            }
+            Ok(Message::End(outcome)) => {
+                let telemetry = cost(shared);
+                let what = What::End(End { outcome, telemetry });
+                file.write(&Line { at: convert::seconds(start.elapsed()), what });
+                return file.finish();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return file.finish(),
+        }
+        if Instant::now() >= hand_over {
+            file.flush();
+            hand_over = Instant::now() + HAND_OVER;
+        }
+    }
+}
+
+/// Returns what recording has cost; called on the thread that writes.
+fn cost(shared: &Shared) -> Telemetry {
+    let (samples, sampling) = *lock(&shared.sampled);
+    let cpu = convert::seconds(sampling + host::thread_cpu_time());
+    Telemetry { samples, dropped: shared.dropped.load(Ordering::Relaxed), cpu }
+}
+
+/// Locks, whatever happened to another thread that held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::event::Warning;
+    use longhaul_core::tcp_info::{SIZE, TcpInfo};
+    use longhaul_core::telemetry::{PageCache, Sample, Sockets};
+    use longhaul_core::units::Bytes;
+    use serde_json::json;
+    use std::fs;
+
+    use super::super::{Record, RecordErrorKind};
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(10);
+
+    fn create(path: &Path) -> Result<Recorder, RecordError> {
+        Recorder::create(path, Side::Get, "http://host/file", INTERVAL)
+    }
+
+    fn sample(streams: usize) -> Event {
+        sample_with(streams, TcpInfo::from_bytes(&[1; SIZE]))
+    }
+
+    fn sample_with(streams: usize, tcp: TcpInfo) -> Event {
+        let tcp = Some(tcp);
+        let stream = |stream| StreamSample { stream, unread: Bytes::new(7), tcp };
+        let streams: Vec<_> = (0..streams).map(stream).collect();
+        let page_cache = Some(PageCache { dirty: Bytes::new(4096), ..PageCache::default() });
+        let sockets = Sockets::of(&streams, Default::default());
+        Event::Sample(Sample { sockets, streams, page_cache, ..Sample::default() })
+    }
+
+    fn millis(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn what_was_told_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let recorder = create(&path).unwrap();
+        recorder.on(millis(1), &Event::Connected { stream: 0, peer: "[::1]:80".parse().unwrap(), rtt: None });
+        recorder.on(millis(2), &sample(2));
+        recorder.on(millis(3), &Event::Progress(Default::default()));
+        recorder.on(millis(4), &Event::Warning(Warning::NoRanges));
+        let target = "/f?key=secret".to_owned();
+        let (method, sent, took) = ("GET".to_owned(), Bytes::new(5), millis(3));
+        recorder.on(millis(5), &Event::Replied { stream: 1, method, target, status: 206, sent, took });
+        recorder.on(millis(6), &Event::Sampled { samples: 1, cpu: millis(500) });
+        recorder.finish(json!({"event": "done"})).unwrap();
+        recorder.finish(json!(null)).unwrap();
+        recorder.on(millis(7), &sample(1));
+
+        let record = Record::load(&path).unwrap();
+        assert_eq!(
+            (record.header.side, record.header.interval, record.damage.as_deref()),
+            (Side::Get, 0.01, None)
+        );
+        assert_eq!((record.header.what.as_str(), record.header.version), ("http://host/file", VERSION));
+        let (at, read) = &record.samples[0];
+        assert_eq!((*at, record.samples.len(), read.streams.len()), (0.002, 1, 2));
+        assert_eq!((read.sockets.unread, read.page_cache.unwrap().dirty), (14, 4096));
+        assert_eq!(read.streams[1].tcp.get("tcpi_rcv_wnd"), Some(0x0101_0101));
+        let told = fs::read_to_string(&path).unwrap();
+        assert_eq!(record.events.len(), 3, "{told}");
+        assert!(told.contains(r#""target":"/f?...""#) && !told.contains("secret"), "{told}");
+        let end = record.end.unwrap();
+        assert_eq!(
+            (end.outcome["event"].as_str(), end.telemetry.samples, end.telemetry.dropped),
+            (Some("done"), 1, 0)
+        );
+        assert!((0.5..0.6).contains(&end.telemetry.cpu), "{end:?}");
+    }
+
+    #[test]
+    fn lines_are_with_the_kernel_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let recorder = create(&path).unwrap();
+        // The header at once, before anything happens.
+        assert!(Record::load(&path).unwrap().damage.unwrap().contains("without an end"));
+        recorder.on(millis(1), &sample(1));
+        thread::sleep(HAND_OVER * 3);
+        assert_eq!(Record::load(&path).unwrap().samples.len(), 1);
+    }
+
+    #[test]
+    fn replaces_a_record_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let fails = |path: &Path, word: &str| {
+            let error = create(path).unwrap_err();
+            assert_eq!(error.kind(), RecordErrorKind::CannotCreate, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(word) && text.contains(path.to_str().unwrap()), "{text}");
+        };
+        fs::write(&path, "").unwrap();
+        let recorder = create(&path).unwrap();
+        fails(&path, "another transfer");
+        (0..100).for_each(|at| recorder.on(millis(at), &sample(1)));
+        recorder.finish(json!(null)).unwrap();
+        create(&path).unwrap().finish(json!(null)).unwrap();
+        assert_eq!(Record::load(&path).unwrap().samples.len(), 0);
+        // Cut off by a crash, it is a record nevertheless.
+        fs::write(&path, r#"{"rec"#).unwrap();
+        create(&path).unwrap().finish(json!(null)).unwrap();
+
+        fs::write(&path, "my thesis").unwrap();
+        fails(&path, "something else");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "my thesis");
+        fails(dir.path(), "a directory");
+        fails(Path::new("/dev/null"), "a device");
+        fails(&dir.path().join("none/r.jsonl"), "No such file");
+        fails(&path.join("r.jsonl"), "Not a directory");
+    }
+
+    #[test]
+    fn never_waits_and_counts_what_it_drops() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let recorder = create(&path).unwrap();
+        // More than any thread writes in this time: a line of 2,000 streams is 1 MB.
+        let many = sample_with(2000, TcpInfo::from_bytes(&[1; 100]));
+        let began = Instant::now();
+        (0..50).for_each(|at| recorder.on(millis(at), &many));
+        assert!(began.elapsed() < millis(500), "{:?}", began.elapsed());
+        recorder.finish(json!(null)).unwrap();
+        let record = Record::load(&path).unwrap();
+        let dropped = record.end.unwrap().telemetry.dropped;
+        assert!(dropped > 0, "nothing had to be dropped");
+        assert_eq!(record.samples.len() as u64 + dropped, 50);
+        assert_eq!(recorder.shared.queued.load(Ordering::Relaxed), 0);
+    }
+}
