@@ -69,15 +69,23 @@ impl Output {
 
     pub(super) fn files(&self, execution: &Execution<'_>) -> Files {
         let stem = &execution.stem;
-        let file = |end: &str| self.directory.join(RUNS).join(format!("{stem}{end}"));
-        Files {
-            near: file("-near.out"),
-            near_errors: file("-near.err"),
-            far: file("-far.log"),
-            machine: file("-machine.log"),
-            record: file(".jsonl"),
-            far_record: file("-far.jsonl"),
+        let [near, near_errors, far, machine, far_record, record] =
+            ENDS.map(|end| self.directory.join(RUNS).join(format!("{stem}{end}")));
+        Files { near, near_errors, far, machine, record, far_record }
+    }
+
+    /// Removes the files of all executions, whichever there were.
+    pub(super) fn clear_all(&self) -> Result<(), LabError> {
+        let directory = self.directory.join(RUNS);
+        let failed = |cause: io::Error| LabError::Read { path: directory.clone(), cause };
+        for entry in fs::read_dir(&directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if ENDS.iter().any(|end| name.ends_with(end)) {
+                super::file::remove(&path)?;
+            }
         }
+        Ok(())
     }
 
     /// Makes an empty file for what a command of the whole scenario says.
@@ -104,5 +112,7 @@ impl Output {
 
 /// All results.
 pub(super) const RESULTS: &str = "results.json";
+/// How the names of an execution's files end.
+const ENDS: [&str; 6] = ["-near.out", "-near.err", "-far.log", "-machine.log", "-far.jsonl", ".jsonl"];
 /// The directory of what the executions said and recorded.
 const RUNS: &str = "runs";

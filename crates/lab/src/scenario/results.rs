@@ -83,12 +83,19 @@ impl Results {
         Ok(Self { scenario: scenario.clone(), host: read.host, runs: read.runs })
     }
 
-    /// Removes the results in a directory, so that all begins anew.
+    /// Removes the results in a directory, and what the executions have left beside them.
     ///
     /// # Errors
     /// Fails where the kernel refuses.
     pub fn discard(output: &Output) -> Result<(), LabError> {
-        file::remove(&output.results())
+        const HEAD: usize = 200;
+        let path = output.results();
+        let json = fs::read(&path).unwrap_or_default();
+        // Another program's results may lie beside a directory of the same name as ours.
+        if String::from_utf8_lossy(&json[..json.len().min(HEAD)]).contains(MAGIC) {
+            output.clear_all()?;
+        }
+        file::remove(&path)
     }
 
     /// Returns those executions of a plan that are missing or have failed.
@@ -134,6 +141,11 @@ impl Results {
         let summary = table::markdown(self);
         file::replace(&output.directory().join("summary.md"), table::page(self, &summary).as_bytes())?;
         Ok(summary)
+    }
+
+    /// Returns a sentence about the machine, and when the results were begun.
+    pub fn conditions(&self) -> String {
+        self.host.sentence()
     }
 
     /// Names those values that a plot or the summary asks for and no execution has given.
@@ -304,7 +316,15 @@ pub(super) mod tests {
             assert!(error.to_string().contains(expected), "{error}");
             assert_eq!(fs::read_to_string(output.results()).unwrap(), json, "it is left as it was");
         }
+        let log = directory.path().join("runs/one-1-near.out");
+        let foreign = directory.path().join("runs/mine.txt");
+        fs::write(&log, "").and_then(|()| fs::write(&foreign, "")).unwrap();
+        fs::write(output.results(), "[]").unwrap();
         Results::discard(&output).unwrap();
+        assert!(!output.results().exists() && log.exists(), "not known to be ours");
+        fs::write(output.results(), &good[..good.len() / 2]).unwrap();
+        Results::discard(&output).unwrap();
+        assert!(!log.exists() && foreign.exists());
         assert!(Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap().runs.is_empty());
     }
 
