@@ -1,0 +1,115 @@
+//! `longhaul lab exec`.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+
+use crate::support::{SLOW, exec, processes_with, send, skipped, text, wait_until};
+
+/// Says whether any process lives in the network namespace `name` ("net:[4026532000]").
+fn is_namespace_alive(name: &str) -> bool {
+    let lives_there =
+        |path: PathBuf| fs::read_link(path.join("ns/net")).is_ok_and(|ns| ns == Path::new(name));
+    fs::read_dir("/proc").unwrap().any(|entry| lives_there(entry.unwrap().path()))
+}
+
+#[test]
+fn passes_on_output_and_exit_status() {
+    if skipped() {
+        return;
+    }
+    let Output { status, stdout, stderr } = exec(&SLOW, "echo $LAB_NEAR-$LAB_FAR; exit 42").output().unwrap();
+    assert_eq!(status.code(), Some(42));
+    assert_eq!(text(&stdout), "198.18.0.1-198.18.0.2");
+    assert!(text(&stderr).contains("lab: near to far: "), "{}", text(&stderr));
+    assert_eq!(exec(&[], "kill -9 $$").output().unwrap().status.code(), Some(128 + 9));
+}
+
+#[test]
+fn runs_the_far_command_on_the_far_host() {
+    if skipped() {
+        return;
+    }
+    let mark = tempfile::NamedTempFile::new().unwrap();
+    let far = format!("ip -4 -o addr > {0}; sleep 98762", mark.path().display());
+    let near = format!("until grep -q 198.18.0.2/24 {0}; do sleep 0.01; done", mark.path().display());
+    let output = exec(&[&SLOW[..], &["--far", &far]].concat(), &near).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(processes_with("98762").is_empty(), "the far command has ended");
+    let output = exec(&["--far", "exit 5"], "sleep 0.2").output().unwrap();
+    assert!(text(&output.stderr).contains("the far command ended early: exit status: 5"));
+    let output = exec(&["--far", "exit 5", "--far-port", "80"], "true").output().unwrap();
+    assert_eq!(output.status.code(), Some(71));
+    let error = text(&output.stderr);
+    assert!(error.contains("nothing listens on port 80 of the far host"), "{error}");
+}
+
+#[test]
+fn forwards_a_request_to_end() {
+    if skipped() {
+        return;
+    }
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT")] {
+        let script = format!("trap 'echo caught; exit 3' {name}; echo up; while :; do sleep 0.05; done");
+        let mut child = exec(&SLOW, &script).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "up");
+        send(&child, signal);
+        assert_eq!(lines.next().unwrap().unwrap(), "caught");
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+    }
+}
+
+#[test]
+fn a_kill_leaves_nothing() {
+    if skipped() {
+        return;
+    }
+    let near = "setsid sleep 98763 & readlink /proc/self/ns/net; exec sleep 98763";
+    let far = [&SLOW[..], &["--far", "setsid sleep 98763 & sleep 98763"]].concat();
+    let mut child = exec(&far, near).spawn().unwrap();
+    let mut namespace = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut namespace).unwrap();
+    let namespace = namespace.trim();
+    assert!(is_namespace_alive(namespace));
+    wait_until("all commands run", || processes_with("98763").len() >= 5);
+    send(&child, Signal::KILL);
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    wait_until("no process is left", || processes_with("98763").is_empty());
+    wait_until("no namespace is left", || !is_namespace_alive(namespace));
+}
+
+#[test]
+fn explains_what_it_cannot_do() {
+    for (options, expected) in [
+        (["--loss", "2"], "loss: 2 is not a share between 0 and 1"),
+        (["--queue", "10p"], "a queue needs a rate"),
+        (["--rate", "fast"], "'fast' is not a rate"),
+        (["--hosts", "big"], "'big' is not one of stock, tuned"),
+    ] {
+        let output = exec(&options, "true").output().unwrap();
+        let error = text(&output.stderr);
+        let code = output.status.code();
+        assert!(code == Some(64) && error.contains(expected) || code == Some(77), "{code:?}: {error}");
+    }
+}
+
+/// Root that lacks the capability gets it in a user namespace, or is told which one it lacks.
+#[test]
+fn root_without_the_capability_is_no_dead_end() {
+    if skipped() || !rustix::process::geteuid().is_root() {
+        println!("skipped: not as root");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]);
+    command.arg(env!("CARGO_BIN_EXE_longhaul")).args(["lab", "exec", "--", "true"]);
+    let output = command.output().unwrap();
+    let error = text(&output.stderr);
+    let told = output.status.code() == Some(77) && error.contains("CAP_SYS_ADMIN");
+    assert!(output.status.success() || told, "{:?}: {error}", output.status);
+}
