@@ -22,9 +22,18 @@ impl Observer for JsonLines {
     }
 }
 
-/// Writes the last line of a transfer that succeeded.
-pub(crate) fn done(outcome: &Outcome) {
-    write(&json!({
+/// Returns the last line of a transfer.
+pub(crate) fn end(result: &Result<Outcome, TransferError>) -> Value {
+    match result {
+        Ok(outcome) => done(outcome),
+        Err(error) => {
+            json!({ "event": "error", "message": error.to_string(), "exit_code": exit::of_transfer(error).number() })
+        }
+    }
+}
+
+fn done(outcome: &Outcome) -> Value {
+    json!({
         "event": "done",
         "path": outcome.path.to_string_lossy(),
         "bytes": outcome.size.get(),
@@ -38,14 +47,7 @@ pub(crate) fn done(outcome: &Outcome) {
         "limited_by": outcome.finding.limit.name(),
         "advice": outcome.finding.advice,
         "digest": outcome.digest.as_ref().map(ToString::to_string),
-    }));
-}
-
-/// Writes the last line of a transfer that failed.
-pub(crate) fn failed(error: &TransferError) {
-    write(
-        &json!({ "event": "error", "message": error.to_string(), "exit_code": exit::of_transfer(error).number() }),
-    );
+    })
 }
 
 fn object(event: &Event) -> Option<Value> {
@@ -99,7 +101,8 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-fn write(object: &Value) {
+/// Writes a line.
+pub(crate) fn write(object: &Value) {
     // A reader that has gone away is no reason to end the transfer.
     let _ = writeln!(io::stdout().lock(), "{object}");
 }

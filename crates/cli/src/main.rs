@@ -7,6 +7,7 @@ mod interrupt;
 mod json;
 mod log_thread;
 mod progress;
+mod record;
 mod say;
 
 use std::io::IsTerminal;

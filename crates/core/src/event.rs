@@ -131,7 +131,7 @@ impl Observer for () {
 }
 
 /// Tells several observers, in this order.
-impl<O: Observer + ?Sized> Observer for [&O] {
+impl<O: Observer + ?Sized, const N: usize> Observer for [&O; N] {
     fn on(&self, at: Duration, event: &Event) {
         self.iter().for_each(|observer| observer.on(at, event));
     }

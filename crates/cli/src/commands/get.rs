@@ -14,12 +14,14 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::Checksum;
 use longhaul_engine::recv::writer::WriterChoice;
-use longhaul_engine::source::http::{ClientConfig, Credentials, Timeouts};
+use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_engine::transfer::{self, GetRequest, Outcome, Target};
+use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::json::{self, JsonLines};
 use crate::progress::ProgressLine;
+use crate::record::{self, RecordArgs};
 use crate::{exit, interrupt, say};
 
 /// What to fetch, and how.
@@ -79,6 +81,9 @@ pub(crate) struct GetArgs {
     /// Prints nothing but errors
     #[arg(short, long)]
     quiet: bool,
+
+    #[command(flatten)]
+    record: RecordArgs,
 
     /// Root certificates to trust besides the system's, in PEM
     #[arg(long, value_name = "FILE")]
@@ -222,7 +227,7 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         streams: args.streams,
         app_buffer: args.app_buffer,
         segment: args.segment,
-        sample: None,
+        sample: args.record.interval(),
         writer: args.writer.into(),
         checksum: args.checksum.clone(),
         limit: args.limit,
@@ -231,23 +236,34 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         stall: args.stall_timeout,
         client: client.clone(),
     };
+    let recorder = args.record.begin(Side::Get, &SafeUrl::of(url).to_string()).map_err(|error| {
+        say::error(&error);
+        exit::of_record(&error)
+    })?;
     let line = ProgressLine::new(!args.quiet && !args.json && std::io::stderr().is_terminal());
-    let observer: &dyn Observer = if args.json { &JsonLines } else { &line };
-    let result = transfer::get(&request, observer, cancel);
+    let shown: &dyn Observer = if args.json { &JsonLines } else { &line };
+    let recorded: &dyn Observer = match &recorder {
+        Some(recorder) => recorder,
+        None => &(),
+    };
+    let result = transfer::get(&request, &[shown, recorded], cancel);
     line.clear();
+    let end = json::end(&result);
+    if args.json {
+        json::write(&end);
+    }
+    // A record that is cut off is no failed transfer.
+    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(end)) {
+        say::error(error);
+    }
     match result {
         Ok(outcome) => {
-            if args.json {
-                json::done(&outcome);
-            } else if !args.quiet && std::io::stderr().is_terminal() {
+            if !args.json && !args.quiet && std::io::stderr().is_terminal() {
                 summarise(&outcome);
             }
             Ok(())
         }
         Err(error) => {
-            if args.json {
-                json::failed(&error);
-            }
             say::error(&error);
             Err(exit::of_transfer(&error))
         }
@@ -285,6 +301,14 @@ fn target(output: Option<&Path>, several: bool) -> Target {
 fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
     if args.checksum.is_some() && args.urls.len() > 1 {
         bail!("--checksum is for one file; fetch the others with commands of their own");
+    }
+    if let Some(record) = args.record.file() {
+        if args.urls.len() > 1 {
+            bail!("--record is for one file; fetch the others with commands of their own");
+        }
+        if args.output.as_ref().is_some_and(|output| record::is_same(record, output)) {
+            bail!("{} cannot be both the file and its record", record.display());
+        }
     }
     let credentials = match (&args.user, &args.token) {
         (Some(login), _) => Some(Credentials::from_login(login)),

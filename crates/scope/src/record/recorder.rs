@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::event::{Event, Observer};
@@ -18,8 +18,8 @@ use super::error::RecordError;
 use super::file::RecordFile;
 use super::schema::{End, Header, Host, Line, MAGIC, Side, Telemetry, VERSION, What};
 
-/// What a crash may cost: lines are with the kernel after this long.
-const HAND_OVER: Duration = Duration::from_millis(250);
+/// How often what happened is written. Half of what a crash may cost; waking up for each sample would cost more.
+const TURN: Duration = Duration::from_millis(100);
 
 /// Memory for what happened and is not yet written: many seconds of one stream at 1 ms.
 const QUEUE: usize = 8 << 20;
@@ -30,6 +30,7 @@ pub struct Recorder {
     path: PathBuf,
     messages: Sender<Message>,
     shared: Arc<Shared>,
+    waker: Thread,
     thread: Mutex<Option<JoinHandle<Result<(), RecordError>>>>,
 }
 
@@ -68,7 +69,8 @@ impl Recorder {
             .name("record".into())
             .spawn(move || run(start, file, &received, &theirs))
             .map_err(|source| RecordError::Thread { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), messages, shared, thread: Mutex::new(Some(thread)) })
+        let waker = thread.thread().clone();
+        Ok(Self { path: path.to_owned(), messages, shared, waker, thread: Mutex::new(Some(thread)) })
     }
 
     /// Writes the last line, with `outcome` and what recording has cost, and waits until all is on the disk.
@@ -79,6 +81,7 @@ impl Recorder {
         let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
         // Fails only where the thread has ended, and then joining it tells.
         let _ = self.messages.send(Message::End(outcome));
+        self.waker.unpark();
         thread.join().unwrap_or_else(|_| {
             let source = io::Error::other("its thread has failed");
             Err(RecordError::Write { path: self.path.clone(), source })
@@ -102,6 +105,9 @@ impl Observer for Recorder {
         if queued > QUEUE || self.messages.send(Message::Happened(at, event.clone())).is_err() {
             self.shared.queued.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        if queued > QUEUE / 2 {
+            self.waker.unpark();
         }
     }
 }
@@ -142,9 +148,8 @@ fn run(
     messages: &Receiver<Message>,
     shared: &Shared,
 ) -> Result<(), RecordError> {
-    let mut hand_over = start + HAND_OVER;
     loop {
-        match messages.recv_timeout(hand_over.saturating_duration_since(Instant::now())) {
+        match messages.try_recv() {
             Ok(Message::Happened(at, event)) => {
                 shared.queued.fetch_sub(weight(&event), Ordering::Relaxed);
                 if let Some(what) = convert::what(&event) {
@@ -157,12 +162,11 @@ fn run(
                 file.write(&Line { at: convert::seconds(start.elapsed()), what });
                 return file.finish();
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return file.finish(),
-        }
-        if Instant::now() >= hand_over {
-            file.flush();
-            hand_over = Instant::now() + HAND_OVER;
+            Err(TryRecvError::Empty) => {
+                file.flush();
+                thread::park_timeout(TURN);
+            }
+            Err(TryRecvError::Disconnected) => return file.finish(),
         }
     }
 }
@@ -260,7 +264,7 @@ mod tests {
         // The header at once, before anything happens.
         assert!(Record::load(&path).unwrap().damage.unwrap().contains("without an end"));
         recorder.on(millis(1), &sample(1));
-        thread::sleep(HAND_OVER * 3);
+        thread::sleep(TURN * 3);
         assert_eq!(Record::load(&path).unwrap().samples.len(), 1);
     }
 

@@ -1,0 +1,92 @@
+//! `--record`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use longhaul_core::units::Rtt;
+use longhaul_scope::record::schema::Side;
+use longhaul_scope::record::{RecordError, Recorder};
+
+/// What to record, and how often.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// Records all that can be measured on the way, one JSON object a line
+    ///
+    /// A record that stands there is replaced, any other file is not.
+    #[arg(long = "record", value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// How often to measure for the record, from 1ms to 10s
+    #[arg(
+        long = "record-interval",
+        value_name = "TIME",
+        default_value = "10ms",
+        requires = "file",
+        value_parser = interval
+    )]
+    interval: Duration,
+}
+
+impl RecordArgs {
+    /// Returns the record's path, where one is wanted.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Returns how often to measure, where a record is wanted.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.file.as_ref().map(|_| self.interval)
+    }
+
+    /// Begins the record, where one is wanted; `what` must hold no secret.
+    pub(crate) fn begin(&self, side: Side, what: &str) -> Result<Option<Recorder>, RecordError> {
+        self.file.as_ref().map(|file| Recorder::create(file, side, what, self.interval)).transpose()
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    const RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+    match text.parse::<Rtt>() {
+        Ok(time) if RANGE.contains(&time.get()) => Ok(time.get()),
+        Ok(_) => Err("write a time from 1ms to 10s".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Returns whether two paths lead to the same file, or would once it is made.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        path.canonicalize().or_else(|_| {
+            let path = std::path::absolute(path)?;
+            let name = path.file_name().unwrap_or_default();
+            Ok::<_, std::io::Error>(path.parent().unwrap_or(&path).canonicalize()?.join(name))
+        })
+    };
+    matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_one_file_by_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        assert!(is_same(&file, &dir.path().join("./file")) && !is_same(&file, &link));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(is_same(&file, &link));
+        assert!(!is_same(Path::new("none/file"), Path::new("none/file2")));
+    }
+
+    #[test]
+    fn bounds_the_interval() {
+        for text in ["0.9ms", "11s", "0s", "10", "often"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+        assert_eq!(interval("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(interval("10s"), Ok(Duration::from_secs(10)));
+    }
+}
