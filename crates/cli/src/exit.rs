@@ -108,17 +108,6 @@ fn of_drawing(error: &DrawError) -> Code {
     }
 }
 
-/// Returns the code of a record that failed.
-pub(crate) fn of_record(error: &RecordError) -> Code {
-    match error.kind() {
-        RecordErrorKind::CannotCreate => CANNOT_CREATE,
-        RecordErrorKind::Write => IO,
-        RecordErrorKind::NoInput => NO_INPUT,
-        RecordErrorKind::Data => DATA,
-        RecordErrorKind::Host => OS,
-    }
-}
-
 /// Returns the code of options that cannot work: that of the file they name, where that is why.
 pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
