@@ -76,7 +76,7 @@ const SWEPT: &str = r#"
     [[run]]
     name = "curl"
     sweep = ["path.rtt"]
-    command = """curl -s -o /dev/null -w '{"goodput_bps": 1e6}' http://$LAB_FAR:8080/zeros"""
+    command = """curl -s -o /dev/null -w '{"goodput_Bps": %{speed_download}}' http://$LAB_FAR:8080/zeros"""
     [[plot]]
     title = "Goodput by RTT"
     x = "path.rtt"
@@ -257,4 +257,19 @@ fn a_terminal_shows_how_far_it_is() {
     assert!(shown.contains("2/2 slow-98765 (2) · 0 s · about 0 s left"), "{shown}");
     assert!(shown.contains("lab: 2/2 slow-98765 (2): 0.7"), "{shown}");
     assert!(processes_with("slow-98765").is_empty());
+}
+
+#[test]
+fn every_scenario_of_ours_is_one() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let files = fs::read_dir(format!("{root}/scenarios")).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut scenarios: Vec<String> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let page = fs::read_to_string(format!("{root}/docs/scenarios.md")).unwrap();
+    scenarios.push(page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap().to_owned());
+    assert!(scenarios.len() >= 2);
+    for toml in scenarios {
+        let output = Scenario::new(&toml).run(&["--list"]);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{toml}: {}", text(&output.stderr));
+    }
 }

@@ -58,14 +58,23 @@ impl Plot {
         let mut numbered = (1..).map(|n| if n == 1 { slug.clone() } else { format!("{slug}-{n}") });
         let file_stem = numbered.find(|stem| stems.insert(stem.clone())).unwrap_or_default();
         Ok(Self {
-            x_label: raw.x_label.unwrap_or_else(|| raw.x.replace('_', " ")),
-            y_label: raw.y_label.unwrap_or_else(|| unit_of(&raw.y[0]).label_of(&raw.y[0])),
+            x_label: raw.x_label.unwrap_or_else(|| title_case(&raw.x.replace('_', " "))),
+            y_label: raw.y_label.unwrap_or_else(|| title_case(&unit_of(&raw.y[0]).label_of(&raw.y[0]))),
             title: raw.title,
             x: raw.x,
             y,
             references: raw.reference,
             file_stem,
         })
+    }
+}
+
+/// Begins with a capital, as labels do; path.KEY stays as it is written.
+fn title_case(text: &str) -> String {
+    let mut rest = text.chars();
+    match rest.next() {
+        Some(first) if !text.contains('.') => first.to_uppercase().chain(rest).collect(),
+        _ => text.to_owned(),
     }
 }
 

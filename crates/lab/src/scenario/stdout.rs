@@ -25,7 +25,15 @@ pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
 fn numbers_of(text: &str) -> Vec<(String, f64)> {
     let object = |line: &str| serde_json::from_str::<Map<String, Value>>(line).ok();
     let last = text.lines().rev().find_map(object).unwrap_or_default();
-    last.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect()
+    last.into_iter().filter_map(|(name, value)| Some(in_bits(name, value.as_f64()?))).collect()
+}
+
+/// Makes bits a second of bytes a second, which is what curl tells: `goodput_Bps` becomes `goodput_bps`.
+fn in_bits(name: String, value: f64) -> (String, f64) {
+    match name.strip_suffix("_Bps") {
+        Some(stem) => (format!("{stem}_bps"), value * 8.0),
+        None => (name, value),
+    }
 }
 
 #[cfg(test)]
@@ -36,6 +44,7 @@ mod tests {
     fn the_last_object_counts() {
         let text = "curl\n{\"goodput_bps\":1}\n{\"goodput_bps\":2.5,\"who\":\"me\",\"retransmits\":null}\n[3]\nbye\n";
         assert_eq!(numbers_of(text), [("goodput_bps".to_owned(), 2.5)]);
+        assert_eq!(numbers_of("{\"goodput_Bps\": 125}"), [("goodput_bps".to_owned(), 1000.0)]);
         assert!(numbers_of("").is_empty());
         assert!(numbers_of("{\"half\": 1").is_empty());
     }

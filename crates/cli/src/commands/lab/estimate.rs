@@ -42,3 +42,55 @@ pub(super) fn spoken(time: Duration) -> String {
         (hours, minutes) => format!("{hours} h {minutes} min"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_lab::scenario::{Results, Scenario, Selection};
+
+    use super::*;
+
+    #[test]
+    fn what_was_seen_tells_what_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("small.toml");
+        let toml = "repeat = 2\n[path]\n[sweep]\nsize = [1, 2]\n\
+             [[run]]\nname = 'a'\ncommand = 'true'\n[[run]]\nname = 'b'\ncommand = 'true'\nsweep = []\n";
+        std::fs::write(&file, toml).unwrap();
+        let scenario = Scenario::load(&file, &[]).unwrap();
+        let plan = scenario.plan(&Selection::default()).unwrap();
+        let left = Results::new(&scenario);
+        let left = left.remaining(&plan);
+        let names: Vec<_> = left.iter().map(ToString::to_string).collect();
+        assert_eq!(names[..3], ["a size=1 (1)", "b (1)", "a size=2 (1)"]);
+        let result = |name: &str, size: Option<&str>, wall_s: f64| -> RunResult {
+            serde_json::from_value(serde_json::json!({
+                "name": name, "parameters": size.map_or(serde_json::json!({}), |size| serde_json::json!({ "size": size })),
+                "repetition": 1, "seed": 1, "started": 0.0, "exit_code": 0, "signal": null, "timed_out": false,
+                "error": null, "wall_s": wall_s, "user_s": 0.0, "sys_s": 0.0, "values": {}, "link": null,
+                "warnings": [],
+            }))
+            .unwrap()
+        };
+        let seconds = |done: &[RunResult], from: usize, elapsed: u64| {
+            time_left(done, &left[from..], Duration::from_secs(elapsed)).map(|time| time.as_secs())
+        };
+        assert_eq!(seconds(&[], 0, 0), None);
+        let mut done = vec![result("a", Some("1"), 10.0)];
+        // Five are left, and nothing else is known.
+        assert_eq!(seconds(&done, 1, 0), Some(50));
+        done.push(result("b", None, 1.0));
+        done.push(result("a", Some("2"), 20.0));
+        // a size=1, b and a size=2 once more, of which 4 s are over.
+        assert_eq!(seconds(&done, 3, 4), Some(27));
+        assert_eq!(seconds(&done, 3, 1000), Some(0));
+    }
+
+    #[test]
+    fn times_read_as_they_are_said() {
+        for (seconds, said) in
+            [(0, "0 s"), (119, "119 s"), (120, "2 min"), (3599, "59 min"), (7500, "2 h 5 min")]
+        {
+            assert_eq!(spoken(Duration::from_secs(seconds)), said);
+        }
+    }
+}

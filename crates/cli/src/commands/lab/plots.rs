@@ -53,9 +53,12 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         let is_reference = plot.references.contains(name);
         let mut of_value: Vec<Series> = Vec::new();
         for (colour, line) in lines.iter().enumerate() {
-            let points = line.points(name, &x);
+            let mut points = line.points(name, &x);
             if points.is_empty() {
                 continue;
+            }
+            if is_reference {
+                points = flat(points, &x);
             }
             // A limit that all share is drawn once, and belongs to none.
             if let Some(same) = of_value.iter_mut().find(|other| is_reference && other.points == points) {
@@ -76,6 +79,15 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         y: Axis { label: plot.y_label.clone(), unit: unit(unit_of(&plot.y[0])), scale: Scale::Linear },
         series,
     }
+}
+
+/// Draws a limit that is the same everywhere from end to end, also where a point of it is missing.
+fn flat(points: Vec<Point>, x: &Horizontal) -> Vec<Point> {
+    let height = points[0].y;
+    if points.iter().any(|point| point.y != height || point.spread.is_some()) {
+        return points;
+    }
+    x.ends().map(|end| Point::from((end, height))).to_vec()
 }
 
 fn label(value: &str) -> String {
@@ -205,3 +217,6 @@ impl Line<'_> {
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
 }
+
+#[cfg(test)]
+mod tests;

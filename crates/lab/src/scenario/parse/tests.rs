@@ -101,7 +101,7 @@ fn reads_a_sweep_in_its_order() {
     assert_eq!(scenario.sweep[2].values, ["1", "0.5", "true"]);
     assert_eq!(scenario.runs[1].far, Some(Far { command: "other".to_owned(), port: Some(8080) }));
     assert_eq!(scenario.plots[0].y, ["steady_bps", "ceiling_bps"]);
-    assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("zeta", "steady"));
+    assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("Zeta", "Steady"));
     let stems: Vec<_> = scenario.plots.iter().map(|plot| plot.file_stem.as_str()).collect();
     assert_eq!(stems, ["throughput", "throughput-2"]);
 
