@@ -12,6 +12,7 @@ mod interface;
 mod names;
 mod outputs;
 mod real_servers;
+mod recording;
 mod resuming;
 mod several_streams;
 mod surroundings;

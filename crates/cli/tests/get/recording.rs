@@ -1,0 +1,188 @@
+//! `--record`: what a transfer leaves behind of itself, however it ends.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_scope::record::Record;
+use longhaul_scope::record::schema::What;
+use rustix::process::Signal;
+
+use crate::support::{File, Nginx, Server, content, get, partial_files, same};
+
+/// Fields that every kernel since 4.10 fills.
+const FIELDS: [&str; 6] = [
+    "tcpi_rtt",
+    "tcpi_rcv_rtt",
+    "tcpi_snd_cwnd",
+    "tcpi_bytes_received",
+    "tcpi_total_retrans",
+    "tcpi_delivery_rate",
+];
+
+/// Returns the record of a run that was not disturbed.
+#[track_caller]
+fn whole(path: impl AsRef<Path>) -> Record {
+    let record = Record::load(path.as_ref()).unwrap();
+    assert_eq!(record.damage, None);
+    assert!(record.end.is_some());
+    record
+}
+
+#[test]
+fn a_record_sums_up_to_the_transfer() {
+    let bytes = content(20 << 20, 1);
+    let server = Server::of(File::new(bytes.clone()));
+    let url = server.url("/f?key=secret").replace("http://", "http://ann:secret@");
+    let args =
+        ["--limit", "20MiB/s", "--writer", "buffered", "--json", "--record", "r.jsonl", "-o", "f", &url];
+    let run = get().args(args);
+    let done = run.run().ok().done();
+    same(run.path("f"), &bytes);
+    assert!(!fs::read_to_string(run.path("r.jsonl")).unwrap().contains("secret"));
+    let record = whole(run.path("r.jsonl"));
+    let end = record.end.unwrap();
+    assert_eq!(end.outcome, done, "the last line of --json");
+    assert_eq!((end.telemetry.samples, end.telemetry.dropped), (record.samples.len() as u64, 0));
+    assert_eq!(record.header.what, server.url("/f?..."));
+
+    // Every 10 ms of at least a second, on a machine that may be busy with other tests.
+    assert!(record.samples.len() >= 50, "{} samples", record.samples.len());
+    let (_, last) = record.samples.last().unwrap();
+    assert_eq!((last.moved, last.written), (bytes.len() as u64, Some(bytes.len() as u64)));
+    assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.moved));
+    let streams = || record.samples.iter().flat_map(|(_, sample)| &sample.streams);
+    assert!(streams().any(|stream| stream.unread > 0), "the limit makes bytes wait in the socket");
+    let tcp = &streams().last().unwrap().tcp;
+    assert!(FIELDS.iter().all(|name| tcp.get(name).is_some()), "{tcp:?}");
+    assert!(tcp.get("tcpi_bytes_received").unwrap() > 10 << 20, "{tcp:?}");
+    // Linux 6.6 and later; counting pages came just before.
+    if Path::new("/proc/sys/kernel/io_uring_disabled").exists() {
+        let cached =
+            record.samples.iter().filter_map(|(_, sample)| sample.page_cache.map(|pages| pages.cached));
+        assert!(cached.max().unwrap() > 0);
+    }
+    let opened = record.events.iter().find_map(|line| match &line.what {
+        What::Opened { size, writer, .. } => Some((size.unwrap(), writer.as_str())),
+        _ => None,
+    });
+    assert_eq!(opened, Some((bytes.len() as u64, "buffered")));
+
+    // What is promised is one per cent; this may be a build without optimisation.
+    let most = if cfg!(debug_assertions) { 0.04 } else { 0.01 };
+    let share = end.telemetry.cpu / done["seconds"].as_f64().unwrap();
+    assert!(share < most, "recording took {share} of a core");
+}
+
+#[test]
+fn every_millisecond_and_every_stream() {
+    let Some(site) = Nginx::start() else { return };
+    let bytes = content(24 << 20, 2);
+    site.file("f", &bytes);
+    let args = ["--streams", "2", "--limit", "24MiB/s", "--record", "r", "--record-interval", "1ms"];
+    let run = get().args(args).args([&site.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    let record = whole(run.path("r"));
+    assert!(record.samples.len() >= 300, "{} samples", record.samples.len());
+    assert_eq!(record.samples.last().unwrap().1.moved, bytes.len() as u64);
+    let two = record.samples.iter().find(|(_, sample)| sample.streams.len() == 2);
+    let (_, sample) = two.expect("a sample of two streams");
+    assert_eq!(sample.sockets.open, 2);
+    assert_eq!(sample.sockets.unread, sample.streams.iter().map(|stream| stream.unread).sum::<u64>());
+    let connected = record.events.iter().filter(|line| matches!(line.what, What::Connected { .. }));
+    assert!(connected.count() >= 2);
+}
+
+#[test]
+fn a_killed_transfer_leaves_a_record_and_the_next_replaces_it() {
+    let file = File::new(content(12 << 20, 3));
+    let server = Server::of(file.clone());
+    let run = get().args(["--limit", "4MiB/s", "--record", "r", "-o", "f", &server.url("/f")]);
+    let mut running = run.start();
+    let begun = || Record::load(&run.path("r")).is_ok_and(|record| record.samples.len() >= 50);
+    running.until("samples are in the record", begun);
+    running.signal(Signal::KILL);
+    assert_eq!(running.end().status.code(), None);
+    let record = Record::load(&run.path("r")).unwrap();
+    let before = record.samples.len();
+    assert!(before >= 50 && record.end.is_none() && record.damage.is_some());
+
+    let run = run.again(["--record", "r", "--record-interval", "1s", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert!(whole(run.path("r")).samples.len() < before);
+}
+
+#[test]
+fn a_transfer_that_fails_says_so_in_its_record() {
+    let server = Server::of(File::new(content(12 << 20, 4)));
+    let args = ["--limit", "4MiB/s", "--json", "--record", "r", "-o", "f"];
+    let run = get().args(args).args([&server.url("/f")]);
+    let mut running = run.start();
+    running.until("a request", || !server.asks().is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    running.signal(Signal::INT);
+    let ended = running.end().fails(130, &["interrupted"]);
+    let outcome = whole(run.path("r")).end.unwrap().outcome;
+    assert_eq!(Some(&outcome), ended.json().last());
+    assert_eq!(outcome["exit_code"], 130);
+
+    let server = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let run = run.again(args).args([&server.url("/f")]);
+    run.run().fails(66, &["404"]);
+    let record = whole(run.path("r"));
+    assert_eq!((record.samples.len(), &record.end.unwrap().outcome["event"]), (0, &"error".into()));
+}
+
+#[test]
+fn a_record_that_cannot_be_is_refused_before_anything_is_asked() {
+    let server = Server::of(File::new(content(100, 5)));
+    let url = server.url("/f");
+    let run = get();
+    fs::create_dir(run.path("dir")).unwrap();
+    fs::write(run.path("thesis"), "years of work").unwrap();
+    let mut run = run;
+    for (record, word) in [
+        ("dir", "directory"),
+        ("none/r", "No such file"),
+        ("thesis", "something else"),
+        ("thesis/r", "Not a directory"),
+        ("/dev/null", "device"),
+        ("/proc/r", "/proc/r"),
+    ] {
+        run = run.again(["--record", record, &url]);
+        run.run().fails(73, &["record", record, word]);
+    }
+    assert_eq!(fs::read_to_string(run.path("thesis")).unwrap(), "years of work");
+    run = run.again(["--record", "r", "-o", "dir/../r", &url]);
+    run.run().fails(64, &["cannot be both"]);
+    run = run.again(["--record", "r", &url, &url]);
+    run.run().fails(64, &["--record is for one file"]);
+    for args in [&["--record-interval", "1ms"][..], &["--record", "r", "--record-interval", "0.5ms"]] {
+        run = run.again(args).args([&url]);
+        assert_eq!(run.run().status.code(), Some(64), "{args:?}");
+    }
+    assert!(server.asks().is_empty());
+    assert!(!run.path("r").exists() && !run.path("f").exists());
+}
+
+#[test]
+fn a_record_that_cannot_grow_does_not_hold_up_the_transfer() {
+    let file = File::new(content(10_000, 6));
+    let server = Server::of(file.clone());
+    let args =
+        ["--limit", "10kB/s", "--record", "r", "--record-interval", "1ms", "-o", "f", &server.url("/f")];
+    // In blocks of 512 bytes: enough for the file, and for some samples.
+    let run = get().args(args).through(&["sh", "-c", "ulimit -f 64; exec \"$@\"", "sh"]);
+    let ended = run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+    assert_eq!(
+        ended.stderr.matches("File too large").count(),
+        2,
+        "when it happens, and at the end: {ended:?}"
+    );
+    let record = Record::load(&run.path("r")).unwrap();
+    assert!(!record.samples.is_empty() && record.damage.unwrap().contains("cut off"));
+}
