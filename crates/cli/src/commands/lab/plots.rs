@@ -139,6 +139,18 @@ impl Horizontal {
         self.places.iter().find(|(own, _)| Some(own.as_str()) == value).map(|(_, place)| *place)
     }
 
+    /// Says whether a configuration belongs into the plot: it has a place, or it could stand beside one that has.
+    ///
+    /// A peer that the axis does not concern is something to compare with. Not so a run that sweeps
+    /// something else: each of its values would be a line.
+    fn compares(&self, group: &Group<'_>, all: &[Group<'_>]) -> bool {
+        let beside = |other: &Group<'_>| {
+            self.place(other).is_some()
+                && group.parameters.iter().all(|(name, _)| other.parameter(name).is_some())
+        };
+        self.place(group).is_some() || all.iter().any(beside)
+    }
+
     fn ends(&self) -> [f64; 2] {
         let places = self.places.iter().map(|(_, place)| *place);
         [places.clone().fold(f64::INFINITY, f64::min), places.fold(f64::NEG_INFINITY, f64::max)]
@@ -167,7 +179,7 @@ fn lines<'a>(plot: &Plot, groups: &'a [Group<'a>], x: &Horizontal) -> Vec<Line<'
         ((plot.x != RUN).then_some(group.name), others.collect())
     };
     let mut lines: Vec<(Key<'a>, Vec<&'a Group<'a>>)> = Vec::new();
-    for group in groups {
+    for group in groups.iter().filter(|group| x.compares(group, groups)) {
         match lines.iter_mut().find(|(own, _)| *own == key(group)) {
             Some((_, members)) => members.push(group),
             None => lines.push((key(group), vec![group])),

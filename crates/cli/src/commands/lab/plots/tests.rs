@@ -8,9 +8,15 @@ const SCENARIO: &str = r#"
     [sweep]
     buffer = ["25MB", "50MB", "100MB"]
     writer = ["direct", "mmap"]
+    pool = [1, 2]
     [[run]]
     name = "longhaul"
     command = "true"
+    sweep = ["buffer", "writer"]
+    [[run]]
+    name = "other"
+    command = "true"
+    sweep = ["pool"]
     [[run]]
     name = "curl"
     command = "true"
@@ -57,6 +63,8 @@ fn results(scenario: &Scenario) -> Results {
         result("longhaul", &at("25MB", "direct"), 2, 3.0),
         result("longhaul", &at("25MB", "mmap"), 1, 1.0),
         result("curl", &[], 1, 4.0),
+        result("other", &[("pool", "1")], 1, 5.0),
+        result("other", &[("pool", "2")], 1, 6.0),
     ];
     results
 }
@@ -92,8 +100,8 @@ fn words_and_runs_stand_side_by_side() {
     let scenario = scenario(SCENARIO);
     let results = results(&scenario);
     let by_run = chart(&scenario, &scenario.plots[1], &results.groups());
-    assert_eq!(by_run.x.scale, Scale::Names(vec!["longhaul".to_owned(), "curl".to_owned()]));
-    let curl = by_run.series.iter().find(|series| points(series) == [(1.0, 4.0)]);
+    assert_eq!(by_run.x.scale, Scale::Names(["longhaul", "other", "curl"].map(str::to_owned).to_vec()));
+    let curl = by_run.series.iter().find(|series| points(series) == [(2.0, 4.0)]);
     assert_eq!(curl.map(|series| series.name.as_str()), Some(""));
     let by_writer = chart(&scenario, &scenario.plots[2], &results.groups());
     assert_eq!(by_writer.x.scale, Scale::Names(vec!["direct".to_owned(), "mmap".to_owned()]));
