@@ -101,7 +101,7 @@ pub(crate) fn of_record(error: &RecordError) -> Code {
 }
 
 /// Returns the code of a drawing that failed.
-fn of_drawing(error: &DrawError) -> Code {
+pub(crate) fn of_drawing(error: &DrawError) -> Code {
     match error.kind() {
         DrawErrorKind::Usage => USAGE,
         DrawErrorKind::CannotCreate => CANNOT_CREATE,

@@ -67,7 +67,7 @@ pub const NEUTRAL: usize = usize::MAX;
 /// One line or cloud of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend; may be empty where it is the only one.
+    /// Its name in the legend; one without has no entry there.
     pub name: String,
     /// Which colour of the palette, or [`NEUTRAL`]: series of one record share theirs.
     pub colour: usize,

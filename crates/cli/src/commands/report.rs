@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Args;
+use longhaul_scope::draw::{self, DrawError};
+use longhaul_scope::figures;
 use longhaul_scope::record::Record;
-use longhaul_scope::{draw, figures};
 
-use crate::{exit, say};
+use crate::exit::{self, Code};
+use crate::say;
 
 /// Which records, drawn into what.
 ///
@@ -31,40 +32,43 @@ pub(crate) struct ReportArgs {
 }
 
 /// Draws, and prints the files it has written.
-///
-/// # Errors
-/// Fails where a record cannot be read, or an output cannot be written.
-pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
-    let outputs = if args.output.is_empty() {
-        args.records[..1].iter().map(|first| first.with_extension("html")).collect()
-    } else {
-        args.output.clone()
-    };
-    for output in &outputs {
-        draw::check_name(output)?;
-        if args.records.iter().any(|record| is_same(record, output)) {
-            say::error(format_args!("{} is a record: name another file with -o", output.display()));
-            return Ok(exit::USAGE.into());
+pub(crate) fn run(args: &ReportArgs) -> ExitCode {
+    match report(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((message, code)) => {
+            say::error(message);
+            code.into()
         }
     }
-    if args.names.len() > args.records.len() {
-        say::error("there are more names than records: give --name once for each record");
-        return Ok(exit::USAGE.into());
+}
+
+fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
+    let not_drawn = |error: DrawError| (error.to_string(), exit::of_drawing(&error));
+    let beside = [args.records[0].with_extension("html")];
+    let outputs = if args.output.is_empty() { &beside[..] } else { &args.output };
+    for output in outputs {
+        draw::check_name(output).map_err(not_drawn)?;
+        if args.records.iter().any(|record| is_same(record, output)) {
+            return Err((
+                format!("{} is a record: name another file with -o", output.display()),
+                exit::USAGE,
+            ));
+        }
     }
     let mut records = Vec::new();
-    for (name, path) in names(args).into_iter().zip(&args.records) {
-        let record = Record::load(path)?;
+    for (name, path) in names(args)?.into_iter().zip(&args.records) {
+        let record = Record::load(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
         if let Some(damage) = &record.damage {
             say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
         }
         records.push((name, record));
     }
     let sheet = figures::of_records(&records);
-    for output in &outputs {
-        draw::write(&sheet, output)?;
+    for output in outputs {
+        draw::write(&sheet, output).map_err(not_drawn)?;
         say::output(output.display());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn is_same(record: &Path, output: &Path) -> bool {
@@ -73,7 +77,10 @@ fn is_same(record: &Path, output: &Path) -> bool {
 }
 
 /// Returns a name for each record, no two alike.
-fn names(args: &ReportArgs) -> Vec<String> {
+fn names(args: &ReportArgs) -> Result<Vec<String>, (String, Code)> {
+    if args.names.len() > args.records.len() {
+        return Err(("there are more names than records: give --name once for each".to_owned(), exit::USAGE));
+    }
     let stem = |path: &PathBuf| path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let given = args.names.iter().cloned().map(Some).chain(std::iter::repeat(None));
     let wanted = args.records.iter().zip(given).map(|(path, name)| name.unwrap_or_else(|| stem(path)));
@@ -85,5 +92,5 @@ fn names(args: &ReportArgs) -> Vec<String> {
         taken.insert(free.clone());
         free
     };
-    wanted.map(&mut unique).collect()
+    Ok(wanted.map(&mut unique).collect())
 }

@@ -17,7 +17,8 @@ pub(super) struct Ruler {
     pub(super) label: String,
     /// In what its values are told.
     pub(super) unit: Prefixed,
-    logarithmic: bool,
+    /// The base of its powers where it is logarithmic.
+    pub(super) base: Option<f64>,
 }
 
 /// A tick.
@@ -69,7 +70,7 @@ impl Ruler {
         };
         let ticks = (0..=(last - first) as usize).map(|index| tick(first + index as f64)).collect();
         let label = with_unit(&axis.label, unit.name);
-        Self { low: first * step, high: high.max(last * step), ticks, label, unit, logarithmic: false }
+        Self { low: first * step, high: high.max(last * step), ticks, label, unit, base: None }
     }
 
     fn logarithmic(axis: &Axis, values: impl Iterator<Item = f64>, most: usize) -> Self {
@@ -92,7 +93,7 @@ impl Ruler {
             ticks,
             label: axis.label.clone(),
             unit: of_power(axis.unit, high),
-            logarithmic: true,
+            base: Some(base),
         }
     }
 
@@ -104,13 +105,13 @@ impl Ruler {
             ticks: names.iter().enumerate().map(tick).collect(),
             label: axis.label.clone(),
             unit: decimal(Unit::Number, 0.0),
-            logarithmic: false,
+            base: None,
         }
     }
 
     /// Returns where a value stands between start (0) and end (1); `None` where it has no place.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
-        let place = if self.logarithmic {
+        let place = if self.base.is_some() {
             (value / self.low).ln() / (self.high / self.low).ln()
         } else {
             (value - self.low) / (self.high - self.low)
@@ -139,7 +140,8 @@ fn with_unit(label: &str, unit: &str) -> String {
 fn with_its_unit(unit: Unit, value: f64) -> String {
     let unit = of_power(unit, value);
     let value = value / unit.factor;
-    let text = number(value, decimals(value));
+    // Nobody counts the zeros of 0.000001.
+    let text = if value < 1e-3 { format!("{value:e}") } else { number(value, decimals(value)) };
     if unit.name.is_empty() { text } else { format!("{text} {}", unit.name) }
 }
 
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(sparse.place(-1.0), None);
         assert_eq!(sparse.place(1.0), Some(0.0));
         assert_eq!(texts(&ruler(Unit::Number, &[-1.0, 0.0])), ["1", "10"]);
-        assert_eq!(texts(&ruler(Unit::Number, &[0.001, 0.01])), ["0.001", "0.01"]);
+        assert_eq!(texts(&ruler(Unit::Number, &[1e-5, 0.01])), ["1e-5", "1e-4", "0.001", "0.01"]);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //! One drawing serves both pictures: the PNG is the SVG in pixels.
 
 mod axis;
+mod html;
 mod palette;
 mod png;
 mod prefix;
 mod prepared;
 mod svg;
+#[cfg(test)]
+mod tests;
 mod text;
 mod thin;
 
@@ -97,9 +100,9 @@ pub fn svg(sheet: &Sheet) -> String {
     svg::draw(sheet)
 }
 
-/// Draws a sheet as a page that needs nothing but itself.
+/// Draws a sheet as a page to look into, in a file that loads nothing else.
 pub fn html(sheet: &Sheet) -> String {
-    format!("<!doctype html>\n<meta charset=\"utf-8\">\n{}", svg(sheet))
+    html::draw(sheet)
 }
 
 /// Draws a sheet as pixels, two to each unit of the SVG.

@@ -11,6 +11,9 @@ use super::{DrawError, text};
 /// Pixels a unit of the SVG: sharp in print and on dense screens.
 const SCALE: f32 = 2.0;
 
+/// The tallest picture in pixels: of more many viewers show nothing, and this takes 200 MB to draw.
+const TALLEST: u32 = 30_000;
+
 /// The fonts of the pictures, read once.
 static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut fonts = Database::new();
@@ -25,9 +28,10 @@ pub(super) fn of_svg(svg: &str) -> Result<Vec<u8>, DrawError> {
     let options = Options { fontdb: Arc::clone(&FONTS), ..Options::default() };
     let tree = Tree::from_str(svg, &options).map_err(|error| failed(error.to_string()))?;
     let size = tree.size().to_int_size();
-    let scaled = size.scale_by(SCALE).unwrap_or(size);
-    let mut pixels = Pixmap::new(scaled.width(), scaled.height())
-        .ok_or_else(|| failed(format!("{} x {} pixels are too many", scaled.width(), scaled.height())))?;
+    let scaled = size.scale_by(SCALE).filter(|size| size.height() <= TALLEST);
+    let mut pixels = scaled
+        .and_then(|size| Pixmap::new(size.width(), size.height()))
+        .ok_or_else(|| failed(format!("it is {} units tall", size.height())))?;
     resvg::render(&tree, Transform::from_scale(SCALE, SCALE), &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| failed(error.to_string()))
 }

@@ -169,7 +169,7 @@ impl Figure {
             note.extend(largest.map(|peak| format!(" Largest: {}.", self.peak(peak))));
             series.push(Series { name: line.name.to_owned(), colour, mark: line.mark, points });
             series.extend(largest.map(|peak| Series {
-                name: "largest".to_owned(),
+                name: String::new(),
                 colour: colour + 1,
                 mark: Mark::Dots,
                 points: vec![peak],

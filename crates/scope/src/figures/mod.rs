@@ -26,11 +26,16 @@ pub fn of_records(records: &[(String, Record)]) -> Sheet {
     Sheet { title, notes, charts: charts::of_records(records) }
 }
 
+/// Returns a line for each, and one for each place where any was recorded.
 fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
-    let note = |(name, record): &(String, Record)| {
-        format!("{name}: {} · {}", notes::title(record), notes::of_record(record).join(" · "))
-    };
-    records.iter().map(note).collect()
+    let mut notes: Vec<String> = records.iter().map(|(name, record)| notes::in_short(name, record)).collect();
+    for (_, record) in records {
+        let place = notes::place(record);
+        if !notes.contains(&place) {
+            notes.push(place);
+        }
+    }
+    notes
 }
 
 #[cfg(test)]
@@ -79,7 +84,7 @@ mod tests {
         ];
         assert_eq!(titles(&sheet), expected);
         assert!(sheet.charts[1].note.contains("Largest: 68.8 MB at 1.00 s."), "{}", sheet.charts[1].note);
-        assert_eq!(names(&sheet.charts[2]), ["capacity", "in use", "largest"]);
+        assert_eq!(names(&sheet.charts[2]), ["capacity", "in use", ""]);
         assert_eq!(sheet.charts[2].series[0].colour, NEUTRAL);
         let mut served = full(4.0);
         served.header.side = Side::Serve;
@@ -121,7 +126,7 @@ mod tests {
         let dirty = chart("Page cache: the file's pages on their way to the disk: dirty");
         assert_eq!((names(dirty), dirty.series[0].colour), (vec!["b"], 1));
         assert_eq!(names(chart("Round-trip time: smoothed")), ["least", "a", "b"]);
-        assert_eq!(sheet.notes.len(), 2);
+        assert_eq!(sheet.notes.len(), 3, "{:?}", sheet.notes);
         assert!(sheet.notes[0].starts_with("a: http://server/file · "), "{}", sheet.notes[0]);
     }
 

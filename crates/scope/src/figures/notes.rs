@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::chart::Unit;
 use crate::draw::told;
 use crate::record::Record;
-use crate::record::schema::{Side, What};
+use crate::record::schema::{Line, Side, What};
 
 use super::flow::Counter;
 use super::values::{goodput, least_rtt, telemetry_share};
@@ -23,20 +23,10 @@ pub(super) fn title(record: &Record) -> String {
     }
 }
 
-/// Returns the lines about one record.
+/// Returns the lines about the only record.
 pub(super) fn of_record(record: &Record) -> Vec<String> {
     let mut notes = vec![origin(record), result(record), recording(record)];
-    let warnings = record.events.iter().filter_map(|line| {
-        let text = match &line.what {
-            What::Warning { message } => short(message),
-            What::Retrying { stream, reason, .. } => {
-                format!("stream {stream} tried again: {}", short(reason))
-            }
-            _ => return None,
-        };
-        Some(format!("{}: {text}", told(Unit::Seconds, line.at)))
-    });
-    let warnings: Vec<String> = warnings.collect();
+    let warnings: Vec<String> = record.events.iter().filter_map(warning).collect();
     notes.extend(warnings.iter().take(MOST_WARNINGS).cloned());
     if warnings.len() > MOST_WARNINGS {
         notes.push(format!("... and {} more warnings", warnings.len() - MOST_WARNINGS));
@@ -45,19 +35,34 @@ pub(super) fn of_record(record: &Record) -> Vec<String> {
     notes
 }
 
-/// Says when and where, and by which program.
-fn origin(record: &Record) -> String {
+/// Returns a line about one of several records.
+pub(super) fn in_short(name: &str, record: &Record) -> String {
+    let result = Some(result(record)).filter(|result| !result.is_empty());
+    let parts = [Some(title(record)), date(record.header.started), result, damage(record)];
+    format!("{name}: {}", joined(parts))
+}
+
+/// Says on which host and by which program.
+pub(super) fn place(record: &Record) -> String {
     let header = &record.header;
     let host = &header.host;
     let cores = if host.cores == 1 { "core" } else { "cores" };
-    let place = format!(
-        "{} on {} (Linux {}, {} {cores})",
-        short(&header.program),
-        short(&host.name),
-        short(&host.kernel),
-        host.cores
-    );
-    [date(header.started), Some(place)].into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    let (program, name, kernel) = (short(&header.program), short(&host.name), short(&host.kernel));
+    format!("{program} on {name} (Linux {kernel}, {} {cores})", host.cores)
+}
+
+fn warning(line: &Line) -> Option<String> {
+    let text = match &line.what {
+        What::Warning { message } => short(message),
+        What::Retrying { stream, reason, .. } => format!("stream {stream} tried again: {}", short(reason)),
+        _ => return None,
+    };
+    Some(format!("{}: {text}", told(Unit::Seconds, line.at)))
+}
+
+/// Says when and where.
+fn origin(record: &Record) -> String {
+    joined([date(record.header.started), Some(place(record))])
 }
 
 /// Says how it went.
@@ -82,7 +87,7 @@ fn result(record: &Record) -> String {
             format!("{} packets sent again", told(Unit::Number, sample.sockets.retransmits as f64))
         }
     });
-    [failed, amount, whole, steady, rtt, limit, lost].into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    joined([failed, amount, whole, steady, rtt, limit, lost])
 }
 
 /// Says how it was recorded, and what is missing.
@@ -95,8 +100,15 @@ fn recording(record: &Record) -> String {
     let dropped = record.end.as_ref().map(|end| end.telemetry.dropped).filter(|dropped| *dropped > 0);
     let dropped =
         dropped.map(|dropped| format!("{dropped} lines were dropped: the record's disk was too slow"));
-    let damage = record.damage.as_ref().map(|damage| format!("the record is damaged: {damage}"));
-    [samples, cost, dropped, damage].into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    joined([samples, cost, dropped, damage(record)])
+}
+
+fn damage(record: &Record) -> Option<String> {
+    record.damage.as_ref().map(|damage| format!("the record is damaged: {damage}"))
+}
+
+fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
 /// Returns a text from a record, cut where it is absurdly long.
@@ -121,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::figures::made_up;
-    use crate::record::schema::{End, Line, Sample, Telemetry};
+    use crate::record::schema::{End, Sample, Telemetry};
 
     #[test]
     fn says_what_when_where_how_fast_and_at_which_cost() {

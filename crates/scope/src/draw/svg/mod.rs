@@ -31,7 +31,7 @@ pub(super) fn draw(sheet: &Sheet) -> String {
     let height = if sheet.charts.len() == 1 { PLOT.1 } else { PLOT.0 };
     // Two points a pixel of a printer's resolution: more cannot be told apart.
     let limits =
-        Limits { points: 4000, points_of_all: 40_000, x_ticks: 11, y_ticks: (height / 38.0).ceil() as usize };
+        Limits { points: 4000, points_of_all: 40_000, x_ticks: 12, y_ticks: (height / 38.0).ceil() as usize };
     let charts = prepare(sheet, limits);
     let mut canvas = Canvas::default();
     let mut y = MARGIN;

@@ -28,7 +28,7 @@ pub(super) fn draw(canvas: &mut Canvas, chart: &Prepared, (left, y): (f64, f64),
     let series: Vec<_> = chart.series.iter().map(|(series, points)| (*series, !points.is_empty())).collect();
     y = legend::draw(canvas, &series, (left, y + 2.0), width);
     let frame = Frame { left, top: y + 8.0, width, height };
-    if series.iter().any(|(_, has_points)| *has_points) {
+    if has_points(chart) {
         grid(canvas, chart, frame);
         for (series, points) in &chart.series {
             marks::draw(canvas, frame, chart, series, points);
@@ -43,6 +43,10 @@ pub(super) fn draw(canvas: &mut Canvas, chart: &Prepared, (left, y): (f64, f64),
 /// Returns what stands at a tick.
 pub(super) fn tick_text(text: &str) -> String {
     text::cut(text, SMALL, WIDEST_TICK)
+}
+
+fn has_points(chart: &Prepared) -> bool {
+    chart.series.iter().any(|(_, points)| !points.is_empty())
 }
 
 fn grid(canvas: &mut Canvas, chart: &Prepared, frame: Frame) {
@@ -68,7 +72,7 @@ fn axes(canvas: &mut Canvas, chart: &Prepared, frame: Frame) -> f64 {
     canvas.line((frame.left, bottom), (right, bottom), FRAME, 1.0);
     canvas.line((frame.left, frame.top), (frame.left, bottom), FRAME, 1.0);
     let mut y = bottom + 4.0;
-    if chart.series.iter().any(|(_, points)| !points.is_empty()) {
+    if has_points(chart) {
         for tick in &chart.y.ticks {
             let Some(place) = chart.y.place(tick.value) else { continue };
             let y = bottom - place * frame.height;
