@@ -58,7 +58,7 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
                 continue;
             }
             if is_reference {
-                points = flat(points, &x);
+                points = limit(&points, &x);
             }
             // A limit that all share is drawn once, and belongs to none.
             if let Some(same) = of_value.iter_mut().find(|other| is_reference && other.points == points) {
@@ -81,13 +81,13 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
     }
 }
 
-/// Draws a limit that is the same everywhere from end to end, also where a point of it is missing.
-fn flat(points: Vec<Point>, x: &Horizontal) -> Vec<Point> {
+/// Makes a limit of measurements: without spread, and from end to end where it is the same everywhere.
+fn limit(points: &[Point], x: &Horizontal) -> Vec<Point> {
     let height = points[0].y;
-    if points.iter().any(|point| point.y != height || point.spread.is_some()) {
-        return points;
+    if points.iter().all(|point| point.y == height) {
+        return x.ends().map(|end| Point::from((end, height))).to_vec();
     }
-    x.ends().map(|end| Point::from((end, height))).to_vec()
+    points.iter().map(|point| Point { spread: None, ..*point }).collect()
 }
 
 fn label(value: &str) -> String {
