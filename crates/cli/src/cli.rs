@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get, lab, man, serve};
+use crate::commands::{completions, get, lab, man, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Serve(serve::ServeArgs),
     /// Emulates a long fat network on this machine, with real kernel TCP at both ends
     Lab(lab::LabArgs),
+    /// Draws records of transfers: buffers, throughput, windows and losses over time
+    Report(report::ReportArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Writes the manual pages into a directory

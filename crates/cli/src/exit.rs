@@ -3,6 +3,7 @@
 use longhaul_engine::source::http::ErrorKind;
 use longhaul_engine::transfer::{TransferError, TransferErrorKind};
 use longhaul_lab::{LabError, LabErrorKind};
+use longhaul_scope::draw::{DrawError, DrawErrorKind};
 use longhaul_scope::record::{RecordError, RecordErrorKind};
 
 /// An exit code.
@@ -82,7 +83,9 @@ fn of_lab(error: &LabError) -> Code {
         LabErrorKind::NotPermitted => NO_PERMISSION,
         LabErrorKind::CannotCreate => CANNOT_CREATE,
         LabErrorKind::Output => IO,
+        LabErrorKind::Data => DATA,
         LabErrorKind::Host => OS,
+        LabErrorKind::Interrupted => INTERRUPTED,
     }
 }
 
@@ -94,6 +97,14 @@ pub(crate) fn of_record(error: &RecordError) -> Code {
         RecordErrorKind::NoInput => NO_INPUT,
         RecordErrorKind::Data => DATA,
         RecordErrorKind::Host => OS,
+    }
+}
+
+/// Returns the code of a drawing that failed.
+pub(crate) fn of_drawing(error: &DrawError) -> Code {
+    match error.kind() {
+        DrawErrorKind::Usage => USAGE,
+        DrawErrorKind::CannotCreate => CANNOT_CREATE,
     }
 }
 
@@ -109,6 +120,9 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     }
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<RecordError>()) {
         return of_record(error);
+    }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<DrawError>()) {
+        return of_drawing(error);
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Get(args) => Ok(commands::get::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
         Command::Lab(args) => commands::lab::run(args),
+        Command::Report(args) => Ok(commands::report::run(&args)),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };

@@ -61,12 +61,15 @@ pub enum Scale {
     Names(Vec<String>),
 }
 
+/// The colour of text, for [`Series::colour`]: for what belongs to no record, as the limit of the path.
+pub const NEUTRAL: usize = usize::MAX;
+
 /// One line or cloud of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Its name in the legend; one without has no entry there.
     pub name: String,
-    /// Which colour of the palette: series of one record share theirs.
+    /// Which colour of the palette, or [`NEUTRAL`]: series of one record share theirs.
     pub colour: usize,
     /// How it is drawn.
     pub mark: Mark,

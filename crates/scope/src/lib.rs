@@ -1,6 +1,9 @@
 //! Longhaul's instruments: what is seen of a transfer is recorded, and drawn.
 //!
-//! [`record`] is a file of what a transfer told; [`chart`] says what is to be drawn, whatever it is.
+//! [`record`] is a file of what a transfer told; [`chart`] says what is to be drawn, whatever it is;
+//! [`figures`] makes charts of records, and [`draw`] pictures of charts.
 
 pub mod chart;
+pub mod draw;
+pub mod figures;
 pub mod record;

@@ -4,4 +4,5 @@ pub(crate) mod completions;
 pub(crate) mod get;
 pub(crate) mod lab;
 pub(crate) mod man;
+pub(crate) mod report;
 pub(crate) mod serve;

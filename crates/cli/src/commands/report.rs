@@ -1,0 +1,96 @@
+//! `longhaul report RECORD...`.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use longhaul_scope::draw::{self, DrawError};
+use longhaul_scope::figures;
+use longhaul_scope::record::Record;
+
+use crate::exit::{self, Code};
+use crate::say;
+
+/// Which records, drawn into what.
+///
+/// Several records are compared in the same charts.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// What `longhaul get --record` or `longhaul serve --record` has written
+    #[arg(required = true, value_name = "RECORD")]
+    records: Vec<PathBuf>,
+
+    /// Where the charts go: a page to look into (.html), or a picture (.svg, .png); may be given several
+    /// times [default: the first record's name with .html]
+    #[arg(short, long, value_name = "FILE")]
+    output: Vec<PathBuf>,
+
+    /// The records' names in the charts, in their order [default: the names of their files]
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Draws, and prints the files it has written.
+pub(crate) fn run(args: &ReportArgs) -> ExitCode {
+    match report(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((message, code)) => {
+            say::error(message);
+            code.into()
+        }
+    }
+}
+
+fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
+    let not_drawn = |error: DrawError| (error.to_string(), exit::of_drawing(&error));
+    let beside = [args.records[0].with_extension("html")];
+    let outputs = if args.output.is_empty() { &beside[..] } else { &args.output };
+    for output in outputs {
+        draw::check_name(output).map_err(not_drawn)?;
+        if args.records.iter().any(|record| is_same(record, output)) {
+            return Err((
+                format!("{} is a record: name another file with -o", output.display()),
+                exit::USAGE,
+            ));
+        }
+    }
+    let mut records = Vec::new();
+    for (name, path) in names(args)?.into_iter().zip(&args.records) {
+        let record = Record::load(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
+        if let Some(damage) = &record.damage {
+            say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
+        }
+        records.push((name, record));
+    }
+    let sheet = figures::of_records(&records);
+    for output in outputs {
+        draw::write(&sheet, output).map_err(not_drawn)?;
+        say::output(output.display());
+    }
+    Ok(())
+}
+
+fn is_same(record: &Path, output: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(record).is_some_and(|record| real(output) == Some(record))
+}
+
+/// Returns a name for each record, no two alike.
+fn names(args: &ReportArgs) -> Result<Vec<String>, (String, Code)> {
+    if args.names.len() > args.records.len() {
+        return Err(("there are more names than records: give --name once for each".to_owned(), exit::USAGE));
+    }
+    let stem = |path: &PathBuf| path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let given = args.names.iter().cloned().map(Some).chain(std::iter::repeat(None));
+    let wanted = args.records.iter().zip(given).map(|(path, name)| name.unwrap_or_else(|| stem(path)));
+    let mut taken = HashSet::new();
+    let mut unique = |name: String| {
+        let numbered = (2..).map(|number| format!("{name} ({number})"));
+        let mut candidates = std::iter::once(name.clone()).chain(numbered);
+        let free = candidates.find(|name| !taken.contains(name)).unwrap_or(name);
+        taken.insert(free.clone());
+        free
+    };
+    Ok(wanted.map(&mut unique).collect())
+}

@@ -1,0 +1,158 @@
+//! `longhaul report` as its user sees it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Two seconds of a transfer at 8 Mbit/s, cut off or not.
+fn record(whole: bool) -> String {
+    let mut lines = vec![
+        r#"{"record":"longhaul","version":1,"side":"get","what":"http://server/big <file>","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.01,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#
+            .to_owned(),
+    ];
+    for at in 0..200 {
+        lines.push(format!(
+            r#"{{"at":{},"event":"sample","moved":{},"sockets":{{"open":1,"unread":{},"retransmits":0,"out_of_order":0,"acked":0}},"streams":[]}}"#,
+            f64::from(at) / 100.0,
+            at * 10_000,
+            at * 7 % 100
+        ));
+    }
+    if whole {
+        let outcome = r#"{"event":"done","goodput_bps":8000000,"limited_by":"disk"}"#;
+        let telemetry = r#"{"samples":200,"dropped":0,"cpu":0.001}"#;
+        lines.push(format!(r#"{{"at":2.0,"event":"end","outcome":{outcome},"telemetry":{telemetry}}}"#));
+    } else {
+        lines.push(r#"{"at":2.0,"event":"sam"#.to_owned());
+    }
+    let text = lines.join("\n");
+    if whole { text + "\n" } else { text }
+}
+
+fn report(directory: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.arg("report").args(args).current_dir(directory).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.jsonl"), record(true)).unwrap();
+    directory
+}
+
+/// Checks that the command fails with `code`, says `words`, prints no file, and leaves the record as it was.
+fn fails(directory: &Path, args: &[&str], code: i32, words: &[&str]) {
+    let Output { status, stdout, stderr } = report(directory, args);
+    let message = text(&stderr);
+    assert_eq!(status.code(), Some(code), "{args:?}: {message}");
+    assert!(words.iter().all(|word| message.contains(word)), "{args:?}: {message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert_eq!(text(&stdout), "");
+    assert_eq!(fs::read_to_string(directory.join("a.jsonl")).unwrap(), record(true));
+}
+
+#[test]
+fn a_page_beside_the_record_is_the_default() {
+    let directory = directory();
+    let Output { status, stdout, stderr } = report(directory.path(), &["a.jsonl"]);
+    assert_eq!((status.code(), text(&stdout).as_str()), (Some(0), "a.html"), "{}", text(&stderr));
+    assert_eq!(text(&stderr), "");
+    let page = fs::read_to_string(directory.path().join("a.html")).unwrap();
+    for word in ["http://server/big &lt;file&gt;", "limited by disk", "Throughput", "Socket buffer in use"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn several_records_and_outputs_at_once_under_unique_names() {
+    let directory = directory();
+    let other = directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::copy(directory.path().join("a.jsonl"), other.join("a.jsonl")).unwrap();
+    fs::write(directory.path().join("out.svg"), "what stood there before").unwrap();
+    let args =
+        ["a.jsonl", "other/a.jsonl", "a.jsonl", "-o", "out.svg", "-o", "out.png", "--name", "first <one>"];
+    let Output { status, stdout, stderr } = report(directory.path(), &args);
+    assert_eq!((status.code(), text(&stdout).as_str()), (Some(0), "out.svg\nout.png"), "{}", text(&stderr));
+    let svg = fs::read_to_string(directory.path().join("out.svg")).unwrap();
+    assert!(svg.starts_with("<svg"));
+    for name in [">first &lt;one&gt;<", ">a<", ">a (2)<"] {
+        assert!(svg.contains(name), "{name}");
+    }
+    assert!(fs::read(directory.path().join("out.png")).unwrap().starts_with(b"\x89PNG"));
+    assert!(!directory.path().join("a.html").exists(), "the default is only for no -o");
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_drawn_with_a_warning() {
+    let directory = directory();
+    fs::write(directory.path().join("cut.jsonl"), record(false)).unwrap();
+    let Output { status, stdout, stderr } = report(directory.path(), &["cut.jsonl", "a.jsonl"]);
+    assert_eq!((status.code(), text(&stdout).as_str()), (Some(0), "cut.html"));
+    let warning = text(&stderr);
+    assert!(warning.contains("WARNING: cut.jsonl is damaged: cut off in line 202"), "{warning}");
+    assert_eq!(warning.lines().count(), 1, "{warning}");
+    let page = fs::read_to_string(directory.path().join("cut.html")).unwrap();
+    assert!(page.contains("the record is damaged: cut off in line 202"));
+}
+
+#[test]
+fn what_is_no_record_is_refused() {
+    let directory = directory();
+    let newer = record(true).replacen(r#""version":1"#, r#""version":999"#, 1);
+    let files: [(&str, &[u8]); 4] = [
+        ("empty.jsonl", b""),
+        ("binary.jsonl", b"\x00\xff\x7fELF\n\x00"),
+        ("other.jsonl", b"{\"some\":\"json\"}\n"),
+        ("newer.jsonl", newer.as_bytes()),
+    ];
+    for (name, content) in files {
+        fs::write(directory.path().join(name), content).unwrap();
+    }
+    let path = directory.path();
+    fails(path, &["missing.jsonl"], 66, &["missing.jsonl", "No such file"]);
+    fs::create_dir(path.join("directory")).unwrap();
+    fails(path, &["directory"], 66, &["is a directory"]);
+    fails(path, &["empty.jsonl"], 65, &["empty.jsonl is empty"]);
+    fails(path, &["binary.jsonl"], 65, &["binary.jsonl is no record"]);
+    fails(path, &["other.jsonl"], 65, &["other.jsonl is no record"]);
+    fails(path, &["newer.jsonl"], 65, &["version 999", "update longhaul"]);
+    fails(path, &["a.jsonl", "empty.jsonl"], 65, &["empty.jsonl is empty"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_is_refused() {
+    let directory = directory();
+    let path = directory.path();
+    fs::create_dir(path.join("directory.svg")).unwrap();
+    fs::copy(path.join("a.jsonl"), path.join("record.html")).unwrap();
+    fails(path, &["a.jsonl", "-o", "a.pdf"], 64, &["a.pdf", ".html, .svg or .png"]);
+    fails(path, &["a.jsonl", "-o", "a"], 64, &[".html, .svg or .png"]);
+    fails(path, &["a.jsonl", "-o", "missing/a.svg"], 73, &["cannot write missing/a.svg"]);
+    fails(path, &["a.jsonl", "-o", "directory.svg"], 73, &["cannot write directory.svg"]);
+    fails(path, &["a.jsonl", "--name", "x", "--name", "y"], 64, &["more names than records"]);
+    fails(path, &["record.html"], 64, &["record.html is a record", "-o"]);
+    assert_eq!(fs::read_to_string(path.join("record.html")).unwrap(), record(true));
+    fails(path, &["a.jsonl", "-o", "./../"], 64, &[".html"]);
+    assert_eq!(report(path, &[]).status.code(), Some(64));
+}
+
+/// Where the disk is full nothing is left half-written.
+#[test]
+fn a_write_that_fails_leaves_what_stood_there() {
+    let directory = directory();
+    let output = directory.path().join("a.svg");
+    fs::write(&output, "what stood there before").unwrap();
+    let limited = "ulimit -f 4; trap '' XFSZ; exec \"$0\" report a.jsonl -o a.svg";
+    let mut shell = Command::new("bash");
+    shell.args(["-c", limited, env!("CARGO_BIN_EXE_longhaul")]).current_dir(directory.path());
+    let Output { status, stderr, .. } = shell.output().unwrap();
+    assert_eq!(status.code(), Some(73), "{}", text(&stderr));
+    assert_eq!(fs::read_to_string(&output).unwrap(), "what stood there before");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "and nothing beside it");
+}

@@ -1,0 +1,230 @@
+//! An axis with its range, its ticks at round numbers, and its label.
+
+use crate::chart::{Axis, Scale, Unit};
+
+use super::prefix::{Prefixed, decimal, number, of_power};
+
+/// An axis as it is drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ruler {
+    /// The value at its start.
+    pub(super) low: f64,
+    /// The value at its end; greater.
+    pub(super) high: f64,
+    /// Its ticks, by rising value.
+    pub(super) ticks: Vec<Tick>,
+    /// What it measures, and in what.
+    pub(super) label: String,
+    /// In what its values are told.
+    pub(super) unit: Prefixed,
+    /// The base of its powers where it is logarithmic.
+    pub(super) base: Option<f64>,
+}
+
+/// A tick.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tick {
+    /// Its value.
+    pub(super) value: f64,
+    /// What stands there.
+    pub(super) text: String,
+}
+
+/// What is less is nothing; smaller numbers would end in divisions by zero.
+const LEAST: f64 = 1e-30;
+
+/// Where the range ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// With the last value: a line reaches the edge.
+    AtValue,
+    /// With the tick above: nothing touches the edge.
+    AtTick,
+}
+
+impl Ruler {
+    /// Makes an axis for `values`, with about `most` ticks at most.
+    pub(super) fn new(axis: &Axis, values: impl Iterator<Item = f64>, end: End, most: usize) -> Self {
+        match &axis.scale {
+            Scale::Linear => Self::linear(axis, values, end, most),
+            Scale::Logarithmic => Self::logarithmic(axis, values, most),
+            Scale::Names(names) => Self::names(axis, names),
+        }
+    }
+
+    fn linear(axis: &Axis, values: impl Iterator<Item = f64>, end: End, most: usize) -> Self {
+        let (low, high) =
+            values.fold((0.0f64, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+        let high = if high - low < LEAST { 1.0 } else { high };
+        let unit = decimal(axis.unit, high.max(-low));
+        let step = round_step((high - low) / unit.factor, most) * unit.factor;
+        let first = (low / step + 1e-9).floor();
+        let last = match end {
+            End::AtValue => (high / step + 1e-9).floor(),
+            End::AtTick => (high / step - 1e-9).ceil(),
+        };
+        let decimals = decimals(step / unit.factor);
+        let tick = |index: f64| {
+            let value = index * step;
+            Tick { value, text: number(value / unit.factor, decimals) }
+        };
+        let ticks = (0..=(last - first) as usize).map(|index| tick(first + index as f64)).collect();
+        let label = with_unit(&axis.label, unit.name);
+        Self { low: first * step, high: high.max(last * step), ticks, label, unit, base: None }
+    }
+
+    fn logarithmic(axis: &Axis, values: impl Iterator<Item = f64>, most: usize) -> Self {
+        let base: f64 = if axis.unit == Unit::Bytes { 2.0 } else { 10.0 };
+        // Neither zero nor less has a place here.
+        let positive = values.filter(|value| *value > LEAST);
+        let (low, high) = positive.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = if low > high { (1.0, base) } else { (low, high) };
+        let first = (low.log(base) + 1e-9).floor();
+        let last = (high.log(base) - 1e-9).ceil().max(first + 1.0);
+        let every = ((last - first) / most.max(1) as f64).ceil().max(1.0);
+        let tick = |index: usize| {
+            let value = base.powf(first + index as f64 * every);
+            Tick { value, text: with_its_unit(axis.unit, value) }
+        };
+        let ticks = (0..=((last - first) / every) as usize).map(tick).collect();
+        Self {
+            low: base.powf(first),
+            high: base.powf(last),
+            ticks,
+            label: axis.label.clone(),
+            unit: of_power(axis.unit, high),
+            base: Some(base),
+        }
+    }
+
+    fn names(axis: &Axis, names: &[String]) -> Self {
+        let tick = |(index, name): (usize, &String)| Tick { value: index as f64, text: name.clone() };
+        Self {
+            low: -0.5,
+            high: names.len().max(1) as f64 - 0.5,
+            ticks: names.iter().enumerate().map(tick).collect(),
+            label: axis.label.clone(),
+            unit: decimal(Unit::Number, 0.0),
+            base: None,
+        }
+    }
+
+    /// Returns where a value stands between start (0) and end (1); `None` where it has no place.
+    pub(super) fn place(&self, value: f64) -> Option<f64> {
+        let place = if self.base.is_some() {
+            (value / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        (-1e-6..=1.0 + 1e-6).contains(&place).then_some(place)
+    }
+}
+
+/// Returns the least of 1, 2 and 5 times a power of ten that divides `span` into `most` steps at most.
+fn round_step(span: f64, most: usize) -> f64 {
+    let least = span / most.max(1) as f64;
+    let power = 10f64.powf(least.log10().floor());
+    let fits = |factor: &f64| factor * power >= least * (1.0 - 1e-9);
+    power * [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0)
+}
+
+/// Returns how many places after the point tell two ticks apart.
+fn decimals(step: f64) -> usize {
+    (-step.log10().floor()).clamp(0.0, 12.0) as usize
+}
+
+fn with_unit(label: &str, unit: &str) -> String {
+    if unit.is_empty() { label.to_owned() } else { format!("{label} [{unit}]") }
+}
+
+fn with_its_unit(unit: Unit, value: f64) -> String {
+    let unit = of_power(unit, value);
+    let value = value / unit.factor;
+    // Nobody counts the zeros of 0.000001.
+    let text = if value < 1e-3 { format!("{value:e}") } else { number(value, decimals(value)) };
+    if unit.name.is_empty() { text } else { format!("{text} {}", unit.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn axis(unit: Unit, scale: Scale) -> Axis {
+        Axis { label: "Size".to_owned(), unit, scale }
+    }
+
+    fn texts(ruler: &Ruler) -> Vec<&str> {
+        ruler.ticks.iter().map(|tick| tick.text.as_str()).collect()
+    }
+
+    fn linear(unit: Unit, values: &[f64], end: End) -> Ruler {
+        Ruler::new(&axis(unit, Scale::Linear), values.iter().copied(), end, 6)
+    }
+
+    #[test]
+    fn ticks_stand_at_round_numbers_from_zero() {
+        let ruler = linear(Unit::Bytes, &[12e6, 68.8e6], End::AtTick);
+        assert_eq!(texts(&ruler), ["0", "20", "40", "60", "80"]);
+        assert_eq!((ruler.label.as_str(), ruler.low, ruler.high), ("Size [MB]", 0.0, 80e6));
+        let ruler = linear(Unit::BitsPerSecond, &[1.1e9], End::AtTick);
+        assert_eq!(texts(&ruler), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "1.2"]);
+        let ruler = linear(Unit::Seconds, &[113.0], End::AtValue);
+        assert_eq!((texts(&ruler), ruler.high), (vec!["0", "20", "40", "60", "80", "100"], 113.0));
+        let ruler = linear(Unit::Number, &[60_000.0], End::AtTick);
+        assert_eq!(texts(&ruler)[1], "10,000");
+    }
+
+    #[test]
+    fn nothing_and_less_than_nothing_have_a_range() {
+        for values in [&[][..], &[0.0], &[-0.0]] {
+            let ruler = linear(Unit::Bytes, values, End::AtTick);
+            assert_eq!((ruler.low, ruler.high), (0.0, 1.0));
+        }
+        let ruler = linear(Unit::Number, &[-3.0, 7.0], End::AtTick);
+        assert_eq!(texts(&ruler), ["\u{2212}4", "\u{2212}2", "0", "2", "4", "6", "8"]);
+        let ruler = linear(Unit::Number, &[-5.0], End::AtValue);
+        assert_eq!((ruler.low, ruler.high), (-5.0, 0.0));
+    }
+
+    #[test]
+    fn powers_of_two_for_bytes_and_of_ten_for_all_else() {
+        let ruler = |unit, values: &[f64]| {
+            Ruler::new(&axis(unit, Scale::Logarithmic), values.iter().copied(), End::AtTick, 8)
+        };
+        let bytes = ruler(Unit::Bytes, &[65_536.0, 4_194_304.0]);
+        assert_eq!(texts(&bytes), ["64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB", "2 MiB", "4 MiB"]);
+        assert_eq!(bytes.label, "Size");
+        assert_eq!(texts(&ruler(Unit::Seconds, &[0.002, 2.0])), ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]);
+        let sparse = ruler(Unit::Bytes, &[1.0, 1e12]);
+        assert!(sparse.ticks.len() <= 9, "{:?}", texts(&sparse));
+        assert_eq!(sparse.place(0.0), None);
+        assert_eq!(sparse.place(-1.0), None);
+        assert_eq!(sparse.place(1.0), Some(0.0));
+        assert_eq!(texts(&ruler(Unit::Number, &[-1.0, 0.0])), ["1", "10"]);
+        assert_eq!(texts(&ruler(Unit::Number, &[1e-5, 0.01])), ["1e-5", "1e-4", "0.001", "0.01"]);
+    }
+
+    #[test]
+    fn names_stand_side_by_side() {
+        let names = vec!["curl".to_owned(), "longhaul".to_owned()];
+        let ruler = Ruler::new(&axis(Unit::Number, Scale::Names(names)), [].into_iter(), End::AtTick, 6);
+        assert_eq!(texts(&ruler), ["curl", "longhaul"]);
+        assert_eq!((ruler.place(0.0), ruler.place(1.0), ruler.place(2.0)), (Some(0.25), Some(0.75), None));
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_has_its_place(values in prop::collection::vec(-1e15..1e15f64, 0..20), most in 1usize..12) {
+            for end in [End::AtTick, End::AtValue] {
+                let ruler = Ruler::new(&axis(Unit::Bytes, Scale::Linear), values.iter().copied(), end, most);
+                prop_assert!(ruler.low < ruler.high);
+                prop_assert!((1..=most + 3).contains(&ruler.ticks.len()), "{:?}", ruler);
+                for value in &values {
+                    prop_assert!(ruler.place(*value).is_some());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Charts as pictures: SVG and PNG for paper, and a page of HTML to look into them.
+//!
+//! One drawing serves both pictures: the PNG is the SVG in pixels.
+
+mod axis;
+mod html;
+mod palette;
+mod png;
+mod prefix;
+mod prepared;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+mod thin;
+
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::chart::Sheet;
+
+pub(crate) use prefix::told;
+
+/// Drawing failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DrawError {
+    /// The file's name does not say what to draw.
+    #[error("cannot tell from its name how to draw {}: let it end in .html, .svg or .png", path.display())]
+    Extension {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be written.
+    #[error("cannot write {}: {source}; choose another place with -o", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The picture cannot be turned into pixels.
+    #[error("cannot draw the picture in pixels: {reason}; .svg has no such limit")]
+    Pixels {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The kinds of [`DrawError`] that a caller tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrawErrorKind {
+    /// It was asked for in a way that cannot work.
+    Usage,
+    /// The file cannot be created.
+    CannotCreate,
+}
+
+impl DrawError {
+    /// Returns its kind.
+    pub fn kind(&self) -> DrawErrorKind {
+        match self {
+            Self::Extension { .. } => DrawErrorKind::Usage,
+            Self::Write { .. } | Self::Pixels { .. } => DrawErrorKind::CannotCreate,
+        }
+    }
+}
+
+/// What a sheet can be drawn as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Html,
+    Svg,
+    Png,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Self, DrawError> {
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
+            Some("html" | "htm") => Ok(Self::Html),
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(DrawError::Extension { path: path.to_owned() }),
+        }
+    }
+}
+
+/// Says whether a file's name tells how to draw into it, without drawing.
+///
+/// # Errors
+/// [`DrawError::Extension`] where it does not end in .html, .svg or .png.
+pub fn check_name(path: &Path) -> Result<(), DrawError> {
+    Format::of(path).map(|_| ())
+}
+
+/// Draws a sheet as a picture that scales.
+pub fn svg(sheet: &Sheet) -> String {
+    svg::draw(sheet)
+}
+
+/// Draws a sheet as a page to look into, in a file that loads nothing else.
+pub fn html(sheet: &Sheet) -> String {
+    html::draw(sheet)
+}
+
+/// Draws a sheet as pixels, two to each unit of the SVG.
+///
+/// # Errors
+/// Fails where it is too large.
+pub fn png(sheet: &Sheet) -> Result<Vec<u8>, DrawError> {
+    png::of_svg(&svg(sheet))
+}
+
+/// Draws a sheet into a file, as the end of its name asks for: .html, .svg or .png.
+///
+/// What stood there before stays until all of the new is written.
+///
+/// # Errors
+/// Fails where the name ends otherwise, where the file cannot be written, or where it is too large for pixels.
+pub fn write(sheet: &Sheet, path: &Path) -> Result<(), DrawError> {
+    let drawn = match Format::of(path)? {
+        Format::Html => html(sheet).into_bytes(),
+        Format::Svg => svg(sheet).into_bytes(),
+        Format::Png => png(sheet)?,
+    };
+    replace(path, &drawn).map_err(|source| DrawError::Write { path: path.to_owned(), source })
+}
+
+/// Puts content in a file's place at once, so that nobody sees half of it.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let beside = directory.unwrap_or(Path::new("."));
+    // Readable as any new file is; what tempfile makes is by itself for its owner only.
+    let readable = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(beside)?;
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Colours that a colour-blind reader can tell apart as well.
+
+use crate::chart::NEUTRAL;
+
+/// Okabe's and Ito's, without the yellow that white paper swallows: hue, and for the dark page a lighter one.
+const COLOURS: [(&str, &str); 7] = [
+    ("#0072b2", "#4ba6e0"),
+    ("#d55e00", "#f58b46"),
+    ("#009e73", "#35c79f"),
+    ("#b8579a", "#e39ccb"),
+    ("#d08c00", "#f0bc52"),
+    ("#3fa0dd", "#9bd3f7"),
+    ("#6d5a44", "#c2b29d"),
+];
+/// Every second time round: darker.
+const AGAIN: [(&str, &str); 7] = [
+    ("#00456b", "#2f7fb3"),
+    ("#8a3d00", "#c4611d"),
+    ("#00614a", "#1c9273"),
+    ("#74305f", "#b56a9b"),
+    ("#835800", "#bd8b25"),
+    ("#1c628f", "#65a7d1"),
+    ("#3a3024", "#8f8069"),
+];
+const TEXT: (&str, &str) = ("#444444", "#bbbbbb");
+
+/// Returns the colour of a series on white paper, and on a dark page.
+pub(super) fn colour(index: usize) -> (&'static str, &'static str) {
+    if index == NEUTRAL {
+        return TEXT;
+    }
+    let palette = if (index / COLOURS.len()).is_multiple_of(2) { &COLOURS } else { &AGAIN };
+    palette[index % COLOURS.len()]
+}

@@ -1,0 +1,145 @@
+//! Values in the unit and with the prefix in which they are read best.
+
+use crate::chart::Unit;
+
+/// A unit with a prefix.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Prefixed {
+    /// What one of it is in the unit without prefix.
+    pub(super) factor: f64,
+    /// How it is written; empty for pure numbers.
+    pub(super) name: &'static str,
+}
+
+const fn prefixed(factor: f64, name: &'static str) -> Prefixed {
+    Prefixed { factor, name }
+}
+
+const SECONDS: [Prefixed; 4] =
+    [prefixed(1.0, "s"), prefixed(1e-3, "ms"), prefixed(1e-6, "µs"), prefixed(1e-9, "ns")];
+const BYTES: [Prefixed; 5] = [
+    prefixed(1e12, "TB"),
+    prefixed(1e9, "GB"),
+    prefixed(1e6, "MB"),
+    prefixed(1e3, "kB"),
+    prefixed(1.0, "bytes"),
+];
+const BINARY_BYTES: [Prefixed; 5] = [
+    prefixed(1_099_511_627_776.0, "TiB"),
+    prefixed(1_073_741_824.0, "GiB"),
+    prefixed(1_048_576.0, "MiB"),
+    prefixed(1024.0, "KiB"),
+    prefixed(1.0, "bytes"),
+];
+const RATES: [Prefixed; 5] = [
+    prefixed(1e12, "Tbit/s"),
+    prefixed(1e9, "Gbit/s"),
+    prefixed(1e6, "Mbit/s"),
+    prefixed(1e3, "kbit/s"),
+    prefixed(1.0, "bit/s"),
+];
+const NUMBERS: [Prefixed; 3] =
+    [prefixed(1e12, "trillions"), prefixed(1e9, "billions"), prefixed(1e6, "millions")];
+
+/// Returns the prefix with which the largest value is at least 1.
+pub(super) fn decimal(unit: Unit, largest: f64) -> Prefixed {
+    match unit {
+        // Up to ten millions the digits say it best.
+        Unit::Number if largest.abs() < 1e7 => prefixed(1.0, ""),
+        Unit::Number => suiting(&NUMBERS, largest),
+        Unit::Seconds => suiting(&SECONDS, largest),
+        Unit::Bytes => suiting(&BYTES, largest),
+        Unit::BitsPerSecond => suiting(&RATES, largest),
+    }
+}
+
+/// Returns the prefix as [`decimal`], but for bytes that of a power of 1024.
+pub(super) fn of_power(unit: Unit, value: f64) -> Prefixed {
+    match unit {
+        Unit::Bytes => suiting(&BINARY_BYTES, value),
+        _ => decimal(unit, value),
+    }
+}
+
+/// Returns the first of which there is one at least; where there is none, what suits zero: the plain unit.
+fn suiting(prefixes: &[Prefixed], value: f64) -> Prefixed {
+    let least = prefixes.iter().min_by(|a, b| a.factor.total_cmp(&b.factor));
+    let plain = prefixes.iter().find(|prefixed| prefixed.factor == 1.0);
+    // A little less than one is one that arithmetic has made inexact.
+    let suits = |prefixed: &&Prefixed| value.abs() >= prefixed.factor * (1.0 - 1e-9);
+    let found = if value == 0.0 { plain } else { prefixes.iter().find(suits) };
+    found.or(least).copied().unwrap_or(prefixed(1.0, ""))
+}
+
+/// Writes a value with its unit in three digits, as text tells it: "68.8 MB".
+pub(crate) fn told(unit: Unit, value: f64) -> String {
+    let unit = decimal(unit, value);
+    let value = value / unit.factor;
+    let whole_digits = value.abs().log10().floor().max(0.0);
+    let decimals =
+        if unit.name.is_empty() || value == 0.0 { 0 } else { (2.0 - whole_digits).max(0.0) as usize };
+    [number(value, decimals).as_str(), unit.name].join(" ").trim_end().to_owned()
+}
+
+/// Writes a number with `decimals` places, its thousands apart.
+pub(super) fn number(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (sign, digits) = match text.strip_prefix('-') {
+        // Rounded to nothing, it has no sign.
+        Some(digits) if digits.contains(|c: char| ('1'..='9').contains(&c)) => ("\u{2212}", digits),
+        Some(digits) => ("", digits),
+        None => ("", text.as_str()),
+    };
+    let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let mut grouped = String::from(sign);
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_value_chooses_the_prefix() {
+        let name = |unit, largest| decimal(unit, largest).name;
+        assert_eq!(name(Unit::Bytes, 68.8e6), "MB");
+        assert_eq!(name(Unit::Bytes, 999.0), "bytes");
+        assert_eq!(name(Unit::Bytes, 0.0), "bytes");
+        assert_eq!(name(Unit::BitsPerSecond, 6.5e9), "Gbit/s");
+        assert_eq!(name(Unit::BitsPerSecond, 1e9), "Gbit/s");
+        assert_eq!(name(Unit::BitsPerSecond, 0.1), "bit/s");
+        assert_eq!(name(Unit::Seconds, 113.0), "s");
+        assert_eq!(name(Unit::Seconds, 0.2), "ms");
+        assert_eq!(name(Unit::Seconds, 0.1 + 0.2 - 0.3 + 1e-6), "µs");
+        assert_eq!(name(Unit::Seconds, 0.0), "s");
+        assert_eq!(name(Unit::Seconds, 1e-12), "ns");
+        assert_eq!(name(Unit::Number, 22_636.0), "");
+        assert_eq!(name(Unit::Number, -2e9), "billions");
+        assert_eq!(of_power(Unit::Bytes, 65536.0).name, "KiB");
+        assert_eq!(of_power(Unit::BitsPerSecond, 1e6).name, "Mbit/s");
+    }
+
+    #[test]
+    fn text_tells_three_digits() {
+        assert_eq!(told(Unit::Bytes, 68_800_000.0), "68.8 MB");
+        assert_eq!(told(Unit::Seconds, 113.4), "113 s");
+        assert_eq!(told(Unit::Seconds, 0.0), "0 s");
+        assert_eq!(told(Unit::BitsPerSecond, 6.5e9), "6.50 Gbit/s");
+        assert_eq!(told(Unit::Number, 22_636.0), "22,636");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(number(0.0, 0), "0");
+        assert_eq!(number(-0.0, 1), "0.0");
+        assert_eq!(number(999.0, 0), "999");
+        assert_eq!(number(22_636.0, 0), "22,636");
+        assert_eq!(number(-1_234_567.25, 2), "\u{2212}1,234,567.25");
+    }
+}

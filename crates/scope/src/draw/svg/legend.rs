@@ -1,0 +1,61 @@
+//! A chart's legend: rows above the plot, where it covers no data.
+
+use crate::chart::{Mark, Series};
+
+use super::super::palette::colour;
+use super::super::text;
+use super::canvas::{Align, Canvas};
+use super::marks::{self, DASHES};
+use super::{INK, SMALL};
+
+const SAMPLE: f64 = 22.0;
+const ROW: f64 = 17.0;
+/// Room between two entries.
+const GAP: f64 = 18.0;
+/// A longer name is cut.
+const WIDEST: f64 = 330.0;
+
+/// Draws the legend below `y`; returns where it ends.
+pub(super) fn draw(canvas: &mut Canvas, series: &[(&Series, bool)], (left, y): (f64, f64), room: f64) -> f64 {
+    let named: Vec<_> = series.iter().filter(|(series, _)| !series.name.is_empty()).collect();
+    let names: Vec<String> = named.iter().map(|(series, has_points)| name(series, *has_points)).collect();
+    let width = |name: &String| SAMPLE + 6.0 + text::width(name, SMALL) + GAP;
+    let fits_a_row = names.iter().map(width).sum::<f64>() <= room;
+    let column = names.iter().map(width).fold(0.0, f64::max);
+    let (mut x, mut row) = (left, 0.0);
+    for ((series, _), name) in named.iter().zip(&names) {
+        let step = if fits_a_row { width(name) } else { column };
+        // One that does not fit goes to the next row; what is cut to its width may be as wide as the row.
+        if x > left && x + step - GAP > left + room {
+            (x, row) = (left, row + 1.0);
+        }
+        let middle = y + row * ROW + ROW / 2.0;
+        sample(canvas, series, (x, middle));
+        canvas.text((x + SAMPLE + 6.0, middle + 4.2), SMALL, INK, Align::Start, "400", name);
+        x += step;
+    }
+    if names.is_empty() { y } else { y + (row + 1.0) * ROW }
+}
+
+fn name(series: &Series, has_points: bool) -> String {
+    let name = text::cut(&series.name, SMALL, WIDEST);
+    if has_points { name } else { name + " (nothing was recorded)" }
+}
+
+/// Draws how a series looks.
+fn sample(canvas: &mut Canvas, series: &Series, (x, y): (f64, f64)) {
+    let (colour, _) = colour(series.colour);
+    let end = x + SAMPLE;
+    match series.mark {
+        Mark::Line | Mark::Steps | Mark::Measured => canvas.line((x, y), (end, y), colour, 2.0),
+        Mark::Dashed => canvas.add(format_args!(
+            r#"<line x1="{x:.1}" y1="{y:.1}" x2="{end:.1}" y2="{y:.1}" stroke="{colour}" stroke-width="1.6" stroke-dasharray="{DASHES}"/>"#
+        )),
+        Mark::Dots => {}
+    }
+    match series.mark {
+        Mark::Dots => marks::dots(canvas, &[(x + SAMPLE / 2.0, y)], colour),
+        Mark::Measured => marks::symbols(canvas, &[(x + SAMPLE / 2.0, y)], series.colour, colour),
+        Mark::Line | Mark::Steps | Mark::Dashed => {}
+    }
+}

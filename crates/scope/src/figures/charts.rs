@@ -1,0 +1,271 @@
+//! Which charts there are, and how the lines of one or of several records stand in them.
+
+use crate::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
+use crate::draw::told;
+use crate::record::Record;
+
+use super::lines;
+
+/// More lines than these tell nobody anything.
+const MOST_STREAMS: usize = 8;
+
+/// A line of a chart, taken from a record; empty where the record has nothing of it.
+struct Line {
+    name: &'static str,
+    mark: Mark,
+    points: fn(&Record) -> Vec<Point>,
+}
+
+/// A chart that any record may fill.
+struct Figure {
+    title: &'static str,
+    note: &'static str,
+    y: (&'static str, Unit),
+    /// Whether the largest value is worth telling.
+    with_peak: bool,
+    lines: &'static [Line],
+}
+
+const fn line(name: &'static str, mark: Mark, points: fn(&Record) -> Vec<Point>) -> Line {
+    Line { name, mark, points }
+}
+
+const FIGURES: &[Figure] = &[
+    Figure {
+        title: "Throughput",
+        note: "Means over 0.5 s.",
+        y: ("Throughput", Unit::BitsPerSecond),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, lines::throughput)],
+    },
+    Figure {
+        title: "Socket buffer in use",
+        note: "Received by the kernel and not yet read (rcv_nxt \u{2212} copied_seq).",
+        y: ("Socket buffer", Unit::Bytes),
+        with_peak: true,
+        lines: &[line("", Mark::Line, lines::socket_buffer)],
+    },
+    Figure {
+        title: "Application buffer in use",
+        note: "Read and not yet written to the file.",
+        y: ("Application buffer", Unit::Bytes),
+        with_peak: true,
+        lines: &[
+            line("capacity", Mark::Dashed, lines::capacity),
+            line("in use", Mark::Line, lines::application_buffer),
+        ],
+    },
+    Figure {
+        title: "Page cache: the file's pages on their way to the disk",
+        note: "",
+        y: ("Page cache", Unit::Bytes),
+        with_peak: false,
+        lines: &[
+            line("dirty", Mark::Steps, lines::dirty),
+            line("being written", Mark::Steps, lines::writeback),
+        ],
+    },
+    Figure {
+        title: "Page cache: all of the file's pages",
+        note: "",
+        y: ("Page cache", Unit::Bytes),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, lines::cached)],
+    },
+    Figure {
+        title: "Receive window",
+        note: "What the receiver lets the sender have in flight. The BDP is the fastest 0.5 s times the least RTT.",
+        y: ("RWIN", Unit::Bytes),
+        with_peak: false,
+        lines: &[line("BDP", Mark::Dashed, lines::bdp), line("RWIN", Mark::Line, lines::rwin)],
+    },
+    Figure {
+        title: "Congestion window",
+        note: "",
+        y: ("cwnd", Unit::Bytes),
+        with_peak: false,
+        lines: &[line("", Mark::Line, lines::cwnd)],
+    },
+    Figure {
+        title: "Rates of the sender",
+        note: "",
+        y: ("Rate", Unit::BitsPerSecond),
+        with_peak: false,
+        lines: &[line("pacing", Mark::Line, lines::pacing), line("delivery", Mark::Line, lines::delivery)],
+    },
+    Figure {
+        title: "Round-trip time",
+        note: "",
+        y: ("RTT", Unit::Seconds),
+        with_peak: false,
+        lines: &[
+            line("least", Mark::Dashed, lines::min_rtt),
+            line("smoothed", Mark::Line, lines::rtt),
+            line("as the data saw it", Mark::Line, lines::data_rtt),
+        ],
+    },
+    Figure {
+        title: "Packets out of order",
+        note: "In each 0.5 s.",
+        y: ("Packets", Unit::Number),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, lines::out_of_order)],
+    },
+    Figure {
+        title: "Packets sent again",
+        note: "In each 0.5 s.",
+        y: ("Packets", Unit::Number),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, lines::retransmits)],
+    },
+];
+
+/// Returns every chart for which a record has data.
+pub(super) fn of_records(records: &[(String, Record)]) -> Vec<Chart> {
+    let mut charts: Vec<Chart> = FIGURES.iter().flat_map(|figure| figure.of(records)).collect();
+    let by_stream = records.iter().filter_map(|(name, record)| {
+        let name = if records.len() > 1 { format!(": {name}") } else { String::new() };
+        streams(&name, record)
+    });
+    // Below the throughput, of which they are the parts.
+    let below = usize::from(!charts.is_empty());
+    charts.splice(below..below, by_stream.collect::<Vec<_>>());
+    charts
+}
+
+impl Figure {
+    /// Returns its charts: one for one record; for several one for each line, in which they are compared.
+    fn of(&self, records: &[(String, Record)]) -> Vec<Chart> {
+        let is_reference = |line: &&Line| line.mark == Mark::Dashed;
+        let references: Vec<&Line> = self.lines.iter().filter(is_reference).collect();
+        let measured: Vec<&Line> = self.lines.iter().filter(|line| !is_reference(line)).collect();
+        match (records, measured.as_slice()) {
+            ([(_, record)], _) => self.of_one(record).into_iter().collect(),
+            (_, [only]) => self.of_several(records, self.title, &references, only).into_iter().collect(),
+            _ => {
+                let chart = |line: &&Line| {
+                    let title = format!("{}: {}", self.title, line.name);
+                    self.of_several(records, &title, &references, line)
+                };
+                measured.iter().filter_map(chart).collect()
+            }
+        }
+    }
+
+    fn of_one(&self, record: &Record) -> Option<Chart> {
+        let mut series = Vec::new();
+        let mut colour = 0;
+        let mut note = self.note.to_owned();
+        for line in self.lines {
+            let points = (line.points)(record);
+            if points.is_empty() {
+                continue;
+            }
+            if line.mark == Mark::Dashed {
+                series.push(Series { name: line.name.to_owned(), colour: NEUTRAL, mark: line.mark, points });
+                continue;
+            }
+            let largest = highest(&points).filter(|_| self.with_peak);
+            note.extend(largest.map(|peak| format!(" Largest: {}.", self.peak(peak))));
+            series.push(Series { name: line.name.to_owned(), colour, mark: line.mark, points });
+            series.extend(largest.map(|peak| Series {
+                name: String::new(),
+                colour: colour + 1,
+                mark: Mark::Dots,
+                points: vec![peak],
+            }));
+            colour += 1;
+        }
+        self.chart(self.title, note, series)
+    }
+
+    fn of_several(
+        &self,
+        records: &[(String, Record)],
+        title: &str,
+        references: &[&Line],
+        line: &Line,
+    ) -> Option<Chart> {
+        let mut series = self.references(records, references);
+        let mut peaks = Vec::new();
+        for (colour, (name, record)) in records.iter().enumerate() {
+            let points = (line.points)(record);
+            if points.is_empty() {
+                continue;
+            }
+            let largest = highest(&points).filter(|_| self.with_peak);
+            peaks.extend(largest.map(|peak| format!("{name} {}", self.peak(peak))));
+            series.push(Series { name: name.clone(), colour, mark: line.mark, points });
+        }
+        let note = if peaks.is_empty() {
+            self.note.to_owned()
+        } else {
+            format!("{} Largest: {}.", self.note, peaks.join("; "))
+        };
+        self.chart(title, note, series)
+    }
+
+    /// Returns the references of all records: once, and in no record's colour, where they have one height.
+    fn references(&self, records: &[(String, Record)], lines: &[&Line]) -> Vec<Series> {
+        let mut all = Vec::new();
+        for line in lines {
+            let of_records: Vec<_> = records.iter().map(|(_, record)| (line.points)(record)).collect();
+            let known = || of_records.iter().filter(|points| !points.is_empty());
+            let heights = |points: &Vec<Point>| (points[0].y, points[points.len() - 1].y);
+            let first = known().next().map(heights);
+            let flat = first.is_some_and(|(begin, end)| begin == end);
+            if flat && known().all(|points| Some(heights(points)) == first) {
+                let longest = known().max_by(|a, b| a[a.len() - 1].x.total_cmp(&b[b.len() - 1].x));
+                let points = longest.cloned().unwrap_or_default();
+                all.push(Series { name: line.name.to_owned(), colour: NEUTRAL, mark: line.mark, points });
+                continue;
+            }
+            let named = records.iter().zip(of_records).enumerate();
+            all.extend(named.filter(|(_, (_, points))| !points.is_empty()).map(
+                |(colour, ((name, _), points))| {
+                    let name = format!("{name}: {}", line.name);
+                    Series { name, colour, mark: line.mark, points }
+                },
+            ));
+        }
+        all
+    }
+
+    fn peak(&self, peak: Point) -> String {
+        format!("{} at {}", told(self.y.1, peak.y), told(Unit::Seconds, peak.x))
+    }
+
+    /// Makes the chart; `None` where nothing but references would stand in it.
+    fn chart(&self, title: &str, note: String, series: Vec<Series>) -> Option<Chart> {
+        series
+            .iter()
+            .any(|series| series.mark != Mark::Dashed)
+            .then(|| over_time(title, note, self.y, series))
+    }
+}
+
+/// Returns the throughput by stream, where there is more than one and few enough to be told apart.
+fn streams(name: &str, record: &Record) -> Option<Chart> {
+    let streams = lines::streams(record);
+    if streams.is_empty() || streams.len() > MOST_STREAMS {
+        return None;
+    }
+    let series = streams.into_iter().enumerate().map(|(colour, (number, points))| Series {
+        name: format!("stream {number}"),
+        colour,
+        mark: Mark::Steps,
+        points,
+    });
+    let title = format!("Throughput by stream{name}");
+    let y = ("Throughput", Unit::BitsPerSecond);
+    Some(over_time(&title, "Means over 0.5 s.".to_owned(), y, series.collect()))
+}
+
+fn over_time(title: &str, note: String, (label, unit): (&str, Unit), series: Vec<Series>) -> Chart {
+    let axis = |label: &str, unit| Axis { label: label.to_owned(), unit, scale: Scale::Linear };
+    Chart { title: title.to_owned(), note, x: axis("Time", Unit::Seconds), y: axis(label, unit), series }
+}
+
+fn highest(points: &[Point]) -> Option<Point> {
+    points.iter().copied().reduce(|highest, point| if point.y > highest.y { point } else { highest })
+}

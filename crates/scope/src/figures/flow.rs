@@ -1,0 +1,132 @@
+//! How bytes flowed: counters over time, rates in bins, and the time at steady speed.
+
+use crate::record::Record;
+
+/// The width of a bin in seconds, as in UsadaFox's figure 6.
+pub(super) const BIN: f64 = 0.5;
+/// The longest time at the end of a transfer that is taken for its steady speed, as in UsadaFox's table 2.
+const STEADY: f64 = 30.0;
+
+/// A counter over time, in seconds; both only grow.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Counter(Vec<(f64, f64)>);
+
+/// A span of time: from, to.
+pub(super) type Span = (f64, f64);
+
+impl Counter {
+    /// Makes one of what was read; a value below the one before it was counted anew, from zero.
+    pub(super) fn new(start: f64, readings: impl Iterator<Item = (f64, u64)>) -> Self {
+        let (mut before, mut sum) = (0, 0.0);
+        let counted = readings.map(|(at, value)| {
+            sum += if value >= before { value - before } else { value } as f64;
+            before = value;
+            (at, sum)
+        });
+        Self(std::iter::once((start, 0.0)).chain(counted).collect())
+    }
+
+    /// Counts the bytes that a record's transfer has moved.
+    pub(super) fn moved(record: &Record) -> Self {
+        Self::new(0.0, record.samples.iter().map(|(at, sample)| (*at, sample.moved)))
+    }
+
+    /// Returns the value at the end.
+    pub(super) fn total(&self) -> f64 {
+        self.0.last().map_or(0.0, |(_, value)| *value)
+    }
+
+    /// Returns the value at a time, between two readings as if it had grown evenly.
+    fn at(&self, time: f64) -> f64 {
+        let after = self.0.partition_point(|(at, _)| *at < time);
+        match (after.checked_sub(1).and_then(|before| self.0.get(before)), self.0.get(after)) {
+            (Some((t0, v0)), Some((t1, v1))) => v0 + (v1 - v0) * (time - t0) / (t1 - t0),
+            (None, Some((_, value))) | (Some((_, value)), None) => *value,
+            (None, None) => 0.0,
+        }
+    }
+
+    /// Returns the mean growth a second in a span.
+    pub(super) fn rate(&self, (from, to): Span) -> f64 {
+        (self.at(to) - self.at(from)) / (to - from)
+    }
+
+    /// Returns the bins in which it was read, as spans.
+    ///
+    /// All are [`BIN`] wide but the last, which takes in a rest that is too short to tell a rate.
+    pub(super) fn bins(&self) -> Vec<Span> {
+        let (Some((first, _)), Some((last, _))) = (self.0.first(), self.0.last()) else { return Vec::new() };
+        if last <= first {
+            return Vec::new();
+        }
+        let edge = |index: usize| index as f64 * BIN;
+        let begin = (first / BIN) as usize;
+        let whole = ((last / BIN) as usize).max(begin);
+        let mut bins: Vec<Span> = (begin..whole).map(|index| (edge(index), edge(index + 1))).collect();
+        let rest = last - edge(whole);
+        match bins.last_mut() {
+            Some(bin) if rest < BIN / 2.0 => bin.1 = *last,
+            _ => bins.push((edge(whole), *last)),
+        }
+        bins
+    }
+
+    /// Returns from when to when it grew; `None` where it did not.
+    pub(super) fn growing(&self) -> Option<Span> {
+        let grew = |pair: &&[(f64, f64)]| pair[1].1 > pair[0].1;
+        let from = self.0.windows(2).find(grew)?[0].0;
+        let to = self.0.windows(2).rfind(grew)?[1].0;
+        (to > from).then_some((from, to))
+    }
+
+    /// Returns the time of steady speed: of the time in which it grew the last 30 s, or where shorter the last third.
+    pub(super) fn steady(&self) -> Option<Span> {
+        self.growing().map(|(from, to)| (to - STEADY.min((to - from) / 3.0), to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn even(seconds: usize) -> Counter {
+        Counter::new(0.0, (0..=seconds * 100).map(|index| (index as f64 / 100.0, index as u64 * 10)))
+    }
+
+    #[test]
+    fn bins_are_half_seconds_and_the_last_takes_a_short_rest() {
+        assert_eq!(even(1).bins(), [(0.0, 0.5), (0.5, 1.0)]);
+        let ends = |last: f64| Counter::new(0.0, [(0.01, 1), (last, 9)].into_iter()).bins();
+        assert_eq!(ends(1.1), [(0.0, 0.5), (0.5, 1.1)]);
+        assert_eq!(ends(1.3), [(0.0, 0.5), (0.5, 1.0), (1.0, 1.3)]);
+        assert_eq!(ends(0.1), [(0.0, 0.1)]);
+        assert_eq!(ends(0.0), []);
+        assert_eq!(Counter::default().bins(), []);
+        assert_eq!(Counter::new(2.2, [(2.6, 1), (3.0, 2)].into_iter()).bins(), [(2.0, 2.5), (2.5, 3.0)]);
+    }
+
+    #[test]
+    fn an_even_flow_has_one_rate() {
+        let counter = even(9);
+        for bin in counter.bins() {
+            assert!((counter.rate(bin) - 1000.0).abs() < 1e-6);
+        }
+        assert_eq!(counter.steady(), Some((6.0, 9.0)));
+        assert_eq!(even(200).steady(), Some((170.0, 200.0)));
+    }
+
+    #[test]
+    fn pauses_at_both_ends_are_no_flow() {
+        let readings = [(1.0, 0), (2.0, 0), (3.0, 50), (5.0, 100), (6.0, 100), (9.0, 100)];
+        let counter = Counter::new(0.0, readings.into_iter());
+        assert_eq!(counter.growing(), Some((2.0, 5.0)));
+        assert_eq!(Counter::new(0.0, [(1.0, 0)].into_iter()).growing(), None);
+        assert_eq!(Counter::default().growing(), None);
+    }
+
+    #[test]
+    fn what_was_counted_anew_is_added() {
+        let counter = Counter::new(0.0, [(1.0, 100), (2.0, 30), (3.0, 40)].into_iter());
+        assert_eq!(counter.total(), 140.0);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a record holds over time, line by line.
+
+use crate::chart::Point;
+use crate::record::Record;
+use crate::record::schema::{PageCache, Sample, Side};
+
+use super::flow::Counter;
+use super::values::{in_use, largest_bdp};
+
+/// Takes one number of each sample that has it.
+fn sampled(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+    let known = record.samples.iter().filter_map(|(at, sample)| Some((*at, value(sample)?)));
+    known.map(Point::from).collect()
+}
+
+/// The same, where nothing but zeros is nothing at all.
+fn sampled_unless_zero(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+    let points = sampled(record, value);
+    if points.iter().any(|point| point.y != 0.0) { points } else { Vec::new() }
+}
+
+/// Bits a second in each bin.
+pub(super) fn throughput(record: &Record) -> Vec<Point> {
+    rates(&Counter::moved(record))
+}
+
+/// A counter's bits a second in each bin, as steps.
+fn rates(counter: &Counter) -> Vec<Point> {
+    steps(counter, |bin| counter.rate(bin) * 8.0)
+}
+
+/// One value for each bin; the last point ends the last bin.
+fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
+    let bins = counter.bins();
+    let end = bins.last().map(|bin| Point::from((bin.1, value(*bin))));
+    bins.into_iter().map(|bin| Point::from((bin.0, value(bin)))).chain(end).collect()
+}
+
+/// The throughput of each stream, by its number; none where there is only one.
+pub(super) fn streams(record: &Record) -> Vec<(usize, Vec<Point>)> {
+    let counted = match record.header.side {
+        Side::Get => "tcpi_bytes_received",
+        Side::Serve => "tcpi_bytes_acked",
+    };
+    let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
+    for (at, sample) in &record.samples {
+        for stream in &sample.streams {
+            readings
+                .entry(stream.stream)
+                .or_default()
+                .extend(stream.tcp.get(counted).map(|bytes| (*at, bytes)));
+        }
+    }
+    if readings.len() < 2 {
+        return Vec::new();
+    }
+    let line = |readings: Vec<(f64, u64)>| {
+        let start = readings.first().map_or(0.0, |(at, _)| *at);
+        rates(&Counter::new(start, readings.into_iter()))
+    };
+    readings.into_iter().map(|(number, readings)| (number, line(readings))).collect()
+}
+
+/// Bytes received and not yet read; only a receiver of files has them.
+pub(super) fn socket_buffer(record: &Record) -> Vec<Point> {
+    if record.header.side == Side::Get {
+        sampled(record, |sample| Some(sample.sockets.unread as f64))
+    } else {
+        Vec::new()
+    }
+}
+
+/// Bytes of the application buffer in use.
+pub(super) fn application_buffer(record: &Record) -> Vec<Point> {
+    sampled(record, |sample| Some(in_use(sample.segments.as_ref()?) as f64))
+}
+
+/// Bytes of the application buffer that may be in use.
+pub(super) fn capacity(record: &Record) -> Vec<Point> {
+    constant(record, |sample| {
+        let segments = sample.segments?;
+        Some(segments.size.saturating_mul(segments.count as u64) as f64)
+    })
+}
+
+/// A limit that holds all the time.
+fn constant(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+    let (Some(first), Some(last)) = (record.samples.first(), record.samples.last()) else {
+        return Vec::new();
+    };
+    let Some(value) = record.samples.iter().rev().find_map(|(_, sample)| value(sample)) else {
+        return Vec::new();
+    };
+    [first.0, last.0].map(|at| Point::from((at, value))).to_vec()
+}
+
+fn pages(record: &Record, of: fn(&PageCache) -> u64) -> Vec<Point> {
+    sampled_unless_zero(record, |sample| Some(of(sample.page_cache.as_ref()?) as f64))
+}
+
+/// The output file's pages in the cache.
+pub(super) fn cached(record: &Record) -> Vec<Point> {
+    pages(record, |pages| pages.cached)
+}
+
+/// Of those: changed and not yet being written.
+pub(super) fn dirty(record: &Record) -> Vec<Point> {
+    pages(record, |pages| pages.dirty)
+}
+
+/// Of those: being written.
+pub(super) fn writeback(record: &Record) -> Vec<Point> {
+    pages(record, |pages| pages.writeback)
+}
+
+/// The receive window of a receiver.
+pub(super) fn rwin(record: &Record) -> Vec<Point> {
+    of_side(record, Side::Get, |sample| sample.sockets.rwin.map(|window| window as f64))
+}
+
+/// What the fastest bin needed in flight.
+pub(super) fn bdp(record: &Record) -> Vec<Point> {
+    match largest_bdp(record) {
+        Some(bdp) if record.header.side == Side::Get => constant(record, |_| Some(bdp.get() as f64)),
+        _ => Vec::new(),
+    }
+}
+
+/// The RTT of packets that TCP has timed itself.
+pub(super) fn rtt(record: &Record) -> Vec<Point> {
+    sampled(record, |sample| sample.sockets.rtt)
+}
+
+/// The RTT as the received data saw it.
+pub(super) fn data_rtt(record: &Record) -> Vec<Point> {
+    of_side(record, Side::Get, |sample| sample.sockets.data_rtt)
+}
+
+/// The least RTT.
+pub(super) fn min_rtt(record: &Record) -> Vec<Point> {
+    sampled(record, |sample| sample.sockets.min_rtt)
+}
+
+/// The congestion window of a sender.
+pub(super) fn cwnd(record: &Record) -> Vec<Point> {
+    of_side(record, Side::Serve, |sample| sample.sockets.cwnd.map(|window| window as f64))
+}
+
+/// The pacing rate of a sender.
+pub(super) fn pacing(record: &Record) -> Vec<Point> {
+    of_side(record, Side::Serve, |sample| sample.sockets.pacing_bps.map(|rate| rate as f64))
+}
+
+/// The delivery rate of a sender.
+pub(super) fn delivery(record: &Record) -> Vec<Point> {
+    of_side(record, Side::Serve, |sample| sample.sockets.delivery_bps.map(|rate| rate as f64))
+}
+
+/// Takes what means something on one side only.
+fn of_side(record: &Record, side: Side, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+    if record.header.side == side { sampled(record, value) } else { Vec::new() }
+}
+
+/// Packets that arrived out of order, in each bin.
+pub(super) fn out_of_order(record: &Record) -> Vec<Point> {
+    counted(record, |sample| sample.sockets.out_of_order)
+}
+
+/// Packets that were sent again, in each bin.
+pub(super) fn retransmits(record: &Record) -> Vec<Point> {
+    counted(record, |sample| sample.sockets.retransmits)
+}
+
+fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {
+    let counter = Counter::new(0.0, record.samples.iter().map(|(at, sample)| (*at, of(sample))));
+    if counter.total() == 0.0 {
+        return Vec::new();
+    }
+    // A reading falls into one bin; what lies between two readings is rounding.
+    steps(&counter, |bin| (counter.rate(bin) * (bin.1 - bin.0)).round())
+}

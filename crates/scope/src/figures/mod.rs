@@ -1,0 +1,165 @@
+//! Records as figures and as numbers.
+
+mod charts;
+mod flow;
+mod lines;
+#[cfg(test)]
+mod made_up;
+mod notes;
+mod values;
+
+use crate::chart::Sheet;
+use crate::record::Record;
+
+pub use values::values;
+
+/// Makes charts of records, each with its name: how the buffers filled, the throughput in bins of 0.5 s, the
+/// page cache, windows, rates, RTT and lost packets over time.
+///
+/// UsadaFox's figures 4, 5 and 6 are the socket buffer, the application buffer and the throughput. Several
+/// records stand in the same charts, each in its colour. What no record has is left out.
+pub fn of_records(records: &[(String, Record)]) -> Sheet {
+    let (title, notes) = match records {
+        [(_, record)] => (notes::title(record), notes::of_record(record)),
+        _ => (format!("{} transfers compared", records.len()), notes_of_several(records)),
+    };
+    Sheet { title, notes, charts: charts::of_records(records) }
+}
+
+/// Returns a line for each, and one for each place where any was recorded.
+fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
+    let mut notes: Vec<String> = records.iter().map(|(name, record)| notes::in_short(name, record)).collect();
+    for (_, record) in records {
+        let place = notes::place(record);
+        if !notes.contains(&place) {
+            notes.push(place);
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Chart, Mark, NEUTRAL};
+    use crate::record::schema::{PageCache, Sample, Segments, Side, Stream};
+
+    fn full(seconds: f64) -> Record {
+        made_up::record(seconds, |at| {
+            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
+            sample.segments = Some(Segments { in_use: 3, count: 16, size: 4 << 20 });
+            let pages = PageCache { cached: 9, dirty: 5, writeback: 3, evicted: 1, recently_evicted: 0 };
+            sample.page_cache = Some(pages);
+            let sockets = &mut sample.sockets;
+            (sockets.rtt, sockets.data_rtt, sockets.min_rtt) = (Some(0.2), Some(0.21), Some(0.2));
+            (sockets.rwin, sockets.cwnd) = (Some(1 << 20), Some(1 << 20));
+            (sockets.pacing_bps, sockets.delivery_bps) = (Some(1_000_000), Some(1_000_000));
+            (sockets.out_of_order, sockets.retransmits) = (at as u64, at as u64);
+            sockets.unread = if at == 1.0 { 68_800_000 } else { 10 };
+            sample
+        })
+    }
+
+    fn titles(sheet: &Sheet) -> Vec<&str> {
+        sheet.charts.iter().map(|chart| chart.title.as_str()).collect()
+    }
+
+    fn names(chart: &Chart) -> Vec<&str> {
+        chart.series.iter().map(|series| series.name.as_str()).collect()
+    }
+
+    #[test]
+    fn one_record_fills_every_chart_of_its_side() {
+        let sheet = of_records(&[("a".to_owned(), full(4.0))]);
+        let expected = [
+            "Throughput",
+            "Socket buffer in use",
+            "Application buffer in use",
+            "Page cache: the file's pages on their way to the disk",
+            "Page cache: all of the file's pages",
+            "Receive window",
+            "Round-trip time",
+            "Packets out of order",
+            "Packets sent again",
+        ];
+        assert_eq!(titles(&sheet), expected);
+        assert!(sheet.charts[1].note.contains("Largest: 68.8 MB at 1.00 s."), "{}", sheet.charts[1].note);
+        assert_eq!(names(&sheet.charts[2]), ["capacity", "in use", ""]);
+        assert_eq!(sheet.charts[2].series[0].colour, NEUTRAL);
+        let mut served = full(4.0);
+        served.header.side = Side::Serve;
+        let sheet = of_records(&[("a".to_owned(), served)]);
+        assert!(
+            titles(&sheet).contains(&"Congestion window") && titles(&sheet).contains(&"Rates of the sender")
+        );
+        assert!(
+            !titles(&sheet).contains(&"Socket buffer in use") && !titles(&sheet).contains(&"Receive window")
+        );
+    }
+
+    #[test]
+    fn the_throughput_is_in_half_seconds_and_ends_with_the_last() {
+        let sheet = of_records(&[("a".to_owned(), full(4.0))]);
+        let points = &sheet.charts[0].series[0].points;
+        assert_eq!(
+            points.iter().map(|point| point.x).collect::<Vec<_>>(),
+            [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
+        );
+        assert!(points.iter().all(|point| (point.y - 8e8).abs() < 1.0), "{points:?}");
+        let lost: f64 = sheet.charts[7].series[0].points[..8].iter().map(|point| point.y).sum();
+        assert_eq!(lost, 4.0);
+    }
+
+    #[test]
+    fn several_records_share_charts_and_keep_their_colours() {
+        let mut without_pages = full(3.0);
+        without_pages.samples.iter_mut().for_each(|(_, sample)| sample.page_cache = None);
+        let records = [("a".to_owned(), without_pages), ("b".to_owned(), full(4.0))];
+        let sheet = of_records(&records);
+        let chart = |title: &str| sheet.charts.iter().find(|chart| chart.title == title).unwrap();
+        assert_eq!(names(chart("Throughput")), ["a", "b"]);
+        assert_eq!(
+            names(chart("Application buffer in use")),
+            ["capacity", "a", "b"],
+            "one capacity for both"
+        );
+        let dirty = chart("Page cache: the file's pages on their way to the disk: dirty");
+        assert_eq!((names(dirty), dirty.series[0].colour), (vec!["b"], 1));
+        assert_eq!(names(chart("Round-trip time: smoothed")), ["least", "a", "b"]);
+        assert_eq!(sheet.notes.len(), 3, "{:?}", sheet.notes);
+        assert!(sheet.notes[0].starts_with("a: http://server/file · "), "{}", sheet.notes[0]);
+    }
+
+    #[test]
+    fn streams_are_shown_where_there_are_few() {
+        let with_streams = |count: usize| {
+            let mut record = full(2.0);
+            for (at, sample) in &mut record.samples {
+                let bytes = (*at * 1e6) as u64;
+                let tcp =
+                    serde_json::from_value(serde_json::json!({ "tcpi_bytes_received": bytes })).unwrap();
+                let stream = |stream| Stream { stream, unread: 0, tcp };
+                sample.streams = std::iter::repeat_n(stream, count).enumerate().map(|(n, s)| s(n)).collect();
+            }
+            of_records(&[("a".to_owned(), record)])
+        };
+        assert_eq!(names(&with_streams(3).charts[1]), ["stream 0", "stream 1", "stream 2"]);
+        assert!((with_streams(3).charts[1].series[2].points[1].y - 8e6).abs() < 1e3);
+        for count in [1, 9] {
+            assert_eq!(with_streams(count).charts[1].title, "Socket buffer in use");
+        }
+    }
+
+    #[test]
+    fn a_record_without_a_sample_has_no_chart_and_fails_nothing() {
+        let mut record = full(1.0);
+        record.samples.clear();
+        let sheet = of_records(&[("a".to_owned(), record)]);
+        assert!(sheet.charts.is_empty());
+        assert!(of_records(&[]).charts.is_empty());
+        let one = of_records(&[("a".to_owned(), full(0.0))]);
+        assert!(one.charts.iter().all(|chart| {
+            chart.series.iter().all(|series| series.mark != Mark::Steps || !series.points.is_empty())
+        }));
+    }
+}

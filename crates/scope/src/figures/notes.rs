@@ -1,0 +1,183 @@
+//! What stands above the charts of a record: what was moved, where and when, and how it went.
+
+use std::time::{Duration, SystemTime};
+
+use crate::chart::Unit;
+use crate::draw::told;
+use crate::record::Record;
+use crate::record::schema::{Line, Side, What};
+
+use super::flow::Counter;
+use super::values::{goodput, least_rtt, telemetry_share};
+
+/// The longest text taken over from a record.
+const LONGEST: usize = 200;
+/// The most warnings told of one record.
+const MOST_WARNINGS: usize = 3;
+
+/// Returns what was recorded, in a line.
+pub(super) fn title(record: &Record) -> String {
+    match record.header.side {
+        Side::Get => short(&record.header.what),
+        Side::Serve => format!("Served: {}", short(&record.header.what)),
+    }
+}
+
+/// Returns the lines about the only record.
+pub(super) fn of_record(record: &Record) -> Vec<String> {
+    let mut notes = vec![origin(record), result(record), recording(record)];
+    let warnings: Vec<String> = record.events.iter().filter_map(warning).collect();
+    notes.extend(warnings.iter().take(MOST_WARNINGS).cloned());
+    if warnings.len() > MOST_WARNINGS {
+        notes.push(format!("... and {} more warnings", warnings.len() - MOST_WARNINGS));
+    }
+    notes.retain(|note| !note.is_empty());
+    notes
+}
+
+/// Returns a line about one of several records.
+pub(super) fn in_short(name: &str, record: &Record) -> String {
+    let result = Some(result(record)).filter(|result| !result.is_empty());
+    let parts = [Some(title(record)), date(record.header.started), result, damage(record)];
+    format!("{name}: {}", joined(parts))
+}
+
+/// Says on which host and by which program.
+pub(super) fn place(record: &Record) -> String {
+    let header = &record.header;
+    let host = &header.host;
+    let cores = if host.cores == 1 { "core" } else { "cores" };
+    let (program, name, kernel) = (short(&header.program), short(&host.name), short(&host.kernel));
+    format!("{program} on {name} (Linux {kernel}, {} {cores})", host.cores)
+}
+
+fn warning(line: &Line) -> Option<String> {
+    let text = match &line.what {
+        What::Warning { message } => short(message),
+        What::Retrying { stream, reason, .. } => format!("stream {stream} tried again: {}", short(reason)),
+        _ => return None,
+    };
+    Some(format!("{}: {text}", told(Unit::Seconds, line.at)))
+}
+
+/// Says when and where.
+fn origin(record: &Record) -> String {
+    joined([date(record.header.started), Some(place(record))])
+}
+
+/// Says how it went.
+fn result(record: &Record) -> String {
+    let moved = Counter::moved(record);
+    let outcome = record.end.as_ref().map(|end| &end.outcome);
+    let text = |name: &str| outcome.and_then(|outcome| outcome.get(name)?.as_str()).map(short);
+    let failed = text("message").map(|message| format!("FAILED: {message}"));
+    let time = moved.growing().map_or(0.0, |(from, to)| to - from);
+    let amount = (moved.total() > 0.0)
+        .then(|| format!("{} in {}", told(Unit::Bytes, moved.total()), told(Unit::Seconds, time)));
+    let rate = |bps: f64| told(Unit::BitsPerSecond, bps);
+    let whole = goodput(record, &moved).map(|bps| format!("goodput {}", rate(bps.as_bits_per_sec() as f64)));
+    let steady = moved.steady().map(|span| format!("{} at steady speed", rate(moved.rate(span) * 8.0)));
+    let rtt = least_rtt(record).map(|rtt| format!("RTT {}", told(Unit::Seconds, rtt)));
+    let limit = text("limited_by").map(|limit| format!("limited by {limit}"));
+    let lost = record.samples.last().map(|(_, sample)| match record.header.side {
+        Side::Get => {
+            format!("{} packets out of order", told(Unit::Number, sample.sockets.out_of_order as f64))
+        }
+        Side::Serve => {
+            format!("{} packets sent again", told(Unit::Number, sample.sockets.retransmits as f64))
+        }
+    });
+    joined([failed, amount, whole, steady, rtt, limit, lost])
+}
+
+/// Says how it was recorded, and what is missing.
+fn recording(record: &Record) -> String {
+    let samples = told(Unit::Number, record.samples.len() as f64);
+    let samples =
+        Some(format!("{samples} samples, one every {}", told(Unit::Seconds, record.header.interval)));
+    let cost =
+        telemetry_share(record).map(|share| format!("telemetry took {:.2} % of a core", share * 100.0));
+    let dropped = record.end.as_ref().map(|end| end.telemetry.dropped).filter(|dropped| *dropped > 0);
+    let dropped =
+        dropped.map(|dropped| format!("{dropped} lines were dropped: the record's disk was too slow"));
+    joined([samples, cost, dropped, damage(record)])
+}
+
+fn damage(record: &Record) -> Option<String> {
+    record.damage.as_ref().map(|damage| format!("the record is damaged: {damage}"))
+}
+
+fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// Returns a text from a record, cut where it is absurdly long.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns a date from seconds since 1970; `None` where a calendar has no such day.
+fn date(started: f64) -> Option<String> {
+    /// The year 9999 ends.
+    const LAST: f64 = 253_402_300_799.0;
+    let since_1970 = Duration::try_from_secs_f64(started.min(LAST)).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(since_1970).map(httpdate::fmt_http_date)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::figures::made_up;
+    use crate::record::schema::{End, Sample, Telemetry};
+
+    #[test]
+    fn says_what_when_where_how_fast_and_at_which_cost() {
+        let mut record = made_up::record(2.0, |at| Sample { moved: (at * 1e9) as u64, ..Sample::default() });
+        record.end = Some(End {
+            outcome: json!({ "goodput_bps": 8_000_000_000u64, "limited_by": "disk" }),
+            telemetry: Telemetry { samples: 201, dropped: 3, cpu: 0.01 },
+        });
+        record.damage = Some("goes on after its end, in line 9".to_owned());
+        record.events = (0..5)
+            .map(|at| Line { at: f64::from(at), what: What::Warning { message: format!("warning {at}") } })
+            .collect();
+        let notes = of_record(&record);
+        assert_eq!(
+            notes[..3],
+            [
+                "Sat, 21 Nov 2026 00:00:00 GMT · longhaul 0.1.0 on near (Linux 6.1.0, 2 cores)",
+                "2.00 GB in 2.00 s · goodput 8.00 Gbit/s · 8.00 Gbit/s at steady speed · limited by disk · 0 packets out of order",
+                "201 samples, one every 10.0 ms · telemetry took 0.50 % of a core · 3 lines were dropped: the \
+                 record's disk was too slow · the record is damaged: goes on after its end, in line 9",
+            ]
+        );
+        assert_eq!(
+            notes[3..],
+            ["0 s: warning 0", "1.00 s: warning 1", "2.00 s: warning 2", "... and 2 more warnings"]
+        );
+    }
+
+    #[test]
+    fn a_failure_is_told() {
+        let mut record = made_up::record(0.0, |_| Sample::default());
+        let outcome = json!({ "event": "error", "message": "the server is gone" });
+        record.end = Some(End { outcome, telemetry: Telemetry::default() });
+        assert!(of_record(&record)[1].starts_with("FAILED: the server is gone"));
+    }
+
+    #[test]
+    fn no_date_is_too_far_off() {
+        for started in [-1.0, f64::NAN, f64::INFINITY, 1e300, f64::MAX] {
+            let mut record = made_up::record(0.0, |_| Sample::default());
+            record.header.started = started;
+            record.header.what = "é".repeat(100_000);
+            assert!(of_record(&record)[0].contains("longhaul 0.1.0 on near"));
+            assert!(title(&record).len() < 500);
+        }
+    }
+}

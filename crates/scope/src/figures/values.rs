@@ -1,0 +1,177 @@
+//! The numbers that experiments compare.
+
+use longhaul_core::units::{Bytes, Rate};
+
+use crate::record::Record;
+use crate::record::schema::{PageCache, Sample, Segments, Side};
+
+use super::flow::{Counter, Span};
+
+/// Returns what a record says in numbers, by names that end in their unit; what it does not say is left out.
+///
+/// | name | is |
+/// |---|---|
+/// | `goodput_bps` | bits a second over the whole transfer |
+/// | `steady_bps` | the mean over the last 30 s in which bytes flowed, or over the last third of a shorter flow |
+/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time |
+/// | `rtt_s` | the least RTT (`tcpi_min_rtt`) |
+/// | `window_bps` | RWIN / RTT: what the window lets through |
+/// | `socket_peak_bytes`, `app_peak_bytes` | the most bytes in the socket's and in the application's buffer |
+/// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the same of the output file's pages |
+/// | `out_of_order`, `retransmits` | packets |
+/// | `ramp_s` | from the first byte to the first bin of 0.5 s with 90 % of `steady_bps` |
+/// | `telemetry_cpu_share` | the part of one core that recording took |
+pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
+    let moved = Counter::moved(record);
+    let steady = moved.steady();
+    let steady_bps = steady.map(|span| moved.rate(span) * 8.0);
+    let rwin = steady.and_then(|span| median_window(record, span));
+    let rtt = least_rtt(record);
+    let received = record.header.side == Side::Get;
+    let socket = || peak(record, |sample| received.then_some(sample.sockets.unread));
+    let pages = |of: fn(&PageCache) -> u64| peak(record, |sample| sample.page_cache.as_ref().map(of));
+    let last = record.samples.last();
+    let known = [
+        ("goodput_bps", goodput(record, &moved).map(|rate| rate.as_bits_per_sec() as f64)),
+        ("steady_bps", steady_bps),
+        ("rwin_bytes", rwin),
+        ("rtt_s", rtt),
+        ("window_bps", rwin.zip(rtt).map(|(rwin, rtt)| rwin * 8.0 / rtt)),
+        ("socket_peak_bytes", socket()),
+        ("app_peak_bytes", peak(record, |sample| sample.segments.as_ref().map(in_use))),
+        ("dirty_peak_bytes", pages(|pages| pages.dirty)),
+        ("writeback_peak_bytes", pages(|pages| pages.writeback)),
+        ("cached_peak_bytes", pages(|pages| pages.cached)),
+        ("out_of_order", last.map(|(_, sample)| sample.sockets.out_of_order as f64)),
+        ("retransmits", last.map(|(_, sample)| sample.sockets.retransmits as f64)),
+        ("ramp_s", steady_bps.and_then(|steady| ramp(&moved, steady))),
+        ("telemetry_cpu_share", telemetry_share(record)),
+    ];
+    known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Returns the bytes of segments in use.
+pub(super) fn in_use(segments: &Segments) -> u64 {
+    segments.size.saturating_mul(segments.in_use as u64)
+}
+
+/// Returns the least RTT in seconds.
+pub(super) fn least_rtt(record: &Record) -> Option<f64> {
+    let known = record.samples.iter().filter_map(|(_, sample)| sample.sockets.min_rtt);
+    known.filter(|rtt| *rtt > 0.0).min_by(f64::total_cmp)
+}
+
+/// Returns the rate of the whole: as the transfer told it, else that of the time in which bytes flowed.
+pub(super) fn goodput(record: &Record, moved: &Counter) -> Option<Rate> {
+    let told = record.end.as_ref().and_then(|end| end.outcome.get("goodput_bps")?.as_u64());
+    let measured = || moved.growing().map(|span| (moved.rate(span) * 8.0) as u64);
+    told.or_else(measured).map(Rate::bits_per_sec)
+}
+
+/// Returns the part of one core that recording took.
+pub(super) fn telemetry_share(record: &Record) -> Option<f64> {
+    let (end, (time, _)) = (record.end.as_ref()?, record.samples.last()?);
+    (*time > 0.0).then(|| end.telemetry.cpu / time)
+}
+
+/// Returns the BDP of the fastest bin: what must be in flight for that rate.
+pub(super) fn largest_bdp(record: &Record) -> Option<Bytes> {
+    let moved = Counter::moved(record);
+    let fastest = moved.bins().into_iter().map(|bin| moved.rate(bin)).max_by(f64::total_cmp)?;
+    Some(Bytes::new((fastest * least_rtt(record)?) as u64))
+}
+
+fn peak(record: &Record, value: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
+    record.samples.iter().filter_map(|(_, sample)| value(sample)).max().map(|peak| peak as f64)
+}
+
+fn median_window(record: &Record, (from, to): Span) -> Option<f64> {
+    let within = record.samples.iter().filter(|(at, _)| (from..=to).contains(at));
+    let mut windows: Vec<u64> = within.filter_map(|(_, sample)| sample.sockets.rwin).collect();
+    windows.sort_unstable();
+    windows.get(windows.len() / 2).map(|window| *window as f64)
+}
+
+fn ramp(moved: &Counter, steady_bps: f64) -> Option<f64> {
+    let (begin, _) = moved.growing()?;
+    let fast = moved.bins().into_iter().find(|bin| moved.rate(*bin) * 8.0 >= 0.9 * steady_bps)?;
+    Some((fast.0 - begin).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::figures::made_up;
+    use crate::record::schema::{End, Telemetry};
+
+    fn value(record: &Record, name: &str) -> Option<f64> {
+        values(record).into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn a_transfer_at_the_rate_of_its_window() {
+        // 10 s: 1 MB/s for 4 s, then 10 MB/s; the window is 2 MB, the RTT 200 ms.
+        let mut record = made_up::record(10.0, |at| {
+            let mut sample = Sample::default();
+            sample.moved = (at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7) as u64;
+            sample.sockets.rwin = Some(if at < 5.0 { 100 } else { 2_000_000 });
+            sample.sockets.min_rtt = Some(0.2);
+            sample.sockets.unread = if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 };
+            sample.sockets.out_of_order = at as u64;
+            sample.segments = Some(Segments { in_use: at as usize, count: 16, size: 4 << 20 });
+            let pages = PageCache { cached: 9, dirty: 5, writeback: 3, evicted: 1, recently_evicted: 0 };
+            sample.page_cache = (at > 1.0).then_some(pages);
+            sample
+        });
+        record.end = Some(End {
+            outcome: json!({ "goodput_bps": 51_200_000 }),
+            telemetry: Telemetry { samples: 1000, dropped: 0, cpu: 0.05 },
+        });
+        let near = |name: &str, expected: f64| {
+            let found = value(&record, name).unwrap();
+            assert!((found - expected).abs() <= expected * 1e-3, "{name}: {found}, not {expected}");
+        };
+        near("goodput_bps", 51_200_000.0);
+        near("steady_bps", 80e6);
+        near("rwin_bytes", 2e6);
+        near("rtt_s", 0.2);
+        near("window_bps", 80e6);
+        near("socket_peak_bytes", 68_800_000.0);
+        near("app_peak_bytes", 41_943_040.0);
+        near("dirty_peak_bytes", 5.0);
+        near("writeback_peak_bytes", 3.0);
+        near("cached_peak_bytes", 9.0);
+        near("out_of_order", 10.0);
+        near("retransmits", 0.0);
+        near("ramp_s", 4.0);
+        near("telemetry_cpu_share", 0.005);
+        assert_eq!(largest_bdp(&record), Some(Bytes::new(2_000_000)));
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut record = made_up::record(0.0, |_| Sample::default());
+        assert_eq!(
+            values(&record),
+            [("socket_peak_bytes", 0.0), ("out_of_order", 0.0), ("retransmits", 0.0)]
+        );
+        record.samples.clear();
+        assert_eq!(values(&record), []);
+    }
+
+    #[test]
+    fn a_record_that_was_cut_off_still_has_a_goodput() {
+        let record = made_up::record(2.0, |at| Sample { moved: (at * 1e6) as u64, ..Sample::default() });
+        assert!((value(&record, "goodput_bps").unwrap() - 8e6).abs() < 1e4);
+        assert_eq!(value(&record, "telemetry_cpu_share"), None);
+    }
+
+    #[test]
+    fn a_server_has_no_socket_buffer_to_read_from() {
+        let mut record = made_up::record(1.0, |_| Sample::default());
+        record.header.side = Side::Serve;
+        assert_eq!(value(&record, "socket_peak_bytes"), None);
+    }
+}
