@@ -9,6 +9,9 @@ use super::lines;
 /// More lines than these tell nobody anything.
 const MOST_STREAMS: usize = 8;
 
+/// What differs by less is one height to the eye.
+const NEARLY: f64 = 1.02;
+
 /// A line of a chart, taken from a record; empty where the record has nothing of it.
 struct Line {
     name: &'static str,
@@ -205,28 +208,23 @@ impl Figure {
         self.chart(title, note, series)
     }
 
-    /// Returns the references of all records: once, and in no record's colour, where they have one height.
+    /// Returns the references of all records: only one, and in no record's colour, where they nearly agree.
     fn references(&self, records: &[(String, Record)], lines: &[&Line]) -> Vec<Series> {
         let mut all = Vec::new();
         for line in lines {
-            let of_records: Vec<_> = records.iter().map(|(_, record)| (line.points)(record)).collect();
-            let known = || of_records.iter().filter(|points| !points.is_empty());
-            let heights = |points: &Vec<Point>| (points[0].y, points[points.len() - 1].y);
-            let first = known().next().map(heights);
-            let flat = first.is_some_and(|(begin, end)| begin == end);
-            if flat && known().all(|points| Some(heights(points)) == first) {
-                let longest = known().max_by(|a, b| a[a.len() - 1].x.total_cmp(&b[b.len() - 1].x));
-                let points = longest.cloned().unwrap_or_default();
-                all.push(Series { name: line.name.to_owned(), colour: NEUTRAL, mark: line.mark, points });
-                continue;
+            let mut of_records = Vec::new();
+            for (colour, (name, record)) in records.iter().enumerate() {
+                let (name, points) = (format!("{name}: {}", line.name), (line.points)(record));
+                if !points.is_empty() {
+                    of_records.push(Series { name, colour, mark: line.mark, points });
+                }
             }
-            let named = records.iter().zip(of_records).enumerate();
-            all.extend(named.filter(|(_, (_, points))| !points.is_empty()).map(
-                |(colour, ((name, _), points))| {
-                    let name = format!("{name}: {}", line.name);
-                    Series { name, colour, mark: line.mark, points }
-                },
-            ));
+            match common(&of_records) {
+                Some(points) => {
+                    all.push(Series { name: line.name.to_owned(), colour: NEUTRAL, mark: line.mark, points });
+                }
+                None => all.extend(of_records),
+            }
         }
         all
     }
@@ -264,6 +262,15 @@ fn streams(name: &str, record: &Record) -> Option<Chart> {
 fn over_time(title: &str, note: String, (label, unit): (&str, Unit), series: Vec<Series>) -> Chart {
     let axis = |label: &str, unit| Axis { label: label.to_owned(), unit, scale: Scale::Linear };
     Chart { title: title.to_owned(), note, x: axis("Time", Unit::Seconds), y: axis(label, unit), series }
+}
+
+/// Returns the longest of references that all have nearly the same height all the time.
+fn common(references: &[Series]) -> Option<Vec<Point>> {
+    let heights = || references.iter().flat_map(|series| &series.points).map(|point| point.y);
+    let (low, high) = (heights().min_by(f64::total_cmp)?, heights().max_by(f64::total_cmp)?);
+    let end = |series: &&Series| series.points.last().map_or(0.0, |point| point.x);
+    let longest = references.iter().max_by(|a, b| end(a).total_cmp(&end(b)))?;
+    (high <= low * NEARLY).then(|| longest.points.clone())
 }
 
 fn highest(points: &[Point]) -> Option<Point> {

@@ -5,7 +5,7 @@ use crate::record::Record;
 use crate::record::schema::{PageCache, Sample, Side};
 
 use super::flow::Counter;
-use super::values::{in_use, largest_bdp};
+use super::values::{in_use, largest_bdp, least_rtt};
 
 /// Takes one number of each sample that has it.
 fn sampled(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
@@ -138,7 +138,8 @@ pub(super) fn data_rtt(record: &Record) -> Vec<Point> {
 
 /// The least RTT.
 pub(super) fn min_rtt(record: &Record) -> Vec<Point> {
-    sampled(record, |sample| sample.sockets.min_rtt)
+    let least = least_rtt(record);
+    constant(record, |_| least)
 }
 
 /// The congestion window of a sender.

@@ -114,8 +114,8 @@ mod tests {
     fn a_transfer_at_the_rate_of_its_window() {
         // 10 s: 1 MB/s for 4 s, then 10 MB/s; the window is 2 MB, the RTT 200 ms.
         let mut record = made_up::record(10.0, |at| {
-            let mut sample = Sample::default();
-            sample.moved = (at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7) as u64;
+            let moved = (at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7) as u64;
+            let mut sample = Sample { moved, ..Sample::default() };
             sample.sockets.rwin = Some(if at < 5.0 { 100 } else { 2_000_000 });
             sample.sockets.min_rtt = Some(0.2);
             sample.sockets.unread = if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 };
