@@ -83,7 +83,9 @@ fn of_lab(error: &LabError) -> Code {
         LabErrorKind::NotPermitted => NO_PERMISSION,
         LabErrorKind::CannotCreate => CANNOT_CREATE,
         LabErrorKind::Output => IO,
+        LabErrorKind::Data => DATA,
         LabErrorKind::Host => OS,
+        LabErrorKind::Interrupted => INTERRUPTED,
     }
 }
 
@@ -118,6 +120,9 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     }
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<RecordError>()) {
         return of_record(error);
+    }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<DrawError>()) {
+        return of_drawing(error);
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,

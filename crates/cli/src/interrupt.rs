@@ -15,15 +15,14 @@ use signal_hook::iterator::Signals;
 ///
 /// A signal that the process was started to ignore stays ignored: that is how `nohup` works.
 pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let heard = |signal: &i32| !is_ignored(&status, *signal);
+    let heard = heard();
     let cancel = cancel.clone();
     let again = Arc::new(AtomicBool::new(false));
     // Before the iterator: a signal's actions run in this order, and the thread below may be faster than the next one.
-    for signal in [SIGINT, SIGTERM].into_iter().filter(heard) {
+    for signal in heard.iter().copied().filter(|signal| *signal != SIGHUP) {
         flag::register_conditional_shutdown(signal, 130, again.clone())?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard))?;
+    let mut signals = Signals::new(heard)?;
     // With any handler, a write past the limit on file sizes is an error of that write, and not the end.
     flag::register(Signal::XFSZ.as_raw(), Arc::default())?;
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -33,6 +32,12 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Returns those of the signals which ask for an end that the process was not started to ignore.
+pub(crate) fn heard() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(&status, *signal)).collect()
 }
 
 /// Looks up a signal in the mask of ignored ones (proc(5), SigIgn: hexadecimal, the lowest bit is signal 1).

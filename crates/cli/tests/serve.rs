@@ -138,6 +138,7 @@ fn what_cannot_be_served_has_its_exit_code() {
     std::fs::write(&file, "no certificate").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
+    let metrics = format!("--metrics={taken}");
     let file_text = file.to_str().unwrap();
     let missing = dir.path().join("missing");
     for (root, args, code, named) in [
@@ -149,12 +150,35 @@ fn what_cannot_be_served_has_its_exit_code() {
         (dir.path(), vec!["--tls-cert", file_text], 64, "--tls-key"),
         (dir.path(), vec!["--pace", "fast"], 64, "fast"),
         (dir.path(), vec!["--pace", "0"], 64, "off"),
+        (dir.path(), vec!["--metrics=nonsense"], 64, "nonsense"),
+        (dir.path(), vec!["--metrics", "127.0.0.1:0"], 64, "127.0.0.1:0"),
+        (dir.path(), vec![&metrics], 69, "--metrics="),
+        (dir.path(), vec!["--record", "/dev/null"], 73, "/dev/null"),
+        (dir.path(), vec!["--record", "r", "--record-interval", "0.1ms"], 64, "1ms to 10s"),
+        (dir.path(), vec!["--record-interval", "1ms"], 64, "--record"),
     ] {
         let output = serve(root, &args).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
         assert!(text.contains(named), "{args:?}: {text}");
     }
+}
+
+#[test]
+fn metrics_are_served_beside_files_or_where_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("metrics"), "of my own").unwrap();
+    let scraped = |address| get(address, "/metrics").contains("\nlonghaul_connections ");
+    assert!(get(Serve::start(serve(dir.path(), &[])).address, "/metrics").ends_with("of my own"));
+    assert!(scraped(Serve::start(serve(dir.path(), &["--metrics"])).address));
+    let mut server = Serve::start(serve(dir.path(), &["--metrics=127.0.0.1:0"]));
+    let mut line = String::new();
+    server.log.read_line(&mut line).unwrap();
+    let own = line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics\n").unwrap();
+    assert!(scraped(own.parse().unwrap()) && get(server.address, "/metrics").ends_with("of my own"));
+    assert!(get(own.parse().unwrap(), "/").starts_with("HTTP/1.1 404"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
 }
 
 #[test]
@@ -234,4 +258,73 @@ fn nothing() -> std::process::ChildStderr {
     let mut child = Command::new("true").stderr(Stdio::piped()).spawn().unwrap();
     child.wait().unwrap();
     child.stderr.take().unwrap()
+}
+
+/// Reads a record's lines.
+fn lines(path: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_record_follows_the_server_to_its_end_and_costs_little() {
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("f"), vec![7; 32 << 20]).unwrap();
+    let path = records.path().join("r.jsonl");
+    let record = ["--record", path.to_str().unwrap(), "--pace", "200Mbit"];
+    let started = Instant::now();
+    let server = Serve::start(serve(dir.path(), &record));
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    write!(stream, "GET /f?token=secret HTTP/1.0\r\n\r\n").unwrap();
+    let got = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(100));
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    let took = started.elapsed();
+    assert_eq!(code, Some(0), "{log}");
+
+    let lines = lines(&path);
+    assert_eq!((&lines[0]["record"], &lines[0]["side"]), (&"longhaul".into(), &"serve".into()));
+    assert_eq!((&lines[0]["interval"], &lines[0]["what"]), (&0.01.into(), &dir.path().to_str().into()));
+    let of = |event: &str| -> Vec<&serde_json::Value> {
+        lines.iter().filter(|line| line["event"] == event).collect()
+    };
+    assert_eq!((of("connected").len(), of("closed").len()), (1, 1));
+    let replied = of("replied")[0];
+    assert_eq!((&replied["status"], &replied["sent"]), (&200.into(), &(32 << 20).into()));
+    assert!(!replied["target"].to_string().contains("secret"), "{replied}");
+    let samples = of("sample");
+    // At 200 Mbit/s the file takes 1.3 s.
+    assert!((50..400).contains(&samples.len()), "{} samples", samples.len());
+    let streams = samples.iter().filter_map(|sample| sample["streams"].get(0));
+    assert!(streams.clone().all(|one| one["stream"] == 0 && one["tcp"]["tcpi_snd_cwnd"].is_u64()));
+    assert!(streams.count() >= 50);
+    let moved = samples.last().unwrap()["moved"].as_u64().unwrap();
+    // The end of the connection is acknowledged like a byte.
+    assert!((got..=got + 1).contains(&moved), "{moved} of {got}");
+    let end = lines.last().unwrap();
+    assert_eq!((&end["event"], &end["outcome"]), (&"end".into(), &serde_json::Value::Null));
+    let cost = &end["telemetry"];
+    assert_eq!((&cost["dropped"], &cost["samples"]), (&0.into(), &samples.len().into()));
+    let cpu = cost["cpu"].as_f64().unwrap();
+    println!("recording took {cpu} s of {took:?}");
+    // Without optimisation, several times what it costs.
+    assert!(cpu < took.as_secs_f64() * 0.05, "recording took {cpu} s of {took:?}");
+}
+
+#[test]
+fn no_record_is_begun_for_a_server_that_cannot_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = dir.path().join("r.jsonl");
+    let record = ["--record", path.to_str().unwrap()];
+    let server = Serve::start(serve(dir.path(), &record));
+    server.signal(Signal::TERM);
+    server.end();
+    let before = std::fs::read(&path).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = serve(dir.path(), &record).args(["--listen", &address]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    assert!(before == std::fs::read(&path).unwrap(), "the record of before was replaced");
 }

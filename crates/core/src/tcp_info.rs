@@ -239,8 +239,12 @@ impl TcpInfo {
     }
 
     /// The receive window last announced: RWIN (`tcpi_rcv_wnd`, Linux 6.2).
+    ///
+    /// A segment's window field has 16 bits, shifted by the scale that the SYN fixed (RFC 7323, section 2.2). The
+    /// kernel reports the window that it would announce if they were enough.
     pub fn rcv_wnd(&self) -> Option<Bytes> {
-        self.tcpi_rcv_wnd().map(Bytes::new)
+        let largest = 65_535 << self.tcpi_rcv_wscale()?;
+        self.tcpi_rcv_wnd().map(|window| Bytes::new(window.min(largest)))
     }
 
     /// The congestion window: `tcpi_snd_cwnd` segments of `tcpi_snd_mss` bytes.
@@ -326,6 +330,17 @@ mod tests {
         );
         assert_eq!(info.rtt(), Some(Rtt::new(Duration::from_millis(200))));
         assert_eq!((info.rcv_rtt(), info.min_rtt(), info.pacing_rate()), (None, None, None));
+    }
+
+    #[test]
+    fn no_window_is_larger_than_its_scale_lets_it_announce() {
+        let window = |scale: u8| {
+            let mut bytes = vec![0; SIZE];
+            bytes[6] = scale << 4;
+            bytes[232..236].copy_from_slice(&41_800_000u32.to_le_bytes());
+            TcpInfo::from_bytes(&bytes).rcv_wnd().unwrap().get()
+        };
+        assert_eq!((window(9), window(10)), (33_553_920, 41_800_000));
     }
 
     proptest! {

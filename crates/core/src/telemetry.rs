@@ -167,8 +167,8 @@ pub struct Sparingly {
 }
 
 impl Sparingly {
-    /// The part of the time that it may take: 1 in 200.
-    const SHARE: u32 = 200;
+    /// The part of the time that it may take: 1 in 400.
+    const SHARE: u32 = 400;
 
     /// Returns whether it may happen again.
     pub fn is_due(&self, now: Duration) -> bool {
@@ -214,6 +214,6 @@ mod tests {
         let mut pages = Sparingly::default();
         assert!(pages.is_due(Duration::ZERO));
         pages.took(Duration::from_secs(1), Duration::from_millis(10));
-        assert!(!pages.is_due(Duration::from_millis(2999)) && pages.is_due(Duration::from_secs(3)));
+        assert!(!pages.is_due(Duration::from_millis(4999)) && pages.is_due(Duration::from_secs(5)));
     }
 }

@@ -8,4 +8,5 @@ pub mod digest;
 pub mod recv;
 pub mod send;
 pub mod source;
+pub mod telemetry;
 pub mod transfer;

@@ -1,6 +1,6 @@
 //! The one place outside the tests that reads the clock: the model is handed the time.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::model::Time;
 
@@ -17,4 +17,10 @@ impl Clock {
     pub(crate) fn now(self) -> Time {
         Time::START + self.0.elapsed()
     }
+}
+
+/// Returns the time of day in seconds since 1970, UTC; 0 where the machine's clock stands before.
+#[expect(clippy::disallowed_methods, reason = "only told to whoever reads the results")]
+pub(crate) fn since_1970() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use thiserror::Error;
 
@@ -156,6 +157,44 @@ pub enum LabError {
         /// Where and why.
         why: String,
     },
+    /// A scenario's command on the machine, before or after an execution or all of them, failed.
+    #[error("the {what} command failed: {status}; what it said is in {log}")]
+    Shell {
+        /// Which of them.
+        what: &'static str,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its output.
+        log: PathBuf,
+    },
+    /// Earlier results cannot be taken up.
+    #[error("cannot go on from {path}: {why}. --fresh throws them away, --out chooses another place")]
+    Results {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Earlier results are of something else.
+    #[error(
+        "{path} holds results of another scenario, or of this one before it was changed. --fresh throws them \
+         away, --out chooses another place"
+    )]
+    OtherScenario {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another experiment writes its results there.
+    #[error(
+        "another `longhaul lab run` writes to {path}: wait for its end, or choose another place with --out"
+    )]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The caller has asked to stop.
+    #[error("interrupted; the same command goes on from here")]
+    Interrupted,
 }
 
 /// What a failure is about, for whoever has to act on it.
@@ -171,19 +210,25 @@ pub enum LabErrorKind {
     CannotCreate,
     /// Results cannot be written to their end.
     Output,
-    /// This machine lacks something, or its kernel refused.
+    /// Earlier results are damaged or too new.
+    Data,
+    /// This machine lacks something, its kernel refused, or a command on it failed.
     Host,
+    /// The caller has asked to stop.
+    Interrupted,
 }
 
 impl LabError {
     /// Returns what the failure is about.
     pub fn kind(&self) -> LabErrorKind {
         match self {
-            Self::Spec { .. } | Self::Scenario { .. } => LabErrorKind::Usage,
+            Self::Spec { .. } | Self::Scenario { .. } | Self::OtherScenario { .. } => LabErrorKind::Usage,
             Self::Privilege { .. } | Self::Namespace { .. } | Self::Tun { .. } => LabErrorKind::NotPermitted,
             Self::Read { .. } => LabErrorKind::NoInput,
-            Self::Create { .. } => LabErrorKind::CannotCreate,
+            Self::Create { .. } | Self::Busy { .. } => LabErrorKind::CannotCreate,
             Self::Write { .. } => LabErrorKind::Output,
+            Self::Results { .. } => LabErrorKind::Data,
+            Self::Interrupted => LabErrorKind::Interrupted,
             Self::Device { .. }
             | Self::Setting { .. }
             | Self::Start { .. }
@@ -191,6 +236,7 @@ impl LabError {
             | Self::Process { .. }
             | Self::NotListening { .. }
             | Self::Counters { .. }
+            | Self::Shell { .. }
             | Self::WorkerGone => LabErrorKind::Host,
         }
     }

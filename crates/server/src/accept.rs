@@ -13,9 +13,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
-use crate::routes::Site;
+use crate::census::Census;
+use crate::routes::Served;
 use crate::server::Phase;
 use crate::session::Session;
+use crate::site::Site;
 use crate::transport::Transport;
 use crate::waiting::Waiting;
 
@@ -25,9 +27,11 @@ const STARVED: Duration = Duration::from_millis(200);
 /// How long to wait for the room that an idle connection was told to make, before the next is told.
 const ROOM: Duration = Duration::from_millis(50);
 
-/// What every connection shares.
+/// What every connection to an address shares.
 #[derive(Clone)]
 pub(crate) struct Shared {
+    pub(crate) served: Served,
+    pub(crate) census: Arc<Census>,
     pub(crate) site: Arc<Site>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -36,6 +40,15 @@ pub(crate) struct Shared {
     /// Connections that the server's end has cut.
     pub(crate) cut: Arc<AtomicUsize>,
     pub(crate) phase: watch::Receiver<Phase>,
+}
+
+impl Shared {
+    /// Waits until no connection is left.
+    pub(crate) async fn empty(&self) {
+        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let _ = self.slots.acquire_many(all).await;
+    }
 }
 
 /// Accepts connections until the server is told to finish.
@@ -103,15 +116,16 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: O
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
-    let Shared { site, limits, tls, phase, waiting, .. } = shared;
-    let transport = match tls {
+    // A connection that only asks for metrics is no part of them.
+    let seat = (shared.served != Served::Metrics).then(|| shared.census.enter(peer, &stream));
+    let transport = match &shared.tls {
         None => Transport::Plain(Arc::new(stream)),
-        Some(tls) => match waiting.wait(timeout(limits.head, tls.accept(stream))).await {
+        Some(tls) => match shared.waiting.wait(timeout(shared.limits.head, tls.accept(stream))).await {
             Some(Ok(Ok(stream))) => Transport::Tls(Box::new(stream)),
             Some(Ok(Err(error))) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Some(Err(_)) => return tracing::debug!(%peer, "the TLS handshake took too long"),
             None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
         },
     };
-    Session { transport, peer, site, limits, phase, waiting, inbox: Vec::new() }.run().await;
+    Session { transport, peer, shared, seat, inbox: Vec::new() }.run().await;
 }

@@ -21,8 +21,22 @@ pub struct Config {
     pub pace: Option<Rate>,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
+    /// Where `/metrics` is served.
+    pub metrics: Metrics,
     /// How much clients may ask for, and how long they may take.
     pub limits: Limits,
+}
+
+/// Where `/metrics` is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Metrics {
+    /// Nowhere: the name is one like any other.
+    #[default]
+    Off,
+    /// Beside the files; a file of that name is not served.
+    WithFiles,
+    /// At an address of its own, over plain HTTP, with nothing else.
+    At(SocketAddr),
 }
 
 impl Config {
@@ -35,6 +49,7 @@ impl Config {
             congestion: None,
             pace: None,
             hidden: false,
+            metrics: Metrics::Off,
             limits: Limits::default(),
         }
     }

@@ -42,6 +42,14 @@ pub enum ServeError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The address for metrics cannot be listened on.
+    #[error("cannot serve metrics on {address}: {source}; choose another with --metrics=ADDR:PORT")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The kernel refuses the congestion control.
     #[error("the kernel refuses congestion control '{name}' ({source}); it offers: {available}")]
     Congestion {

@@ -1,22 +1,24 @@
 //! Longhaul's HTTP server: the files of one directory, over HTTP/1.1 and HTTPS, at the path's rate.
 //!
 //! ```text
-//!   listen -> accept -> session (one task a connection) -> routes -> reply
-//!                          |                                 |
-//!                          |                                root (openat2, never above DIR)
+//!   listen -> accept -> session (one task a connection) -> routes -> site -> reply
+//!                          |                                          |
+//!                          |                                         root (openat2, never above DIR)
 //!                          `-> transport -> engine::send: file -> sendfile -> socket
 //! ```
 //!
 //! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may
-//! wait for a disk. An idle connection therefore costs a task of a few kilobytes, no thread, and makes room where
+//! wait for a disk. The `census` knows every connection, and tells an observer and `/metrics`. An idle connection therefore costs a task of a few kilobytes, no thread, and makes room where
 //! the limit of connections is reached.
 
 mod accept;
+mod census;
 mod config;
 mod error;
 mod file_reply;
 mod listen;
 mod listing;
+mod metrics;
 mod page;
 mod patience;
 mod reply;
@@ -24,10 +26,14 @@ mod root;
 mod routes;
 mod server;
 mod session;
+mod site;
+mod telemetry;
 mod tls;
+mod totals;
 mod transport;
 mod waiting;
 
-pub use config::{Config, Limits, TlsFiles};
+pub use config::{Config, Limits, Metrics, TlsFiles};
 pub use error::ServeError;
 pub use server::{Ended, Server, Stopper};
+pub use telemetry::Telemetry;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use longhaul_core::units::Bytes;
 use rustix::fs::{AtFlags, Dir, FileType};
 
-use crate::routes::Site;
+use crate::site::Site;
 
 /// One file or directory.
 pub(crate) struct Entry {

@@ -8,7 +8,7 @@ use longhaul_engine::send::Piece;
 
 use crate::listing::{Entry, Key, Listing, Order};
 use crate::reply::Reply;
-use crate::routes::{encode, url_of};
+use crate::site::{encode, url_of};
 
 const STYLE: &str = include_str!("page.css");
 

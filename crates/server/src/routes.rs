@@ -1,130 +1,53 @@
-//! From a request to a reply. Everything here may wait for a disk, and runs on a blocking thread.
-
-use std::io;
-use std::sync::Arc;
-use std::time::SystemTime;
+//! What a request asks for. Nothing is looked at here: that waits for a disk, and comes later.
 
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead, TargetPath};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use rustix::io::Errno;
-use tokio::sync::Semaphore;
 
-use crate::file_reply::file_reply;
-use crate::listing::{Listing, Order};
-use crate::page;
+use crate::metrics;
 use crate::reply::Reply;
-use crate::root::{Found, Root};
 
 /// The methods that are served.
 const ALLOWED: &str = "GET, HEAD, OPTIONS";
 
-/// All but the characters that no part of a URL gives a meaning (RFC 3986, section 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// What is served, whoever asks.
-pub(crate) struct Site {
-    pub(crate) root: Root,
-    pub(crate) hidden: bool,
-    pub(crate) listing: usize,
-    pub(crate) pages: Arc<Semaphore>,
+/// What is to be done about a request.
+pub(crate) enum Action {
+    /// Send this.
+    Reply(Reply),
+    /// Send what has this name.
+    Read(TargetPath),
+    /// Send what was measured.
+    Metrics,
 }
 
-impl Site {
-    /// Answers a request.
-    pub(crate) fn answer(&self, request: &RequestHead, now: SystemTime) -> Reply {
-        match request.method() {
-            "GET" | "HEAD" if request.body() != RequestBody::None => {
-                Reply::text(400, "a request for a file carries no body")
+/// What is served at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    Files,
+    FilesAndMetrics,
+    Metrics,
+}
+
+/// Decides about a request to an address where `served` is.
+pub(crate) fn route(served: Served, request: &RequestHead) -> Action {
+    match request.method() {
+        "GET" | "HEAD" if request.body() != RequestBody::None => {
+            Action::Reply(Reply::text(400, "a request for a file carries no body"))
+        }
+        "GET" | "HEAD" => match TargetPath::parse(request.target()) {
+            Ok(path) if served != Served::Files && is_metrics(&path) => Action::Metrics,
+            Ok(_) if served == Served::Metrics => {
+                Action::Reply(Reply::text(404, "nothing but /metrics is served here"))
             }
-            "GET" | "HEAD" => self.get(request, now).unwrap_or_else(|error| refuse(&error, request)),
-            "OPTIONS" => Reply::empty(ReplyHead::new(204).with("Allow", ALLOWED)),
-            _ => Reply::explained(ReplyHead::new(405).with("Allow", ALLOWED), "files are only read here"),
-        }
-    }
-
-    fn get(&self, request: &RequestHead, now: SystemTime) -> io::Result<Reply> {
-        let path = match TargetPath::parse(request.target()) {
-            Ok(path) => path,
-            Err(error) => return Ok(Reply::text(400, &error.to_string())),
-        };
-        if path.is_hidden() && !self.hidden {
-            return Err(Errno::NOENT.into());
-        }
-        let directory = match self.root.find(path.names())? {
-            Found::File(_) if path.has_trailing_slash() => return Err(Errno::NOENT.into()),
-            Found::File(source) => return file_reply(&source, request, now),
-            Found::Directory(directory) => directory,
-        };
-        if !path.has_trailing_slash() {
-            let query = path.query().map(|query| format!("?{query}")).unwrap_or_default();
-            let location = format!("{}{query}", url_of(path.names()));
-            let head = ReplyHead::new(301).with("Location", &location);
-            return Ok(Reply::explained(head, "a directory's name ends in a slash"));
-        }
-        let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
-        match self.root.find(&index) {
-            Ok(Found::File(source)) => return file_reply(&source, request, now),
-            Ok(Found::Directory(_)) => {}
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
-            // One that cannot be read was meant to be shown instead of the names beside it.
-            Err(error) => return Err(error),
-        }
-        let Ok(permit) = Arc::clone(&self.pages).try_acquire_owned() else {
-            let head = ReplyHead::new(503).with("Retry-After", "1");
-            return Ok(Reply::explained(head, "too many directories are being listed; try again"));
-        };
-        let listing = Listing::read(self, &directory, path.names(), Order::from_query(path.query()))?;
-        Ok(page::reply(path.names(), &listing).holding(permit))
-    }
-}
-
-/// Writes the path of a directory as a URL's path.
-pub(crate) fn url_of(names: &[Vec<u8>]) -> String {
-    names.iter().fold("/".to_owned(), |url, name| url + &encode(name) + "/")
-}
-
-/// Writes a name so that it stands for itself in a URL.
-pub(crate) fn encode(name: &[u8]) -> String {
-    percent_encode(name, RESERVED).to_string()
-}
-
-/// Tells the client what it may know: names that lead out of the root are missing, like all others.
-fn refuse(error: &io::Error, request: &RequestHead) -> Reply {
-    match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO) => {
-            Reply::text(404, "there is no such file")
-        }
-        Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "the file may not be read"),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
-            tracing::warn!(target = request.target(), %error, "out of resources");
-            let head = ReplyHead::new(503).with("Retry-After", "1");
-            Reply::explained(head, "too many files are open; try again")
-        }
+            Ok(path) => Action::Read(path),
+            Err(error) => Action::Reply(Reply::text(400, &error.to_string())),
+        },
+        "OPTIONS" => Action::Reply(Reply::empty(ReplyHead::new(204).with("Allow", ALLOWED))),
         _ => {
-            tracing::error!(target = request.target(), %error, "a file could not be opened");
-            Reply::text(500, "the file could not be opened; the server's log says why")
+            let head = ReplyHead::new(405).with("Allow", ALLOWED);
+            Action::Reply(Reply::explained(head, "files are only read here"))
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_tell_no_more_than_they_may() {
-        let head = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
-        let request = RequestHead::parse(head).unwrap().unwrap().0;
-        for (errno, status) in [
-            (Errno::NOENT, 404),
-            (Errno::XDEV, 404),
-            (Errno::LOOP, 404),
-            (Errno::NAMETOOLONG, 404),
-            (Errno::ACCESS, 403),
-            (Errno::MFILE, 503),
-            (Errno::IO, 500),
-        ] {
-            assert_eq!(refuse(&errno.into(), &request).status(), status, "{errno}");
-        }
-    }
+fn is_metrics(path: &TargetPath) -> bool {
+    path.names() == [metrics::NAME] && !path.has_trailing_slash()
 }

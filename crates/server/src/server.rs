@@ -2,18 +2,23 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use longhaul_core::units::Rate;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::accept::{Shared, accept};
+use crate::census::Census;
 use crate::listen::listen;
 use crate::root::Root;
-use crate::routes::Site;
-use crate::waiting::Waiting;
-use crate::{Config, Limits, ServeError, tls};
+use crate::routes::Served;
+use crate::site::Site;
+use crate::telemetry::{Sampler, Telemetry};
+use crate::{Config, Limits, Metrics, ServeError, tls};
+
+/// How many connections an address that serves nothing but metrics has at once.
+const METRICS_CONNECTIONS: usize = 16;
 
 /// How far the server is in its life; it only goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +35,10 @@ pub(crate) enum Phase {
 pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
+    served: Served,
+    /// Where nothing but metrics is served.
+    metrics: Option<(TcpListener, SocketAddr)>,
+    telemetry: Option<Telemetry>,
     site: Arc<Site>,
     tls: Option<TlsAcceptor>,
     limits: Arc<Limits>,
@@ -77,6 +86,10 @@ impl Server {
             addresses.push(listener.local_addr().map_err(|source| ServeError::Listen { address, source })?);
             listeners.push(listener);
         }
+        let metrics = match config.metrics {
+            Metrics::At(address) => Some(listen_for_metrics(address, &config)?),
+            Metrics::Off | Metrics::WithFiles => None,
+        };
         let mut limits = config.limits;
         if let Some(pace) = config.pace {
             // Whoever takes all that the pace allows is not slow.
@@ -87,6 +100,13 @@ impl Server {
         Ok(Self {
             listeners,
             addresses,
+            served: if config.metrics == Metrics::WithFiles {
+                Served::FilesAndMetrics
+            } else {
+                Served::Files
+            },
+            metrics,
+            telemetry: None,
             site: Arc::new(site),
             tls,
             limits: Arc::new(limits),
@@ -99,6 +119,19 @@ impl Server {
         &self.addresses
     }
 
+    /// Returns the address where nothing but metrics is served.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|(_, address)| *address)
+    }
+
+    /// Tells an observer what happens from the start of [`Server::run`] on.
+    ///
+    /// It comes after [`Server::bind`], so that no record is begun, nor an older one replaced, for a
+    /// server that cannot start.
+    pub fn observe(&mut self, telemetry: Telemetry) {
+        self.telemetry = Some(telemetry);
+    }
+
     /// Returns what stops this server.
     pub fn stopper(&self) -> Stopper {
         Stopper { phase: self.phase.clone() }
@@ -106,35 +139,73 @@ impl Server {
 
     /// Answers until told to stop; must run on a Tokio runtime with I/O and time enabled.
     pub async fn run(self) -> Result<Ended, ServeError> {
-        let slots = Arc::new(Semaphore::new(self.limits.connections));
-        let waiting = Arc::new(Waiting::default());
+        let watched = self.served == Served::FilesAndMetrics || self.metrics.is_some();
+        let census = Arc::new(Census::new(self.telemetry, watched));
+        let sampler = Sampler::start(&census);
         let mut phase = self.phase.subscribe();
-        let cut = Arc::new(AtomicUsize::new(0));
+        let files = Shared {
+            served: self.served,
+            census,
+            site: self.site,
+            slots: Arc::new(Semaphore::new(self.limits.connections)),
+            limits: self.limits,
+            tls: self.tls,
+            waiting: Arc::default(),
+            cut: Arc::default(),
+            phase: phase.clone(),
+        };
+        let metrics = metrics_only(&files);
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
-            let listener = tokio::net::TcpListener::from_std(listener)
-                .map_err(|source| ServeError::Listen { address, source })?;
-            let shared = Shared {
-                site: Arc::clone(&self.site),
-                limits: Arc::clone(&self.limits),
-                tls: self.tls.clone(),
-                slots: Arc::clone(&slots),
-                waiting: Arc::clone(&waiting),
-                cut: Arc::clone(&cut),
-                phase: phase.clone(),
-            };
-            tokio::spawn(accept(listener, shared));
+            let failed = |source| ServeError::Listen { address, source };
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+            tokio::spawn(accept(listener, files.clone()));
+        }
+        if let Some((listener, address)) = self.metrics {
+            let failed = |source| ServeError::Metrics { address, source };
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+            tokio::spawn(accept(listener, metrics.clone()));
         }
         // `self.phase` lives until this returns, so waiting for it cannot fail.
         let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        let empty = async || {
+            files.empty().await;
+            metrics.empty().await;
+        };
         tokio::select! {
-            _ = slots.acquire_many(all) => {}
-            () = tokio::time::sleep(self.limits.grace) => {}
+            () = empty() => {}
+            () = tokio::time::sleep(files.limits.grace) => {}
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => {}
         }
         self.phase.send_replace(Phase::Ended);
         // Lets every task see the end and drop its connection before the runtime goes.
-        let _ = slots.acquire_many(all).await;
-        Ok(Ended { cut: cut.load(Ordering::Relaxed) })
+        empty().await;
+        if let Some(sampler) = sampler {
+            sampler.end();
+        }
+        Ok(Ended { cut: files.cut.load(Ordering::Relaxed) })
+    }
+}
+
+/// Opens the listening socket for metrics; gives its address too, with the port that the kernel chose.
+fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let failed = |source| ServeError::Metrics { address, source };
+    let listener = listen(address, config).map_err(|error| match error {
+        ServeError::Listen { source, .. } => failed(source),
+        other => other,
+    })?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// Makes what connections that only ask for metrics share: a few places of their own, so that files never take them.
+fn metrics_only(files: &Shared) -> Shared {
+    let limits = Limits { connections: METRICS_CONNECTIONS, ..(*files.limits).clone() };
+    Shared {
+        served: Served::Metrics,
+        slots: Arc::new(Semaphore::new(limits.connections)),
+        limits: Arc::new(limits),
+        tls: None,
+        waiting: Arc::default(),
+        ..files.clone()
     }
 }

@@ -5,27 +5,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
-use longhaul_core::units::{Bytes, Rate};
-use tokio::sync::watch;
+use longhaul_core::units::Rate;
 use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
-use crate::Limits;
+use crate::accept::Shared;
+use crate::census::{Replied, Seat};
+use crate::metrics;
 use crate::patience::Patience;
 use crate::reply::{Framing, Queued, Reply};
-use crate::routes::Site;
+use crate::routes::{Action, route};
 use crate::server::Phase;
 use crate::transport::{ReplyError, Transport};
-use crate::waiting::Waiting;
 
-/// One connection and what its requests share.
+/// One connection.
 pub(crate) struct Session {
     pub(crate) transport: Transport,
     pub(crate) peer: SocketAddr,
-    pub(crate) site: Arc<Site>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) phase: watch::Receiver<Phase>,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) shared: Shared,
+    /// Where it counts; given up after the transport, so that what the peer took last is counted too.
+    pub(crate) seat: Option<Seat>,
     /// Bytes received and not yet read as a request; pipelined requests wait here.
     pub(crate) inbox: Vec<u8>,
 }
@@ -61,8 +60,10 @@ impl Session {
         loop {
             match self.exchange().await {
                 After::Another => {}
-                After::Finish => return self.transport.finish(LINGER, self.limits.slowest).await,
-                After::Close => return self.transport.finish(Duration::ZERO, self.limits.slowest).await,
+                After::Finish => return self.transport.finish(LINGER, self.shared.limits.slowest).await,
+                After::Close => {
+                    return self.transport.finish(Duration::ZERO, self.shared.limits.slowest).await;
+                }
                 After::Reset => return self.transport.reset(),
             }
         }
@@ -70,28 +71,41 @@ impl Session {
 
     /// Answers one request.
     async fn exchange(&mut self) -> After {
-        let waiting = Arc::clone(&self.waiting);
+        let waiting = Arc::clone(&self.shared.waiting);
         let next = waiting.wait(self.next()).await.unwrap_or(Next::Closed);
         let started = Instant::now();
         let mut framing = Framing { head_only: false, keep_alive: false };
-        let (line, reply) = match next {
+        // Whoever asks for metrics is no part of them.
+        let mut counts = true;
+        let (method, target, reply) = match next {
             Next::Closed => return After::Close,
-            Next::Refused(status, why) => (("-".to_owned(), "-".to_owned()), Reply::text(status, &why)),
+            Next::Refused(status, why) => ("-".to_owned(), "-".to_owned(), Reply::text(status, &why)),
             Next::Request(request) => {
                 framing.head_only = request.method() == "HEAD";
                 // A body is never read here, so nothing after it can be told from it.
                 framing.keep_alive = request.keeps_alive() && request.body() == RequestBody::None;
-                let line = (request.method().to_owned(), request.target().to_owned());
-                (line, self.answer(request).await)
+                let (method, target) = (request.method().to_owned(), request.target().to_owned());
+                let action = route(self.shared.served, &request);
+                counts = !matches!(action, Action::Metrics);
+                (method, target, self.act(action, request).await)
             }
         };
-        framing.keep_alive &= *self.phase.borrow() == Phase::Running;
+        framing.keep_alive &= *self.shared.phase.borrow() == Phase::Running;
         let status = reply.status();
         let Queued { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
-        let sent = self.transport.send(&mut outgoing, &self.limits).await;
+        let seat = self.seat.as_ref().filter(|_| counts);
+        if let Some(seat) = seat {
+            seat.begins(self.transport.socket());
+        }
+        let result = self.transport.send(&mut outgoing, &self.shared.limits).await;
         drop(held);
-        self.log(&line, status, outgoing.sent().saturating_sub(head), started, sent.as_ref().err());
-        match sent {
+        let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
+        let replied = Replied { method, target, status, sent, took };
+        self.log(&replied, result.as_ref().err());
+        if let Some(seat) = seat {
+            seat.ends(replied);
+        }
+        match result {
             Ok(()) if framing.keep_alive => After::Another,
             Ok(()) => After::Finish,
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => After::Reset,
@@ -100,11 +114,16 @@ impl Session {
         }
     }
 
-    /// Answers on a blocking thread: opening a file waits for a disk.
-    async fn answer(&self, request: RequestHead) -> Reply {
-        let site = Arc::clone(&self.site);
-        let answer = spawn_blocking(move || site.answer(&request, SystemTime::now()));
-        answer.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+    /// Does what a request asks for; on a blocking thread where that may take a while.
+    async fn act(&self, action: Action, request: RequestHead) -> Reply {
+        let Shared { site, census, .. } = &self.shared;
+        let (site, census) = (Arc::clone(site), Arc::clone(census));
+        let done = match action {
+            Action::Reply(reply) => return reply,
+            Action::Read(path) => spawn_blocking(move || site.read(&path, &request, SystemTime::now())),
+            Action::Metrics => spawn_blocking(move || metrics::reply(&census)),
+        };
+        done.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
     }
 
     /// Reads the next request: waits idly for its first byte, then only so long for the rest.
@@ -118,7 +137,7 @@ impl Session {
                 return Next::Closed;
             }
         }
-        let deadline = tokio::time::Instant::now() + self.limits.head;
+        let deadline = tokio::time::Instant::now() + self.shared.limits.head;
         let mut worth_a_try = true;
         loop {
             if worth_a_try {
@@ -144,7 +163,7 @@ impl Session {
 
     /// Waits for the first bytes of a request; `false` where the connection should end instead.
     async fn first_bytes(&mut self) -> bool {
-        let Self { transport, inbox, phase, limits, .. } = self;
+        let Self { transport, inbox, shared: Shared { phase, limits, .. }, .. } = self;
         let mut patience = Patience::new(transport.socket(), limits.idle, limits.slowest);
         let came = async {
             loop {
@@ -163,19 +182,13 @@ impl Session {
         }
     }
 
-    fn log(
-        &self,
-        (method, path): &(String, String),
-        status: u16,
-        bytes: Bytes,
-        started: Instant,
-        error: Option<&ReplyError>,
-    ) {
-        let (peer, time) = (self.peer, started.elapsed());
-        let seconds = format_args!("{:.3}", time.as_secs_f64()).to_string();
+    fn log(&self, replied: &Replied, error: Option<&ReplyError>) {
+        let Replied { method, target: path, status, sent, took } = replied;
+        let peer = self.peer;
+        let seconds = format_args!("{:.3}", took.as_secs_f64()).to_string();
         // Until the socket has taken the last byte; the peer has it up to a send buffer later.
-        let goodput = Rate::over(bytes, time);
-        let bytes = bytes.get();
+        let goodput = Rate::over(*sent, *took);
+        let bytes = sent.get();
         match error {
             None => {
                 tracing::info!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput);

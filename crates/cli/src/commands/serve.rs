@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use longhaul_core::units::{Rate, Rtt};
-use longhaul_server::{Config, Limits, ServeError, Server, Stopper, TlsFiles};
+use longhaul_scope::record::schema::Side;
+use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::record::RecordArgs;
 use crate::{exit, say};
 
 /// Descriptors for everything but connections and the files they are sent.
@@ -59,6 +63,13 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     hidden: bool,
 
+    /// Serve /metrics for Prometheus beside the files, in place of a file of that name; with =ADDR:PORT only there, over plain HTTP
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
+    metrics: Option<Option<SocketAddr>>,
+
+    #[command(flatten)]
+    record: RecordArgs,
+
     /// Open at most this many connections at once; a further one takes the place of the longest idle, or waits
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
@@ -90,14 +101,19 @@ impl FromStr for Pace {
 /// Serves until told to stop.
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-    let directory = args.directory.clone();
-    let server = match Server::bind(config(args)) {
+    let mut server = match Server::bind(config(&args)) {
         Ok(server) => server,
         Err(error) => {
             say::error(&error);
             return Ok(exit_code(&error).into());
         }
     };
+    // Not before: no record is begun for a server that cannot start.
+    let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
+    let recorder = args.record.begin(Side::Serve, &what.to_string_lossy())?.map(Arc::new);
+    if let Some(recorder) = &recorder {
+        server.observe(Telemetry { observer: recorder.clone(), sample: args.record.interval() });
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(DISK_THREADS)
@@ -106,7 +122,10 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let (interrupt, terminate) = signals(&runtime).context("catching SIGINT and SIGTERM")?;
     for address in server.addresses() {
         let reach = if address.ip().is_loopback() { " (this host only; see --listen)" } else { "" };
-        say::line(format_args!("serving {} at {scheme}://{address}/{reach}", directory.display()));
+        say::line(format_args!("serving {} at {scheme}://{address}/{reach}", args.directory.display()));
+    }
+    if let Some(address) = server.metrics_address() {
+        say::line(format_args!("metrics at http://{address}/metrics"));
     }
     let ended = runtime.block_on(async {
         tokio::spawn(stop_on_signals(interrupt, terminate, server.stopper()));
@@ -115,35 +134,48 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if ended.cut > 0 {
         tracing::warn!("{} connections were cut before they were done", ended.cut);
     }
+    // A record that is cut off is no failed server.
+    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(Value::Null)) {
+        tracing::error!("{error}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(args: ServeArgs) -> Config {
+fn config(args: &ServeArgs) -> Config {
+    let metrics = match args.metrics {
+        None => Metrics::Off,
+        Some(None) => Metrics::WithFiles,
+        Some(Some(address)) => Metrics::At(address),
+    };
+    // Its socket and one file, twice while that is opened; a second descriptor of the socket where it is watched.
+    let watched = metrics != Metrics::Off || args.record.file().is_some();
     Config {
-        root: args.directory,
-        listen: args.listen,
+        root: args.directory.clone(),
+        listen: args.listen.clone(),
         // clap has made sure that both are given or neither.
-        tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
-        congestion: args.congestion,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
+        congestion: args.congestion.clone(),
         pace: args.pace.0,
         hidden: args.hidden,
+        metrics,
         limits: Limits {
-            connections: affordable(args.connections),
+            connections: affordable(args.connections, if watched { 4 } else { 3 }),
             grace: args.grace.get(),
             ..Limits::default()
         },
     }
 }
 
-/// Raises the limit of open files as far as it goes; returns how many connections that allows.
-fn affordable(connections: u32) -> usize {
+/// Raises the limit of open files as far as it goes; returns how many connections of so many `descriptors` that allows.
+fn affordable(connections: u32, descriptors: u64) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
-    // A connection holds its socket and one file, twice while it is opened. No limit at all reads as None.
-    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / 3).max(1);
+    // No limit at all reads as None.
+    let most =
+        limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / descriptors).max(1);
     if u64::from(connections) > most {
         tracing::warn!(
             asked = connections,
@@ -178,13 +210,15 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
 /// Returns the exit code of a server that does not start.
 fn exit_code(error: &ServeError) -> exit::Code {
     match error {
-        ServeError::Root { source, .. } | ServeError::Listen { source, .. }
+        ServeError::Root { source, .. }
+        | ServeError::Listen { source, .. }
+        | ServeError::Metrics { source, .. }
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
             exit::NO_PERMISSION
         }
         ServeError::Root { .. } => exit::NO_INPUT,
-        ServeError::Listen { .. } => exit::UNAVAILABLE,
+        ServeError::Listen { .. } | ServeError::Metrics { .. } => exit::UNAVAILABLE,
         ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }

@@ -10,13 +10,14 @@ use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
-use longhaul_sys::{sockopt, tcp_info};
+use longhaul_sys::tcp_info;
 
 use super::error::TransferError;
 use super::work::Work;
 use crate::cancel::Cancel;
 use crate::recv::checkpoint::Checkpoint;
 use crate::recv::pool::{Segment, SegmentPool};
+use crate::telemetry;
 
 /// State shared by streams, writers and the monitor of a transfer.
 pub(super) struct Shared<'a> {
@@ -129,12 +130,8 @@ impl<'a> Shared<'a> {
     /// Reads every watched socket; returns what each tells, and all of them together.
     pub(super) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
         let sockets = lock(&self.sockets);
-        let read = |(stream, socket): &(usize, TcpStream)| StreamSample {
-            stream: *stream,
-            unread: sockopt::unread(socket).unwrap_or_default(),
-            tcp: tcp_info::read(socket).ok(),
-        };
-        let streams: Vec<_> = sockets.iter().map(read).collect();
+        let streams: Vec<_> =
+            sockets.iter().map(|(stream, socket)| telemetry::read(*stream, socket)).collect();
         // Under the same lock: a connection that closes meanwhile must be counted once.
         let closed = *lock(&self.closed);
         drop(sockets);

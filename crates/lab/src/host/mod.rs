@@ -31,6 +31,7 @@ use listening::Listening;
 pub use longhaul_sys::process::Finished;
 use netlink::Netlink;
 pub use process::Process;
+pub(crate) use process::ends_within;
 use tcp_memory::TcpMemory;
 use worker::{Namespaces, Worker};
 

@@ -69,21 +69,10 @@ impl Process {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for(&mut self, limit: Duration) -> Result<Option<Finished>, LabError> {
-        if self.finished.is_none() && !self.ends_within(limit).map_err(|e| self.failed("wait for", e))? {
+        if self.finished.is_none() && !ends_within(self.pid, limit).map_err(|e| self.failed("wait for", e))? {
             return Ok(None);
         }
         self.wait().map(Some)
-    }
-
-    fn ends_within(&self, limit: Duration) -> io::Result<bool> {
-        let handle = rustix::process::pidfd_open(self.pid, PidfdFlags::empty())?;
-        let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut on = [PollFd::new(&handle, PollFlags::IN)];
-        match rustix::event::poll(&mut on, Some(&limit)) {
-            // A signal is news for the caller.
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            ready => Ok(ready? > 0),
-        }
     }
 
     /// Sends SIGTERM to it.
@@ -131,6 +120,17 @@ impl Process {
 
     fn failed(&self, what: &'static str, cause: io::Error) -> LabError {
         LabError::Process { what, pid: self.pid.as_raw_nonzero().get(), cause }
+    }
+}
+
+/// Says whether a child ends within `limit`; it does not where a signal came before: news for the caller.
+pub(crate) fn ends_within(child: Pid, limit: Duration) -> io::Result<bool> {
+    let handle = rustix::process::pidfd_open(child, PidfdFlags::empty())?;
+    let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut on = [PollFd::new(&handle, PollFlags::IN)];
+    match rustix::event::poll(&mut on, Some(&limit)) {
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        ready => Ok(ready? > 0),
     }
 }
 

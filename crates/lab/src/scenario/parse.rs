@@ -1,215 +1,185 @@
-//! Reads a scenario's TOML; refuses what it does not know, with the line.
+//! Makes a scenario of its TOML; refuses what it does not know, with the line, and what cannot be.
 
 use std::collections::HashSet;
-use std::fmt::Display;
 use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
-use std::str::FromStr;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
-use serde::{Deserialize, Deserializer};
+use longhaul_core::units::Rtt;
 
-use super::{Far, Run, Scenario};
 use crate::error::LabError;
-use crate::spec::{Aqm, Hosts, PathSpec, QueueLimit};
+use crate::spec::PathSpec;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawScenario {
-    name: Option<String>,
-    path: RawPath,
-    far: Option<RawFar>,
-    run: Vec<RawRun>,
-}
+use super::raw::{RawRun, RawScenario};
+use super::sweep::path_key;
+use super::{Far, Parameter, Run, Scenario, SetParameter, plot};
 
-/// As `PathSpec`, each value as text.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawPath {
-    #[serde(deserialize_with = "text")]
-    rate: Option<Rate>,
-    #[serde(deserialize_with = "text")]
-    rtt: Option<Rtt>,
-    #[serde(deserialize_with = "text")]
-    queue: Option<QueueLimit>,
-    #[serde(deserialize_with = "text")]
-    aqm: Option<Aqm>,
-    #[serde(deserialize_with = "text")]
-    hosts: Option<Hosts>,
-    loss: f64,
-    congestion: String,
-    seed: u64,
-    mtu: u64,
-}
-
-impl Default for RawPath {
-    fn default() -> Self {
-        let PathSpec { loss, congestion, seed, mtu, .. } = PathSpec::default();
-        Self {
-            rate: None,
-            rtt: None,
-            queue: None,
-            aqm: None,
-            hosts: None,
-            loss,
-            congestion,
-            seed,
-            mtu: mtu.get(),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawFar {
-    command: String,
-    port: Option<NonZeroU16>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawRun {
-    name: String,
-    command: String,
-    #[serde(default = "once")]
-    repeat: NonZeroU32,
-    /// A time, written as a round trip's is.
-    #[serde(default, deserialize_with = "text")]
-    timeout: Option<Rtt>,
-}
-
-fn once() -> NonZeroU32 {
-    NonZeroU32::MIN
-}
-
-/// Reads a quantity from a string; the TOML reader adds the line to the error.
-fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: Display>,
-{
-    let text = String::deserialize(deserializer)?;
-    text.parse().map(Some).map_err(serde::de::Error::custom)
-}
+/// What a summary shows where the scenario does not choose.
+const DEFAULT_COLUMNS: [&str; 2] = ["wall_s", "cpu_s"];
 
 impl Scenario {
-    /// Reads a scenario file.
+    /// Reads a scenario file; `set` replaces values of its sweep, or of its path.
     ///
     /// # Errors
     /// Fails where the file cannot be read, is not TOML, holds a key that is not known or a value that
     /// is none; names the file, and the line where there is one.
-    pub fn load(path: &Path) -> Result<Self, LabError> {
+    pub fn load(path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
         let text =
             fs::read_to_string(path).map_err(|cause| LabError::Read { path: path.to_owned(), cause })?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::parse(&text, &stem).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
+        Self::parse(&text, path, set).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
     }
 
-    fn parse(text: &str, default_name: &str) -> Result<Self, String> {
-        let raw: RawScenario = toml::from_str(text).map_err(|error| error.to_string())?;
-        let path = raw.path;
-        let path = PathSpec {
-            rate: path.rate,
-            rtt: path.rtt.unwrap_or_default(),
-            queue: path.queue,
-            loss: path.loss,
-            aqm: path.aqm.unwrap_or_default(),
-            hosts: path.hosts.unwrap_or_default(),
-            congestion: path.congestion,
-            seed: path.seed,
-            mtu: Bytes::new(path.mtu),
+    /// Makes a scenario of its text; `file` gives the name where the text does not.
+    pub(super) fn parse(text: &str, file: &Path, set: &[SetParameter]) -> Result<Self, String> {
+        let mut raw: RawScenario = toml::from_str(text).map_err(|error| error.to_string())?;
+        for replacement in set {
+            apply(replacement, &mut raw)?;
+        }
+        let sweep = raw.sweep.0.into_iter().map(|(name, values)| Parameter::new(name, values));
+        let sweep = sweep.collect::<Result<Vec<_>, _>>()?;
+        let far = raw.far.map(|far| Far { command: far.command, port: far.port.map(NonZeroU16::get) });
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        let runs = raw.run.into_iter().map(|run| make_run(run, raw.repeat, far.as_ref(), &sweep));
+        let scenario = Self {
+            name: raw.name.unwrap_or_else(|| stem.into_owned()),
+            path: raw.path.0,
+            seeds: raw.seeds.clone().unwrap_or_default(),
+            prepare: raw.prepare,
+            cleanup: raw.cleanup,
+            runs: runs.collect::<Result<_, _>>()?,
+            plots: plot::plots(raw.plot, &sweep)?,
+            columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
+            sweep,
+            file: file.to_owned(),
+            source: text.to_owned(),
+            set: set.to_vec(),
         };
-        path.validate().map_err(|error| format!("[path] {error}"))?;
-        if raw.run.is_empty() {
+        if raw.seeds.is_some_and(|seeds| seeds.is_empty()) {
+            return Err("seeds is empty: give at least one, or leave it out".to_owned());
+        }
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_name(&self.name)?;
+        if self.runs.is_empty() {
             return Err("there is no [[run]]".to_owned());
         }
         let mut names = HashSet::new();
-        for run in &raw.run {
+        for run in &self.runs {
             check_name(&run.name)?;
             if !names.insert(&run.name) {
                 return Err(format!("two [[run]]s have the name '{}'", run.name));
             }
         }
-        let name = raw.name.unwrap_or_else(|| default_name.to_owned());
-        check_name(&name)?;
-        let run = |run: RawRun| Run {
-            name: run.name,
-            command: run.command,
-            repeat: run.repeat,
-            timeout: run.timeout.map(Rtt::get),
-        };
-        let far = |far: RawFar| Far { command: far.command, port: far.port.map(NonZeroU16::get) };
-        Ok(Self { name, path, far: raw.far.map(far), runs: raw.run.into_iter().map(run).collect() })
+        self.check_sweep()?;
+        self.check_number(None)?;
+        self.check_paths()
     }
+
+    fn check_sweep(&self) -> Result<(), String> {
+        let mut variables = HashSet::new();
+        for (index, parameter) in self.sweep.iter().enumerate() {
+            if !variables.insert(parameter.variable()) {
+                return Err(format!("[sweep] two parameters are ${} to a command", parameter.variable()));
+            }
+            if !self.runs.iter().any(|run| run.sweep.contains(&index)) {
+                return Err(format!("[sweep] {}: it concerns no [[run]]", parameter.name));
+            }
+            if path_key(&parameter.name) == Some("seed") && !self.seeds.is_empty() {
+                return Err(
+                    "[sweep] path.seed and seeds both choose the path's seed: leave one out".to_owned()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses values that are good each by itself, and no path together.
+    fn check_paths(&self) -> Result<(), String> {
+        for execution in self.executions() {
+            execution.path.validate().map_err(|error| {
+                let of_path = |(name, _): &&(&str, &str)| path_key(name).is_some();
+                let swept: Vec<_> = execution.parameters.iter().filter(of_path).collect();
+                let with: String =
+                    swept.iter().map(|(name, value)| format!(" with {name} = '{value}'")).collect();
+                format!("[path]{with} {error}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts values given by the user in the place of the file's.
+fn apply(set: &SetParameter, raw: &mut RawScenario) -> Result<(), String> {
+    if let Some((_, values)) = raw.sweep.0.iter_mut().find(|(name, _)| *name == set.name) {
+        set.values.clone_into(values);
+        return Ok(());
+    }
+    let known_to_path = path_key(&set.name).filter(|key| PathSpec::KEYS.contains(key));
+    match (known_to_path, set.values.as_slice()) {
+        (Some(key), [value]) => raw.path.0.set(key, value).map_err(|error| format!("--set path.{error}")),
+        (Some(_), _) => Err(format!("--set {0}: [sweep] has no '{0}', so that it takes one value", set.name)),
+        (None, _) => {
+            let names: Vec<_> = raw.sweep.0.iter().map(|(name, _)| name.as_str()).collect();
+            Err(format!(
+                "--set {}: there is no such parameter; [sweep] has: {}; and path.KEY sets a value of the path",
+                set.name,
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            ))
+        }
+    }
+}
+
+fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Parameter]) -> Result<Run, String> {
+    let wrong = |why: String| Err(format!("[[run]] '{}': {why}", raw.name));
+    let mut concerned: Vec<usize> = Vec::new();
+    match &raw.sweep {
+        None => concerned.extend(0..sweep.len()),
+        Some(names) => {
+            for name in names {
+                match sweep.iter().position(|parameter| parameter.name == *name) {
+                    None => return wrong(format!("sweep names '{name}', which [sweep] does not have")),
+                    Some(index) if concerned.contains(&index) => {
+                        return wrong(format!("sweep names '{name}' twice"));
+                    }
+                    Some(index) => concerned.push(index),
+                }
+            }
+            concerned.sort_unstable();
+        }
+    }
+    let port = raw.port.map(NonZeroU16::get);
+    let far = match (raw.far, port) {
+        (Some(command), port) => Some(Far { command, port }),
+        (None, Some(_)) => return wrong("a port needs a far command of its own: far = \"...\"".to_owned()),
+        (None, None) => far.cloned(),
+    };
+    Ok(Run {
+        name: raw.name,
+        command: raw.command,
+        far,
+        repeat: raw.repeat.unwrap_or(repeat),
+        timeout: raw.timeout.map(Rtt::get),
+        sweep: concerned,
+        setup: raw.setup,
+        cleanup: raw.cleanup,
+    })
 }
 
 /// Names become file names.
 fn check_name(name: &str) -> Result<(), String> {
+    const LONGEST: usize = 100;
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(fits) {
         return Err(format!("the name '{name}' is not made of letters, digits, '-', '_' and '.'"));
+    }
+    if name.len() > LONGEST {
+        return Err(format!("the name '{name}' is longer than {LONGEST} letters"));
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    const GOOD: &str = r#"
-        [path]
-        rate = "1Gbit"
-        rtt = "20ms"
-        queue = "1000p"
-        loss = 0.001
-        hosts = "tuned"
-        congestion = "bbr"
-        [far]
-        command = "serve"
-        port = 80
-        [[run]]
-        name = "one"
-        command = "true"
-        repeat = 2
-        timeout = "90s"
-        [[run]]
-        name = "two"
-        command = "false"
-    "#;
-
-    #[test]
-    fn reads_a_scenario_and_alternates_its_runs() {
-        let scenario = Scenario::parse(GOOD, "file").unwrap();
-        assert_eq!(scenario.name, "file");
-        assert_eq!(scenario.path.queue, Some(QueueLimit::Packets(1000)));
-        assert_eq!((scenario.path.hosts, scenario.path.congestion.as_str()), (Hosts::Tuned, "bbr"));
-        assert_eq!(scenario.path.mtu, Bytes::new(1500));
-        assert_eq!(scenario.far.as_ref().and_then(|far| far.port), Some(80));
-        assert_eq!(scenario.runs[0].timeout, Some(Duration::from_secs(90)));
-        let order: Vec<_> = scenario.schedule().map(|(round, run)| (round, run.name.as_str())).collect();
-        assert_eq!(order, [(1, "one"), (1, "two"), (2, "one")]);
-    }
-
-    #[test]
-    fn says_what_is_wrong_and_where() {
-        for (from, to, expected) in [
-            ("rtt =", "delay =", "unknown field `delay`"),
-            ("\"20ms\"", "\"20\"", "'20' is not a time"),
-            ("\"1Gbit\"", "1000", "line 3"),
-            ("0.001", "2.0", "[path] loss: 2"),
-            ("\"tuned\"", "\"fast\"", "'fast' is not one of stock, tuned"),
-            ("repeat = 2", "repeat = 0", "repeat"),
-            ("port = 80", "port = 0", "port"),
-            ("\"90s\"", "\"soon\"", "'soon' is not a time"),
-            ("\"two\"", "\"one\"", "two [[run]]s have the name 'one'"),
-            ("\"two\"", "\"../two\"", "'../two' is not made of"),
-            ("[path]", "[paths]", "paths"),
-        ] {
-            let error = Scenario::parse(&GOOD.replace(from, to), "file").unwrap_err();
-            assert!(error.contains(expected), "{error}");
-        }
-    }
-}
+mod tests;

@@ -1,251 +1,186 @@
-//! What a scenario's runs gave: `results.json`, and a summary.
+//! All results of a scenario: `results.json`, and how a later run goes on from it.
 
-use std::os::unix::process::ExitStatusExt;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 use std::{fs, io};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::Scenario;
 use crate::error::LabError;
-use crate::host::Finished;
-use crate::link::{DirectionStats, PathStats};
-use crate::spec::{PathSpec, QueueLimit};
+use crate::spec::PathSpec;
 
-/// All results of a scenario: times in seconds, sizes in bytes, rates in bits per second.
-#[derive(Debug, Serialize)]
+use super::host_facts::HostFacts;
+use super::outcome::RunResult;
+use super::output::{Output, RESULTS};
+use super::plan::Execution;
+use super::{Scenario, SetParameter, csv, file, table};
+
+/// By this such a file is known.
+const MAGIC: &str = "longhaul lab";
+/// Of the file that is written, and the newest that is read.
+const VERSION: u32 = 1;
+
+/// A scenario's results so far.
+#[derive(Debug)]
 pub struct Results {
-    scenario: String,
-    path: PathRecord,
-    far: Option<String>,
-    /// In the order of execution.
+    pub(super) scenario: Scenario,
+    pub(super) host: HostFacts,
+    /// The latest of each execution, in the order in which they ended.
     pub runs: Vec<RunResult>,
 }
 
-/// One execution of a run's command.
-#[derive(Debug, Clone, Serialize)]
-pub struct RunResult {
-    /// The run's name.
-    pub name: String,
-    /// Which repetition, from 1.
-    pub repetition: u32,
-    /// The command's exit status; none where a signal ended it.
-    pub exit_code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
-    /// Whether it was ended because its time was over.
-    pub timed_out: bool,
-    /// Time from its start to its end, in seconds.
-    pub wall_s: f64,
-    /// CPU time in user mode of it and of what it waited for, in seconds.
-    pub user_s: f64,
-    /// CPU time in the kernel of the same, in seconds.
-    pub sys_s: f64,
-    /// What the path did meanwhile.
-    link: LinkRecord,
-    /// Why the path was not what was asked for; empty where it was.
-    pub warnings: Vec<String>,
+/// `results.json`: times in seconds, sizes in bytes, rates in bits per second.
+#[derive(Serialize)]
+struct Written<'a> {
+    results: &'a str,
+    version: u32,
+    scenario: &'a str,
+    host: &'a HostFacts,
+    path: &'a PathSpec,
+    sweep: BTreeMap<&'a str, &'a [String]>,
+    runs: &'a [RunResult],
+    set: &'a [SetParameter],
+    source: &'a str,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct LinkRecord {
-    near_to_far: DirectionRecord,
-    far_to_near: DirectionRecord,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct DirectionRecord {
-    packets: u64,
-    bytes: u64,
-    dropped_queue: u64,
-    dropped_loss: u64,
-    dropped_overflow: u64,
-    read_late_p99_s: f64,
-    late_p99_s: f64,
-    late_max_s: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct PathRecord {
-    rate_bps: Option<u64>,
-    rtt_s: f64,
-    queue_bytes: Option<u64>,
-    queue_packets: Option<u64>,
-    loss: f64,
-    aqm: String,
-    hosts: String,
-    congestion: String,
-    seed: u64,
-    mtu_bytes: u64,
-}
-
-impl From<DirectionStats> for DirectionRecord {
-    fn from(stats: DirectionStats) -> Self {
-        Self {
-            packets: stats.packets,
-            bytes: stats.bytes.get(),
-            dropped_queue: stats.dropped_queue,
-            dropped_loss: stats.dropped_loss,
-            dropped_overflow: stats.dropped_overflow,
-            read_late_p99_s: stats.read_late_p99.as_secs_f64(),
-            late_p99_s: stats.late_p99.as_secs_f64(),
-            late_max_s: stats.late_max.as_secs_f64(),
-        }
-    }
-}
-
-impl From<&PathSpec> for PathRecord {
-    fn from(spec: &PathSpec) -> Self {
-        let queue = spec.queue_limit();
-        Self {
-            rate_bps: spec.rate.map(|rate| rate.as_bits_per_sec()),
-            rtt_s: spec.rtt.get().as_secs_f64(),
-            queue_bytes: match queue {
-                Some(QueueLimit::Bytes(bytes)) => Some(bytes.get()),
-                _ => None,
-            },
-            queue_packets: match queue {
-                Some(QueueLimit::Packets(packets)) => Some(packets),
-                _ => None,
-            },
-            loss: spec.loss,
-            aqm: spec.aqm.to_string(),
-            hosts: spec.hosts.to_string(),
-            congestion: spec.congestion.clone(),
-            seed: spec.seed,
-            mtu_bytes: spec.mtu.get(),
-        }
-    }
-}
-
-/// How a run's command ended.
-pub(super) struct Ended {
-    pub(super) finished: Finished,
-    pub(super) wall: Duration,
-    pub(super) timed_out: bool,
-}
-
-impl RunResult {
-    pub(super) fn new(
-        name: &str,
-        repetition: u32,
-        ended: &Ended,
-        stats: PathStats,
-        warnings: Vec<String>,
-    ) -> Self {
-        let Ended { finished, wall, timed_out } = ended;
-        Self {
-            name: name.to_owned(),
-            repetition,
-            exit_code: finished.status.code(),
-            signal: finished.status.signal(),
-            timed_out: *timed_out,
-            wall_s: wall.as_secs_f64(),
-            user_s: finished.user.as_secs_f64(),
-            sys_s: finished.system.as_secs_f64(),
-            link: LinkRecord { near_to_far: stats.near_to_far.into(), far_to_near: stats.far_to_near.into() },
-            warnings,
-        }
-    }
-
-    /// Says whether the command ended by itself, with status 0.
-    pub fn succeeded(&self) -> bool {
-        self.exit_code == Some(0) && !self.timed_out
-    }
-}
-
-/// Median, least and largest of a quantity over repetitions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    /// The middle value; the mean of the two middle ones where their number is even.
-    pub median: f64,
-    /// The least.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-}
-
-impl Spread {
-    /// Sums up `values`; `None` where there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            f64::midpoint(values[middle - 1], values[middle])
-        };
-        Some(Self { median, min, max })
-    }
-}
-
-/// One run's repetitions, summed up. Only those that succeeded count for time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
-    /// The run's name.
-    pub name: String,
-    /// Repetitions that succeeded.
-    pub succeeded: usize,
-    /// Repetitions that did not.
-    pub failed: usize,
-    /// Wall time in seconds.
-    pub wall: Option<Spread>,
-    /// CPU time, user and system, in seconds.
-    pub cpu: Option<Spread>,
+/// What of it is read back.
+#[derive(Deserialize)]
+struct Read {
+    host: HostFacts,
+    runs: Vec<RunResult>,
+    set: Vec<SetParameter>,
+    source: String,
 }
 
 impl Results {
-    pub(super) fn new(scenario: &Scenario) -> Self {
-        Self {
-            scenario: scenario.name.clone(),
-            path: PathRecord::from(&scenario.path),
-            far: scenario.far.as_ref().map(|far| far.command.clone()),
-            runs: Vec::new(),
-        }
+    /// Starts with none.
+    pub fn new(scenario: &Scenario) -> Self {
+        Self { scenario: scenario.clone(), host: HostFacts::now(), runs: Vec::new() }
     }
 
-    /// Writes the results as JSON; a reader sees the old file or the new one, never half of one.
-    pub(super) fn write(&self, path: &Path) -> Result<(), LabError> {
-        let failed = |cause: io::Error| LabError::Write { path: path.to_owned(), cause };
-        let json = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        let unfinished = path.with_extension("json.part");
-        fs::write(&unfinished, json).and_then(|()| fs::rename(&unfinished, path)).map_err(failed)
-    }
-
-    /// Sums up each run, in the order of their first execution.
-    pub fn summaries(&self) -> Vec<Summary> {
-        let mut names: Vec<&str> = Vec::new();
-        for run in &self.runs {
-            if !names.contains(&run.name.as_str()) {
-                names.push(&run.name);
+    /// Takes up what an earlier run of the same scenario has left in `directory`; starts with none where
+    /// there is nothing.
+    ///
+    /// # Errors
+    /// Fails where the results there are damaged, of a newer version, or of another scenario.
+    pub fn resume(scenario: &Scenario, directory: &Path) -> Result<Self, LabError> {
+        let path = directory.join(RESULTS);
+        let json = match fs::read(&path) {
+            Ok(json) => json,
+            // Where there is no such directory, making it will tell why.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(Self::new(scenario));
             }
-        }
-        let summary = |name: &str| {
-            let (good, bad): (Vec<_>, Vec<_>) =
-                self.runs.iter().filter(|run| run.name == name).partition(|run| run.succeeded());
-            Summary {
-                name: name.to_owned(),
-                succeeded: good.len(),
-                failed: bad.len(),
-                wall: Spread::of(good.iter().map(|run| run.wall_s)),
-                cpu: Spread::of(good.iter().map(|run| run.user_s + run.sys_s)),
-            }
+            Err(cause) => return Err(LabError::Read { path, cause }),
         };
-        names.into_iter().map(summary).collect()
+        let damaged = |why: String| LabError::Results { path: path.clone(), why };
+        let read = read(&json).map_err(damaged)?;
+        let before = Scenario::parse(&read.source, &scenario.file, &read.set);
+        if !before.is_ok_and(|before| before.measures_as(scenario)) {
+            return Err(LabError::OtherScenario { path });
+        }
+        Ok(Self { scenario: scenario.clone(), host: read.host, runs: read.runs })
     }
+
+    /// Removes the results in a directory, and what the executions have left beside them.
+    ///
+    /// # Errors
+    /// Fails where the kernel refuses.
+    pub fn discard(output: &Output) -> Result<(), LabError> {
+        const HEAD: usize = 200;
+        let path = output.results();
+        let json = fs::read(&path).unwrap_or_default();
+        // Another program's results may lie beside a directory of the same name as ours.
+        if String::from_utf8_lossy(&json[..json.len().min(HEAD)]).contains(MAGIC) {
+            output.clear_all()?;
+        }
+        file::remove(&path)
+    }
+
+    /// Returns those executions of a plan that are missing or have failed.
+    pub fn remaining<'p, 's>(&self, plan: &'p [Execution<'s>]) -> Vec<&'p Execution<'s>> {
+        let done = |execution: &Execution<'_>| {
+            self.runs.iter().any(|result| result.is_of(execution) && result.succeeded())
+        };
+        plan.iter().filter(|execution| !done(execution)).collect()
+    }
+
+    /// Puts a result in the place of an earlier one of the same execution.
+    pub(super) fn put(&mut self, execution: &Execution<'_>, result: RunResult) {
+        self.runs.retain(|earlier| !earlier.is_of(execution));
+        self.runs.push(result);
+    }
+
+    /// Writes `results.json`.
+    pub(super) fn write(&self, output: &Output) -> Result<(), LabError> {
+        let parameters = self.scenario.sweep.iter();
+        let document = Written {
+            results: MAGIC,
+            version: VERSION,
+            scenario: &self.scenario.name,
+            host: &self.host,
+            path: &self.scenario.path,
+            sweep: parameters.map(|p| (p.name.as_str(), p.values.as_slice())).collect(),
+            runs: &self.runs,
+            set: &self.scenario.set,
+            source: &self.scenario.source,
+        };
+        let path = output.results();
+        let json = serde_json::to_vec_pretty(&document)
+            .map_err(|error| LabError::Write { path: path.clone(), cause: error.into() })?;
+        file::replace(&path, &json)
+    }
+
+    /// Writes `results.csv`, a row an execution, and `summary.md`, a row a configuration; returns the latter.
+    ///
+    /// # Errors
+    /// Fails where they cannot be written.
+    pub fn write_tables(&self, output: &Output) -> Result<String, LabError> {
+        file::replace(&output.directory().join("results.csv"), csv::text(self).as_bytes())?;
+        let summary = table::markdown(self);
+        file::replace(&output.directory().join("summary.md"), table::page(self, &summary).as_bytes())?;
+        Ok(summary)
+    }
+
+    /// Returns a sentence about the machine, and when the results were begun.
+    pub fn conditions(&self) -> String {
+        self.host.sentence()
+    }
+
+    /// Names those values that a plot or the summary asks for and no execution has given.
+    pub fn unknown_values(&self) -> Vec<&str> {
+        let asked = self.scenario.plots.iter().flat_map(|plot| &plot.y).chain(&self.scenario.columns);
+        let succeeded = || self.runs.iter().filter(|result| result.succeeded());
+        let mut unknown: Vec<&str> = Vec::new();
+        for name in asked {
+            if !unknown.contains(&name.as_str())
+                && succeeded().next().is_some()
+                && succeeded().all(|result| result.value(name).is_none())
+            {
+                unknown.push(name);
+            }
+        }
+        unknown
+    }
+}
+
+fn read(json: &[u8]) -> Result<Read, String> {
+    let value: Value = serde_json::from_slice(json).map_err(|error| format!("it is damaged: {error}"))?;
+    if value["results"] != MAGIC {
+        return Err("these are no results of `longhaul lab run`, or of a version before results were kept \
+                    for later runs"
+            .to_owned());
+    }
+    match value["version"].as_u64() {
+        Some(version) if version > u64::from(VERSION) => {
+            return Err(format!("its version is {version}, and this program knows {VERSION} at most"));
+        }
+        Some(_) => {}
+        None => return Err("it is damaged: it has no version".to_owned()),
+    }
+    serde_json::from_value(value).map_err(|error| format!("it is damaged: {error}"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_is_right_for_odd_even_and_none() {
-        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
-        assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
-        assert_eq!(Spread::of([]), None);
-    }
-}
+pub(super) mod tests;

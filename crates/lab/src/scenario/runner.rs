@@ -1,95 +1,124 @@
-//! Runs a scenario: each run on a lab of its own, so that none inherits anything.
+//! Runs a scenario: what is left of a plan, one execution after the other.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::process::CommandExt;
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::results::{Ended, Results, RunResult};
-use super::{Far, Run, Scenario};
-use crate::clock::Clock;
 use crate::error::LabError;
-use crate::host::FarCommand;
-use crate::lab::Lab;
-use crate::model::Time;
 
-/// Runs all of a scenario; writes `results.json` and each run's output below `out`.
+use super::environment::Environment;
+use super::execution::execute;
+use super::outcome::RunResult;
+use super::output::Output;
+use super::plan::Execution;
+use super::results::Results;
+use super::shell;
+
+/// Who hears how an experiment goes, may stop it, and can read records.
+pub trait Watcher {
+    /// Hears that an execution begins.
+    fn begins(&mut self, begun: &Begun<'_>);
+
+    /// Is called a few times a second with how long the command runs; a break ends the experiment.
+    fn ticks(&mut self, elapsed: Duration) -> ControlFlow<()>;
+
+    /// Hears that an execution has ended.
+    fn ended(&mut self, execution: &Execution<'_>, result: &RunResult);
+
+    /// Reads the values of a record that a near command has made.
+    ///
+    /// # Errors
+    /// Says why it is no record; the execution is marked.
+    fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String>;
+}
+
+/// How far an experiment is.
+#[derive(Debug)]
+pub struct Begun<'a> {
+    /// The number of the execution in the plan, from 1; those done before count.
+    pub number: usize,
+    /// How many the plan has.
+    pub total: usize,
+    /// What is left of it, the execution that begins first.
+    pub left: &'a [&'a Execution<'a>],
+    /// All results so far.
+    pub results: &'a Results,
+}
+
+/// Runs what is left of `plan`; `results.json` and the executions' files go to `output`.
 ///
-/// `on_result` hears of each execution as it ends. `results.json` is complete after each.
+/// `results.json` is complete after each execution. `program` is the running one, which commands shall
+/// find by its name.
 ///
 /// # Errors
-/// Fails where a lab cannot be built or `out` cannot be written; a command that fails is a result.
+/// Fails where a lab cannot be built or `output` cannot be written, where the scenario's own prepare or cleanup
+/// fails, and with [`LabError::Interrupted`] where the watcher wants to stop. A command that fails is a result.
 pub fn run_scenario(
-    scenario: &Scenario,
-    out: &Path,
-    mut on_result: impl FnMut(&RunResult),
-) -> Result<Results, LabError> {
-    fs::create_dir_all(out).map_err(|cause| LabError::Create { path: out.to_owned(), cause })?;
-    let mut results = Results::new(scenario);
-    for (repetition, run) in scenario.schedule() {
-        let result = execute(scenario, run, repetition, out)?;
-        on_result(&result);
-        results.runs.push(result);
-        results.write(&out.join("results.json"))?;
+    plan: &[Execution<'_>],
+    results: &mut Results,
+    output: &Output,
+    program: &Path,
+    watcher: &mut dyn Watcher,
+) -> Result<(), LabError> {
+    let left = results.remaining(plan);
+    if left.is_empty() {
+        return Ok(());
     }
-    Ok(results)
+    let environment = Environment::new(&results.scenario, output, program)?;
+    results.write(output)?;
+    let done = prepare(results, &environment, output, watcher)
+        .and_then(|()| execute_all(&left, plan.len(), results, &environment, output, watcher));
+    done.and(clean_up(results, &environment, output, watcher))
 }
 
-fn execute(scenario: &Scenario, run: &Run, repetition: u32, out: &Path) -> Result<RunResult, LabError> {
-    let lab = Lab::new(scenario.path.clone())?;
-    let log = |end: &str| out.join(format!("{}-{repetition}-{end}.log", run.name));
-    let far = match &scenario.far {
-        Some(Far { command, port }) => {
-            let log = log("far");
-            let mut far = FarCommand::start(&lab.far(), command, |shell| send_output(shell, &log))?;
-            if let Some(port) = port {
-                far.wait_until_listening(*port)?;
-            }
-            Some(far)
+fn execute_all(
+    left: &[&Execution<'_>],
+    total: usize,
+    results: &mut Results,
+    environment: &Environment,
+    output: &Output,
+    watcher: &mut dyn Watcher,
+) -> Result<(), LabError> {
+    for (index, execution) in left.iter().enumerate() {
+        if watcher.ticks(Duration::ZERO).is_break() {
+            return Err(LabError::Interrupted);
         }
-        None => None,
-    };
-    let ended = measure(&lab, run, &log("near"))?;
-
-    let stats = lab.stats()?;
-    let mut warnings = stats.infidelities(lab.spec().one_way());
-    if let Some(far) = far {
-        warnings.extend(far.end()?.map(|status| format!("the far command ended early: {status}")));
+        let number = total - left.len() + index + 1;
+        watcher.begins(&Begun { number, total, left: &left[index..], results });
+        let result = execute(execution, environment, output, watcher)?;
+        watcher.ended(execution, &result);
+        results.put(execution, result);
+        results.write(output)?;
     }
-    Ok(RunResult::new(&run.name, repetition, &ended, stats, warnings))
-}
-
-/// Runs the command on the near host; ends it, with what it started, when its time is over.
-fn measure(lab: &Lab, run: &Run, log: &Path) -> Result<Ended, LabError> {
-    const GRACE: Duration = Duration::from_secs(1);
-    let mut shell = lab.near().command("sh");
-    shell.args(["-c", &run.command]).stdin(Stdio::null()).process_group(0);
-    send_output(&mut shell, log)?;
-
-    let clock = Clock::start();
-    let wall = || clock.now().since(Time::START);
-    let mut process = lab.near().spawn(shell)?;
-    let Some(timeout) = run.timeout else {
-        return Ok(Ended { finished: process.wait()?, wall: wall(), timed_out: false });
-    };
-    while let Some(left) = timeout.checked_sub(wall()) {
-        if let Some(finished) = process.wait_for(left)? {
-            return Ok(Ended { finished, wall: wall(), timed_out: false });
-        }
-    }
-    process.terminate_group()?;
-    if process.wait_for(GRACE)?.is_none() {
-        process.kill()?;
-    }
-    Ok(Ended { finished: process.wait()?, wall: wall(), timed_out: true })
-}
-
-/// Sends a command's standard output and error to a file.
-fn send_output(command: &mut Command, path: &Path) -> Result<(), LabError> {
-    let failed = |cause: io::Error| LabError::Create { path: path.to_owned(), cause };
-    let log = File::create(path).map_err(failed)?;
-    command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     Ok(())
+}
+
+fn prepare(
+    results: &Results,
+    environment: &Environment,
+    output: &Output,
+    watcher: &mut dyn Watcher,
+) -> Result<(), LabError> {
+    match &results.scenario.prepare {
+        Some(command) => shell::run("prepare", command, environment, &output.log("prepare")?, || {
+            watcher.ticks(Duration::ZERO)
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Runs to its end, whatever ended the rest.
+fn clean_up(
+    results: &Results,
+    environment: &Environment,
+    output: &Output,
+    watcher: &mut dyn Watcher,
+) -> Result<(), LabError> {
+    match &results.scenario.cleanup {
+        Some(command) => shell::run("cleanup", command, environment, &output.log("cleanup")?, || {
+            let _ = watcher.ticks(Duration::ZERO);
+            ControlFlow::Continue(())
+        }),
+        None => Ok(()),
+    }
 }

@@ -1,6 +1,7 @@
 //! What is asked of a path: rate, delay, queue, loss, and the hosts at its ends.
 
 mod aqm;
+mod fields;
 mod hosts;
 mod queue;
 

@@ -18,7 +18,8 @@ use super::error::RecordError;
 use super::file::RecordFile;
 use super::schema::{End, Header, Host, Line, MAGIC, Side, Telemetry, VERSION, What};
 
-/// How often what happened is written. Half of what a crash may cost; waking up for each sample would cost more.
+/// How often what happened is handed to the kernel: a crash costs no more of the record than this.
+/// To wake up for each sample instead would double what recording costs.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Memory for what happened and is not yet written: many seconds of one stream at 1 ms.

@@ -5,6 +5,8 @@
 mod conditions;
 mod connections;
 mod content;
+mod metrics;
+mod observer;
 mod pages;
 mod paths;
 mod ranges;

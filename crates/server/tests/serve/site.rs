@@ -8,13 +8,14 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use longhaul_server::{Config, Ended, Server, Stopper};
+use longhaul_server::{Config, Ended, Server, Stopper, Telemetry};
 use tempfile::TempDir;
 
 /// A running server; it ends when dropped.
 pub(crate) struct Site {
     pub(crate) dir: TempDir,
     pub(crate) address: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stopper: Stopper,
     thread: Option<JoinHandle<Ended>>,
 }
@@ -25,11 +26,17 @@ impl Site {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::observed(change, None)
+    }
+
+    pub(crate) fn observed(change: impl FnOnce(&mut Config), telemetry: Option<Telemetry>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
         change(&mut config);
-        let server = Server::bind(config).unwrap();
+        let mut server = Server::bind(config).unwrap();
         let (address, stopper) = (server.addresses()[0], server.stopper());
+        let metrics = server.metrics_address();
+        telemetry.into_iter().for_each(|telemetry| server.observe(telemetry));
         let thread = std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .enable_all()
@@ -38,7 +45,7 @@ impl Site {
                 .unwrap();
             runtime.block_on(server.run()).unwrap()
         });
-        Self { dir, address, stopper, thread: Some(thread) }
+        Self { dir, address, metrics, stopper, thread: Some(thread) }
     }
 
     /// Writes a file as it is an hour after it was written: its entity tag is strong.

@@ -6,7 +6,7 @@ use rcgen::CertifiedKey;
 use crate::site::{Site, curl, noise, same};
 
 /// Writes a self-signed certificate for 127.0.0.1 and its key.
-fn files(dir: &std::path::Path) -> TlsFiles {
+pub(crate) fn files(dir: &std::path::Path) -> TlsFiles {
     let CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
     let files = TlsFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem") };

@@ -76,7 +76,9 @@ pub(super) fn dial(
 fn start(address: SocketAddr, settings: SocketSettings) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(size) = settings.recv_buffer {
-        set_recv_buffer(&socket, size)?;
+        // The SYN fixes the window's scale, by what the kernel takes for the window before it has seen a packet: half
+        // of the buffer. Packets with little overhead let it announce nearly twice that, so the scale is chosen for it.
+        set_recv_buffer(&socket, size * 2)?;
     }
     socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
@@ -88,8 +90,6 @@ fn start(address: SocketAddr, settings: SocketSettings) -> io::Result<Socket> {
 }
 
 /// Sets the receive buffer, past `rmem_max` where that is permitted.
-///
-/// Must come before connecting: the window's scale is chosen with the SYN.
 fn set_recv_buffer(socket: &Socket, size: Bytes) -> io::Result<()> {
     let forced = longhaul_sys::sockopt::force_recv_buffer(socket, size);
     forced.or_else(|_| socket.set_recv_buffer_size(size.as_usize()))
@@ -108,6 +108,9 @@ fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
 fn finish(socket: Socket, settings: SocketSettings) -> io::Result<TcpStream> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
+    }
+    if let Some(size) = settings.recv_buffer {
+        set_recv_buffer(&socket, size)?;
     }
     socket.set_nonblocking(false)?;
     // Requests are small and often pipelined: none may wait for the acknowledgement of the one before.
@@ -212,13 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn sets_the_buffer_before_connecting() {
+    fn the_buffer_is_as_asked_for_and_its_scale_leaves_room() {
         let (_listener, address) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
-        let settings = SocketSettings { recv_buffer: Some(Bytes::kib(64)), ..SETTINGS };
+        let settings = SocketSettings { recv_buffer: Some(Bytes::mib(20)), ..SETTINGS };
         let (stream, _) =
             dial("h", &[address], settings, &Wait::new(&cancel, Duration::from_secs(5))).unwrap();
-        // The kernel doubles what it is given.
-        assert_eq!(Socket::from(stream).recv_buffer_size().unwrap(), 128 << 10);
+        let scale = longhaul_sys::tcp_info::read(&stream).unwrap().tcpi_rcv_wscale().unwrap();
+        let size = Socket::from(stream).recv_buffer_size().unwrap();
+        if longhaul_sys::sockopt::may_force_recv_buffer() {
+            // The kernel doubles what it is given.
+            assert_eq!(size, 40 << 20);
+            assert!(65_535 << scale >= 39 << 20, "a scale of {scale} cannot announce nearly all of it");
+        }
     }
 }

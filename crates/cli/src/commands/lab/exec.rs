@@ -1,40 +1,25 @@
-//! `longhaul lab`: commands at the two ends of an emulated path.
+//! `longhaul lab exec`: a command at each end of an emulated path.
 
 use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, Subcommand};
+use clap::Args;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::scenario::{RunResult, Scenario, Spread, Summary, run_scenario};
 use longhaul_lab::{Aqm, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::say;
 
-/// Emulate a long fat network on this machine, with the real kernel's TCP at both ends.
-#[derive(Debug, Args)]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    command: LabCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum LabCommand {
-    Exec(ExecArgs),
-    Run(RunArgs),
-}
-
 /// Run a command on the near host of an emulated path, and another on the far host.
 ///
 /// LAB_NEAR and LAB_FAR hold the hosts' IPv4 addresses, LAB_NEAR6 and LAB_FAR6 their IPv6 addresses. The
 /// exit status is the command's. Nothing is left behind, whatever ends it.
 #[derive(Debug, Args)]
-struct ExecArgs {
+pub(super) struct ExecArgs {
     #[command(flatten)]
     path: PathArgs,
 
@@ -107,32 +92,13 @@ impl PathArgs {
     }
 }
 
-/// Run the experiment that a scenario file describes, and write DIR/results.json.
-#[derive(Debug, Args)]
-struct RunArgs {
-    /// The scenario
-    #[arg(value_name = "SCENARIO.toml")]
-    scenario: PathBuf,
-
-    /// Where the results go [default: out/ and the scenario's name]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-}
-
-/// Runs `longhaul lab ...`.
+/// Runs both commands; gives the near one's exit status.
 ///
 /// # Errors
 /// Fails where the lab cannot be built or a command cannot be started.
-pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
+pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
-    match args.command {
-        LabCommand::Exec(args) => exec(args),
-        LabCommand::Run(args) => run_file(args),
-    }
-}
-
-fn exec(args: ExecArgs) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
     let lab = Lab::new(args.path.spec())?;
     let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
@@ -182,52 +148,4 @@ fn report(lab: &Lab) -> Result<()> {
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
-}
-
-fn run_file(args: RunArgs) -> Result<ExitCode> {
-    let scenario = Scenario::load(&args.scenario)?;
-    let out = args.out.unwrap_or_else(|| Path::new("out").join(&scenario.name));
-    let results = run_scenario(&scenario, &out, |result| {
-        let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
-        say::line(format_args!("lab: {} {}: {:.2} s, {end}", result.name, result.repetition, result.wall_s));
-        for warning in &result.warnings {
-            say::line(format_args!("lab: WARNING: {warning}"));
-        }
-    })?;
-    print_summary(&results.summaries());
-    say::output(out.join("results.json").display());
-    let all_succeeded = results.runs.iter().all(RunResult::succeeded);
-    Ok(if all_succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn failure(result: &RunResult) -> String {
-    if result.timed_out {
-        return "FAILED: its time was over".to_owned();
-    }
-    match (result.exit_code, result.signal) {
-        (Some(code), _) => format!("FAILED with exit status {code}"),
-        (None, Some(signal)) => format!("FAILED by signal {signal}"),
-        (None, None) => "FAILED".to_owned(),
-    }
-}
-
-/// Prints a line a run: wall and CPU seconds of those repetitions that succeeded.
-fn print_summary(summaries: &[Summary]) {
-    let width = summaries.iter().map(|summary| summary.name.len()).max().unwrap_or(0).max(3);
-    say::output(format_args!(
-        "{:width$}   ok/all   wall s: median      min      max   CPU s: median      min      max",
-        "run"
-    ));
-    for Summary { name, succeeded, failed, wall, cpu } in summaries {
-        let numbers = |spread: &Option<Spread>| match spread {
-            Some(Spread { median, min, max }) => format!("{median:8.2} {min:8.2} {max:8.2}"),
-            None => format!("{:>8} {:>8} {:>8}", "-", "-", "-"),
-        };
-        let runs = format!("{succeeded}/{}", succeeded + failed);
-        say::output(format_args!(
-            "{name:width$} {runs:>8}         {}        {}",
-            numbers(wall),
-            numbers(cpu)
-        ));
-    }
 }

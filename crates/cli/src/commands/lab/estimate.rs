@@ -1,0 +1,96 @@
+//! How long an experiment still takes, from how long its executions took so far.
+
+use std::time::Duration;
+
+use longhaul_lab::scenario::{Execution, RunResult};
+
+/// Returns the time that `left` takes, of which the first runs for `elapsed`; `None` where nothing is known.
+///
+/// An execution takes as long as those of its configuration did, else as those of its run, else as any.
+pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>], elapsed: Duration) -> Option<Duration> {
+    let mean = |like: &dyn Fn(&RunResult) -> bool| {
+        let (mut sum, mut count) = (0.0, 0_u32);
+        for result in done.iter().filter(|result| result.succeeded() && like(result)) {
+            sum += result.wall_s;
+            count += 1;
+        }
+        (count > 0).then(|| sum / f64::from(count))
+    };
+    let of = |execution: &Execution<'_>| {
+        let same_run = |result: &RunResult| result.name == execution.run.name;
+        let same_values = |result: &RunResult| {
+            execution
+                .parameters
+                .iter()
+                .all(|(name, value)| result.parameters.get(*name).is_some_and(|own| own == value))
+        };
+        mean(&|result| same_run(result) && same_values(result))
+            .or_else(|| mean(&same_run))
+            .or_else(|| mean(&|_| true))
+    };
+    let total = left.iter().map(|execution| of(execution)).sum::<Option<f64>>()?;
+    Duration::try_from_secs_f64(total - elapsed.as_secs_f64()).ok().or(Some(Duration::ZERO))
+}
+
+/// Writes a time as one would say it: "41 s", "9 min", "2 h 5 min".
+pub(super) fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60) {
+        (0, 0) => format!("{seconds} s"),
+        (0, 1) => format!("{seconds} s"),
+        (0, minutes) => format!("{minutes} min"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_lab::scenario::{Results, Scenario, Selection};
+
+    use super::*;
+
+    #[test]
+    fn what_was_seen_tells_what_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("small.toml");
+        let toml = "repeat = 2\n[path]\n[sweep]\nsize = [1, 2]\n\
+             [[run]]\nname = 'a'\ncommand = 'true'\n[[run]]\nname = 'b'\ncommand = 'true'\nsweep = []\n";
+        std::fs::write(&file, toml).unwrap();
+        let scenario = Scenario::load(&file, &[]).unwrap();
+        let plan = scenario.plan(&Selection::default()).unwrap();
+        let left = Results::new(&scenario);
+        let left = left.remaining(&plan);
+        let names: Vec<_> = left.iter().map(ToString::to_string).collect();
+        assert_eq!(names[..3], ["a size=1 (1)", "b (1)", "a size=2 (1)"]);
+        let result = |name: &str, size: Option<&str>, wall_s: f64| -> RunResult {
+            serde_json::from_value(serde_json::json!({
+                "name": name, "parameters": size.map_or(serde_json::json!({}), |size| serde_json::json!({ "size": size })),
+                "repetition": 1, "seed": 1, "started": 0.0, "exit_code": 0, "signal": null, "timed_out": false,
+                "error": null, "wall_s": wall_s, "user_s": 0.0, "sys_s": 0.0, "values": {}, "link": null,
+                "warnings": [],
+            }))
+            .unwrap()
+        };
+        let seconds = |done: &[RunResult], from: usize, elapsed: u64| {
+            time_left(done, &left[from..], Duration::from_secs(elapsed)).map(|time| time.as_secs())
+        };
+        assert_eq!(seconds(&[], 0, 0), None);
+        let mut done = vec![result("a", Some("1"), 10.0)];
+        // Five are left, and nothing else is known.
+        assert_eq!(seconds(&done, 1, 0), Some(50));
+        done.push(result("b", None, 1.0));
+        done.push(result("a", Some("2"), 20.0));
+        // a size=1, b and a size=2 once more, of which 4 s are over.
+        assert_eq!(seconds(&done, 3, 4), Some(27));
+        assert_eq!(seconds(&done, 3, 1000), Some(0));
+    }
+
+    #[test]
+    fn times_read_as_they_are_said() {
+        for (seconds, said) in
+            [(0, "0 s"), (119, "119 s"), (120, "2 min"), (3599, "59 min"), (7500, "2 h 5 min")]
+        {
+            assert_eq!(spoken(Duration::from_secs(seconds)), said);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the experiment runner takes from the instruments: values of records, and pictures.
+
+use std::path::{Path, PathBuf};
+
+use longhaul_scope::chart::Sheet;
+use longhaul_scope::draw::{self, DrawError};
+use longhaul_scope::figures;
+use longhaul_scope::record::Record;
+
+use crate::say;
+
+/// More records than these on one page nobody tells apart.
+const MOST_RECORDS: usize = 12;
+
+/// Reads the numbers of a record.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub(super) fn values(path: &Path) -> Result<Vec<(String, f64)>, String> {
+    let record = Record::load(path).map_err(|error| error.to_string())?;
+    match &record.damage {
+        Some(damage) => Err(format!("{} is damaged: {damage}", path.display())),
+        None => {
+            Ok(figures::values(&record).into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+        }
+    }
+}
+
+/// Draws a sheet to `path`, as its name asks for.
+///
+/// # Errors
+/// Fails where it cannot be written.
+pub(super) fn draw(sheet: &Sheet, path: &Path) -> Result<(), DrawError> {
+    draw::write(sheet, path)
+}
+
+/// Draws records over each other; nothing where there is none.
+///
+/// # Errors
+/// Fails where the page cannot be written. What is no record was told of when it was made.
+pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result<(), DrawError> {
+    let read = |(name, path): &(String, PathBuf)| Some((name.clone(), Record::load(path).ok()?));
+    let loaded: Vec<_> = records.iter().take(MOST_RECORDS).filter_map(read).collect();
+    if loaded.is_empty() {
+        return Ok(());
+    }
+    if records.len() > MOST_RECORDS {
+        say::line(format_args!(
+            "lab: {} shows the first {MOST_RECORDS} of {} configurations; `longhaul report` compares others",
+            path.display(),
+            records.len()
+        ));
+    }
+    draw(&figures::of_records(&loaded), path)
+}

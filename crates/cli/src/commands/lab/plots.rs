@@ -1,0 +1,234 @@
+//! The plots of a scenario: measured values over a swept parameter.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use longhaul_lab::scenario::{
+    Execution, Group, Output, Plot, Quantity, RUN, Results, Scenario, UnitOf, unit_of,
+};
+use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
+
+use super::evidence;
+
+/// Draws each plot as a picture of its own, and all on one page.
+///
+/// # Errors
+/// Fails where they cannot be written.
+pub(super) fn write(scenario: &Scenario, results: &Results, directory: &Path) -> Result<()> {
+    if scenario.plots.is_empty() {
+        return Ok(());
+    }
+    let groups = results.groups();
+    let charts: Vec<Chart> = scenario.plots.iter().map(|plot| chart(scenario, plot, &groups)).collect();
+    let sheet = |charts: Vec<Chart>| Sheet {
+        title: scenario.name.clone(),
+        notes: vec![results.conditions()],
+        charts,
+    };
+    for (plot, chart) in scenario.plots.iter().zip(&charts) {
+        for extension in ["svg", "png"] {
+            let path = directory.join(format!("{}.{extension}", plot.file_stem));
+            evidence::draw(&sheet(vec![chart.clone()]), &path)?;
+        }
+    }
+    Ok(evidence::draw(&sheet(charts), &directory.join("plots.html"))?)
+}
+
+/// Returns the record of each configuration's first repetition, where there is one, named as what it is of.
+pub(super) fn first_records(plan: &[Execution<'_>], output: &Output) -> Vec<(String, PathBuf)> {
+    let first = plan.iter().filter(|execution| execution.repetition == 1);
+    let named = |execution: &Execution<'_>| {
+        let values = execution.parameters.iter().map(|(_, value)| format!(" {value}"));
+        values.fold(execution.run.name.clone(), |name, value| name + &value)
+    };
+    first.filter_map(|execution| Some((named(execution), output.record_of(execution)?))).collect()
+}
+
+/// Makes a chart of a plot: a line for each run and each choice of the other parameters.
+fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
+    let x = Horizontal::of(scenario, plot);
+    let lines = lines(plot, groups, &x);
+    let mut series = Vec::new();
+    for name in &plot.y {
+        let is_reference = plot.references.contains(name);
+        let mut of_value: Vec<Series> = Vec::new();
+        for (colour, line) in lines.iter().enumerate() {
+            let mut points = line.points(name, &x);
+            if points.is_empty() {
+                continue;
+            }
+            if is_reference {
+                points = limit(&points, &x);
+            }
+            // A limit that all share is drawn once, and belongs to none.
+            if let Some(same) = of_value.iter_mut().find(|other| is_reference && other.points == points) {
+                (same.colour, same.name) = (NEUTRAL, label(name));
+                continue;
+            }
+            let mark = if is_reference || line.is_constant(&x) { Mark::Dashed } else { Mark::Measured };
+            of_value.push(Series { name: line.name_of(name, plot), colour, mark, points });
+        }
+        series.extend(of_value);
+    }
+    // Measurements on top of what they are compared with.
+    series.sort_by_key(|series| series.mark == Mark::Measured);
+    Chart {
+        title: plot.title.clone(),
+        note: "median; bars from least to largest".to_owned(),
+        x: x.axis,
+        y: Axis { label: plot.y_label.clone(), unit: unit(unit_of(&plot.y[0])), scale: Scale::Linear },
+        series,
+    }
+}
+
+/// Makes a limit of measurements: without spread, and from end to end where it is the same everywhere.
+fn limit(points: &[Point], x: &Horizontal) -> Vec<Point> {
+    let height = points[0].y;
+    if points.iter().all(|point| point.y == height) {
+        return x.ends().map(|end| Point::from((end, height))).to_vec();
+    }
+    points.iter().map(|point| Point { spread: None, ..*point }).collect()
+}
+
+fn label(value: &str) -> String {
+    unit_of(value).label_of(value)
+}
+
+fn unit(unit: UnitOf) -> Unit {
+    match unit {
+        UnitOf::BitsPerSecond => Unit::BitsPerSecond,
+        UnitOf::Bytes => Unit::Bytes,
+        UnitOf::Seconds => Unit::Seconds,
+        UnitOf::Number => Unit::Number,
+    }
+}
+
+/// The horizontal axis: where each value of the swept parameter, or each run, has its place.
+struct Horizontal {
+    /// The parameter, or [`RUN`].
+    name: String,
+    places: Vec<(String, f64)>,
+    axis: Axis,
+}
+
+impl Horizontal {
+    fn of(scenario: &Scenario, plot: &Plot) -> Self {
+        let values: Vec<String> = match scenario.sweep.iter().find(|parameter| parameter.name == plot.x) {
+            Some(parameter) => parameter.values.clone(),
+            None => scenario.runs.iter().map(|run| run.name.clone()).collect(),
+        };
+        let quantities: Option<Vec<Quantity>> = values.iter().map(|value| Quantity::parse(value)).collect();
+        let measured = quantities.filter(|all| plot.x != RUN && all.iter().all(|q| q.unit == all[0].unit));
+        let (numbers, kind, scale): (Vec<f64>, _, _) = match measured {
+            Some(all) => {
+                let numbers: Vec<f64> = all.iter().map(|quantity| quantity.value).collect();
+                let scale = scale(&numbers);
+                (numbers, unit(all[0].unit), scale)
+            }
+            None => {
+                let numbers = (0..values.len()).map(|index| index as f64).collect();
+                (numbers, Unit::Number, Scale::Names(values.clone()))
+            }
+        };
+        let axis = Axis { label: plot.x_label.clone(), unit: kind, scale };
+        Self { name: plot.x.clone(), places: values.into_iter().zip(numbers).collect(), axis }
+    }
+
+    fn place(&self, group: &Group<'_>) -> Option<f64> {
+        let value = if self.name == RUN { Some(group.name) } else { group.parameter(&self.name) };
+        self.places.iter().find(|(own, _)| Some(own.as_str()) == value).map(|(_, place)| *place)
+    }
+
+    /// Says whether a configuration belongs into the plot: it has a place, or it could stand beside one that has.
+    ///
+    /// A peer that the axis does not concern is something to compare with. Not so a run that sweeps
+    /// something else: each of its values would be a line.
+    fn compares(&self, group: &Group<'_>, all: &[Group<'_>]) -> bool {
+        let beside = |other: &Group<'_>| {
+            self.place(other).is_some()
+                && group.parameters.iter().all(|(name, _)| other.parameter(name).is_some())
+        };
+        self.place(group).is_some() || all.iter().any(beside)
+    }
+
+    fn ends(&self) -> [f64; 2] {
+        let places = self.places.iter().map(|(_, place)| *place);
+        [places.clone().fold(f64::INFINITY, f64::min), places.fold(f64::NEG_INFINITY, f64::max)]
+    }
+}
+
+/// Values that grow by factors are read by their logarithms.
+fn scale(numbers: &[f64]) -> Scale {
+    const WIDE: f64 = 30.0;
+    let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = numbers.iter().copied().fold(0.0, f64::max);
+    if least > 0.0 && largest / least > WIDE { Scale::Logarithmic } else { Scale::Linear }
+}
+
+/// The configurations of one line: alike in all but what is on the horizontal axis.
+struct Line<'a> {
+    groups: Vec<&'a Group<'a>>,
+    /// What tells it from the others.
+    name: String,
+}
+
+fn lines<'a>(plot: &Plot, groups: &'a [Group<'a>], x: &Horizontal) -> Vec<Line<'a>> {
+    type Key<'a> = (Option<&'a str>, Vec<(&'a str, &'a str)>);
+    let key = |group: &Group<'a>| -> Key<'a> {
+        let others = group.parameters.iter().filter(|(name, _)| *name != x.name).copied();
+        ((plot.x != RUN).then_some(group.name), others.collect())
+    };
+    let mut lines: Vec<(Key<'a>, Vec<&'a Group<'a>>)> = Vec::new();
+    for group in groups.iter().filter(|group| x.compares(group, groups)) {
+        match lines.iter_mut().find(|(own, _)| *own == key(group)) {
+            Some((_, members)) => members.push(group),
+            None => lines.push((key(group), vec![group])),
+        }
+    }
+    let several_runs = lines.iter().any(|((run, _), _)| *run != lines[0].0.0);
+    let varies = |name: &str| {
+        let value =
+            |parameters: &[(&'a str, &'a str)]| parameters.iter().find(|(own, _)| *own == name).copied();
+        lines.iter().any(|((_, parameters), _)| value(parameters) != value(&lines[0].0.1))
+    };
+    let name = |(run, parameters): &Key<'a>| {
+        let run = run.filter(|_| several_runs).map(str::to_owned);
+        let values = parameters.iter().filter(|(name, _)| varies(name));
+        let parts = run.into_iter().chain(values.map(|(name, value)| format!("{name}={value}")));
+        parts.collect::<Vec<_>>().join(" ")
+    };
+    let names: Vec<String> = lines.iter().map(|(key, _)| name(key)).collect();
+    lines.into_iter().zip(names).map(|((_, groups), name)| Line { groups, name }).collect()
+}
+
+impl Line<'_> {
+    /// Says whether the horizontal axis does not concern it: a value to compare with.
+    fn is_constant(&self, x: &Horizontal) -> bool {
+        self.groups.iter().all(|group| x.place(group).is_none())
+    }
+
+    fn points(&self, value: &str, x: &Horizontal) -> Vec<Point> {
+        if self.is_constant(x) {
+            let spread = self.groups.first().and_then(|group| group.spread(value));
+            let ends = spread.map(|spread| x.ends().map(|end| Point::from((end, spread.median))));
+            return ends.into_iter().flatten().collect();
+        }
+        let point = |group: &&Group<'_>| {
+            let spread = group.spread(value)?;
+            let range = (spread.min < spread.max).then_some((spread.min, spread.max));
+            Some(Point { x: x.place(group)?, y: spread.median, spread: range })
+        };
+        let mut points: Vec<Point> = self.groups.iter().filter_map(point).collect();
+        points.sort_by(|left, right| left.x.total_cmp(&right.x));
+        points
+    }
+
+    fn name_of(&self, value: &str, plot: &Plot) -> String {
+        let told = plot.y.len() > 1;
+        let parts = [Some(self.name.clone()), told.then(|| label(value))];
+        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use longhaul_lab::scenario::RunResult;
+use serde_json::json;
+
+use super::*;
+
+const SCENARIO: &str = r#"
+    [path]
+    [sweep]
+    buffer = ["25MB", "50MB", "100MB"]
+    writer = ["direct", "mmap"]
+    pool = [1, 2]
+    [[run]]
+    name = "longhaul"
+    command = "true"
+    sweep = ["buffer", "writer"]
+    [[run]]
+    name = "other"
+    command = "true"
+    sweep = ["pool"]
+    [[run]]
+    name = "curl"
+    command = "true"
+    sweep = []
+    [[plot]]
+    title = "Throughput"
+    x = "buffer"
+    y = ["steady_bps"]
+    reference = ["path_rate_bps"]
+    [[plot]]
+    title = "Who"
+    x = "run"
+    y = ["steady_bps"]
+    [[plot]]
+    title = "By writer"
+    x = "writer"
+    y = ["steady_bps"]
+"#;
+
+fn scenario(text: &str) -> Scenario {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("small.toml");
+    std::fs::write(&file, text).unwrap();
+    Scenario::load(&file, &[]).unwrap()
+}
+
+/// Makes the result of an execution that reached so many Gbit/s.
+fn result(name: &str, parameters: &[(&str, &str)], repetition: u32, gbits: f64) -> RunResult {
+    let parameters: std::collections::BTreeMap<_, _> = parameters.iter().copied().collect();
+    serde_json::from_value(json!({
+        "name": name, "parameters": parameters, "repetition": repetition, "seed": 1, "started": 0.0,
+        "exit_code": 0, "signal": null, "timed_out": false, "error": null, "wall_s": 1.0, "user_s": 0.0,
+        "sys_s": 0.0, "values": { "steady_bps": gbits * 1e9, "path_rate_bps": 1e10 }, "link": null, "warnings": [],
+    }))
+    .unwrap()
+}
+
+fn results(scenario: &Scenario) -> Results {
+    let mut results = Results::new(scenario);
+    let at = |buffer, writer| [("buffer", buffer), ("writer", writer)];
+    results.runs = vec![
+        result("longhaul", &at("100MB", "direct"), 1, 9.0),
+        result("longhaul", &at("25MB", "direct"), 1, 2.0),
+        result("longhaul", &at("25MB", "direct"), 2, 3.0),
+        result("longhaul", &at("25MB", "mmap"), 1, 1.0),
+        result("curl", &[], 1, 4.0),
+        result("other", &[("pool", "1")], 1, 5.0),
+        result("other", &[("pool", "2")], 1, 6.0),
+    ];
+    results
+}
+
+fn points(series: &Series) -> Vec<(f64, f64)> {
+    series.points.iter().map(|point| (point.x, point.y / 1e9)).collect()
+}
+
+#[test]
+fn a_line_for_each_run_and_choice_with_its_spread() {
+    let scenario = scenario(SCENARIO);
+    let results = results(&scenario);
+    let chart = chart(&scenario, &scenario.plots[0], &results.groups());
+    assert_eq!((chart.x.unit, chart.y.unit), (Unit::Bytes, Unit::BitsPerSecond));
+    assert_eq!(chart.x.scale, Scale::Linear);
+    let drawn: Vec<_> = chart.series.iter().map(|s| (s.name.as_str(), s.mark, points(s))).collect();
+    assert_eq!(
+        drawn,
+        [
+            ("curl: steady", Mark::Dashed, vec![(25e6, 4.0), (100e6, 4.0)]),
+            ("path rate", Mark::Dashed, vec![(25e6, 10.0), (100e6, 10.0)]),
+            ("longhaul writer=direct: steady", Mark::Measured, vec![(25e6, 2.5), (100e6, 9.0)]),
+            ("longhaul writer=mmap: steady", Mark::Measured, vec![(25e6, 1.0)]),
+        ]
+    );
+    assert_eq!(chart.series[1].colour, NEUTRAL, "the limit that all share");
+    assert_eq!(chart.series[2].points[0].spread, Some((2e9, 3e9)));
+    assert_eq!(chart.series[2].points[1].spread, None);
+}
+
+#[test]
+fn words_and_runs_stand_side_by_side() {
+    let scenario = scenario(SCENARIO);
+    let results = results(&scenario);
+    let by_run = chart(&scenario, &scenario.plots[1], &results.groups());
+    assert_eq!(by_run.x.scale, Scale::Names(["longhaul", "other", "curl"].map(str::to_owned).to_vec()));
+    let curl = by_run.series.iter().find(|series| points(series) == [(2.0, 4.0)]);
+    assert_eq!(curl.map(|series| series.name.as_str()), Some(""));
+    let by_writer = chart(&scenario, &scenario.plots[2], &results.groups());
+    assert_eq!(by_writer.x.scale, Scale::Names(vec!["direct".to_owned(), "mmap".to_owned()]));
+    let small = by_writer.series.iter().find(|series| series.name == "longhaul buffer=25MB").unwrap();
+    assert_eq!(points(small), [(0.0, 2.5), (1.0, 1.0)]);
+}
+
+#[test]
+fn values_that_grow_by_factors_have_a_logarithmic_axis() {
+    assert_eq!(scale(&[65536.0, 16_777_216.0]), Scale::Logarithmic);
+    assert_eq!(scale(&[25.0, 150.0]), Scale::Linear);
+    assert_eq!(scale(&[0.0, 1e9]), Scale::Linear, "no logarithm of 0");
+}
+
+#[test]
+fn a_plot_of_nothing_is_a_plot() {
+    let scenario = scenario(SCENARIO);
+    let chart = chart(&scenario, &scenario.plots[0], &Results::new(&scenario).groups());
+    assert!(chart.series.is_empty());
+}

@@ -1,0 +1,129 @@
+//! `longhaul lab run`: the experiment that a scenario file describes.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueHint};
+use longhaul_lab::LabError;
+use longhaul_lab::scenario::{Execution, Output, Results, Scenario, Selection, SetParameter, run_scenario};
+
+use crate::say;
+
+use super::watcher::{Stop, Terminal};
+use super::{evidence, plots};
+
+/// Run the experiment that a scenario file describes: every configuration, as often as it says.
+///
+/// DIR gets results.json (complete after each execution), results.csv, summary.md, the plots, and below
+/// runs/ what the commands said and recorded. The same command again goes on with what is missing or has
+/// failed; Ctrl-C is no loss. The exit status is 0 only where every execution has succeeded.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    scenario: PathBuf,
+
+    /// Where the results go [default: out/ and the scenario's name]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    out: Option<PathBuf>,
+
+    /// Run only the runs of these names
+    #[arg(long, value_name = "RUN", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Repeat every run so often, with each seed
+    #[arg(long, value_name = "N")]
+    repeat: Option<NonZeroU32>,
+
+    /// Sweep NAME over these values instead of the scenario's; path.KEY=VALUE sets a value of the path
+    #[arg(long, value_name = "NAME=VALUE[,VALUE..]")]
+    set: Vec<SetParameter>,
+
+    /// Throw away the results that are in DIR
+    #[arg(long)]
+    fresh: bool,
+
+    /// Print the executions that would run, and run none
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs what is left of the experiment and writes what is known then.
+///
+/// # Errors
+/// Fails where the scenario is none, the lab cannot be built, or results cannot be read or written.
+pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
+    let scenario = Scenario::load(&args.scenario, &args.set)?;
+    let plan = scenario.plan(&Selection { only: args.only, repeat: args.repeat })?;
+    let out = args.out.unwrap_or_else(|| Path::new("out").join(&scenario.name));
+    let earlier = |directory: &Path| match args.fresh {
+        true => Ok(Results::new(&scenario)),
+        false => Results::resume(&scenario, directory),
+    };
+    if args.list {
+        list(&plan, &earlier(&out)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let output = Output::open(&out)?;
+    let mut results = earlier(output.directory())?;
+    let stop = Stop::listen().context("cannot watch for signals")?;
+    let outcome = if results.remaining(&plan).is_empty() {
+        say::line(format_args!("lab: all {} executions are done already", plan.len()));
+        Ok(())
+    } else {
+        // Before any thread is started: the kernel demands it.
+        longhaul_lab::gain_privilege()?;
+        if args.fresh {
+            Results::discard(&output)?;
+        }
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut terminal = Terminal::new(stop.clone());
+        run_scenario(&plan, &mut results, &output, &program, &mut terminal)
+    };
+    match (&outcome, present(&scenario, &plan, &results, &output)) {
+        (Err(LabError::Interrupted), shown) => {
+            shown?;
+            say::line("lab: interrupted; the same command goes on from here");
+            return Ok(stop.exit_code());
+        }
+        (Ok(()), shown) => shown?,
+        // The first error is what counts.
+        (Err(_), _) => {}
+    }
+    outcome?;
+    Ok(if results.remaining(&plan).is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn list(plan: &[Execution<'_>], results: &Results) {
+    let left = results.remaining(plan);
+    for execution in &left {
+        say::output(format_args!("{execution}"));
+    }
+    say::line(format_args!("lab: {} of {} executions would run", left.len(), plan.len()));
+}
+
+/// Writes tables and plots of all results there are, and prints the summary.
+fn present(scenario: &Scenario, plan: &[Execution<'_>], results: &Results, output: &Output) -> Result<()> {
+    if results.runs.is_empty() {
+        return Ok(());
+    }
+    let summary = results.write_tables(output)?;
+    for name in results.unknown_values() {
+        let mut known: Vec<&str> =
+            results.runs.iter().flat_map(|run| run.values.keys()).map(String::as_str).collect();
+        known.sort_unstable();
+        known.dedup();
+        say::line(format_args!(
+            "lab: WARNING: no execution gave '{name}'; there are wall_s, user_s, sys_s, cpu_s, {}",
+            known.join(", ")
+        ));
+    }
+    plots::write(scenario, results, output.directory())?;
+    let records = plots::first_records(plan, output);
+    evidence::draw_overlay(&records, &output.directory().join("records.html"))?;
+    say::output(summary.trim_end());
+    say::output(format_args!("\n{}", output.directory().join("summary.md").display()));
+    Ok(())
+}

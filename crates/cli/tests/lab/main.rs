@@ -1,0 +1,8 @@
+//! `longhaul lab` as its user sees it, up to a SIGKILL.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
+
+mod exec;
+mod results;
+mod run;
+mod scenario;
+mod support;

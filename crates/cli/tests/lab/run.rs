@@ -1,0 +1,275 @@
+//! `longhaul lab run`: what runs, and what stands in the results.
+
+use std::fs;
+use std::process::Command;
+
+use crate::scenario::Scenario;
+use crate::support::{exec, processes_with, skipped, text};
+
+#[test]
+fn an_exit_code_says_what_kind_of_failure_it_was() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let good = write("good.toml", "[path]\n[[run]]\nname = 'one'\ncommand = 'true'\n");
+    let bad = write("bad.toml", "[path]\nloss = 2\n[[run]]\nname = 'one'\ncommand = 'true'\n");
+    let absent = dir.path().join("absent.toml");
+    for (scenario, out, code) in
+        [(&bad, dir.path(), 64), (&absent, dir.path(), 66), (&good, &good.join("below-a-file"), 73)]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        let output = command.args(["lab", "run"]).arg(scenario).arg("--out").arg(out).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+    }
+    let unknown = exec(&["--congestion", "warp"], "true").output().unwrap();
+    assert_eq!(unknown.status.code(), Some(71), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn runs_a_scenario() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\nrate = '100Mbit'\nrtt = '2ms'\n\
+         [far]\ncommand = 'sleep 0.3; exec iperf3 --server'\nport = 5201\n\
+         [[run]]\nname = 'good'\ncommand = 'echo $LAB_FAR; iperf3 -c $LAB_FAR -n 1M > /dev/null'\nrepeat = 2\n\
+         [[run]]\nname = 'bad'\ncommand = 'exit 3'\n\
+         [[run]]\nname = 'endless'\ncommand = 'trap \"exit 0\" TERM; sleep 60 & wait'\ntimeout = '100ms'\n",
+    );
+    let output = scenario.run(&[]);
+    assert_eq!(output.status.code(), Some(1), "one run failed: {}", text(&output.stderr));
+    let summary = text(&output.stdout);
+    assert!(summary.contains("| good    | 2/2 ") && summary.contains("| endless | 0/1 "), "{summary}");
+    let runs = scenario.results();
+    let order: Vec<_> = runs.iter().map(|run| (run["name"].as_str().unwrap(), &run["exit_code"])).collect();
+    assert_eq!(order, [("good", &0.into()), ("bad", &3.into()), ("endless", &0.into()), ("good", &0.into())]);
+    assert_eq!(runs.iter().map(|run| &run["timed_out"]).filter(|over| **over == true).count(), 1);
+    assert_eq!(scenario.read("runs/good-2-near.out"), "198.18.0.2\n");
+}
+
+/// A real transfer over a path whose RTT is swept, by the program under test at both ends.
+const SWEPT: &str = r#"
+    name = "by-rtt"
+    seeds = [5, 6]
+    prepare = "mkdir $LAB_DIR/files && head -c 2000000 /dev/zero > $LAB_DIR/files/zeros"
+    cleanup = "rm -r $LAB_DIR/files"
+    [path]
+    rate = "100Mbit"
+    [far]
+    command = "exec longhaul serve $LAB_DIR/files --listen $LAB_FAR:8080"
+    port = 8080
+    [sweep]
+    "path.rtt" = ["2ms", "20ms"]
+    streams = [1, 2]
+    [[run]]
+    name = "longhaul"
+    setup = "test ! -e $LAB_OUT/got"
+    command = "longhaul get http://$LAB_FAR:8080/zeros -o $LAB_OUT/got --streams $streams --json --record $LAB_RECORD"
+    cleanup = "rm $LAB_OUT/got"
+    [[run]]
+    name = "curl"
+    sweep = ["path.rtt"]
+    command = """curl -s -o /dev/null -w '{"goodput_Bps": %{speed_download}}' http://$LAB_FAR:8080/zeros"""
+    [[plot]]
+    title = "Goodput by RTT"
+    x = "path.rtt"
+    y = ["goodput_bps"]
+    reference = ["path_rate_bps"]
+    [[plot]]
+    title = "By streams"
+    x = "streams"
+    y = ["goodput_bps"]
+    [[plot]]
+    title = "By run"
+    x = "run"
+    y = ["wall_s"]
+    [table]
+    columns = ["goodput_bps", "path_rtt_s"]
+"#;
+
+#[test]
+fn sweeps_over_real_transfers_and_draws_them() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(SWEPT);
+    let output = scenario.run(&[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let runs = scenario.results();
+    assert_eq!(runs.len(), (4 + 2) * 2);
+    let seeds: Vec<_> = runs.iter().map(|run| run["seed"].as_u64().unwrap()).collect();
+    assert_eq!(seeds, [5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6]);
+    for run in &runs {
+        let values = &run["values"];
+        assert!(values["goodput_bps"].as_f64().is_some_and(|bps| (1e5..1e8).contains(&bps)), "{run}");
+        let recorded = values["rtt_s"].as_f64();
+        if run["name"] == "longhaul" {
+            let asked = values["path_rtt_s"].as_f64().unwrap();
+            assert!(recorded.is_some_and(|rtt| rtt >= asked), "a value of the record: {run}");
+        }
+    }
+    let csv = scenario.read("results.csv");
+    let mut lines = csv.lines();
+    assert!(lines.next().unwrap().starts_with("run,path.rtt,streams,repetition,seed,ok,marked,wall_s,"));
+    assert!(lines.next().unwrap().starts_with("longhaul,2ms,1,1,5,1,"), "{csv}");
+    assert_eq!(lines.count(), 11);
+    let summary = scenario.read("summary.md");
+    assert!(summary.contains(" | 20ms     | 2       | 2/2"), "{summary}");
+    assert!(summary.contains("goodput [Mbit/s]") && summary.contains("![By run](by-run.svg)"), "{summary}");
+    for (file, beginning) in [
+        ("goodput-by-rtt.svg", "<svg"),
+        ("by-streams.svg", "<svg"),
+        ("by-run.png", "\u{fffd}PNG"),
+        ("plots.html", "<!doctype html"),
+        ("records.html", "<!doctype html"),
+    ] {
+        let content = String::from_utf8_lossy(&fs::read(scenario.out(file)).unwrap()).into_owned();
+        let begins = content.to_lowercase().starts_with(&beginning.to_lowercase());
+        assert!(begins || content.contains(beginning), "{file}: {content:.100}");
+    }
+    assert!(!scenario.path("files").exists() && !scenario.out("got").exists(), "all is cleaned up");
+    assert!(text(&output.stderr).contains("lab: 12/12 longhaul path.rtt=20ms streams=2 (2): "));
+}
+
+#[test]
+fn lists_what_would_run_and_touches_nothing() {
+    let scenario = Scenario::new(SWEPT);
+    for (args, expected) in [
+        (
+            &["--only", "curl"][..],
+            "curl path.rtt=2ms (1)\ncurl path.rtt=20ms (1)\ncurl path.rtt=2ms (2)\ncurl path.rtt=20ms (2)",
+        ),
+        (
+            &[
+                "--only",
+                "longhaul",
+                "--set",
+                "path.rtt=1ms",
+                "--set",
+                "streams=3,4",
+                "--repeat",
+                "1",
+                "--set",
+                "path.rate=1Gbit",
+            ],
+            "longhaul path.rtt=1ms streams=3 (1)\nlonghaul path.rtt=1ms streams=4 (1)\nlonghaul path.rtt=1ms streams=3 (2)\nlonghaul path.rtt=1ms streams=4 (2)",
+        ),
+    ] {
+        let output = scenario.run(&[&["--list"], args].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), expected);
+    }
+    assert!(!scenario.path("out").exists());
+}
+
+#[test]
+fn explains_what_is_wrong_with_the_options() {
+    let scenario = Scenario::new(SWEPT);
+    for (args, expected) in [
+        (["--set", "size=1"], "--set size: there is no such parameter; [sweep] has: path.rtt, streams"),
+        (["--set", "size"], "'size' has no '='"),
+        (["--set", "path.rtt="], "[sweep] path.rtt: '' is not a time"),
+        (["--set", "streams=1,1"], "[sweep] streams: '1' stands there twice"),
+        (["--only", "wget"], "--only wget: there is no such run; there are: longhaul, curl"),
+        (["--repeat", "0"], "--repeat"),
+        (["--repeat", "4000000000"], "and 10000 are the most"),
+    ] {
+        let output = scenario.run(&args);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(64) && error.contains(expected), "{:?}: {error}", output.status);
+    }
+    assert!(!scenario.path("out").exists());
+}
+
+/// What goes wrong around one execution is its result, and no end of the others.
+#[test]
+fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\n\
+         [[run]]\nname = 'no-setup'\nsetup = 'echo no room >&2; exit 4'\ncommand = 'touch $LAB_DIR/ran'\n\
+         cleanup = 'touch $LAB_DIR/cleaned'\n\
+         [[run]]\nname = 'no-far'\nfar = 'exit 5'\nport = 80\ncommand = 'touch $LAB_DIR/ran'\n\
+         [[run]]\nname = 'no-cleanup'\ncommand = 'true'\ncleanup = 'exit 6'\n\
+         [[run]]\nname = 'no-record'\ncommand = 'echo nonsense > $LAB_RECORD'\n\
+         [[run]]\nname = 'good'\ncommand = 'true'\n\
+         [table]\ncolumns = ['wall_s', 'speed_bps']\n",
+    );
+    let output = scenario.run(&[]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let runs = scenario.results();
+    for (run, expected) in runs.iter().zip([
+        Some("the setup command failed: exit status: 4; what it said is in "),
+        Some("nothing listens on port 80 of the far host: the far command ended"),
+        Some("the cleanup command failed: exit status: 6"),
+        None,
+        None,
+    ]) {
+        match expected {
+            Some(expected) => assert!(run["error"].as_str().unwrap().contains(expected), "{run}"),
+            None => assert!(run["error"].is_null() && run["exit_code"] == 0, "{run}"),
+        }
+    }
+    assert!(runs[3]["warnings"][0].as_str().unwrap().contains("no-record-1.jsonl"), "{}", runs[3]);
+    assert!(!scenario.path("ran").exists() && scenario.path("cleaned").exists());
+    assert_eq!(scenario.read("runs/no-setup-1-machine.log"), "no room\n");
+    assert!(told.contains("WARNING: no execution gave 'speed_bps'; there are wall_s, user_s"), "{told}");
+    let summary = text(&output.stdout);
+    assert!(summary.contains("| no-record  | 1/1 (1 marked) |"), "{summary}");
+
+    let broken = Scenario::new(
+        "prepare = 'exit 7'\ncleanup = 'touch $LAB_DIR/cleaned'\n[path]\n[[run]]\nname = 'one'\ncommand = 'true'\n",
+    );
+    let output = broken.run(&[]);
+    assert_eq!(output.status.code(), Some(71));
+    assert!(text(&output.stderr).contains("the prepare command failed: exit status: 7; what it said is in"));
+    assert!(broken.path("cleaned").exists() && broken.results().is_empty());
+}
+
+#[test]
+fn a_terminal_shows_how_far_it_is() {
+    if skipped() {
+        return;
+    }
+    if Command::new("script").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "script is missing");
+        println!("skipped: script is missing");
+        return;
+    }
+    let scenario = Scenario::new("[path]\n[[run]]\nname = 'slow-98765'\ncommand = 'sleep 0.7'\nrepeat = 2\n");
+    let program = env!("CARGO_BIN_EXE_longhaul");
+    let (toml, out) = (scenario.path("small.toml"), scenario.path("out"));
+    let line = format!("{program} lab run {} --out {}", toml.display(), out.display());
+    let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("1/2 slow-98765 (1) · 0 s"), "{shown}");
+    assert!(shown.contains("2/2 slow-98765 (2) · 0 s · about 0 s left"), "{shown}");
+    assert!(shown.contains("lab: 2/2 slow-98765 (2): 0.7"), "{shown}");
+    assert!(processes_with("slow-98765").is_empty());
+}
+
+#[test]
+fn every_scenario_of_ours_is_one() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let files = fs::read_dir(format!("{root}/scenarios")).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut scenarios: Vec<String> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let page = fs::read_to_string(format!("{root}/docs/scenarios.md")).unwrap();
+    scenarios.push(page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap().to_owned());
+    assert!(scenarios.len() >= 2);
+    for toml in scenarios {
+        let output = Scenario::new(&toml).run(&["--list"]);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{toml}: {}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,62 @@
+//! A scenario in a directory of its own, for `longhaul lab run`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) struct Scenario {
+    dir: TempDir,
+}
+
+impl Scenario {
+    pub(crate) fn new(toml: &str) -> Self {
+        let scenario = Self { dir: tempfile::tempdir().unwrap() };
+        scenario.rewrite(toml);
+        scenario
+    }
+
+    pub(crate) fn rewrite(&self, toml: &str) {
+        fs::write(self.path("small.toml"), toml).unwrap();
+    }
+
+    /// Returns a path beside the scenario, which is LAB_DIR.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns a path in the directory of the results.
+    pub(crate) fn out(&self, name: &str) -> PathBuf {
+        self.path("out").join(name)
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.args(["lab", "run"]).arg(self.path("small.toml")).arg("--out").arg(self.path("out"));
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.out(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Returns the results of the executions.
+    pub(crate) fn results(&self) -> Vec<Value> {
+        let json: Value = serde_json::from_str(&self.read("results.json")).unwrap();
+        json["runs"].as_array().unwrap().clone()
+    }
+
+    /// Returns the executions as "name repetition".
+    pub(crate) fn executed(&self) -> Vec<String> {
+        let told = |run: &Value| format!("{} {}", run["name"].as_str().unwrap(), run["repetition"]);
+        self.results().iter().map(told).collect()
+    }
+}

@@ -1,0 +1,73 @@
+//! Measuring, alike for whoever receives and whoever sends.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use longhaul_core::event::Event;
+use longhaul_core::telemetry::{Sample, StreamSample};
+use longhaul_sys::{host, sockopt, tcp_info};
+
+/// Reads what the kernel tells of the connection with the number `stream`.
+pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
+    StreamSample {
+        stream,
+        unread: sockopt::unread(&socket).unwrap_or_default(),
+        tcp: tcp_info::read(&socket).ok(),
+    }
+}
+
+/// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
+///
+/// Runs on the calling thread, whose CPU time it tells at the end. Where `take` gives none, nothing is told.
+pub fn sample(
+    interval: Duration,
+    alive: &Receiver<()>,
+    mut take: impl FnMut() -> Option<Sample>,
+    tell: impl Fn(&Event),
+) {
+    let cpu = host::thread_cpu_time();
+    let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
+    loop {
+        if let Some(sample) = take() {
+            tell(&Event::Sample(sample));
+            samples += 1;
+        }
+        if ended {
+            break;
+        }
+        // From the time that it was due, so that the interval does not drift; what was missed is not made up for.
+        due = (due + interval).max(Instant::now());
+        ended = alive.recv_deadline(due) == Err(RecvTimeoutError::Disconnected);
+    }
+    tell(&Event::Sampled { samples, cpu: host::thread_cpu_time() - cpu });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn the_last_sample_is_taken_at_the_end_and_counted_if_told() {
+        let (alive, ended) = crossbeam_channel::bounded::<()>(0);
+        let (taken, told) = (Mutex::new(0u64), Mutex::new(Vec::new()));
+        let take = || {
+            let mut taken = taken.lock().unwrap();
+            *taken += 1;
+            // Every second one has nothing to tell.
+            (*taken % 2 == 1).then(Sample::default)
+        };
+        let tell = |event: &Event| told.lock().unwrap().push(event.clone());
+        std::thread::scope(|threads| {
+            threads.spawn(|| sample(Duration::from_millis(1), &ended, take, tell));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(alive);
+        });
+        let (taken, told) = (*taken.lock().unwrap(), told.into_inner().unwrap());
+        let Some((Event::Sampled { samples, .. }, before)) = told.split_last() else { panic!("{told:?}") };
+        assert!(taken >= 5, "{taken} in 50 ms");
+        assert_eq!((*samples, before.len() as u64), (taken.div_ceil(2), taken.div_ceil(2)));
+    }
+}

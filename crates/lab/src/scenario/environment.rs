@@ -1,0 +1,67 @@
+//! What a scenario's commands find in their environment.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::LabError;
+
+use super::Scenario;
+use super::output::Output;
+use super::plan::Execution;
+use super::sweep::variable;
+
+/// Variables by name.
+#[derive(Debug, Clone)]
+pub(super) struct Environment(Vec<(String, OsString)>);
+
+impl Environment {
+    /// Makes what all of a scenario's commands share: `LAB_OUT`, `LAB_DIR`, and `PATH` with the directory
+    /// of `program` first, so that commands which name it run the same one.
+    ///
+    /// # Errors
+    /// Fails where the scenario's directory is gone.
+    pub(super) fn new(scenario: &Scenario, output: &Output, program: &Path) -> Result<Self, LabError> {
+        let directory = scenario.file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let directory =
+            directory.canonicalize().map_err(|cause| LabError::Read { path: directory.to_owned(), cause })?;
+        let mut variables = vec![
+            ("LAB_OUT".to_owned(), output.directory().as_os_str().to_owned()),
+            ("LAB_DIR".to_owned(), directory.into_os_string()),
+        ];
+        let before = env::var_os("PATH").unwrap_or_default();
+        let own = program.parent().map(Path::to_owned).unwrap_or_default();
+        let places = std::iter::once(own).chain(env::split_paths(&before)).collect::<Vec<PathBuf>>();
+        // A directory with ':' in its name cannot stand in PATH.
+        if let Ok(path) = env::join_paths(places) {
+            variables.push(("PATH".to_owned(), path));
+        }
+        Ok(Self(variables))
+    }
+
+    /// Adds what an execution's commands share: `LAB_RUN`, `LAB_REPETITION`, `LAB_SEED` and the parameters.
+    pub(super) fn of(&self, execution: &Execution<'_>) -> Self {
+        let mut all = self.clone();
+        all.0.extend([
+            ("LAB_RUN".to_owned(), execution.run.name.clone().into()),
+            ("LAB_REPETITION".to_owned(), execution.repetition.to_string().into()),
+            ("LAB_SEED".to_owned(), execution.path.seed.to_string().into()),
+        ]);
+        all.0.extend(execution.parameters.iter().map(|(name, value)| (variable(name), (*value).into())));
+        all
+    }
+
+    /// Adds `LAB_RECORD`: where a command may record.
+    pub(super) fn with_record(&self, record: &Path) -> Self {
+        let mut all = self.clone();
+        all.0.push(("LAB_RECORD".to_owned(), record.as_os_str().to_owned()));
+        all
+    }
+
+    /// Sets the variables of a command.
+    pub(super) fn give(&self, command: &mut Command) {
+        command.envs(self.0.iter().map(|(name, value)| (name, value)));
+    }
+}

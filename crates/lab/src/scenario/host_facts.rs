@@ -1,0 +1,69 @@
+//! What results were measured on, and when.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use longhaul_core::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+
+/// The machine, as its kernel describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct HostFacts {
+    cores: usize,
+    cpu: String,
+    memory_bytes: u64,
+    kernel: String,
+    /// In seconds since 1970, UTC.
+    began: f64,
+}
+
+impl HostFacts {
+    pub(super) fn now() -> Self {
+        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = field(&memory, "MemTotal").and_then(|text| text.trim_end_matches(" kB").parse().ok());
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: field(&cpu, "model name").unwrap_or("unknown processor").to_owned(),
+            memory_bytes: kib.map_or(0, |kib| Bytes::kib(kib).get()),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            began: clock::since_1970(),
+        }
+    }
+
+    /// Returns one sentence.
+    pub(super) fn sentence(&self) -> String {
+        let Self { cores, cpu, memory_bytes, kernel, began } = self;
+        let began = Duration::try_from_secs_f64(*began).ok();
+        // From "Fri, 21 Nov 2025 21:39:31 GMT"; a clock past the year 9999 gives no date.
+        let date = began
+            .filter(|began| began.as_secs() < 253_402_300_800)
+            .map(|began| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + began));
+        let date = date.as_deref().and_then(|date| date.get(5..16)).unwrap_or("unknown date");
+        format!("{date}; {cores} cores ({cpu}), {}, Linux {kernel}", Bytes::new(*memory_bytes))
+    }
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
+    line.map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_this_machine_and_survives_a_mad_clock() {
+        let facts = HostFacts::now();
+        assert!(facts.memory_bytes > 0 && facts.sentence().contains(" cores ("), "{facts:?}");
+        let then = HostFacts { began: 1_763_761_171.0, ..facts.clone() };
+        assert!(then.sentence().starts_with("21 Nov 2025; "), "{}", then.sentence());
+        for began in [-1.0, f64::NAN, f64::MAX, 1e15] {
+            let mad = HostFacts { began, ..facts.clone() };
+            assert!(mad.sentence().starts_with("unknown date; "));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What one execution gave.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Finished;
+use crate::link::{DirectionStats, PathStats};
+use crate::spec::{PathSpec, QueueLimit};
+
+use super::plan::Execution;
+
+/// One execution of a run's command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The run's name.
+    pub name: String,
+    /// The swept parameters that concern it.
+    pub parameters: BTreeMap<String, String>,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// The path's seed.
+    pub seed: u64,
+    /// When it began, in seconds since 1970, UTC.
+    pub started: f64,
+    /// The command's exit status; none where a signal ended it, or it was not started.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Whether it was ended because its time was over.
+    pub timed_out: bool,
+    /// What else failed, so that it does not count: setup, the far command, cleanup.
+    pub error: Option<String>,
+    /// Time from the command's start to its end, in seconds.
+    pub wall_s: f64,
+    /// CPU time in user mode of it and of what it waited for, in seconds.
+    pub user_s: f64,
+    /// CPU time in the kernel of the same, in seconds.
+    pub sys_s: f64,
+    /// What else is known in numbers, by name.
+    pub values: BTreeMap<String, f64>,
+    /// What the path did meanwhile; none where there was none.
+    link: Option<LinkRecord>,
+    /// Why the path was not what was asked for, or the record no record; empty where all was well.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct LinkRecord {
+    near_to_far: DirectionRecord,
+    far_to_near: DirectionRecord,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct DirectionRecord {
+    packets: u64,
+    bytes: u64,
+    dropped_queue: u64,
+    dropped_loss: u64,
+    dropped_overflow: u64,
+    read_late_p99_s: f64,
+    late_p99_s: f64,
+    late_max_s: f64,
+}
+
+impl From<DirectionStats> for DirectionRecord {
+    fn from(stats: DirectionStats) -> Self {
+        Self {
+            packets: stats.packets,
+            bytes: stats.bytes.get(),
+            dropped_queue: stats.dropped_queue,
+            dropped_loss: stats.dropped_loss,
+            dropped_overflow: stats.dropped_overflow,
+            read_late_p99_s: stats.read_late_p99.as_secs_f64(),
+            late_p99_s: stats.late_p99.as_secs_f64(),
+            late_max_s: stats.late_max.as_secs_f64(),
+        }
+    }
+}
+
+/// How a run's command ended.
+pub(super) struct Ended {
+    pub(super) finished: Finished,
+    pub(super) wall: Duration,
+    pub(super) timed_out: bool,
+}
+
+/// The values that every execution has.
+pub(super) const TIMES: [&str; 4] = ["wall_s", "user_s", "sys_s", "cpu_s"];
+
+impl RunResult {
+    /// Makes a result of which nothing is known yet.
+    pub(super) fn new(execution: &Execution<'_>, started: f64) -> Self {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Self {
+            name: execution.run.name.clone(),
+            parameters: execution.parameters.iter().map(owned).collect(),
+            repetition: execution.repetition,
+            seed: execution.path.seed,
+            started,
+            exit_code: None,
+            signal: None,
+            timed_out: false,
+            error: None,
+            wall_s: 0.0,
+            user_s: 0.0,
+            sys_s: 0.0,
+            values: BTreeMap::new(),
+            link: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_ended(&mut self, ended: &Ended) {
+        let Ended { finished, wall, timed_out } = ended;
+        self.exit_code = finished.status.code();
+        self.signal = finished.status.signal();
+        self.timed_out = *timed_out;
+        self.wall_s = wall.as_secs_f64();
+        self.user_s = finished.user.as_secs_f64();
+        self.sys_s = finished.system.as_secs_f64();
+    }
+
+    pub(super) fn set_link(&mut self, stats: PathStats, spec: &PathSpec) {
+        self.warnings.extend(stats.infidelities(spec.one_way()));
+        let both = [stats.near_to_far, stats.far_to_near];
+        let sum = |count: fn(&DirectionStats) -> u64| both.iter().map(count).sum::<u64>() as f64;
+        self.add_values([
+            ("dropped_queue", sum(|direction| direction.dropped_queue)),
+            ("dropped_loss", sum(|direction| direction.dropped_loss)),
+            ("path_rtt_s", spec.rtt.get().as_secs_f64()),
+            ("path_loss", spec.loss),
+        ]);
+        if let Some(rate) = spec.rate {
+            self.add_values([("path_rate_bps", rate.as_bits_per_sec() as f64)]);
+        }
+        if let Some(QueueLimit::Bytes(bytes)) = spec.queue_limit() {
+            self.add_values([("path_queue_bytes", bytes.get() as f64)]);
+        }
+        self.link =
+            Some(LinkRecord { near_to_far: stats.near_to_far.into(), far_to_near: stats.far_to_near.into() });
+    }
+
+    /// Adds values that are finite and not known yet.
+    pub(super) fn add_values<N: Into<String>>(&mut self, values: impl IntoIterator<Item = (N, f64)>) {
+        for (name, value) in values {
+            let name = name.into();
+            if value.is_finite() && self.value(&name).is_none() {
+                self.values.insert(name, value);
+            }
+        }
+    }
+
+    /// Adds what a window allows on this path: min(RWIN/RTT, the path's rate).
+    pub(super) fn add_ceiling(&mut self) {
+        if let Some(window) = self.value("window_bps") {
+            let ceiling = self.value("path_rate_bps").map_or(window, |rate| rate.min(window));
+            self.add_values([("ceiling_bps", ceiling)]);
+        }
+    }
+
+    /// Returns a value by its name; `None` where it is not known.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        // Nothing was measured of a command that never ran.
+        let ran = self.exit_code.is_some() || self.signal.is_some();
+        match name {
+            "wall_s" => ran.then_some(self.wall_s),
+            "user_s" => ran.then_some(self.user_s),
+            "sys_s" => ran.then_some(self.sys_s),
+            "cpu_s" => ran.then_some(self.user_s + self.sys_s),
+            _ => self.values.get(name).copied(),
+        }
+    }
+
+    /// Says whether the command ended by itself, with status 0, and nothing around it failed.
+    pub fn succeeded(&self) -> bool {
+        self.exit_code == Some(0) && !self.timed_out && self.error.is_none()
+    }
+
+    /// Says whether this is the result of `execution`.
+    pub fn is_of(&self, execution: &Execution<'_>) -> bool {
+        self.name == execution.run.name
+            && self.repetition == execution.repetition
+            && self.parameters.len() == execution.parameters.len()
+            && execution
+                .parameters
+                .iter()
+                .all(|(name, value)| self.parameters.get(*name).is_some_and(|own| own == value))
+    }
+}

@@ -1,0 +1,118 @@
+//! The directory that a scenario's results go to.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::error::LabError;
+
+use super::plan::Execution;
+
+/// A directory for results, held against a second experiment.
+#[derive(Debug)]
+pub struct Output {
+    directory: PathBuf,
+    /// Carries the lock.
+    _held: File,
+}
+
+/// The files of one execution.
+pub(super) struct Files {
+    /// The near command's standard output.
+    pub(super) near: PathBuf,
+    /// Its standard error.
+    pub(super) near_errors: PathBuf,
+    /// All that the far command says.
+    pub(super) far: PathBuf,
+    /// All that setup and cleanup say.
+    pub(super) machine: PathBuf,
+    /// What the near command may record.
+    pub(super) record: PathBuf,
+    /// What the far command may record.
+    pub(super) far_record: PathBuf,
+}
+
+impl Files {
+    fn all(&self) -> [&Path; 6] {
+        [&self.near, &self.near_errors, &self.far, &self.machine, &self.record, &self.far_record]
+    }
+}
+
+impl Output {
+    /// Makes the directory where it is not there, and holds it.
+    ///
+    /// # Errors
+    /// Fails where it cannot be made, and where another experiment writes to it.
+    pub fn open(directory: &Path) -> Result<Self, LabError> {
+        let failed = |cause: io::Error| LabError::Create { path: directory.to_owned(), cause };
+        fs::create_dir_all(directory.join(RUNS)).map_err(failed)?;
+        let directory = directory.canonicalize().map_err(failed)?;
+        let held = File::open(&directory).map_err(failed)?;
+        match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { directory, _held: held }),
+            Err(Errno::WOULDBLOCK) => Err(LabError::Busy { path: directory }),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+
+    /// Returns where it is, from the root.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn results(&self) -> PathBuf {
+        self.directory.join(RESULTS)
+    }
+
+    pub(super) fn files(&self, execution: &Execution<'_>) -> Files {
+        let stem = &execution.stem;
+        let [near, near_errors, far, machine, far_record, record] =
+            ENDS.map(|end| self.directory.join(RUNS).join(format!("{stem}{end}")));
+        Files { near, near_errors, far, machine, record, far_record }
+    }
+
+    /// Removes the files of all executions, whichever there were.
+    pub(super) fn clear_all(&self) -> Result<(), LabError> {
+        let directory = self.directory.join(RUNS);
+        let failed = |cause: io::Error| LabError::Read { path: directory.clone(), cause };
+        for entry in fs::read_dir(&directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if ENDS.iter().any(|end| name.ends_with(end)) {
+                super::file::remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an empty file for what a command of the whole scenario says.
+    pub(super) fn log(&self, what: &str) -> Result<PathBuf, LabError> {
+        let path = self.directory.join(RUNS).join(format!("{what}.log"));
+        File::create(&path).map_err(|cause| LabError::Create { path: path.clone(), cause })?;
+        Ok(path)
+    }
+
+    /// Returns where an execution's record is, if its near command has made one.
+    pub fn record_of(&self, execution: &Execution<'_>) -> Option<PathBuf> {
+        Some(self.files(execution).record).filter(|record| record.is_file())
+    }
+
+    /// Removes what an earlier execution of the same name has left.
+    pub(super) fn clear(&self, execution: &Execution<'_>) -> Result<Files, LabError> {
+        let files = self.files(execution);
+        for path in files.all() {
+            super::file::remove(path)?;
+        }
+        Ok(files)
+    }
+}
+
+/// All results.
+pub(super) const RESULTS: &str = "results.json";
+/// How the names of an execution's files end.
+const ENDS: [&str; 6] = ["-near.out", "-near.err", "-far.log", "-machine.log", "-far.jsonl", ".jsonl"];
+/// The directory of what the executions said and recorded.
+const RUNS: &str = "runs";

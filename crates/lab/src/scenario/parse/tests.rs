@@ -1,0 +1,240 @@
+use std::time::Duration;
+
+use longhaul_core::units::Bytes;
+
+use super::*;
+use crate::scenario::Selection;
+use crate::spec::{Hosts, QueueLimit};
+
+const GOOD: &str = r#"
+    [path]
+    rate = "1Gbit"
+    rtt = "20ms"
+    queue = "1000p"
+    loss = 0.001
+    hosts = "tuned"
+    congestion = "bbr"
+    [far]
+    command = "serve"
+    port = 80
+    [[run]]
+    name = "one"
+    command = "true"
+    repeat = 2
+    timeout = "90s"
+    [[run]]
+    name = "two"
+    command = "false"
+"#;
+
+const SWEPT: &str = r#"
+    name = "swept"
+    seeds = [7, 8]
+    repeat = 2
+    prepare = "make"
+    cleanup = "rm"
+    [path]
+    rate = "1Gbit"
+    queue = "1MB"
+    [far]
+    command = "serve"
+    [sweep]
+    zeta = ["25MB", "50MB"]
+    "path.rtt" = ["100ms", "200ms"]
+    alpha = [1, 0.5, true]
+    [[run]]
+    name = "all"
+    command = "true"
+    setup = "before"
+    cleanup = "after"
+    [[run]]
+    name = "peer"
+    command = "true"
+    sweep = ["path.rtt"]
+    far = "other"
+    port = 8080
+    [[plot]]
+    title = "Throughput"
+    x = "zeta"
+    y = ["steady_bps"]
+    reference = ["ceiling_bps"]
+    [[plot]]
+    title = "throughput!"
+    x = "run"
+    y = ["wall_s"]
+    x_label = "who"
+    y_label = "until it is done"
+    [table]
+    columns = ["steady_bps"]
+"#;
+
+fn parse(text: &str, set: &[&str]) -> Result<Scenario, String> {
+    let set: Vec<SetParameter> = set.iter().map(|text| text.parse().unwrap()).collect();
+    Scenario::parse(text, Path::new("dir/file.toml"), &set)
+}
+
+fn plan(scenario: &Scenario, only: &[&str], repeat: Option<u32>) -> Result<Vec<String>, String> {
+    let only = only.iter().map(|name| (*name).to_owned()).collect();
+    let selection = Selection { only, repeat: repeat.and_then(NonZeroU32::new) };
+    let plan = scenario.plan(&selection).map_err(|error| error.to_string())?;
+    Ok(plan.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn reads_a_scenario_and_alternates_its_runs() {
+    let scenario = parse(GOOD, &[]).unwrap();
+    assert_eq!(scenario.name, "file");
+    assert_eq!(scenario.path.queue, Some(QueueLimit::Packets(1000)));
+    assert_eq!((scenario.path.hosts, scenario.path.congestion.as_str()), (Hosts::Tuned, "bbr"));
+    assert_eq!(scenario.path.mtu, Bytes::new(1500));
+    assert_eq!(scenario.runs[1].far.as_ref().and_then(|far| far.port), Some(80));
+    assert_eq!(scenario.runs[0].timeout, Some(Duration::from_secs(90)));
+    assert_eq!(scenario.columns, ["wall_s", "cpu_s"]);
+    assert_eq!(plan(&scenario, &[], None).unwrap(), ["one (1)", "two (1)", "one (2)"]);
+}
+
+#[test]
+fn reads_a_sweep_in_its_order() {
+    let scenario = parse(SWEPT, &[]).unwrap();
+    let names: Vec<_> = scenario.sweep.iter().map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!(names, ["zeta", "path.rtt", "alpha"]);
+    assert_eq!(scenario.sweep[2].values, ["1", "0.5", "true"]);
+    assert_eq!(scenario.runs[1].far, Some(Far { command: "other".to_owned(), port: Some(8080) }));
+    assert_eq!(scenario.plots[0].y, ["steady_bps", "ceiling_bps"]);
+    assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("Zeta", "Steady"));
+    let stems: Vec<_> = scenario.plots.iter().map(|plot| plot.file_stem.as_str()).collect();
+    assert_eq!(stems, ["throughput", "throughput-2"]);
+
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    assert_eq!(plan.len(), (12 + 2) * 4);
+    let first: Vec<_> = plan.iter().take(5).map(ToString::to_string).collect();
+    assert_eq!(
+        first,
+        [
+            "all zeta=25MB path.rtt=100ms alpha=1 (1)",
+            "peer path.rtt=100ms (1)",
+            "all zeta=25MB path.rtt=100ms alpha=0.5 (1)",
+            "all zeta=25MB path.rtt=100ms alpha=true (1)",
+            "all zeta=25MB path.rtt=200ms alpha=1 (1)",
+        ]
+    );
+    let seeds: Vec<_> = plan.iter().filter(|e| e.run.name == "peer").map(|e| e.path.seed).collect();
+    assert_eq!(seeds, [7, 7, 8, 8, 7, 7, 8, 8], "a repetition a seed");
+    assert_eq!(plan[4].path.rtt, "200ms".parse().unwrap());
+    assert_eq!(plan[4].path.rate, scenario.path.rate);
+}
+
+#[test]
+fn files_of_executions_never_share_a_name() {
+    let values = "zeta = [\"a/b\", \"a b\", \"a\", \"\"]";
+    let text = SWEPT.replace("zeta = [\"25MB\", \"50MB\"]", values).replace("\"peer\"", "\"all-a\"");
+    let scenario = parse(&text, &[]).unwrap();
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    let stems: HashSet<_> = plan.iter().map(|execution| &execution.stem).collect();
+    assert_eq!(stems.len(), plan.len());
+    assert!(stems.iter().all(|stem| !stem.contains(['/', ' '])), "{stems:?}");
+}
+
+#[test]
+fn a_selection_leaves_out_runs_and_changes_the_repetitions() {
+    let scenario = parse(SWEPT, &[]).unwrap();
+    let peers = plan(&scenario, &["peer"], Some(1)).unwrap();
+    let expected = ["100ms (1)", "200ms (1)", "100ms (2)", "200ms (2)"];
+    assert_eq!(peers, expected.map(|rest| format!("peer path.rtt={rest}")), "once with each seed");
+    let error = plan(&scenario, &["curl"], None).unwrap_err();
+    assert!(error.contains("--only curl: there is no such run; there are: all, peer"), "{error}");
+    let error = plan(&scenario, &[], Some(u32::MAX)).unwrap_err();
+    assert!(error.contains("and 10000 are the most"), "{error}");
+}
+
+#[test]
+fn set_replaces_values() {
+    let scenario = parse(SWEPT, &["zeta=1MB", "path.rtt=1ms,2ms", "path.rate=10Mbit"]).unwrap();
+    assert_eq!(scenario.sweep[0].values, ["1MB"]);
+    assert_eq!(scenario.sweep[1].values, ["1ms", "2ms"]);
+    assert_eq!(scenario.path.rate, "10Mbit".parse().ok());
+    for (set, expected) in [
+        ("eta=1", "--set eta: there is no such parameter; [sweep] has: zeta, path.rtt, alpha; and path.KEY"),
+        ("path.delay=1", "--set path.delay: there is no such parameter"),
+        ("path.rate=1Gbit,2Gbit", "--set path.rate: [sweep] has no 'path.rate', so that it takes one value"),
+        ("path.rate=fast", "--set path.rate: 'fast' is not a rate"),
+        ("path.rtt=soon", "[sweep] path.rtt: 'soon' is not a time"),
+    ] {
+        let error = parse(SWEPT, &[set]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn says_what_is_wrong_and_where() {
+    for (from, to, expected) in [
+        ("rtt =", "delay =", "unknown field `delay`"),
+        ("\"20ms\"", "\"20\"", "line 4"),
+        ("\"20ms\"", "\"20\"", "rtt: '20' is not a time"),
+        ("\"1Gbit\"", "[]", "line 3"),
+        ("\"1Gbit\"", "[]", "expected a string, a number, or true or false"),
+        ("0.001", "2.0", "[path] loss: 2"),
+        ("\"tuned\"", "\"fast\"", "'fast' is not one of stock, tuned"),
+        ("repeat = 2", "repeat = 0", "repeat"),
+        ("repeat = 2", "repeat = 20000", "that makes 20001 executions, and 10000 are the most"),
+        ("port = 80", "port = 0", "port"),
+        ("\"90s\"", "\"soon\"", "'soon' is not a time"),
+        ("\"two\"", "\"one\"", "two [[run]]s have the name 'one'"),
+        ("\"two\"", "\"../two\"", "'../two' is not made of"),
+        ("[path]", "[paths]", "paths"),
+        ("[path]", "runs = 3\n[path]", "unknown field `runs`"),
+        ("[path]", "seeds = []\n[path]", "seeds is empty"),
+        ("[path]", "seeds = [-1]\n[path]", "seeds"),
+        ("timeout =", "time =", "unknown field `time`"),
+        ("[far]", "[table]\ncolumn = []\n[far]", "unknown field `column`"),
+    ] {
+        let error = parse(&GOOD.replace(from, to), &[]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(parse("[path]", &[]).unwrap_err(), "there is no [[run]]");
+}
+
+#[test]
+fn says_what_is_wrong_with_a_sweep_and_its_plots() {
+    for (from, to, expected) in [
+        ("[\"25MB\", \"50MB\"]", "[]", "[sweep] zeta: the list is empty"),
+        ("[\"25MB\", \"50MB\"]", "\"25MB\"", "line 13"),
+        ("[\"25MB\", \"50MB\"]", "[[1]]", "expected a string, a number, or true or false"),
+        ("zeta = [", "Zeta = [", "[sweep] Zeta: a name starts with a small letter"),
+        ("alpha", "zeta", "duplicate key"),
+        ("alpha", "path_rtt", "[sweep] two parameters are $path_rtt to a command"),
+        ("alpha", "\"path.delay\"", "[sweep] path.delay: the path has no 'delay'"),
+        ("alpha = [1, 0.5, true]", "\"path.seed\" = [1]", "[sweep] path.seed and seeds both choose"),
+        ("\"200ms\"", "\"200\"", "[sweep] path.rtt: '200' is not a time"),
+        ("\"200ms\"", "\"2000s\"", "[path] with path.rtt = '2000s' rtt: 2000000 ms is above one minute"),
+        ("sweep = [\"path.rtt\"]", "sweep = [\"rtt\"]", "[[run]] 'peer': sweep names 'rtt', which [sweep]"),
+        (
+            "sweep = [\"path.rtt\"]",
+            "sweep = [\"alpha\", \"alpha\"]",
+            "[[run]] 'peer': sweep names 'alpha' twice",
+        ),
+        ("far = \"other\"", "", "[[run]] 'peer': a port needs a far command of its own"),
+        ("setup = \"before\"", "sweep = [\"zeta\"]", "[sweep] alpha: it concerns no [[run]]"),
+        (
+            "x = \"zeta\"",
+            "x = \"size\"",
+            "[[plot]] 'Throughput': x = 'size' is not swept; there are: zeta, path.rtt",
+        ),
+        ("y = [\"steady_bps\"]", "y = []", "[[plot]] 'Throughput': y is empty"),
+        ("ceiling_bps", "wall_s", "[[plot]] 'Throughput': 'steady_bps' and 'wall_s' are of different units"),
+        ("x_label", "xlabel", "unknown field `xlabel`"),
+        ("name = \"swept\"", "name = \"a b\"", "the name 'a b' is not made of"),
+    ] {
+        let text = SWEPT.replace(from, to);
+        assert_ne!(text, SWEPT, "{from}");
+        let error = parse(&text, &[]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_sweep_that_never_ends_is_refused_at_once() {
+    let many: String = (0..30).map(|n| format!("p{n} = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")).collect();
+    let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
+    assert!(parse(&text, &[]).unwrap_err().contains("and 10000 are the most"));
+}

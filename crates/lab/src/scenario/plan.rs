@@ -1,0 +1,183 @@
+//! Which executions a scenario makes, and in which order.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::num::NonZeroU32;
+
+use crate::error::LabError;
+use crate::spec::PathSpec;
+
+use super::sweep::path_key;
+use super::{Run, Scenario};
+
+/// No experiment that anyone waits for has more executions.
+const MOST: u64 = 10_000;
+
+/// Which of a scenario's executions are wanted; all by default.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only the runs of these names; all where there is none.
+    pub only: Vec<String>,
+    /// How often each runs with each seed, instead of what the scenario says.
+    pub repeat: Option<NonZeroU32>,
+}
+
+/// One execution of a run's command: with which values, the how manieth time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Execution<'a> {
+    /// What runs.
+    pub run: &'a Run,
+    /// The swept parameters that concern it, with their values.
+    pub parameters: Vec<(&'a str, &'a str)>,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// The path, as swept and seeded.
+    pub path: PathSpec,
+    /// What its files' names begin with.
+    pub(super) stem: String,
+}
+
+/// "longhaul recv_buffer=50MB (2)".
+impl fmt::Display for Execution<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.run.name)?;
+        for (name, value) in &self.parameters {
+            write!(f, " {name}={value}")?;
+        }
+        write!(f, " ({})", self.repetition)
+    }
+}
+
+/// A run with one choice of values.
+struct Configuration<'a> {
+    run: &'a Run,
+    /// A value's place in the list of each parameter; 0 for one that does not concern the run.
+    choice: Vec<usize>,
+    stem: String,
+}
+
+impl Scenario {
+    /// Lists the executions in their order: every configuration once, then again, so that what drifts meets all
+    /// alike. With one choice of values all runs come one after the other.
+    ///
+    /// # Errors
+    /// Fails where `selection` names a run that there is not, or asks for too many executions.
+    pub fn plan(&self, selection: &Selection) -> Result<Vec<Execution<'_>>, LabError> {
+        let refuse = |why| LabError::Scenario { path: self.file.clone(), why };
+        for name in &selection.only {
+            if !self.runs.iter().any(|run| run.name == *name) {
+                let names: Vec<_> = self.runs.iter().map(|run| run.name.as_str()).collect();
+                let why = format!("--only {name}: there is no such run; there are: {}", names.join(", "));
+                return Err(refuse(why));
+            }
+        }
+        self.check_number(selection.repeat).map_err(refuse)?;
+        let wanted = |run: &Run| selection.only.is_empty() || selection.only.contains(&run.name);
+        Ok(self.order(selection.repeat).filter(|execution| wanted(execution.run)).collect())
+    }
+
+    /// Returns all executions.
+    pub(super) fn executions(&self) -> impl Iterator<Item = Execution<'_>> {
+        self.order(None)
+    }
+
+    /// Refuses more executions than anyone means, before they are listed.
+    pub(super) fn check_number(&self, repeat: Option<NonZeroU32>) -> Result<(), String> {
+        let of_run = |run: &Run| {
+            let values = run.sweep.iter().map(|index| self.sweep[*index].values.len() as u64);
+            values.fold(self.repetitions(run, repeat), u64::saturating_mul)
+        };
+        let executions = self.runs.iter().map(of_run).fold(0, u64::saturating_add);
+        if executions > MOST {
+            return Err(format!(
+                "that makes {executions} executions, and {MOST} are the most: sweep fewer values at once, \
+                 repeat less often, or name under each [[run]]'s sweep the parameters that concern it"
+            ));
+        }
+        Ok(())
+    }
+
+    fn repetitions(&self, run: &Run, repeat: Option<NonZeroU32>) -> u64 {
+        u64::from(repeat.unwrap_or(run.repeat).get()).saturating_mul(self.seeds.len().max(1) as u64)
+    }
+
+    fn order(&self, repeat: Option<NonZeroU32>) -> impl Iterator<Item = Execution<'_>> {
+        let configurations = self.configurations();
+        let most = self.runs.iter().map(|run| self.repetitions(run, repeat)).max().unwrap_or(0);
+        let rounds = 1..=u32::try_from(most).unwrap_or(u32::MAX);
+        rounds.flat_map(move |round| {
+            let runs_again = |configuration: &&Configuration<'_>| {
+                u64::from(round) <= self.repetitions(configuration.run, repeat)
+            };
+            let executions = configurations.iter().filter(runs_again);
+            executions.map(|configuration| self.execution(configuration, round)).collect::<Vec<_>>()
+        })
+    }
+
+    /// Returns each run with each choice of the values that concern it, by choice and then by run.
+    fn configurations(&self) -> Vec<Configuration<'_>> {
+        let mut all: Vec<(Vec<usize>, &Run)> = Vec::new();
+        for run in &self.runs {
+            let mut choices = vec![vec![0; self.sweep.len()]];
+            for index in &run.sweep {
+                let values = 0..self.sweep[*index].values.len();
+                let each = |choice: Vec<usize>| {
+                    values.clone().map(move |value| {
+                        let mut choice = choice.clone();
+                        choice[*index] = value;
+                        choice
+                    })
+                };
+                choices = choices.into_iter().flat_map(each).collect();
+            }
+            all.extend(choices.into_iter().map(|choice| (choice, run)));
+        }
+        // Stable: runs of the same choice stay in the order written.
+        all.sort_by(|(left, _), (right, _)| left.cmp(right));
+        let mut stems = HashSet::new();
+        let configuration = |(choice, run): (Vec<usize>, _)| {
+            let stem = unique(self.stem(run, &choice), &mut stems);
+            Configuration { run, choice, stem }
+        };
+        all.into_iter().map(configuration).collect()
+    }
+
+    fn stem(&self, run: &Run, choice: &[usize]) -> String {
+        let values = run.sweep.iter().map(|index| for_file(&self.sweep[*index].values[choice[*index]]));
+        values.fold(run.name.clone(), |stem, value| stem + "-" + &value)
+    }
+
+    fn execution<'a>(&'a self, configuration: &Configuration<'a>, repetition: u32) -> Execution<'a> {
+        let Configuration { run, choice, stem } = configuration;
+        let mut path = self.path.clone();
+        if let Some(last) = self.seeds.len().checked_sub(1) {
+            path.seed = self.seeds[(repetition as usize - 1) % (last + 1)];
+        }
+        let mut parameters = Vec::new();
+        for index in &run.sweep {
+            let parameter = &self.sweep[*index];
+            let value = parameter.values[choice[*index]].as_str();
+            if let Some(key) = path_key(&parameter.name) {
+                // Every value was read once already, when the scenario was.
+                let _ = path.set(key, value);
+            }
+            parameters.push((parameter.name.as_str(), value));
+        }
+        Execution { run, parameters, repetition, path, stem: format!("{stem}-{repetition}") }
+    }
+}
+
+/// Makes a value fit for a file's name.
+fn for_file(value: &str) -> String {
+    const LONGEST: usize = 24;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '=');
+    value.chars().take(LONGEST).map(|c| if fits(c) { c } else { '_' }).collect()
+}
+
+/// Cuts what would be too long for a file's name, and numbers what is there already.
+fn unique(mut stem: String, taken: &mut HashSet<String>) -> String {
+    const LONGEST: usize = 180;
+    stem.truncate(LONGEST);
+    let mut numbered = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
+    numbered.find(|stem| taken.insert(stem.clone())).unwrap_or(stem)
+}

@@ -1,0 +1,112 @@
+//! What is drawn of a scenario's results.
+
+use std::collections::HashSet;
+
+use super::quantity::unit_of;
+use super::raw::RawPlot;
+use super::sweep::Parameter;
+
+/// As `x` of a plot: the runs side by side.
+pub const RUN: &str = "run";
+
+/// A plot: values over a swept parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// The parameter on the horizontal axis, or [`RUN`].
+    pub x: String,
+    /// The values on the vertical axis, all of one unit.
+    pub y: Vec<String>,
+    /// Those of them that are limits to compare with, not measurements.
+    pub references: Vec<String>,
+    /// What the horizontal axis measures.
+    pub x_label: String,
+    /// What the vertical axis measures.
+    pub y_label: String,
+    /// The name of its files, without extension; no other plot has it.
+    pub file_stem: String,
+}
+
+/// Checks all plots of a scenario.
+pub(super) fn plots(raw: Vec<RawPlot>, sweep: &[Parameter]) -> Result<Vec<Plot>, String> {
+    let mut stems = HashSet::new();
+    raw.into_iter().map(|plot| Plot::new(plot, sweep, &mut stems)).collect()
+}
+
+impl Plot {
+    fn new(raw: RawPlot, sweep: &[Parameter], stems: &mut HashSet<String>) -> Result<Self, String> {
+        let wrong = |why: String| Err(format!("[[plot]] '{}': {why}", raw.title));
+        if raw.x != RUN && !sweep.iter().any(|parameter| parameter.name == raw.x) {
+            let mut names: Vec<_> = sweep.iter().map(|parameter| parameter.name.as_str()).collect();
+            names.push(RUN);
+            return wrong(format!("x = '{}' is not swept; there are: {}", raw.x, names.join(", ")));
+        }
+        if raw.y.is_empty() {
+            return wrong("y is empty: name at least one value".to_owned());
+        }
+        let mut y = raw.y.clone();
+        for reference in &raw.reference {
+            if !y.contains(reference) {
+                y.push(reference.clone());
+            }
+        }
+        if let Some(other) = y.iter().find(|name| unit_of(name) != unit_of(&y[0])) {
+            return wrong(format!("'{}' and '{other}' are of different units: make two plots of it", y[0]));
+        }
+        let slug = slug(&raw.title);
+        let mut numbered = (1..).map(|n| if n == 1 { slug.clone() } else { format!("{slug}-{n}") });
+        let file_stem = numbered.find(|stem| stems.insert(stem.clone())).unwrap_or_default();
+        Ok(Self {
+            x_label: raw.x_label.unwrap_or_else(|| title_case(&raw.x.replace('_', " "))),
+            y_label: raw.y_label.unwrap_or_else(|| title_case(&unit_of(&raw.y[0]).label_of(&raw.y[0]))),
+            title: raw.title,
+            x: raw.x,
+            y,
+            references: raw.reference,
+            file_stem,
+        })
+    }
+}
+
+/// Begins with a capital, as labels do; path.KEY stays as it is written.
+fn title_case(text: &str) -> String {
+    let mut rest = text.chars();
+    match rest.next() {
+        Some(first) if !text.contains('.') => first.to_uppercase().chain(rest).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Makes a file name of a title: small letters, digits and single '-'.
+fn slug(title: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut slug = String::new();
+    for c in title.chars().map(|c| c.to_ascii_lowercase()) {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.truncate(LONGEST);
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { "plot".to_owned() } else { slug.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_become_file_names() {
+        for (title, name) in [
+            ("Throughput, by SO_RCVBUF", "throughput-by-so-rcvbuf"),
+            ("../../etc/passwd", "etc-passwd"),
+            ("图", "plot"),
+        ] {
+            assert_eq!(slug(title), name);
+        }
+        assert!(slug(&"long ".repeat(100)).len() <= 60);
+    }
+}

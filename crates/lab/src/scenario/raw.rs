@@ -1,0 +1,168 @@
+//! A scenario's TOML as it is written; what stands where, and no more.
+
+use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32};
+
+use longhaul_core::units::Rtt;
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
+
+use crate::spec::PathSpec;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawScenario {
+    pub(super) name: Option<String>,
+    pub(super) seeds: Option<Vec<u64>>,
+    #[serde(default = "once")]
+    pub(super) repeat: NonZeroU32,
+    pub(super) prepare: Option<String>,
+    pub(super) cleanup: Option<String>,
+    pub(super) path: RawPath,
+    pub(super) far: Option<RawFar>,
+    #[serde(default)]
+    pub(super) sweep: RawSweep,
+    #[serde(default)]
+    pub(super) run: Vec<RawRun>,
+    #[serde(default)]
+    pub(super) plot: Vec<RawPlot>,
+    #[serde(default)]
+    pub(super) table: RawTable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFar {
+    pub(super) command: String,
+    pub(super) port: Option<NonZeroU16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRun {
+    pub(super) name: String,
+    pub(super) command: String,
+    pub(super) repeat: Option<NonZeroU32>,
+    /// A time, written as a round trip's is.
+    #[serde(default, deserialize_with = "time")]
+    pub(super) timeout: Option<Rtt>,
+    pub(super) sweep: Option<Vec<String>>,
+    pub(super) far: Option<String>,
+    pub(super) port: Option<NonZeroU16>,
+    pub(super) setup: Option<String>,
+    pub(super) cleanup: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPlot {
+    pub(super) title: String,
+    pub(super) x: String,
+    pub(super) y: Vec<String>,
+    #[serde(default)]
+    pub(super) reference: Vec<String>,
+    pub(super) x_label: Option<String>,
+    pub(super) y_label: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTable {
+    pub(super) columns: Option<Vec<String>>,
+}
+
+fn once() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+/// The TOML reader adds the line to the error.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rtt>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
+}
+
+/// A string, a number or a truth value, as text.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a string, a number, or true or false")]
+enum Scalar {
+    Text(String),
+    Whole(i64),
+    Number(f64),
+    Truth(bool),
+}
+
+impl From<Scalar> for String {
+    fn from(scalar: Scalar) -> Self {
+        match scalar {
+            Scalar::Text(text) => text,
+            Scalar::Whole(number) => number.to_string(),
+            Scalar::Number(number) => number.to_string(),
+            Scalar::Truth(truth) => truth.to_string(),
+        }
+    }
+}
+
+/// The path: every value is set by its name and its text, so that only one place knows them.
+pub(super) struct RawPath(pub(super) PathSpec);
+
+impl<'de> Deserialize<'de> for RawPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Values;
+        impl<'de> Visitor<'de> for Values {
+            type Value = RawPath;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with the path's values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawPath, A::Error> {
+                let mut path = PathSpec::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    map.next_value_seed(PathValue { path: &mut path, key: &key })?;
+                }
+                Ok(RawPath(path))
+            }
+        }
+        deserializer.deserialize_map(Values)
+    }
+}
+
+/// Sets a value of the path while the reader stands on it, so that an error has its line.
+struct PathValue<'a> {
+    path: &'a mut PathSpec,
+    key: &'a str,
+}
+
+impl<'de> DeserializeSeed<'de> for PathValue<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let text: String = Scalar::deserialize(deserializer)?.into();
+        self.path.set(self.key, &text).map_err(de::Error::custom)
+    }
+}
+
+/// The parameters, in the order written.
+#[derive(Default)]
+pub(super) struct RawSweep(pub(super) Vec<(String, Vec<String>)>);
+
+impl<'de> Deserialize<'de> for RawSweep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lists;
+        impl<'de> Visitor<'de> for Lists {
+            type Value = RawSweep;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with a list of values for each parameter")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawSweep, A::Error> {
+                let mut parameters = Vec::new();
+                while let Some((name, values)) = map.next_entry::<String, Vec<Scalar>>()? {
+                    parameters.push((name, values.into_iter().map(String::from).collect()));
+                }
+                Ok(RawSweep(parameters))
+            }
+        }
+        deserializer.deserialize_map(Lists)
+    }
+}

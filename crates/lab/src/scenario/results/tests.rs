@@ -1,0 +1,159 @@
+use super::*;
+use crate::scenario::Selection;
+
+const SCENARIO: &str = r#"
+    repeat = 2
+    [path]
+    rate = "1Gbit"
+    [sweep]
+    options = ['a, "b"', "c"]
+    "path.rtt" = ["10ms", "20ms"]
+    [[run]]
+    name = "one"
+    command = "true"
+    [[run]]
+    name = "two"
+    command = "true"
+    sweep = ["path.rtt"]
+    [table]
+    columns = ["wall_s", "goodput_bps", "nonsense"]
+"#;
+
+fn scenario(text: &str, set: &[&str]) -> Scenario {
+    let set: Vec<SetParameter> = set.iter().map(|text| text.parse().unwrap()).collect();
+    Scenario::parse(text, Path::new("small.toml"), &set).unwrap()
+}
+
+/// Makes the results of some executions: one that has failed, one on a path that was not right.
+pub(in crate::scenario) fn results() -> Results {
+    let scenario = scenario(SCENARIO, &[]);
+    let mut results = Results::new(&scenario);
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    for (name, wall, goodput) in [
+        (r#"one options=a, "b" path.rtt=10ms (1)"#, Some(2.0), Some(5e6)),
+        (r#"one options=a, "b" path.rtt=20ms (1)"#, None, None),
+        ("one options=c path.rtt=10ms (1)", Some(4.0), Some(7e6)),
+        ("two path.rtt=10ms (1)", Some(1.0), None),
+        (r#"one options=a, "b" path.rtt=10ms (2)"#, Some(3.0), Some(6e6)),
+    ] {
+        let execution = plan.iter().find(|execution| execution.to_string() == name).unwrap();
+        let mut result = RunResult::new(execution, 0.0);
+        if let Some(wall) = wall {
+            (result.exit_code, result.wall_s) = (Some(0), wall);
+            (result.user_s, result.sys_s) = (0.5, 0.25);
+        }
+        result.add_values(goodput.map(|goodput| ("goodput_bps", goodput)));
+        if name.contains("options=c") {
+            result.warnings.push("late".to_owned());
+        }
+        results.put(execution, result);
+    }
+    results
+}
+
+fn written(results: &Results) -> (tempfile::TempDir, Output) {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Output::open(directory.path()).unwrap();
+    results.write(&output).unwrap();
+    (directory, output)
+}
+
+#[test]
+fn what_is_missing_or_failed_remains() {
+    let (directory, _) = written(&results());
+    let scenario = scenario(SCENARIO, &[]);
+    let resumed = Results::resume(&scenario, directory.path()).unwrap();
+    assert_eq!(resumed.runs, results().runs);
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    let remaining: Vec<_> = resumed.remaining(&plan).iter().map(ToString::to_string).collect();
+    assert_eq!(plan.len(), 12);
+    assert_eq!(remaining.len(), 8);
+    assert_eq!(remaining[0], r#"one options=a, "b" path.rtt=20ms (1)"#, "it has failed");
+}
+
+#[test]
+fn a_result_takes_the_place_of_the_one_before() {
+    let mut results = results();
+    let scenario = scenario(SCENARIO, &[]);
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    let failed = results.remaining(&plan)[0].clone();
+    let mut again = RunResult::new(&failed, 1.0);
+    again.exit_code = Some(0);
+    results.put(&failed, again);
+    assert_eq!(results.runs.len(), 5);
+    assert_eq!(results.remaining(&plan).len(), 7);
+}
+
+#[test]
+fn only_what_measures_the_same_goes_on() {
+    let (directory, _) = written(&results());
+    let resume = |text: &str, set: &[&str]| Results::resume(&scenario(text, set), directory.path());
+    let replace = |from: &str, to: &str| SCENARIO.replace(from, to);
+    for (same, text) in [
+        ("a comment", format!("# What for\n{SCENARIO}")),
+        ("more repetitions", replace("repeat = 2", "repeat = 3")),
+        ("another name", format!("name = 'other'\n{SCENARIO}")),
+        ("another table", replace("nonsense", "cpu_s")),
+    ] {
+        assert!(resume(&text, &[]).is_ok(), "{same}");
+    }
+    assert!(resume(SCENARIO, &["path.rtt=10ms,20ms"]).is_ok(), "set to what it was");
+    for (text, set) in [
+        (replace("1Gbit", "2Gbit"), None),
+        (replace("command = \"true\"", "command = \"false\""), None),
+        (replace("repeat = 2", "seeds = [1, 2]"), None),
+        (SCENARIO.to_owned(), Some("path.rtt=10ms")),
+        (SCENARIO.to_owned(), Some("path.queue=1MB")),
+    ] {
+        let error = resume(&text, set.as_slice()).unwrap_err();
+        assert!(matches!(error, LabError::OtherScenario { .. }), "{error}");
+        assert!(error.to_string().contains("--fresh throws them away, --out chooses"), "{error}");
+    }
+}
+
+#[test]
+fn damaged_and_newer_results_are_refused() {
+    let (directory, output) = written(&results());
+    let good = fs::read_to_string(output.results()).unwrap();
+    for (json, expected) in [
+        (good[..good.len() / 2].to_owned(), "it is damaged: EOF while parsing"),
+        (String::new(), "it is damaged"),
+        ("[]".to_owned(), "no results of `longhaul lab run`"),
+        (r#"{"scenario": "small", "runs": []}"#.to_owned(), "no results of `longhaul lab run`"),
+        (good.replace("\"version\": 1", "\"version\": 2"), "its version is 2, and this program knows 1"),
+        (good.replace("\"version\": 1", "\"version\": \"x\""), "it has no version"),
+        (good.replace("\"wall_s\": 2.0", "\"wall_s\": \"x\""), "it is damaged: invalid type"),
+    ] {
+        fs::write(output.results(), &json).unwrap();
+        let error = Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap_err();
+        assert!(matches!(error, LabError::Results { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(fs::read_to_string(output.results()).unwrap(), json, "it is left as it was");
+    }
+    let log = directory.path().join("runs/one-1-near.out");
+    let foreign = directory.path().join("runs/mine.txt");
+    fs::write(&log, "").and_then(|()| fs::write(&foreign, "")).unwrap();
+    fs::write(output.results(), "[]").unwrap();
+    Results::discard(&output).unwrap();
+    assert!(!output.results().exists() && log.exists(), "not known to be ours");
+    fs::write(output.results(), &good[..good.len() / 2]).unwrap();
+    Results::discard(&output).unwrap();
+    assert!(!log.exists() && foreign.exists());
+    assert!(Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap().runs.is_empty());
+}
+
+#[test]
+fn a_directory_takes_one_experiment_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let held = Output::open(directory.path()).unwrap();
+    let error = Output::open(directory.path()).unwrap_err();
+    assert!(matches!(error, LabError::Busy { .. }), "{error}");
+    drop(held);
+    assert!(Output::open(directory.path()).is_ok());
+}
+
+#[test]
+fn values_that_nobody_gives_are_named() {
+    assert_eq!(results().unknown_values(), ["nonsense"]);
+    assert!(Results::new(&scenario(SCENARIO, &[])).unknown_values().is_empty(), "nothing to say yet");
+}

@@ -1,0 +1,59 @@
+//! The numbers that a command prints.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+/// As much of the output's end is read.
+const TAIL: u64 = 1 << 20;
+
+/// Returns the numbers of the last line that is a JSON object; none where there is no such line.
+///
+/// # Errors
+/// Fails where the file cannot be read.
+pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
+    let mut file = File::open(path)?;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
+    let mut tail = Vec::new();
+    file.take(TAIL).read_to_end(&mut tail)?;
+    Ok(numbers_of(&String::from_utf8_lossy(&tail)))
+}
+
+fn numbers_of(text: &str) -> Vec<(String, f64)> {
+    let object = |line: &str| serde_json::from_str::<Map<String, Value>>(line).ok();
+    let last = text.lines().rev().find_map(object).unwrap_or_default();
+    last.into_iter().filter_map(|(name, value)| Some(in_bits(name, value.as_f64()?))).collect()
+}
+
+/// Makes bits a second of bytes a second, which is what curl tells: `goodput_Bps` becomes `goodput_bps`.
+fn in_bits(name: String, value: f64) -> (String, f64) {
+    match name.strip_suffix("_Bps") {
+        Some(stem) => (format!("{stem}_bps"), value * 8.0),
+        None => (name, value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_object_counts() {
+        let text = "curl\n{\"goodput_bps\":1}\n{\"goodput_bps\":2.5,\"who\":\"me\",\"retransmits\":null}\n[3]\nbye\n";
+        assert_eq!(numbers_of(text), [("goodput_bps".to_owned(), 2.5)]);
+        assert_eq!(numbers_of("{\"goodput_Bps\": 125}"), [("goodput_bps".to_owned(), 1000.0)]);
+        assert!(numbers_of("").is_empty());
+        assert!(numbers_of("{\"half\": 1").is_empty());
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_output_is_read() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let noise = "x".repeat(TAIL as usize);
+        io::Write::write_all(&mut file, format!("{{\"a\":1}}\n{noise}\n{{\"b\":2}}").as_bytes()).unwrap();
+        assert_eq!(numbers(file.path()).unwrap(), [("b".to_owned(), 2.0)]);
+    }
+}

@@ -1,0 +1,141 @@
+//! Swept parameters: what changes from one configuration of an experiment to the next.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+use crate::spec::PathSpec;
+
+/// A name and the values it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// "recv_buffer", or "path.rtt" for a value of the path.
+    pub name: String,
+    /// At least one; none twice.
+    pub values: Vec<String>,
+}
+
+/// The columns that results have besides the parameters.
+pub(super) const RESERVED: [&str; 5] = ["run", "repetition", "seed", "ok", "marked"];
+
+const OF_PATH: &str = "path.";
+
+impl Parameter {
+    /// Checks a parameter as it stands in a scenario.
+    pub(super) fn new(name: String, values: Vec<String>) -> Result<Self, String> {
+        let in_sweep = |why: String| Err(format!("[sweep] {name}: {why}"));
+        match path_key(&name) {
+            Some(key) if !PathSpec::KEYS.contains(&key) => {
+                return in_sweep(format!("the path has no '{key}'; it has {}", PathSpec::KEYS.join(", ")));
+            }
+            Some(_) => {}
+            None if RESERVED.contains(&name.as_str()) => {
+                return in_sweep("results have a column of this name; choose another".to_owned());
+            }
+            None if !is_variable(&name) => {
+                return in_sweep(
+                    "a name starts with a small letter and goes on with small letters, digits and '_', so that \
+                     a shell knows it as a variable; or it is path.KEY"
+                        .to_owned(),
+                );
+            }
+            None => {}
+        }
+        if values.is_empty() {
+            return in_sweep("the list is empty: give it at least one value".to_owned());
+        }
+        for (index, value) in values.iter().enumerate() {
+            if values[..index].contains(value) {
+                return in_sweep(format!("'{value}' stands there twice"));
+            }
+            if value.chars().any(char::is_control) {
+                return in_sweep(format!("{value:?} holds a control character"));
+            }
+            if let Some(Err(error)) = path_key(&name).map(|key| PathSpec::default().set(key, value)) {
+                return in_sweep(why(error));
+            }
+        }
+        Ok(Self { name, values })
+    }
+
+    /// Returns its name in the environment of commands: path.rtt is path_rtt.
+    pub(super) fn variable(&self) -> String {
+        variable(&self.name)
+    }
+}
+
+/// Returns which value of the path a parameter sets, if any.
+pub(super) fn path_key(name: &str) -> Option<&str> {
+    name.strip_prefix(OF_PATH)
+}
+
+/// Returns a parameter's name in the environment of commands.
+pub(super) fn variable(name: &str) -> String {
+    name.replace('.', "_")
+}
+
+fn why(error: LabError) -> String {
+    match error {
+        LabError::Spec { why, .. } => why,
+        other => other.to_string(),
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+/// What replaces a parameter's values: written NAME=VALUE or NAME=VALUE,VALUE.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetParameter {
+    /// The parameter.
+    pub name: String,
+    /// Its values.
+    pub values: Vec<String>,
+}
+
+impl FromStr for SetParameter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, values) =
+            text.split_once('=').ok_or_else(|| format!("'{text}' has no '=': write NAME=VALUE[,VALUE..]"))?;
+        Ok(Self { name: name.to_owned(), values: values.split(',').map(str::to_owned).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(name: &str, values: &[&str]) -> String {
+        Parameter::new(name.to_owned(), values.iter().map(|value| (*value).to_owned()).collect()).unwrap_err()
+    }
+
+    #[test]
+    fn names_the_parameter_and_the_value_that_is_wrong() {
+        for (name, values, expected) in [
+            ("Buffer", &["1"][..], "[sweep] Buffer: a name starts with a small letter"),
+            ("", &["1"], "a name starts with a small letter"),
+            ("a-b", &["1"], "a name starts with a small letter"),
+            ("run", &["1"], "[sweep] run: results have a column of this name"),
+            ("path.delay", &["1ms"], "[sweep] path.delay: the path has no 'delay'; it has rate, rtt"),
+            ("buffer", &[], "[sweep] buffer: the list is empty"),
+            ("buffer", &["1", "2", "1"], "[sweep] buffer: '1' stands there twice"),
+            ("buffer", &["a\0b"], "holds a control character"),
+            ("path.rtt", &["10ms", "20"], "[sweep] path.rtt: '20' is not a time"),
+        ] {
+            let error = refusal(name, values);
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_set_parameter_is_read_as_written() {
+        let set: SetParameter = "path.rtt=1ms,2ms".parse().unwrap();
+        assert_eq!((set.name.as_str(), set.values), ("path.rtt", vec!["1ms".to_owned(), "2ms".to_owned()]));
+        assert!("rtt".parse::<SetParameter>().unwrap_err().contains("has no '='"));
+    }
+}

@@ -1,0 +1,131 @@
+//! The summary: a Markdown table with a row for each configuration.
+
+use std::fmt::Write;
+
+use super::quantity::{UnitOf, unit_of};
+use super::results::Results;
+use super::summary::{Group, Spread};
+
+/// Makes the table: run, parameters, how many succeeded of how many, and median [least..largest] of each column.
+///
+/// Cells are padded, so that it can be read as it is.
+pub(super) fn markdown(results: &Results) -> String {
+    let groups = results.groups();
+    let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
+    let mut columns = vec![column("run", groups.iter().map(|group| group.name.to_owned()))];
+    for name in parameters {
+        let value = |group: &Group<'_>| cell(group.parameter(name).unwrap_or(""));
+        columns.push(column(name, groups.iter().map(value)));
+    }
+    columns.push(column("ok", groups.iter().map(ok)));
+    columns.extend(results.scenario.columns.iter().map(|name| values(name, &groups)));
+    let mut text = String::new();
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|column| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0).max(3))
+        .collect();
+    for row in 0..=groups.len() {
+        for (column, width) in columns.iter().zip(&widths) {
+            let _ = write!(text, "| {:width$} ", column[row]);
+        }
+        text.push_str("|\n");
+        if row == 0 {
+            for width in &widths {
+                let _ = write!(text, "|{}", "-".repeat(width + 2));
+            }
+            text.push_str("|\n");
+        }
+    }
+    text
+}
+
+/// Makes the page around the table: what, where and when, and the plots.
+pub(super) fn page(results: &Results, table: &str) -> String {
+    let scenario = &results.scenario;
+    let mut text = format!("# {}\n\n{}\n\n{table}", scenario.name, results.host.sentence());
+    text.push_str(
+        "\nok: executions that succeeded, of all; marked: on a path that was not quite what was asked for. ",
+    );
+    text.push_str("Values: median [least..largest] of those that succeeded.\n");
+    for plot in &scenario.plots {
+        let title = plot.title.replace(['[', ']', '\n'], " ");
+        let _ = write!(text, "\n![{title}]({}.svg)\n", plot.file_stem);
+    }
+    text
+}
+
+fn column(head: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
+    std::iter::once(head.to_owned()).chain(cells).collect()
+}
+
+/// Keeps text from ending its cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+fn ok(group: &Group<'_>) -> String {
+    let counts = format!("{}/{}", group.succeeded(), group.results.len());
+    match group.marked() {
+        0 => counts,
+        marked => format!("{counts} ({marked} marked)"),
+    }
+}
+
+fn values(name: &str, groups: &[Group<'_>]) -> Vec<String> {
+    let spreads: Vec<Option<Spread>> = groups.iter().map(|group| group.spread(name)).collect();
+    let largest = spreads.iter().flatten().map(|spread| spread.max.abs()).fold(0.0, f64::max);
+    let unit = unit_of(name);
+    let (written, size) = unit.for_reading(largest);
+    let label = cell(&unit.label_of(name));
+    let head = if written.is_empty() { label } else { format!("{label} [{written}]") };
+    let whole = unit == UnitOf::Number && spreads.iter().flatten().all(Spread::is_whole);
+    let digits = if whole { 0 } else { digits(largest / size) };
+    let cells = spreads.iter().map(|spread| match spread {
+        None => "-".to_owned(),
+        Some(Spread { median, min, max }) => {
+            let number = |value: f64| format!("{:.digits$}", value / size);
+            let (median, min, max) = (number(*median), number(*min), number(*max));
+            if min == max { median } else { format!("{median} [{min}..{max}]") }
+        }
+    });
+    column(&head, cells)
+}
+
+/// Chooses the digits after the point: about four that count in the column's largest.
+fn digits(largest: f64) -> usize {
+    match largest {
+        largest if largest >= 1000.0 => 0,
+        largest if largest >= 100.0 => 1,
+        largest if largest >= 10.0 => 2,
+        _ => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::results::tests::results;
+
+    #[test]
+    fn medians_and_spreads_in_units_that_read_well() {
+        let text = markdown(&results());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 6, "{text}");
+        let cells = |line: &str| {
+            line.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            cells(lines[0]),
+            ["run", "options", "path.rtt", "ok", "wall [s]", "goodput [Mbit/s]", "nonsense"]
+        );
+        assert_eq!(
+            cells(lines[2]),
+            ["one", "a, \"b\"", "10ms", "2/2", "2.500 [2.000..3.000]", "5.500 [5.000..6.000]", "-"]
+        );
+        assert_eq!(cells(lines[3]), ["one", "a, \"b\"", "20ms", "0/1", "-", "-", "-"]);
+        assert_eq!(cells(lines[4]), ["one", "c", "10ms", "1/1 (1 marked)", "4.000", "7.000", "-"]);
+        assert_eq!(cells(lines[5]), ["two", "", "10ms", "1/1", "1.000", "-", "-"]);
+        let width = lines[0].len();
+        assert!(lines.iter().all(|line| line.len() == width), "{text}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Who is connected, who is being sent something, and what all of them have counted.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::event::Event;
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::telemetry::{Counters, Sample, Sockets, StreamSample};
+use longhaul_core::units::Bytes;
+use longhaul_engine::telemetry;
+use longhaul_sys::tcp_info;
+
+use crate::telemetry::Telemetry;
+use crate::totals::Totals;
+
+/// All connections of a server.
+///
+/// Connections enter when they come, leave when they go, and say when a reply begins and ends: nothing
+/// happens here while bytes move. Their sockets are read only when somebody asks, and only those on which
+/// a reply is being sent, or not yet acknowledged.
+pub(crate) struct Census {
+    started: Instant,
+    telemetry: Option<Telemetry>,
+    /// Somebody will ask.
+    watched: bool,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    arrived: usize,
+    open: usize,
+    /// Replies by status code, of which this server has a few.
+    replies: BTreeMap<u16, u64>,
+    sending: BTreeMap<usize, Sending>,
+    /// What connections have counted that are not `sending` any more.
+    settled: Totals,
+}
+
+/// A connection that is being sent something.
+struct Sending {
+    /// A descriptor of its own, so that reading it needs nobody's leave.
+    socket: OwnedFd,
+    /// What it had counted before.
+    before: Totals,
+    /// What it has counted when last looked at.
+    latest: Totals,
+    /// The socket has taken the whole reply.
+    replied: bool,
+}
+
+/// How everything stands.
+pub(crate) struct Reading {
+    /// Connections so far.
+    pub(crate) arrived: usize,
+    /// Connections open.
+    pub(crate) open: usize,
+    /// Replies so far, by status code.
+    pub(crate) replies: BTreeMap<u16, u64>,
+    /// Those that are being sent something.
+    pub(crate) streams: Vec<StreamSample>,
+    /// What all have counted so far, those that are closed included.
+    pub(crate) totals: Totals,
+}
+
+/// A request and what became of it.
+pub(crate) struct Replied {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) status: u16,
+    /// Bytes of the body that the socket has taken.
+    pub(crate) sent: Bytes,
+    pub(crate) took: Duration,
+}
+
+/// A connection's place, left when dropped.
+pub(crate) struct Seat {
+    census: Arc<Census>,
+    number: usize,
+}
+
+impl Census {
+    /// Begins to count; sockets are watched only where `telemetry` asks for samples, or `watched` says so.
+    pub(crate) fn new(telemetry: Option<Telemetry>, watched: bool) -> Self {
+        let sampled = telemetry.as_ref().is_some_and(|telemetry| telemetry.sample.is_some());
+        Self { started: Instant::now(), telemetry, watched: watched || sampled, counts: Mutex::default() }
+    }
+
+    /// Gives a connection its place.
+    pub(crate) fn enter(self: &Arc<Self>, peer: SocketAddr, socket: impl AsFd) -> Seat {
+        let stream = {
+            let mut counts = self.lock();
+            counts.arrived += 1;
+            counts.open += 1;
+            counts.arrived - 1
+        };
+        if self.telemetry.is_some() {
+            let rtt = tcp_info::read(socket).ok().and_then(|tcp| tcp.rtt());
+            self.tell(&Event::Connected { stream, peer, rtt });
+        }
+        Seat { census: Arc::clone(self), number: stream }
+    }
+
+    /// Reads every socket on which something is being sent, and forgets those that have delivered all of it.
+    pub(crate) fn read(&self) -> Reading {
+        let mut counts = self.lock();
+        let Counts { arrived, open, replies, sending, settled } = &mut *counts;
+        let (mut streams, mut totals) = (Vec::with_capacity(sending.len()), Totals::default());
+        // Under the lock: a connection that leaves meanwhile must be counted once.
+        sending.retain(|&number, connection| {
+            let sample = telemetry::read(number, &connection.socket);
+            let moves = connection.look(sample.tcp.as_ref());
+            if moves {
+                totals += connection.counted();
+                streams.push(sample);
+            } else {
+                *settled += connection.counted();
+            }
+            moves
+        });
+        totals += *settled;
+        Reading { arrived: *arrived, open: *open, replies: replies.clone(), streams, totals }
+    }
+
+    /// Tells whoever observes.
+    pub(crate) fn tell(&self, event: &Event) {
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.observer.on(self.started.elapsed(), event);
+        }
+    }
+
+    /// Returns how often samples are to be taken.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.telemetry.as_ref()?.sample
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        // Nothing panics while it is held.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    /// Notes that a reply begins.
+    pub(crate) fn begins(&self, socket: impl AsFd) {
+        if !self.census.watched {
+            return;
+        }
+        let mut counts = self.census.lock();
+        if let Some(connection) = counts.sending.get_mut(&self.number) {
+            connection.replied = false;
+        } else if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
+            counts.sending.insert(self.number, Sending::new(socket));
+        }
+        // Without a descriptor left for it, the connection is only not watched.
+    }
+
+    /// Notes that a reply has ended; it may still be on its way.
+    pub(crate) fn ends(&self, with: Replied) {
+        {
+            let mut counts = self.census.lock();
+            *counts.replies.entry(with.status).or_default() += 1;
+            if let Some(connection) = counts.sending.get_mut(&self.number) {
+                connection.replied = true;
+            }
+        }
+        let Replied { method, target, status, sent, took } = with;
+        self.census.tell(&Event::Replied { stream: self.number, method, target, status, sent, took });
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        {
+            let mut counts = self.census.lock();
+            counts.open -= 1;
+            if let Some(mut connection) = counts.sending.remove(&self.number) {
+                connection.look(tcp_info::read(&connection.socket).ok().as_ref());
+                counts.settled += connection.counted();
+            }
+        }
+        self.census.tell(&Event::Closed { stream: self.number });
+    }
+}
+
+impl Sending {
+    fn new(socket: OwnedFd) -> Self {
+        let before = tcp_info::read(&socket).map(|tcp| Totals::of(&tcp)).unwrap_or_default();
+        Self { socket, before, latest: before, replied: false }
+    }
+
+    /// Takes in a reading; returns whether anything still moves.
+    fn look(&mut self, tcp: Option<&TcpInfo>) -> bool {
+        let Some(tcp) = tcp else { return false };
+        self.latest = Totals::of(tcp);
+        let waiting = |count: Option<u64>| count.unwrap_or(0) > 0;
+        !self.replied || waiting(tcp.tcpi_unacked()) || waiting(tcp.tcpi_notsent_bytes())
+    }
+
+    /// Returns what was counted since it began.
+    fn counted(&self) -> Totals {
+        self.latest.since(self.before)
+    }
+}
+
+impl Reading {
+    /// Sums up the connections that are being sent something.
+    pub(crate) fn sockets(&self) -> Sockets {
+        let (open, counters) = (self.open, self.totals.counters);
+        Sockets { open, counters, ..Sockets::of(&self.streams, Counters::default()) }
+    }
+
+    /// Makes the sample that an observer hears.
+    pub(crate) fn sample(self) -> Sample {
+        let sockets = self.sockets();
+        Sample { moved: self.totals.counters.acked, sockets, streams: self.streams, ..Sample::default() }
+    }
+}

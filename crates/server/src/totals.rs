@@ -1,0 +1,56 @@
+//! What connections count from their beginning.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::telemetry::Counters;
+
+/// Counters of one or more senders; they only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    pub(crate) counters: Counters,
+    /// Time with data to send (`tcpi_busy_time`).
+    pub(crate) busy: Duration,
+    /// Of that, the time in which the peer's window was the limit (`tcpi_rwnd_limited`).
+    pub(crate) rwnd_limited: Duration,
+    /// Of that, the time in which the send buffer was the limit (`tcpi_sndbuf_limited`).
+    pub(crate) sndbuf_limited: Duration,
+}
+
+impl Totals {
+    /// Takes them from a reading.
+    pub(crate) fn of(tcp: &TcpInfo) -> Self {
+        let time = |us: Option<u64>| Duration::from_micros(us.unwrap_or(0));
+        Self {
+            counters: Counters::of(tcp),
+            busy: time(tcp.tcpi_busy_time()),
+            rwnd_limited: time(tcp.tcpi_rwnd_limited()),
+            sndbuf_limited: time(tcp.tcpi_sndbuf_limited()),
+        }
+    }
+
+    /// Returns what was counted since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        let (now, then) = (self.counters, before.counters);
+        Self {
+            counters: Counters {
+                retransmits: now.retransmits.saturating_sub(then.retransmits),
+                out_of_order: now.out_of_order.saturating_sub(then.out_of_order),
+                acked: now.acked.saturating_sub(then.acked),
+            },
+            busy: self.busy.saturating_sub(before.busy),
+            rwnd_limited: self.rwnd_limited.saturating_sub(before.rwnd_limited),
+            sndbuf_limited: self.sndbuf_limited.saturating_sub(before.sndbuf_limited),
+        }
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.counters += other.counters;
+        self.busy += other.busy;
+        self.rwnd_limited += other.rwnd_limited;
+        self.sndbuf_limited += other.sndbuf_limited;
+    }
+}
