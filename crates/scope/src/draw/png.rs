@@ -1,6 +1,6 @@
 //! A picture in pixels.
 
-use zeno::{Command, Join, Mask, PathData, Placement, Stroke, Style, Transform};
+use zeno::{Cap, Command, Join, Mask, PathData, Placement, Stroke, Style, Transform};
 
 use super::DrawError;
 use super::picture::{Align, DASHES, Element, Picture, Text};
@@ -42,7 +42,7 @@ impl Pixels {
             Element::Area { path, colour } => self.fill(path.as_str(), Style::default(), colour),
             Element::Line { path, colour, width, dashed } => {
                 let mut stroke = Stroke::new(*width as f32);
-                stroke.join(Join::Round);
+                stroke.join(Join::Round).cap(if *dashed { Cap::Butt } else { Cap::Round });
                 if *dashed {
                     stroke.dash(&DASHES, 0.0);
                 }

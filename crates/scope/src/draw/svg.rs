@@ -10,7 +10,7 @@ pub(super) fn write(picture: &Picture) -> String {
     let (width, height) = (picture.width, picture.height);
     let title = escape(&picture.title);
     let mut svg = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="Roboto, Arial, Helvetica, sans-serif" stroke-linejoin="round">
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="Roboto, Arial, Helvetica, sans-serif" stroke-linejoin="round" stroke-linecap="round">
 <title>{title}</title>
 <rect width="100%" height="100%" fill="#ffffff"/>
 "##
@@ -27,7 +27,11 @@ fn written(element: &Element) -> String {
         Element::Area { path, colour } => format!(r#"<path d="{path}" fill="{colour}"/>"#),
         Element::Line { path, colour, width, dashed } => {
             let [line, gap] = DASHES;
-            let dashes = if *dashed { format!(r#" stroke-dasharray="{line} {gap}""#) } else { String::new() };
+            let dashes = if *dashed {
+                format!(r#" stroke-dasharray="{line} {gap}" stroke-linecap="butt""#)
+            } else {
+                String::new()
+            };
             format!(r#"<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>"#)
         }
         Element::Text(text) => written_text(text),

@@ -39,7 +39,9 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
     match (series.mark, places.as_slice()) {
         (Mark::Dots, _) => dots(picture, &places, colour),
         (Mark::Measured, _) => {
-            picture.path(way(&places), colour, 1.6);
+            for piece in pieces(&places) {
+                picture.path(way(piece), colour, 1.6);
+            }
             for point in points {
                 whisker(picture, frame, chart, point, colour);
             }
@@ -53,9 +55,18 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
             picture.dashes(way(&ends), colour, 1.4);
         }
         (Mark::Dashed, _) => picture.dashes(way(&places), colour, 1.4),
-        (Mark::Line, _) => picture.path(way(&places), colour, 1.3),
-        (Mark::Steps, _) => picture.path(steps(&places), colour, 1.5),
+        (Mark::Line, _) => pieces(&places).for_each(|piece| picture.path(way(piece), colour, 1.3)),
+        (Mark::Steps, _) => pieces(&places).for_each(|piece| picture.path(steps(piece), colour, 1.5)),
     }
+}
+
+/// The most places of one path: painting takes time by the square of what crosses a row of pixels.
+const PIECE: usize = 100;
+
+/// Divides a line into pieces, each of which begins where the one before it ends.
+fn pieces(places: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
+    let begins = (0..places.len().saturating_sub(1)).step_by(PIECE);
+    begins.map(|begin| &places[begin..places.len().min(begin + PIECE + 1)])
 }
 
 /// A disc around its middle, as SVG writes paths.
@@ -70,7 +81,9 @@ const SYMBOLS: [&str; 4] = [
 
 /// Draws points as small discs.
 pub(super) fn dots(picture: &mut Picture, places: &[(f64, f64)], colour: &'static str) {
-    picture.area(places.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{DISC}")).collect(), colour);
+    for piece in places.chunks(PIECE) {
+        picture.area(piece.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{DISC}")).collect(), colour);
+    }
 }
 
 /// Draws points as symbols with a white edge.
