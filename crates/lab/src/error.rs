@@ -158,14 +158,14 @@ pub enum LabError {
         why: String,
     },
     /// A scenario's command on the machine, before or after an execution or all of them, failed.
-    #[error("the {what} command failed: {status}; what it said is in {log}")]
+    #[error("the {what} command failed: {status}; {said}")]
     Shell {
         /// Which of them.
         what: &'static str,
         /// How it ended.
         status: ExitStatus,
-        /// Its output.
-        log: PathBuf,
+        /// Where its output is, and the last line of that.
+        said: String,
     },
     /// Earlier results cannot be taken up.
     #[error("cannot go on from {path}: {why}. --fresh throws them away, --out chooses another place")]

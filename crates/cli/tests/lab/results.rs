@@ -3,10 +3,8 @@
 use std::fs;
 use std::process::Output;
 
-use rustix::process::Signal;
-
 use crate::scenario::Scenario;
-use crate::support::{processes_with, send, skipped, text, wait_until};
+use crate::support::{skipped, text};
 
 const FLAKY: &str = "[path]\n\
     [[run]]\nname = 'steady'\ncommand = 'true'\nrepeat = 2\n\
@@ -78,59 +76,4 @@ fn never_mixes_or_overwrites_other_results() {
     assert!(output.status.success(), "{}", error(&output));
     assert_eq!(scenario.executed(), ["steady 1"]);
     assert!(!scenario.out("runs/steady-2-near.out").exists(), "thrown away");
-}
-
-/// An interrupt ends the running command with all it started, cleans up, and keeps what was measured.
-#[test]
-fn an_interrupt_loses_nothing() {
-    if skipped() {
-        return;
-    }
-    for (signal, code, mark) in [(Signal::INT, 130, "98766"), (Signal::TERM, 143, "98767")] {
-        let scenario = Scenario::new(&format!(
-            "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n\
-             [[run]]\nname = 'quick'\ncommand = 'true'\n\
-             [[run]]\nname = 'slow'\nfar = 'sleep {mark}'\ncommand = 'test -e $LAB_DIR/go || sleep {mark}'\n\
-             cleanup = 'touch $LAB_DIR/cleaned-slow'\n"
-        ));
-        let child = scenario.command(&[]).spawn().unwrap();
-        let word = format!("sleep\0{mark}");
-        wait_until("both ends run", || processes_with(&word).len() >= 2);
-        let second = scenario.run(&[]);
-        assert_eq!(second.status.code(), Some(73), "{}", error(&second));
-        assert!(error(&second).contains("another `longhaul lab run` writes to"), "{}", error(&second));
-        send(&child, signal);
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{}", error(&output));
-        assert!(error(&output).contains("the same command goes on from here"), "{}", error(&output));
-        assert!(processes_with(&word).is_empty());
-        assert_eq!(scenario.executed(), ["quick 1"]);
-        assert!(scenario.path("cleaned").exists() && scenario.path("cleaned-slow").exists());
-        assert!(text(&output.stdout).contains("| quick | 1/1 |"), "{}", text(&output.stdout));
-
-        fs::write(scenario.path("go"), "").unwrap();
-        let output = scenario.run(&[]);
-        assert!(output.status.success(), "{}", error(&output));
-        assert_eq!(scenario.executed(), ["quick 1", "slow 1"]);
-        assert!(!error(&output).contains("quick (1)") && error(&output).contains("lab: 2/2 slow (1): "));
-    }
-}
-
-/// Preparing a source file can take minutes; nobody waits for them after Ctrl-C.
-#[test]
-fn an_interrupt_ends_the_preparation() {
-    if skipped() {
-        return;
-    }
-    let scenario = Scenario::new(
-        "prepare = 'sleep 98768 & wait'\ncleanup = 'touch $LAB_DIR/cleaned'\n[path]\n\
-         [[run]]\nname = 'one'\ncommand = 'true'\n",
-    );
-    let child = scenario.command(&[]).spawn().unwrap();
-    wait_until("it prepares", || !processes_with("sleep\098768").is_empty());
-    send(&child, Signal::INT);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
-    wait_until("it has ended", || processes_with("sleep\098768").is_empty());
-    assert!(scenario.path("cleaned").exists() && scenario.results().is_empty());
 }

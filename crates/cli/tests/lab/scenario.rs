@@ -1,25 +1,33 @@
 //! A scenario in a directory of its own, for `longhaul lab run`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) struct Scenario {
+    /// For the results, and the scenario where it is made here.
     dir: TempDir,
+    file: PathBuf,
 }
 
 impl Scenario {
     pub(crate) fn new(toml: &str) -> Self {
-        let scenario = Self { dir: tempfile::tempdir().unwrap() };
+        let dir = tempfile::tempdir().unwrap();
+        let scenario = Self { file: dir.path().join("small.toml"), dir };
         scenario.rewrite(toml);
         scenario
     }
 
+    /// Takes one of ours, where it stands.
+    pub(crate) fn ours(file: &Path) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), file: file.to_owned() }
+    }
+
     pub(crate) fn rewrite(&self, toml: &str) {
-        fs::write(self.path("small.toml"), toml).unwrap();
+        fs::write(&self.file, toml).unwrap();
     }
 
     /// Returns a path beside the scenario, which is LAB_DIR.
@@ -32,9 +40,14 @@ impl Scenario {
         self.path("out").join(name)
     }
 
+    /// The same from the root, as the program tells of it.
+    pub(crate) fn real_out(&self, name: &str) -> PathBuf {
+        self.out(name).canonicalize().unwrap()
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-        command.args(["lab", "run"]).arg(self.path("small.toml")).arg("--out").arg(self.path("out"));
+        command.args(["lab", "run"]).arg(&self.file).arg("--out").arg(self.path("out"));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

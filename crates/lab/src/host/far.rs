@@ -1,5 +1,6 @@
 //! The command that serves an experiment from the far host.
 
+use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -37,18 +38,32 @@ impl FarCommand {
 
     /// Waits until the host listens on TCP `port`, for ten seconds at most.
     ///
+    /// `tick` is called a few times a second with how long it waits already.
+    ///
     /// # Errors
-    /// Fails where the command ends before, or the time is over.
-    pub fn wait_until_listening(&mut self, port: u16) -> Result<(), LabError> {
+    /// Fails where the command ends before, or the time is over, and with [`LabError::Interrupted`] where
+    /// `tick` breaks.
+    pub fn wait_until_listening(
+        &mut self,
+        port: u16,
+        mut tick: impl FnMut(Duration) -> ControlFlow<()>,
+    ) -> Result<(), LabError> {
         const LIMIT: Duration = Duration::from_secs(10);
         const STEP: Duration = Duration::from_millis(5);
+        const STEPS_A_TICK: u32 = 10;
         let failed = |why| Err(LabError::NotListening { port, why });
         let clock = Clock::start();
+        let mut step = 0;
         while !self.host.listens_on(port)? {
+            let elapsed = clock.now().since(Time::START);
+            if step % STEPS_A_TICK == 0 && tick(elapsed).is_break() {
+                return Err(LabError::Interrupted);
+            }
+            step += 1;
             if let Some(finished) = self.process.wait_for(STEP)? {
                 return failed(format!("the far command ended: {}", finished.status));
             }
-            if clock.now().since(Time::START) > LIMIT {
+            if elapsed > LIMIT {
                 return failed(format!("the far command runs, but {LIMIT:?} are over"));
             }
         }

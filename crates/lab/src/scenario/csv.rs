@@ -8,8 +8,8 @@ use super::sweep::RESERVED;
 
 /// Makes the table of all executions.
 ///
-/// Columns: the run, the swept parameters, repetition, seed, whether it succeeded, how many warnings mark it,
-/// times, and every value that any execution has.
+/// Columns: the run, the swept parameters, repetition, seed, whether it succeeded, how many infidelities of the
+/// path mark it, how many remarks there are, times, and every value that any execution has.
 pub(super) fn text(results: &Results) -> String {
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
     let taken = |name: &&str| TIMES.contains(name) || RESERVED.contains(name) || parameters.contains(name);
@@ -18,7 +18,7 @@ pub(super) fn text(results: &Results) -> String {
     let values: Vec<&str> = TIMES.into_iter().chain(values.into_iter().filter(|name| !taken(name))).collect();
 
     let head = ["run"].into_iter().chain(parameters.iter().copied());
-    let head = head.chain(["repetition", "seed", "ok", "marked"]).chain(values.iter().copied());
+    let head = head.chain(["repetition", "seed", "ok", "marked", "remarks"]).chain(values.iter().copied());
     let mut text = row(head.map(str::to_owned));
     for result in &results.runs {
         let own = |name: &&str| result.parameters.get(*name).cloned().unwrap_or_default();
@@ -28,7 +28,8 @@ pub(super) fn text(results: &Results) -> String {
             result.repetition.to_string(),
             result.seed.to_string(),
             u8::from(result.succeeded()).to_string(),
-            result.warnings.len().to_string(),
+            result.infidelities.len().to_string(),
+            result.remarks.len().to_string(),
         ]);
         text.push_str(&row(cells.chain(values.iter().map(number))));
     }
@@ -60,12 +61,12 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "run,options,path.rtt,repetition,seed,ok,marked,wall_s,user_s,sys_s,cpu_s,goodput_bps",
-                "one,\"a, \"\"b\"\"\",10ms,1,1,1,0,2,0.5,0.25,0.75,5000000",
-                "one,\"a, \"\"b\"\"\",20ms,1,1,0,0,,,,,",
-                "one,c,10ms,1,1,1,1,4,0.5,0.25,0.75,7000000",
-                "two,,10ms,1,1,1,0,1,0.5,0.25,0.75,",
-                "one,\"a, \"\"b\"\"\",10ms,2,1,1,0,3,0.5,0.25,0.75,6000000",
+                "run,options,path.rtt,repetition,seed,ok,marked,remarks,wall_s,user_s,sys_s,cpu_s,goodput_bps",
+                "one,\"a, \"\"b\"\"\",10ms,1,1,1,0,0,2,0.5,0.25,0.75,5000000",
+                "one,\"a, \"\"b\"\"\",20ms,1,1,0,0,0,,,,,",
+                "one,c,10ms,1,1,1,1,0,4,0.5,0.25,0.75,7000000",
+                "two,,10ms,1,1,1,0,1,1,0.5,0.25,0.75,",
+                "one,\"a, \"\"b\"\"\",10ms,2,1,1,0,0,3,0.5,0.25,0.75,6000000",
             ]
         );
     }

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::clock::{self, Clock};
 use crate::error::LabError;
@@ -14,18 +13,19 @@ use crate::lab::Lab;
 use crate::model::Time;
 
 use super::environment::Environment;
+use super::host_facts::Conditions;
 use super::outcome::{Ended, RunResult};
 use super::output::{Files, Output};
 use super::plan::Execution;
-use super::runner::Watcher;
-use super::shell::{self, GRACE, TICK};
-use super::{Far, stdout};
+use super::runner::{Phase, Watcher, patiently};
+use super::shell::{GRACE, Shell, TICK};
+use super::{Far, last_words, stdout};
 
 /// Runs an execution on a lab of its own, so that it inherits nothing.
 ///
 /// # Errors
-/// Fails where a lab cannot be built, files cannot be written, or the watcher wants to stop. Commands that
-/// fail are a result.
+/// Fails where this machine does not permit a lab, files cannot be written, or the watcher wants to stop.
+/// Commands that fail are a result.
 pub(super) fn execute(
     execution: &Execution<'_>,
     environment: &Environment,
@@ -34,6 +34,7 @@ pub(super) fn execute(
 ) -> Result<RunResult, LabError> {
     let files = output.clear(execution)?;
     let mut result = RunResult::new(execution, clock::since_1970());
+    result.on = Some(Conditions::now());
     let attempt = Attempt { execution, environment: environment.of(execution), files, result: &mut result };
     attempt.run(watcher)?;
     Ok(result)
@@ -48,44 +49,41 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
-        let measured = self.set_up(watcher).and_then(|()| self.measure_on_lab(watcher));
+        let environment = self.environment.with_record(&self.files.record);
+        let cleanup =
+            self.execution.run.cleanup.as_ref().map(|command| {
+                Shell::start_waiting(Phase::Cleanup, command, &environment, &self.files.machine)
+            });
+        let cleanup = cleanup.transpose()?;
+        let measured = self.set_up(&environment, watcher).and_then(|()| self.measure_on_lab(watcher));
         let measured = self.note_failure(measured);
         // Whatever has happened, and not to be hurried.
-        let cleaned = match &self.execution.run.cleanup {
-            Some(command) => self.on_machine("cleanup", command, watcher, false),
-            None => Ok(()),
-        };
-        let cleaned = self.note_failure(cleaned);
+        let cleaned = cleanup.map(|shell| shell.wait(|elapsed| patiently(watcher, elapsed))).transpose();
+        let cleaned = self.note_failure(cleaned.map(drop));
         measured.and(cleaned)?;
         self.read_values(watcher);
+        if self.result.failed_itself() {
+            self.result.said = Some(last_words::tell(&[&self.files.near_errors, &self.files.near]));
+        }
         Ok(())
     }
 
-    fn set_up(&self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
-        match &self.execution.run.setup {
-            Some(command) => self.on_machine("setup", command, watcher, true),
-            None => Ok(()),
-        }
-    }
-
-    fn on_machine(
-        &self,
-        what: &'static str,
-        command: &str,
-        watcher: &mut dyn Watcher,
-        may_stop: bool,
-    ) -> Result<(), LabError> {
-        let environment = self.environment.with_record(&self.files.record);
-        shell::run(what, command, &environment, &self.files.machine, || {
-            let wish = watcher.ticks(Duration::ZERO);
-            if may_stop { wish } else { std::ops::ControlFlow::Continue(()) }
-        })
+    fn set_up(&self, environment: &Environment, watcher: &mut dyn Watcher) -> Result<(), LabError> {
+        let Some(command) = &self.execution.run.setup else { return Ok(()) };
+        let shell = Shell::start(Phase::Setup, command, environment, &self.files.machine)?;
+        shell.wait(|elapsed| watcher.ticks(Phase::Setup, elapsed))
     }
 
     /// Makes what belongs to this execution alone a part of its result; all else ends the experiment.
     fn note_failure(&mut self, outcome: Result<(), LabError>) -> Result<(), LabError> {
         match outcome {
-            Err(error @ (LabError::Shell { .. } | LabError::NotListening { .. })) => {
+            Err(error @ LabError::NotListening { .. }) => {
+                let said = last_words::tell(&[&self.files.far]);
+                self.result.error.get_or_insert(format!("{error}; {said}"));
+                Ok(())
+            }
+            // A path that this configuration asks for and this kernel does not have: others may be fine.
+            Err(error @ (LabError::Shell { .. } | LabError::Setting { .. } | LabError::Spec { .. })) => {
                 self.result.error.get_or_insert(error.to_string());
                 Ok(())
             }
@@ -95,30 +93,34 @@ impl Attempt<'_> {
 
     fn measure_on_lab(&mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let lab = Lab::new(self.execution.path.clone())?;
-        let far = match &self.execution.run.far {
-            Some(far) => Some(self.start_far(&lab, far)?),
-            None => None,
+        let far = &self.execution.run.far;
+        let mut serving = far.as_ref().map(|far| self.start_far(&lab, far)).transpose()?;
+        let ready = match (&mut serving, far.as_ref().and_then(|far| far.port)) {
+            (Some(serving), Some(port)) => {
+                serving.wait_until_listening(port, |elapsed| watcher.ticks(Phase::Far, elapsed))
+            }
+            _ => Ok(()),
         };
-        let ended = self.measure(&lab, watcher)?;
+        let measured = ready.and_then(|()| Ok((self.measure(&lab, watcher)?, lab.stats()?)));
+        // Gently whatever has happened: its record shall have its end.
+        let served = serving.map(FarCommand::end).transpose();
+        let (ended, stats) = measured?;
         self.result.set_ended(&ended);
-        self.result.set_link(lab.stats()?, lab.spec());
-        if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
-            self.result.warnings.push(format!("the far command ended early: {status}"));
+        self.result.set_link(stats, lab.spec());
+        if let Some(status) = served?.flatten() {
+            let said = last_words::tell(&[&self.files.far]);
+            self.result.remarks.push(format!("the far command ended early: {status}; {said}"));
         }
         Ok(())
     }
 
     fn start_far(&self, lab: &Lab, far: &Far) -> Result<FarCommand, LabError> {
-        let mut command = FarCommand::start(&lab.far(), &far.command, |shell| {
+        FarCommand::start(&lab.far(), &far.command, |shell| {
             self.environment.with_record(&self.files.far_record).give(shell);
             let log = create(&self.files.far)?;
             shell.stderr(copy(&log, &self.files.far)?).stdout(log);
             Ok(())
-        })?;
-        if let Some(port) = far.port {
-            command.wait_until_listening(port)?;
-        }
-        Ok(command)
+        })
     }
 
     /// Runs the command on the near host; ends it, with what it started, when its time is over or it is to stop.
@@ -135,7 +137,7 @@ impl Attempt<'_> {
             if let Some(finished) = process.wait_for(left)? {
                 return Ok(Ended { finished, wall: wall(), timed_out: false });
             }
-            if watcher.ticks(wall()).is_break() {
+            if watcher.ticks(Phase::Command, wall()).is_break() {
                 end(&mut process)?;
                 return Err(LabError::Interrupted);
             }
@@ -161,13 +163,13 @@ impl Attempt<'_> {
             // It was never started.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                result.warnings.push(format!("cannot read {}: {error}", self.files.near.display()));
+                result.remarks.push(format!("cannot read {}: {error}", self.files.near.display()));
             }
         }
         if self.files.record.is_file() {
             match watcher.read_record(&self.files.record) {
                 Ok(values) => result.add_values(values),
-                Err(why) => result.warnings.push(why),
+                Err(why) => result.remarks.push(why),
             }
         }
         result.add_ceiling();

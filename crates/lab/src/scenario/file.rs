@@ -2,14 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
 
 /// Replaces a file's content at once; what was there stays where that fails, or the machine does.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), LabError> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".part");
+    let unfinished = unfinished(path);
     let write = || -> io::Result<()> {
         let mut file = File::create(&unfinished)?;
         file.write_all(content)?;
@@ -17,6 +16,13 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), LabError> {
         fs::rename(&unfinished, path)
     };
     write().map_err(|cause| LabError::Write { path: path.to_owned(), cause })
+}
+
+/// Returns where the new content stands until it is complete.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
 }
 
 /// Removes a file that may not be there.

@@ -1,5 +1,6 @@
 //! What results were measured on, and when.
 
+use std::fmt;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
@@ -7,6 +8,31 @@ use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
+
+/// What an execution ran on; where that changes between executions, they may not compare.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Conditions {
+    program: String,
+    kernel: String,
+    host: String,
+}
+
+impl Conditions {
+    pub(super) fn now() -> Self {
+        let facts = HostFacts::now();
+        Self {
+            program: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
+            host: facts.hardware(),
+            kernel: facts.kernel,
+        }
+    }
+}
+
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, Linux {}", self.program, self.host, self.kernel)
+    }
+}
 
 /// The machine, as its kernel describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,14 +61,18 @@ impl HostFacts {
 
     /// Returns one sentence.
     pub(super) fn sentence(&self) -> String {
-        let Self { cores, cpu, memory_bytes, kernel, began } = self;
-        let began = Duration::try_from_secs_f64(*began).ok();
+        let began = Duration::try_from_secs_f64(self.began).ok();
         // From "Fri, 21 Nov 2025 21:39:31 GMT"; a clock past the year 9999 gives no date.
         let date = began
             .filter(|began| began.as_secs() < 253_402_300_800)
             .map(|began| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + began));
         let date = date.as_deref().and_then(|date| date.get(5..16)).unwrap_or("unknown date");
-        format!("{date}; {cores} cores ({cpu}), {}, Linux {kernel}", Bytes::new(*memory_bytes))
+        format!("{date}; {}, Linux {}", self.hardware(), self.kernel)
+    }
+
+    fn hardware(&self) -> String {
+        let Self { cores, cpu, memory_bytes, .. } = self;
+        format!("{cores} cores ({cpu}), {}", Bytes::new(*memory_bytes))
     }
 }
 

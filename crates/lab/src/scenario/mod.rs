@@ -8,6 +8,8 @@ mod environment;
 mod execution;
 mod file;
 mod host_facts;
+mod last_words;
+mod names;
 mod outcome;
 mod output;
 mod parse;
@@ -33,16 +35,16 @@ pub use outcome::RunResult;
 pub use output::Output;
 pub use plan::{Execution, Selection};
 pub use plot::{Plot, RUN};
-pub use quantity::{Quantity, UnitOf, unit_of};
+pub use quantity::{UnitOf, measures, unit_of};
 pub use results::Results;
-pub use runner::{Begun, Watcher, run_scenario};
+pub use runner::{Begun, Phase, Watcher, run_scenario};
 pub use summary::{Group, Spread};
 pub use sweep::{Parameter, SetParameter};
 
 /// An experiment: a path, what runs on its far end, and what is compared on its near end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// Its name; that of the file where the file gives none.
+    /// Its name; that of the file, made to fit, where the file gives none.
     pub name: String,
     /// The path, before a sweep changes it.
     pub path: PathSpec,

@@ -10,6 +10,7 @@ use crate::host::Finished;
 use crate::link::{DirectionStats, PathStats};
 use crate::spec::{PathSpec, QueueLimit};
 
+use super::host_facts::Conditions;
 use super::plan::Execution;
 
 /// One execution of a run's command.
@@ -31,8 +32,11 @@ pub struct RunResult {
     pub signal: Option<i32>,
     /// Whether it was ended because its time was over.
     pub timed_out: bool,
-    /// What else failed, so that it does not count: setup, the far command, cleanup.
+    /// What else failed, so that it does not count: setup, the path, the far command, cleanup.
     pub error: Option<String>,
+    /// Where the output of a command that failed is, and the last line of that.
+    #[serde(default)]
+    pub said: Option<String>,
     /// Time from the command's start to its end, in seconds.
     pub wall_s: f64,
     /// CPU time in user mode of it and of what it waited for, in seconds.
@@ -43,8 +47,15 @@ pub struct RunResult {
     pub values: BTreeMap<String, f64>,
     /// What the path did meanwhile; none where there was none.
     link: Option<LinkRecord>,
-    /// Why the path was not what was asked for, or the record no record; empty where all was well.
-    pub warnings: Vec<String>,
+    /// Why the path was not what was asked for; empty where it was. Earlier versions had no other warnings.
+    #[serde(alias = "warnings")]
+    pub infidelities: Vec<String>,
+    /// What else was not as it should be: the far command, the record.
+    #[serde(default)]
+    pub remarks: Vec<String>,
+    /// What it ran on; earlier versions did not tell.
+    #[serde(default)]
+    pub(super) on: Option<Conditions>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,12 +115,15 @@ impl RunResult {
             signal: None,
             timed_out: false,
             error: None,
+            said: None,
             wall_s: 0.0,
             user_s: 0.0,
             sys_s: 0.0,
             values: BTreeMap::new(),
             link: None,
-            warnings: Vec::new(),
+            infidelities: Vec::new(),
+            remarks: Vec::new(),
+            on: None,
         }
     }
 
@@ -124,7 +138,7 @@ impl RunResult {
     }
 
     pub(super) fn set_link(&mut self, stats: PathStats, spec: &PathSpec) {
-        self.warnings.extend(stats.infidelities(spec.one_way()));
+        self.infidelities.extend(stats.infidelities(spec.one_way()));
         let both = [stats.near_to_far, stats.far_to_near];
         let sum = |count: fn(&DirectionStats) -> u64| both.iter().map(count).sum::<u64>() as f64;
         self.add_values([
@@ -179,10 +193,19 @@ impl RunResult {
         self.exit_code == Some(0) && !self.timed_out && self.error.is_none()
     }
 
+    /// Says whether the command is what failed.
+    pub(super) fn failed_itself(&self) -> bool {
+        !self.succeeded() && self.error.is_none()
+    }
+
     /// Says whether this is the result of `execution`.
     pub fn is_of(&self, execution: &Execution<'_>) -> bool {
+        self.repetition == execution.repetition && self.is_like(execution)
+    }
+
+    /// Says whether this is the result of `execution`, or of a repetition of it.
+    pub(super) fn is_like(&self, execution: &Execution<'_>) -> bool {
         self.name == execution.run.name
-            && self.repetition == execution.repetition
             && self.parameters.len() == execution.parameters.len()
             && execution
                 .parameters

@@ -9,7 +9,10 @@ use rustix::io::Errno;
 
 use crate::error::LabError;
 
+use super::file::{remove, unfinished};
 use super::plan::Execution;
+use super::plot::Plot;
+use super::runner::Phase;
 
 /// A directory for results, held against a second experiment.
 #[derive(Debug)]
@@ -67,36 +70,67 @@ impl Output {
         self.directory.join(RESULTS)
     }
 
+    /// Returns where the page with all plots is.
+    pub fn plots_page(&self) -> PathBuf {
+        self.directory.join("plots.html")
+    }
+
+    /// Returns where the page with the records is.
+    pub fn records_page(&self) -> PathBuf {
+        self.directory.join("records.html")
+    }
+
+    pub(super) fn csv(&self) -> PathBuf {
+        self.directory.join("results.csv")
+    }
+
+    pub(super) fn summary(&self) -> PathBuf {
+        self.directory.join("summary.md")
+    }
+
+    /// Removes what was drawn of a plot.
+    pub(super) fn clear_plot(&self, plot: &Plot) -> Result<(), LabError> {
+        plot.files().iter().try_for_each(|file| remove(&self.directory.join(file)))
+    }
+
     pub(super) fn files(&self, execution: &Execution<'_>) -> Files {
-        let stem = &execution.stem;
+        let stem = execution.stem();
         let [near, near_errors, far, machine, far_record, record] =
             ENDS.map(|end| self.directory.join(RUNS).join(format!("{stem}{end}")));
         Files { near, near_errors, far, machine, record, far_record }
     }
 
-    /// Removes the files of all executions, whichever there were.
+    /// Removes the files of all executions, whichever there were, the tables and the pages.
     pub(super) fn clear_all(&self) -> Result<(), LabError> {
+        let logs = [Phase::Prepare, Phase::Cleanup].map(|phase| self.log_path(phase));
+        let tables = [self.csv(), self.summary(), self.plots_page(), self.records_page()];
+        let unfinished = [self.results(), self.csv(), self.summary()].map(|path| unfinished(&path));
+        logs.iter().chain(&tables).chain(&unfinished).try_for_each(|path| remove(path))?;
         let directory = self.directory.join(RUNS);
         let failed = |cause: io::Error| LabError::Read { path: directory.clone(), cause };
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if ENDS.iter().any(|end| name.ends_with(end)) {
-                super::file::remove(&path)?;
+                remove(&path)?;
             }
         }
         Ok(())
     }
 
     /// Makes an empty file for what a command of the whole scenario says.
-    pub(super) fn log(&self, what: &str) -> Result<PathBuf, LabError> {
-        let path = self.directory.join(RUNS).join(format!("{what}.log"));
+    pub(super) fn log(&self, phase: Phase) -> Result<PathBuf, LabError> {
+        let path = self.log_path(phase);
         File::create(&path).map_err(|cause| LabError::Create { path: path.clone(), cause })?;
         Ok(path)
     }
 
+    fn log_path(&self, phase: Phase) -> PathBuf {
+        self.directory.join(RUNS).join(format!("{}.log", phase.name()))
+    }
+
     /// Returns where an execution's record is, if its near command has made one.
-    pub fn record_of(&self, execution: &Execution<'_>) -> Option<PathBuf> {
+    pub(super) fn record_of(&self, execution: &Execution<'_>) -> Option<PathBuf> {
         Some(self.files(execution).record).filter(|record| record.is_file())
     }
 
@@ -104,7 +138,7 @@ impl Output {
     pub(super) fn clear(&self, execution: &Execution<'_>) -> Result<Files, LabError> {
         let files = self.files(execution);
         for path in files.all() {
-            super::file::remove(path)?;
+            remove(path)?;
         }
         Ok(files)
     }

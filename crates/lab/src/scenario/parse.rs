@@ -10,6 +10,7 @@ use longhaul_core::units::Rtt;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
+use super::names::{check_name, fitting};
 use super::raw::{RawRun, RawScenario};
 use super::sweep::path_key;
 use super::{Far, Parameter, Run, Scenario, SetParameter, plot};
@@ -41,7 +42,7 @@ impl Scenario {
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let runs = raw.run.into_iter().map(|run| make_run(run, raw.repeat, far.as_ref(), &sweep));
         let scenario = Self {
-            name: raw.name.unwrap_or_else(|| stem.into_owned()),
+            name: raw.name.unwrap_or_else(|| fitting(&stem)),
             path: raw.path.0,
             seeds: raw.seeds.clone().unwrap_or_default(),
             prepare: raw.prepare,
@@ -152,7 +153,8 @@ fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Paramet
     }
     let port = raw.port.map(NonZeroU16::get);
     let far = match (raw.far, port) {
-        (Some(command), port) => Some(Far { command, port }),
+        // Whatever serves it, the run's command asks at a port: the same as for the others where none is named.
+        (Some(command), port) => Some(Far { command, port: port.or(far.and_then(|far| far.port)) }),
         (None, Some(_)) => return wrong("a port needs a far command of its own: far = \"...\"".to_owned()),
         (None, None) => far.cloned(),
     };
@@ -166,19 +168,6 @@ fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Paramet
         setup: raw.setup,
         cleanup: raw.cleanup,
     })
-}
-
-/// Names become file names.
-fn check_name(name: &str) -> Result<(), String> {
-    const LONGEST: usize = 100;
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if name.is_empty() || name.starts_with('.') || !name.bytes().all(fits) {
-        return Err(format!("the name '{name}' is not made of letters, digits, '-', '_' and '.'"));
-    }
-    if name.len() > LONGEST {
-        return Err(format!("the name '{name}' is longer than {LONGEST} letters"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

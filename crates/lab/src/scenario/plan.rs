@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
+use super::names::unique;
 use super::sweep::path_key;
 use super::{Run, Scenario};
 
@@ -33,8 +34,20 @@ pub struct Execution<'a> {
     pub repetition: u32,
     /// The path, as swept and seeded.
     pub path: PathSpec,
-    /// What its files' names begin with.
-    pub(super) stem: String,
+    /// What its files' names begin with, but for the repetition.
+    stem: String,
+}
+
+impl Execution<'_> {
+    /// Returns what its files' names begin with.
+    pub(super) fn stem(&self) -> String {
+        format!("{}-{}", self.stem, self.repetition)
+    }
+
+    /// Returns a repetition of it; its files, not its seed.
+    pub(super) fn again(&self, repetition: u32) -> Self {
+        Self { repetition, ..self.clone() }
+    }
 }
 
 /// "longhaul recv_buffer=50MB (2)".
@@ -79,6 +92,11 @@ impl Scenario {
     /// Returns all executions.
     pub(super) fn executions(&self) -> impl Iterator<Item = Execution<'_>> {
         self.order(None)
+    }
+
+    /// Returns each configuration's first execution.
+    pub(super) fn once(&self) -> Vec<Execution<'_>> {
+        self.configurations().iter().map(|configuration| self.execution(configuration, 1)).collect()
     }
 
     /// Refuses more executions than anyone means, before they are listed.
@@ -143,8 +161,11 @@ impl Scenario {
     }
 
     fn stem(&self, run: &Run, choice: &[usize]) -> String {
+        const LONGEST: usize = 180;
         let values = run.sweep.iter().map(|index| for_file(&self.sweep[*index].values[choice[*index]]));
-        values.fold(run.name.clone(), |stem, value| stem + "-" + &value)
+        let mut stem = values.fold(run.name.clone(), |stem, value| stem + "-" + &value);
+        stem.truncate(LONGEST);
+        stem
     }
 
     fn execution<'a>(&'a self, configuration: &Configuration<'a>, repetition: u32) -> Execution<'a> {
@@ -163,7 +184,7 @@ impl Scenario {
             }
             parameters.push((parameter.name.as_str(), value));
         }
-        Execution { run, parameters, repetition, path, stem: format!("{stem}-{repetition}") }
+        Execution { run, parameters, repetition, path, stem: stem.clone() }
     }
 }
 
@@ -172,12 +193,4 @@ fn for_file(value: &str) -> String {
     const LONGEST: usize = 24;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '=');
     value.chars().take(LONGEST).map(|c| if fits(c) { c } else { '_' }).collect()
-}
-
-/// Cuts what would be too long for a file's name, and numbers what is there already.
-fn unique(mut stem: String, taken: &mut HashSet<String>) -> String {
-    const LONGEST: usize = 180;
-    stem.truncate(LONGEST);
-    let mut numbered = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
-    numbered.find(|stem| taken.insert(stem.clone())).unwrap_or(stem)
 }

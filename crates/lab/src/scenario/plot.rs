@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::names::unique;
 use super::quantity::unit_of;
 use super::raw::RawPlot;
 use super::sweep::Parameter;
@@ -35,6 +36,11 @@ pub(super) fn plots(raw: Vec<RawPlot>, sweep: &[Parameter]) -> Result<Vec<Plot>,
 }
 
 impl Plot {
+    /// Returns the names of the pictures that are drawn of it.
+    pub fn files(&self) -> [String; 2] {
+        ["svg", "png"].map(|extension| format!("{}.{extension}", self.file_stem))
+    }
+
     fn new(raw: RawPlot, sweep: &[Parameter], stems: &mut HashSet<String>) -> Result<Self, String> {
         let wrong = |why: String| Err(format!("[[plot]] '{}': {why}", raw.title));
         if raw.x != RUN && !sweep.iter().any(|parameter| parameter.name == raw.x) {
@@ -54,9 +60,7 @@ impl Plot {
         if let Some(other) = y.iter().find(|name| unit_of(name) != unit_of(&y[0])) {
             return wrong(format!("'{}' and '{other}' are of different units: make two plots of it", y[0]));
         }
-        let slug = slug(&raw.title);
-        let mut numbered = (1..).map(|n| if n == 1 { slug.clone() } else { format!("{slug}-{n}") });
-        let file_stem = numbered.find(|stem| stems.insert(stem.clone())).unwrap_or_default();
+        let file_stem = unique(slug(&raw.title), stems);
         Ok(Self {
             x_label: raw.x_label.unwrap_or_else(|| title_case(&raw.x.replace('_', " "))),
             y_label: raw.y_label.unwrap_or_else(|| title_case(&unit_of(&raw.y[0]).label_of(&raw.y[0]))),

@@ -2,6 +2,10 @@
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
+use crate::spec::QueueLimit;
+
+use super::sweep::path_key;
+
 /// In what a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitOf {
@@ -52,29 +56,35 @@ impl UnitOf {
     }
 }
 
-/// A swept value as a number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Quantity {
-    /// In the unit's base: bytes, bits a second, seconds.
-    pub value: f64,
-    /// In what.
-    pub unit: UnitOf,
+/// Reads swept values as numbers in the unit's base: bytes, bits a second, seconds.
+///
+/// `None` where one is a word, or they are of different units. A plain 0 is of any.
+pub fn measures(parameter: &str, values: &[String]) -> Option<(UnitOf, Vec<f64>)> {
+    let read: Vec<(UnitOf, f64)> =
+        values.iter().map(|value| measure(parameter, value)).collect::<Option<_>>()?;
+    let is_zero = |(unit, value): &(UnitOf, f64)| *unit == UnitOf::Number && *value == 0.0;
+    let unit = read.iter().find(|of| !is_zero(of)).map_or(UnitOf::Number, |(unit, _)| *unit);
+    let fits = |of: &(UnitOf, f64)| of.0 == unit || is_zero(of);
+    read.iter().all(fits).then(|| (unit, read.iter().map(|(_, value)| *value).collect()))
 }
 
-impl Quantity {
-    /// Reads "25MB", "10Gbit", "200ms" or "4"; `None` where it is a word.
-    pub fn parse(text: &str) -> Option<Self> {
-        let of = |value, unit| Some(Self { value, unit });
-        if let Ok(number) = text.parse::<f64>() {
-            return number.is_finite().then_some(Self { value: number, unit: UnitOf::Number });
-        }
-        if let Ok(bytes) = text.parse::<Bytes>() {
-            return of(bytes.get() as f64, UnitOf::Bytes);
-        }
-        if let Ok(rate) = text.parse::<Rate>() {
-            return of(rate.as_bits_per_sec() as f64, UnitOf::BitsPerSecond);
-        }
-        of(text.parse::<Rtt>().ok()?.get().as_secs_f64(), UnitOf::Seconds)
+/// Reads "25MB", "10Gbit", "200ms" or "4", and a value of the path as the path does: its rate of "100M" is no size.
+fn measure(parameter: &str, text: &str) -> Option<(UnitOf, f64)> {
+    let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let pure = || Some((UnitOf::Number, number()?));
+    let bytes = || Some((UnitOf::Bytes, text.parse::<Bytes>().ok()?.get() as f64));
+    let rate = || Some((UnitOf::BitsPerSecond, text.parse::<Rate>().ok()?.as_bits_per_sec() as f64));
+    let time = || Some((UnitOf::Seconds, text.parse::<Rtt>().ok()?.get().as_secs_f64()));
+    match path_key(parameter) {
+        Some("rate") => rate(),
+        Some("rtt") => time(),
+        Some("mtu") => bytes(),
+        Some("queue") => match text.parse().ok()? {
+            QueueLimit::Bytes(bytes) => Some((UnitOf::Bytes, bytes.get() as f64)),
+            QueueLimit::Packets(packets) => Some((UnitOf::Number, packets as f64)),
+        },
+        Some(_) => pure(),
+        None => pure().or_else(bytes).or_else(rate).or_else(time),
     }
 }
 
@@ -84,17 +94,37 @@ mod tests {
 
     #[test]
     fn swept_values_are_read_by_how_they_are_written() {
-        for (text, expected) in [
-            ("25MB", Some((25e6, UnitOf::Bytes))),
-            ("10Gbit", Some((1e10, UnitOf::BitsPerSecond))),
-            ("200ms", Some((0.2, UnitOf::Seconds))),
-            ("0.001", Some((0.001, UnitOf::Number))),
-            ("auto", None),
-            ("inf", None),
-            ("", None),
+        for (parameter, text, expected) in [
+            ("size", "25MB", Some((UnitOf::Bytes, 25e6))),
+            ("size", "100M", Some((UnitOf::Bytes, 104_857_600.0))),
+            ("rate", "10Gbit", Some((UnitOf::BitsPerSecond, 1e10))),
+            ("rtt", "200ms", Some((UnitOf::Seconds, 0.2))),
+            ("share", "0.001", Some((UnitOf::Number, 0.001))),
+            ("size", "auto", None),
+            ("size", "inf", None),
+            ("size", "", None),
+            ("path.rate", "100M", Some((UnitOf::BitsPerSecond, 1e8))),
+            ("path.rtt", "0", Some((UnitOf::Seconds, 0.0))),
+            ("path.queue", "250MB", Some((UnitOf::Bytes, 2.5e8))),
+            ("path.queue", "1000p", Some((UnitOf::Number, 1000.0))),
+            ("path.mtu", "9000", Some((UnitOf::Bytes, 9000.0))),
+            ("path.loss", "0.00001", Some((UnitOf::Number, 0.00001))),
+            ("path.hosts", "tuned", None),
         ] {
-            assert_eq!(Quantity::parse(text).map(|q| (q.value, q.unit)), expected, "{text}");
+            assert_eq!(measure(parameter, text), expected, "{parameter} {text}");
         }
+    }
+
+    #[test]
+    fn values_of_one_unit_have_an_axis_and_a_plain_zero_is_of_any() {
+        let read = |values: &[&str]| {
+            measures("p", &values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&["0", "1MB", "2MB"]), Some((UnitOf::Bytes, vec![0.0, 1e6, 2e6])));
+        assert_eq!(read(&["10ms", "0"]), Some((UnitOf::Seconds, vec![0.01, 0.0])));
+        assert_eq!(read(&["0", "1"]), Some((UnitOf::Number, vec![0.0, 1.0])));
+        assert_eq!(read(&["1", "1MB"]), None);
+        assert_eq!(read(&["1MB", "auto"]), None);
     }
 
     #[test]

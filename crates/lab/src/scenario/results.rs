@@ -1,7 +1,7 @@
 //! All results of a scenario: `results.json`, and how a later run goes on from it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,11 @@ use serde_json::Value;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
-use super::host_facts::HostFacts;
+use super::host_facts::{Conditions, HostFacts};
 use super::outcome::RunResult;
 use super::output::{Output, RESULTS};
 use super::plan::Execution;
+use super::plot::Plot;
 use super::{Scenario, SetParameter, csv, file, table};
 
 /// By this such a file is known.
@@ -25,7 +26,11 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub struct Results {
     pub(super) scenario: Scenario,
-    pub(super) host: HostFacts,
+    host: HostFacts,
+    /// Drawn earlier, and plots of the scenario no more.
+    obsolete: Vec<Plot>,
+    /// Whether `results.json` does not tell of what is drawn now.
+    draws_other: bool,
     /// The latest of each execution, in the order in which they ended.
     pub runs: Vec<RunResult>,
 }
@@ -56,7 +61,13 @@ struct Read {
 impl Results {
     /// Starts with none.
     pub fn new(scenario: &Scenario) -> Self {
-        Self { scenario: scenario.clone(), host: HostFacts::now(), runs: Vec::new() }
+        Self {
+            scenario: scenario.clone(),
+            host: HostFacts::now(),
+            obsolete: Vec::new(),
+            draws_other: false,
+            runs: Vec::new(),
+        }
     }
 
     /// Takes up what an earlier run of the same scenario has left in `directory`; starts with none where
@@ -77,23 +88,33 @@ impl Results {
         let damaged = |why: String| LabError::Results { path: path.clone(), why };
         let read = read(&json).map_err(damaged)?;
         let before = Scenario::parse(&read.source, &scenario.file, &read.set);
-        if !before.is_ok_and(|before| before.measures_as(scenario)) {
+        let Some(before) = before.ok().filter(|before| before.measures_as(scenario)) else {
             return Err(LabError::OtherScenario { path });
-        }
-        Ok(Self { scenario: scenario.clone(), host: read.host, runs: read.runs })
+        };
+        let drawn = |plot: &Plot| scenario.plots.iter().any(|own| own.file_stem == plot.file_stem);
+        let draws_other = before.plots != scenario.plots;
+        let obsolete = before.plots.into_iter().filter(|plot| !drawn(plot)).collect();
+        Ok(Self { scenario: scenario.clone(), host: read.host, obsolete, draws_other, runs: read.runs })
     }
 
-    /// Removes the results in a directory, and what the executions have left beside them.
+    /// Removes the results in a directory, and all that was written beside them: tables, drawings, and what the
+    /// executions have left.
     ///
     /// # Errors
     /// Fails where the kernel refuses.
-    pub fn discard(output: &Output) -> Result<(), LabError> {
+    pub fn discard(&self, output: &Output) -> Result<(), LabError> {
         const HEAD: usize = 200;
         let path = output.results();
         let json = fs::read(&path).unwrap_or_default();
         // Another program's results may lie beside a directory of the same name as ours.
         if String::from_utf8_lossy(&json[..json.len().min(HEAD)]).contains(MAGIC) {
             output.clear_all()?;
+            // Damaged ones do not tell what they were of.
+            let before = read(&json).ok();
+            let before = before
+                .and_then(|read| Scenario::parse(&read.source, &self.scenario.file, &read.set).ok())
+                .map_or_else(Vec::new, |before| before.plots);
+            before.iter().chain(&self.scenario.plots).try_for_each(|plot| output.clear_plot(plot))?;
         }
         file::remove(&path)
     }
@@ -132,20 +153,69 @@ impl Results {
         file::replace(&path, &json)
     }
 
-    /// Writes `results.csv`, a row an execution, and `summary.md`, a row a configuration; returns the latter.
+    /// Writes `results.csv`, a row an execution, and `summary.md`, a row a configuration; returns the latter's
+    /// table, and where it is.
+    ///
+    /// Removes the drawings of plots that are none any more.
     ///
     /// # Errors
     /// Fails where they cannot be written.
-    pub fn write_tables(&self, output: &Output) -> Result<String, LabError> {
-        file::replace(&output.directory().join("results.csv"), csv::text(self).as_bytes())?;
-        let summary = table::markdown(self);
-        file::replace(&output.directory().join("summary.md"), table::page(self, &summary).as_bytes())?;
-        Ok(summary)
+    pub fn write_tables(&self, output: &Output) -> Result<(String, PathBuf), LabError> {
+        // First, so that what is drawn is known to whoever goes on.
+        if self.draws_other {
+            self.write(output)?;
+        }
+        self.obsolete.iter().try_for_each(|plot| output.clear_plot(plot))?;
+        for (page, is_drawn) in [
+            (output.plots_page(), !self.scenario.plots.is_empty()),
+            (output.records_page(), !self.records(output).is_empty()),
+        ] {
+            if !is_drawn {
+                file::remove(&page)?;
+            }
+        }
+        file::replace(&output.csv(), csv::text(self).as_bytes())?;
+        let table = table::markdown(self);
+        file::replace(&output.summary(), table::page(self, &table).as_bytes())?;
+        Ok((table, output.summary()))
     }
 
-    /// Returns a sentence about the machine, and when the results were begun.
-    pub fn conditions(&self) -> String {
-        self.host.sentence()
+    /// Returns sentences about the machine, when the results were begun, and what changed since.
+    pub fn conditions(&self) -> Vec<String> {
+        std::iter::once(self.host.sentence()).chain(self.differences()).collect()
+    }
+
+    /// Says on what the executions ran, where that was not the same for all.
+    pub fn differences(&self) -> Option<String> {
+        let mut kinds: Vec<(Option<&Conditions>, usize)> = Vec::new();
+        for run in &self.runs {
+            match kinds.iter_mut().find(|(on, _)| *on == run.on.as_ref()) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((run.on.as_ref(), 1)),
+            }
+        }
+        let told = |(on, count): &(Option<&Conditions>, usize)| match on {
+            Some(on) => format!("{count} on {on}"),
+            None => format!("{count} by a version that did not tell"),
+        };
+        let list: Vec<String> = kinds.iter().map(told).collect();
+        (list.len() > 1).then(|| format!("not all executions ran on the same: {}", list.join("; ")))
+    }
+
+    /// Returns the record of each configuration's first repetition that succeeded and has one, named as what it is of.
+    pub fn records(&self, output: &Output) -> Vec<(String, PathBuf)> {
+        let mut records = Vec::new();
+        for first in self.scenario.once() {
+            let mut good: Vec<&RunResult> =
+                self.runs.iter().filter(|result| result.succeeded() && result.is_like(&first)).collect();
+            good.sort_by_key(|result| result.repetition);
+            let record = |result: &&RunResult| output.record_of(&first.again(result.repetition));
+            if let Some(record) = good.iter().find_map(record) {
+                let values = first.parameters.iter().map(|(_, value)| format!(" {value}"));
+                records.push((first.run.name.clone() + &values.collect::<String>(), record));
+            }
+        }
+        records
     }
 
     /// Names those values that a plot or the summary asks for and no execution has given.

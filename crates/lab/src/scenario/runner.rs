@@ -12,15 +12,43 @@ use super::outcome::RunResult;
 use super::output::Output;
 use super::plan::Execution;
 use super::results::Results;
-use super::shell;
+use super::shell::Shell;
+
+/// What of an experiment runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The scenario's command before all executions.
+    Prepare,
+    /// A command before an execution.
+    Setup,
+    /// The far command, before it serves.
+    Far,
+    /// What is measured.
+    Command,
+    /// A command after an execution, or after all.
+    Cleanup,
+}
+
+impl Phase {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Setup => "setup",
+            Self::Far => "far",
+            Self::Command => "command",
+            Self::Cleanup => "cleanup",
+        }
+    }
+}
 
 /// Who hears how an experiment goes, may stop it, and can read records.
 pub trait Watcher {
     /// Hears that an execution begins.
     fn begins(&mut self, begun: &Begun<'_>);
 
-    /// Is called a few times a second with how long the command runs; a break ends the experiment.
-    fn ticks(&mut self, elapsed: Duration) -> ControlFlow<()>;
+    /// Is called a few times a second with what runs, and for how long; a break ends the experiment.
+    fn ticks(&mut self, phase: Phase, elapsed: Duration) -> ControlFlow<()>;
 
     /// Hears that an execution has ended.
     fn ended(&mut self, execution: &Execution<'_>, result: &RunResult);
@@ -51,8 +79,9 @@ pub struct Begun<'a> {
 /// find by its name.
 ///
 /// # Errors
-/// Fails where a lab cannot be built or `output` cannot be written, where the scenario's own prepare or cleanup
-/// fails, and with [`LabError::Interrupted`] where the watcher wants to stop. A command that fails is a result.
+/// Fails where this machine does not permit a lab or `output` cannot be written, where the scenario's own prepare
+/// or cleanup fails, and with [`LabError::Interrupted`] where the watcher wants to stop. A command that fails is a
+/// result, and so is a path that cannot be.
 pub fn run_scenario(
     plan: &[Execution<'_>],
     results: &mut Results,
@@ -66,9 +95,15 @@ pub fn run_scenario(
     }
     let environment = Environment::new(&results.scenario, output, program)?;
     results.write(output)?;
+    let cleanup = results.scenario.cleanup.as_ref().map(|command| {
+        Shell::start_waiting(Phase::Cleanup, command, &environment, &output.log(Phase::Cleanup)?)
+    });
+    let cleanup = cleanup.transpose()?;
     let done = prepare(results, &environment, output, watcher)
         .and_then(|()| execute_all(&left, plan.len(), results, &environment, output, watcher));
-    done.and(clean_up(results, &environment, output, watcher))
+    // Whatever has ended the rest.
+    let cleaned = cleanup.map(|shell| shell.wait(|elapsed| patiently(watcher, elapsed))).transpose();
+    done.and(cleaned.map(drop))
 }
 
 fn execute_all(
@@ -80,7 +115,7 @@ fn execute_all(
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
     for (index, execution) in left.iter().enumerate() {
-        if watcher.ticks(Duration::ZERO).is_break() {
+        if watcher.ticks(Phase::Setup, Duration::ZERO).is_break() {
             return Err(LabError::Interrupted);
         }
         let number = total - left.len() + index + 1;
@@ -99,26 +134,13 @@ fn prepare(
     output: &Output,
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
-    match &results.scenario.prepare {
-        Some(command) => shell::run("prepare", command, environment, &output.log("prepare")?, || {
-            watcher.ticks(Duration::ZERO)
-        }),
-        None => Ok(()),
-    }
+    let Some(command) = &results.scenario.prepare else { return Ok(()) };
+    let shell = Shell::start(Phase::Prepare, command, environment, &output.log(Phase::Prepare)?)?;
+    shell.wait(|elapsed| watcher.ticks(Phase::Prepare, elapsed))
 }
 
-/// Runs to its end, whatever ended the rest.
-fn clean_up(
-    results: &Results,
-    environment: &Environment,
-    output: &Output,
-    watcher: &mut dyn Watcher,
-) -> Result<(), LabError> {
-    match &results.scenario.cleanup {
-        Some(command) => shell::run("cleanup", command, environment, &output.log("cleanup")?, || {
-            let _ = watcher.ticks(Duration::ZERO);
-            ControlFlow::Continue(())
-        }),
-        None => Ok(()),
-    }
+/// Tells how long a cleanup runs, and lets it run to its end.
+pub(super) fn patiently(watcher: &mut dyn Watcher, elapsed: Duration) -> ControlFlow<()> {
+    let _ = watcher.ticks(Phase::Cleanup, elapsed);
+    ControlFlow::Continue(())
 }

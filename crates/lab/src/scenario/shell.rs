@@ -4,16 +4,20 @@ use std::fs::OpenOptions;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::clock::Clock;
 use crate::error::LabError;
 use crate::host::ends_within;
+use crate::model::Time;
 
 use super::environment::Environment;
+use super::last_words;
+use super::runner::Phase;
 
 /// How often a running command looks whether it is to stop.
 pub(super) const TICK: Duration = Duration::from_millis(200);
@@ -21,47 +25,106 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 /// How long a command has to end when it is asked to.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs `command` with `sh -c` until it ends, or `tick` breaks: then it is ended, with what it started.
-///
-/// What it says is added to `log`; `what` names it in errors.
-///
-/// # Errors
-/// Fails where it cannot be started, fails itself, or was interrupted.
-pub(super) fn run(
-    what: &'static str,
-    command: &str,
-    environment: &Environment,
-    log: &Path,
-    mut tick: impl FnMut() -> ControlFlow<()>,
-) -> Result<(), LabError> {
-    let failed = |cause: io::Error| LabError::Start { what: "run sh on this machine", cause };
-    let mut child = start(command, environment, log)?;
-    let pid = Pid::from_child(&child);
-    while !ends_within(pid, TICK).map_err(failed)? {
-        if tick().is_break() {
-            end(pid, &mut child).map_err(failed)?;
-            return Err(LabError::Interrupted);
+/// A command on this machine; what it says is added to a file.
+pub(super) struct Shell {
+    phase: Phase,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Shell {
+    /// Starts `command` with `sh -c`.
+    ///
+    /// # Errors
+    /// Fails where it cannot be started.
+    pub(super) fn start(
+        phase: Phase,
+        command: &str,
+        environment: &Environment,
+        log: &Path,
+    ) -> Result<Self, LabError> {
+        Self::spawn(phase, command, environment, log, Stdio::null())
+    }
+
+    /// Starts a shell that runs `command` when [`wait`](Self::wait) is called, or else when this process
+    /// ends, however it ends: nothing but a shell that waits already is left to run it after a SIGKILL.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(super) fn start_waiting(
+        phase: Phase,
+        command: &str,
+        environment: &Environment,
+        log: &Path,
+    ) -> Result<Self, LabError> {
+        // Returns at the end of its input, which only this process holds open.
+        let command = format!("read -r _\n{command}");
+        Self::spawn(phase, &command, environment, log, Stdio::piped())
+    }
+
+    fn spawn(
+        phase: Phase,
+        command: &str,
+        environment: &Environment,
+        log: &Path,
+        stdin: Stdio,
+    ) -> Result<Self, LabError> {
+        let cannot_create = |cause: io::Error| LabError::Create { path: log.to_owned(), cause };
+        let out = OpenOptions::new().create(true).append(true).open(log).map_err(cannot_create)?;
+        let errors = out.try_clone().map_err(cannot_create)?;
+        let mut shell = Command::new("sh");
+        environment.give(&mut shell);
+        // A group of its own, so that the terminal's Ctrl-C does not reach it.
+        shell.args(["-c", command]).stdin(stdin).stdout(out).stderr(errors).process_group(0);
+        let child = shell.spawn().map_err(failed)?;
+        Ok(Self { phase, child, log: log.to_owned() })
+    }
+
+    /// Waits for its end, or until `tick` breaks: then it is ended, with what it started.
+    ///
+    /// `tick` is called a few times a second with how long it runs.
+    ///
+    /// # Errors
+    /// Fails where the command does, and with [`LabError::Interrupted`] where `tick` breaks.
+    pub(super) fn wait(mut self, mut tick: impl FnMut(Duration) -> ControlFlow<()>) -> Result<(), LabError> {
+        drop(self.child.stdin.take());
+        let clock = Clock::start();
+        loop {
+            match ends_within(self.pid(), TICK) {
+                Ok(true) => break,
+                Ok(false) if tick(clock.now().since(Time::START)).is_continue() => {}
+                Ok(false) => {
+                    self.end();
+                    return Err(LabError::Interrupted);
+                }
+                Err(cause) => {
+                    self.end();
+                    return Err(failed(cause));
+                }
+            }
         }
+        let status = self.child.wait().map_err(failed)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(LabError::Shell { what: self.phase.name(), status, said: last_words::tell(&[&self.log]) })
     }
-    let status = child.wait().map_err(failed)?;
-    if status.success() { Ok(()) } else { Err(LabError::Shell { what, status, log: log.to_owned() }) }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Ends it: SIGTERM to its group, and SIGKILL to what is left of that when it has ended, or after a second.
+    fn end(&mut self) {
+        let group = self.pid();
+        // Whatever of this fails, the rest is to be tried.
+        let _ = kill_process_group(group, Signal::TERM);
+        let _ = ends_within(group, GRACE);
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+    }
 }
 
-fn start(command: &str, environment: &Environment, log: &Path) -> Result<Child, LabError> {
-    let cannot_create = |cause: io::Error| LabError::Create { path: log.to_owned(), cause };
-    let out = OpenOptions::new().create(true).append(true).open(log).map_err(cannot_create)?;
-    let errors = out.try_clone().map_err(cannot_create)?;
-    let mut shell = Command::new("sh");
-    environment.give(&mut shell);
-    // A group of its own, so that the terminal's Ctrl-C does not reach it.
-    shell.args(["-c", command]).stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
-    shell.spawn().map_err(|cause| LabError::Start { what: "run sh on this machine", cause })
-}
-
-fn end(group: Pid, leader: &mut Child) -> io::Result<ExitStatus> {
-    kill_process_group(group, Signal::TERM)?;
-    if !ends_within(group, GRACE)? {
-        kill_process_group(group, Signal::KILL)?;
-    }
-    leader.wait()
+fn failed(cause: io::Error) -> LabError {
+    LabError::Start { what: "run sh on this machine", cause }
 }

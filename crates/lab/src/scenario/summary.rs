@@ -28,11 +28,6 @@ impl Spread {
         };
         Some(Self { median, min, max })
     }
-
-    /// Says whether all are whole numbers, as counts are.
-    pub(super) fn is_whole(&self) -> bool {
-        [self.median, self.min, self.max].into_iter().all(|number| number.fract() == 0.0)
-    }
 }
 
 /// A configuration's repetitions.
@@ -64,8 +59,12 @@ impl Group<'_> {
 
     /// Counts those that succeeded, but not on the path that was asked for.
     pub(super) fn marked(&self) -> usize {
-        let marked = |result: &&&RunResult| result.succeeded() && !result.warnings.is_empty();
-        self.results.iter().filter(marked).count()
+        self.results.iter().filter(|result| result.succeeded() && !result.infidelities.is_empty()).count()
+    }
+
+    /// Counts those that succeeded, but with something to remark.
+    pub(super) fn remarked(&self) -> usize {
+        self.results.iter().filter(|result| result.succeeded() && !result.remarks.is_empty()).count()
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Parameter {
 }
 
 /// The columns that results have besides the parameters.
-pub(super) const RESERVED: [&str; 5] = ["run", "repetition", "seed", "ok", "marked"];
+pub(super) const RESERVED: [&str; 6] = ["run", "repetition", "seed", "ok", "marked", "remarks"];
 
 const OF_PATH: &str = "path.";
 

@@ -42,9 +42,10 @@ pub(super) fn markdown(results: &Results) -> String {
 /// Makes the page around the table: what, where and when, and the plots.
 pub(super) fn page(results: &Results, table: &str) -> String {
     let scenario = &results.scenario;
-    let mut text = format!("# {}\n\n{}\n\n{table}", scenario.name, results.host.sentence());
+    let mut text = format!("# {}\n\n{}\n\n{table}", scenario.name, results.conditions().join("\n\n"));
     text.push_str(
-        "\nok: executions that succeeded, of all; marked: on a path that was not quite what was asked for. ",
+        "\nok: executions that succeeded, of all; marked: on a path that was not quite what was asked for; \
+         remarked: something else was odd, results.json says what. ",
     );
     text.push_str("Values: median [least..largest] of those that succeeded.\n");
     for plot in &scenario.plots {
@@ -65,9 +66,11 @@ fn cell(text: &str) -> String {
 
 fn ok(group: &Group<'_>) -> String {
     let counts = format!("{}/{}", group.succeeded(), group.results.len());
-    match group.marked() {
-        0 => counts,
-        marked => format!("{counts} ({marked} marked)"),
+    match (group.marked(), group.remarked()) {
+        (0, 0) => counts,
+        (marked, 0) => format!("{counts} ({marked} marked)"),
+        (0, remarked) => format!("{counts} ({remarked} remarked)"),
+        (marked, remarked) => format!("{counts} ({marked} marked, {remarked} remarked)"),
     }
 }
 
@@ -78,17 +81,31 @@ fn values(name: &str, groups: &[Group<'_>]) -> Vec<String> {
     let (written, size) = unit.for_reading(largest);
     let label = cell(&unit.label_of(name));
     let head = if written.is_empty() { label } else { format!("{label} [{written}]") };
-    let whole = unit == UnitOf::Number && spreads.iter().flatten().all(Spread::is_whole);
-    let digits = if whole { 0 } else { digits(largest / size) };
+    let digits = digits(largest / size);
     let cells = spreads.iter().map(|spread| match spread {
         None => "-".to_owned(),
         Some(Spread { median, min, max }) => {
-            let number = |value: f64| format!("{:.digits$}", value / size);
+            let number = |value: f64| match unit {
+                UnitOf::Number => pure(value),
+                _ => format!("{:.digits$}", value / size),
+            };
             let (median, min, max) = (number(*median), number(*min), number(*max));
             if min == max { median } else { format!("{median} [{min}..{max}]") }
         }
     });
     column(&head, cells)
+}
+
+/// Writes a number of no unit, which may be a count or a very small share: no more digits than it needs.
+fn pure(value: f64) -> String {
+    const SMALL: f64 = 1e-6;
+    let size = value.abs();
+    if size > 0.0 && size < SMALL {
+        return format!("{value:.3e}");
+    }
+    let small = if size > 0.0 && size < 1.0 { -size.log10().floor() as usize } else { 0 };
+    let text = format!("{value:.*}", digits(size) + small);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Chooses the digits after the point: about four that count in the column's largest.
@@ -105,6 +122,25 @@ fn digits(largest: f64) -> usize {
 mod tests {
     use super::*;
     use crate::scenario::results::tests::results;
+
+    #[test]
+    fn pure_numbers_keep_what_counts() {
+        for (value, text) in [
+            (0.0, "0"),
+            (3.0, "3"),
+            (12_345_678.0, "12345678"),
+            (2.5, "2.5"),
+            (0.1, "0.1"),
+            (0.0046, "0.0046"),
+            (0.004_612_345, "0.004612"),
+            (0.00001, "0.00001"),
+            (-0.25, "-0.25"),
+            (0.99999, "1"),
+            (1.5e-9, "1.500e-9"),
+        ] {
+            assert_eq!(pure(value), text);
+        }
+    }
 
     #[test]
     fn medians_and_spreads_in_units_that_read_well() {
@@ -124,7 +160,7 @@ mod tests {
         );
         assert_eq!(cells(lines[3]), ["one", "a, \"b\"", "20ms", "0/1", "-", "-", "-"]);
         assert_eq!(cells(lines[4]), ["one", "c", "10ms", "1/1 (1 marked)", "4.000", "7.000", "-"]);
-        assert_eq!(cells(lines[5]), ["two", "", "10ms", "1/1", "1.000", "-", "-"]);
+        assert_eq!(cells(lines[5]), ["two", "", "10ms", "1/1 (1 remarked)", "1.000", "-", "-"]);
         let width = lines[0].len();
         assert!(lines.iter().all(|line| line.len() == width), "{text}");
     }

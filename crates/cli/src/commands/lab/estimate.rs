@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use longhaul_lab::scenario::{Execution, RunResult};
 
-/// Returns the time that `left` takes, of which the first runs for `elapsed`; `None` where nothing is known.
+/// Returns the time that `left` takes; `None` where nothing is known.
 ///
 /// An execution takes as long as those of its configuration did, else as those of its run, else as any.
-pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>], elapsed: Duration) -> Option<Duration> {
+pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>]) -> Option<Duration> {
     let mean = |like: &dyn Fn(&RunResult) -> bool| {
         let (mut sum, mut count) = (0.0, 0_u32);
         for result in done.iter().filter(|result| result.succeeded() && like(result)) {
@@ -29,7 +29,7 @@ pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>], elapsed: Du
             .or_else(|| mean(&|_| true))
     };
     let total = left.iter().map(|execution| of(execution)).sum::<Option<f64>>()?;
-    Duration::try_from_secs_f64(total - elapsed.as_secs_f64()).ok().or(Some(Duration::ZERO))
+    Duration::try_from_secs_f64(total).ok()
 }
 
 /// Writes a time as one would say it: "41 s", "9 min", "2 h 5 min".
@@ -71,18 +71,16 @@ mod tests {
             }))
             .unwrap()
         };
-        let seconds = |done: &[RunResult], from: usize, elapsed: u64| {
-            time_left(done, &left[from..], Duration::from_secs(elapsed)).map(|time| time.as_secs())
-        };
-        assert_eq!(seconds(&[], 0, 0), None);
+        let seconds =
+            |done: &[RunResult], from: usize| time_left(done, &left[from..]).map(|time| time.as_secs());
+        assert_eq!(seconds(&[], 0), None);
         let mut done = vec![result("a", Some("1"), 10.0)];
         // Five are left, and nothing else is known.
-        assert_eq!(seconds(&done, 1, 0), Some(50));
+        assert_eq!(seconds(&done, 1), Some(50));
         done.push(result("b", None, 1.0));
         done.push(result("a", Some("2"), 20.0));
-        // a size=1, b and a size=2 once more, of which 4 s are over.
-        assert_eq!(seconds(&done, 3, 4), Some(27));
-        assert_eq!(seconds(&done, 3, 1000), Some(0));
+        // a size=1, b and a size=2 once more.
+        assert_eq!(seconds(&done, 3), Some(31));
     }
 
     #[test]

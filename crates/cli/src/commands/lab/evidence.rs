@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
+use longhaul_lab::LabError;
 use longhaul_scope::chart::Sheet;
 use longhaul_scope::draw::{self, DrawError};
 use longhaul_scope::figures;
@@ -16,7 +18,7 @@ const MOST_RECORDS: usize = 12;
 ///
 /// # Errors
 /// Says what is wrong with it.
-pub(super) fn values(path: &Path) -> Result<Vec<(String, f64)>, String> {
+pub(super) fn values(path: &Path) -> std::result::Result<Vec<(String, f64)>, String> {
     let record = Record::load(path).map_err(|error| error.to_string())?;
     match &record.damage {
         Some(damage) => Err(format!("{} is damaged: {damage}", path.display())),
@@ -30,15 +32,19 @@ pub(super) fn values(path: &Path) -> Result<Vec<(String, f64)>, String> {
 ///
 /// # Errors
 /// Fails where it cannot be written.
-pub(super) fn draw(sheet: &Sheet, path: &Path) -> Result<(), DrawError> {
-    draw::write(sheet, path)
+pub(super) fn draw(sheet: &Sheet, path: &Path) -> Result<()> {
+    draw::write(sheet, path).map_err(|error| match error {
+        // Its own advice is for whoever has named the file.
+        DrawError::Write { path, source } => LabError::Create { path, cause: source }.into(),
+        other => other.into(),
+    })
 }
 
 /// Draws records over each other; nothing where there is none.
 ///
 /// # Errors
 /// Fails where the page cannot be written. What is no record was told of when it was made.
-pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result<(), DrawError> {
+pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result<()> {
     let read = |(name, path): &(String, PathBuf)| Some((name.clone(), Record::load(path).ok()?));
     let loaded: Vec<_> = records.iter().take(MOST_RECORDS).filter_map(read).collect();
     if loaded.is_empty() {

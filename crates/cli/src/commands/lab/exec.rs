@@ -1,6 +1,7 @@
 //! `longhaul lab exec`: a command at each end of an emulated path.
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
@@ -103,8 +104,17 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     let lab = Lab::new(args.path.spec())?;
     let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
     let mut far = args.far.map(start_far).transpose()?;
-    if let (Some(far), Some(port)) = (&mut far, args.far_port) {
-        far.wait_until_listening(port)?;
+    if let (Some(serving), Some(port)) = (&mut far, args.far_port) {
+        let mut asked = None;
+        let ready = serving.wait_until_listening(port, |_| {
+            asked = signals.pending().next();
+            if asked.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if let Some(signal) = asked {
+            far.map(FarCommand::end).transpose()?;
+            return Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)));
+        }
+        ready?;
     }
     let (program, rest) = args.command.split_first().context("no command was given")?;
     let mut command = lab.near().command(program);

@@ -1,11 +1,7 @@
 //! The plots of a scenario: measured values over a swept parameter.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Result;
-use longhaul_lab::scenario::{
-    Execution, Group, Output, Plot, Quantity, RUN, Results, Scenario, UnitOf, unit_of,
-};
+use longhaul_lab::scenario::{Group, Output, Plot, RUN, Results, Scenario, UnitOf, measures, unit_of};
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
 use super::evidence;
@@ -14,34 +10,20 @@ use super::evidence;
 ///
 /// # Errors
 /// Fails where they cannot be written.
-pub(super) fn write(scenario: &Scenario, results: &Results, directory: &Path) -> Result<()> {
+pub(super) fn write(scenario: &Scenario, results: &Results, output: &Output) -> Result<()> {
     if scenario.plots.is_empty() {
         return Ok(());
     }
     let groups = results.groups();
     let charts: Vec<Chart> = scenario.plots.iter().map(|plot| chart(scenario, plot, &groups)).collect();
-    let sheet = |charts: Vec<Chart>| Sheet {
-        title: scenario.name.clone(),
-        notes: vec![results.conditions()],
-        charts,
-    };
+    let sheet =
+        |charts: Vec<Chart>| Sheet { title: scenario.name.clone(), notes: results.conditions(), charts };
     for (plot, chart) in scenario.plots.iter().zip(&charts) {
-        for extension in ["svg", "png"] {
-            let path = directory.join(format!("{}.{extension}", plot.file_stem));
-            evidence::draw(&sheet(vec![chart.clone()]), &path)?;
+        for file in plot.files() {
+            evidence::draw(&sheet(vec![chart.clone()]), &output.directory().join(file))?;
         }
     }
-    Ok(evidence::draw(&sheet(charts), &directory.join("plots.html"))?)
-}
-
-/// Returns the record of each configuration's first repetition, where there is one, named as what it is of.
-pub(super) fn first_records(plan: &[Execution<'_>], output: &Output) -> Vec<(String, PathBuf)> {
-    let first = plan.iter().filter(|execution| execution.repetition == 1);
-    let named = |execution: &Execution<'_>| {
-        let values = execution.parameters.iter().map(|(_, value)| format!(" {value}"));
-        values.fold(execution.run.name.clone(), |name, value| name + &value)
-    };
-    first.filter_map(|execution| Some((named(execution), output.record_of(execution)?))).collect()
+    evidence::draw(&sheet(charts), &output.plots_page())
 }
 
 /// Makes a chart of a plot: a line for each run and each choice of the other parameters.
@@ -58,10 +40,13 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
                 continue;
             }
             if is_reference {
-                points = limit(&points, &x);
+                // A limit has no spread.
+                points.iter_mut().for_each(|point| point.spread = None);
             }
-            // A limit that all share is drawn once, and belongs to none.
-            if let Some(same) = of_value.iter_mut().find(|other| is_reference && other.points == points) {
+            // A limit that all share is drawn once, and belongs to none. One that is known at fewer places is
+            // the same as far as it goes; nobody knows it at the others.
+            let within = |other: &&mut Series| points.iter().all(|point| other.points.contains(point));
+            if let Some(same) = of_value.iter_mut().filter(|_| is_reference).find(within) {
                 (same.colour, same.name) = (NEUTRAL, label(name));
                 continue;
             }
@@ -79,15 +64,6 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         y: Axis { label: plot.y_label.clone(), unit: unit(unit_of(&plot.y[0])), scale: Scale::Linear },
         series,
     }
-}
-
-/// Makes a limit of measurements: without spread, and from end to end where it is the same everywhere.
-fn limit(points: &[Point], x: &Horizontal) -> Vec<Point> {
-    let height = points[0].y;
-    if points.iter().all(|point| point.y == height) {
-        return x.ends().map(|end| Point::from((end, height))).to_vec();
-    }
-    points.iter().map(|point| Point { spread: None, ..*point }).collect()
 }
 
 fn label(value: &str) -> String {
@@ -117,13 +93,11 @@ impl Horizontal {
             Some(parameter) => parameter.values.clone(),
             None => scenario.runs.iter().map(|run| run.name.clone()).collect(),
         };
-        let quantities: Option<Vec<Quantity>> = values.iter().map(|value| Quantity::parse(value)).collect();
-        let measured = quantities.filter(|all| plot.x != RUN && all.iter().all(|q| q.unit == all[0].unit));
+        let measured = (plot.x != RUN).then(|| measures(&plot.x, &values)).flatten();
         let (numbers, kind, scale): (Vec<f64>, _, _) = match measured {
-            Some(all) => {
-                let numbers: Vec<f64> = all.iter().map(|quantity| quantity.value).collect();
+            Some((of, numbers)) => {
                 let scale = scale(&numbers);
-                (numbers, unit(all[0].unit), scale)
+                (numbers, unit(of), scale)
             }
             None => {
                 let numbers = (0..values.len()).map(|index| index as f64).collect();

@@ -53,7 +53,7 @@ pub(super) struct RunArgs {
 /// Runs what is left of the experiment and writes what is known then.
 ///
 /// # Errors
-/// Fails where the scenario is none, the lab cannot be built, or results cannot be read or written.
+/// Fails where the scenario is none, this machine does not permit a lab, or results cannot be read or written.
 pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     let scenario = Scenario::load(&args.scenario, &args.set)?;
     let plan = scenario.plan(&Selection { only: args.only, repeat: args.repeat })?;
@@ -76,13 +76,13 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
         // Before any thread is started: the kernel demands it.
         longhaul_lab::gain_privilege()?;
         if args.fresh {
-            Results::discard(&output)?;
+            results.discard(&output)?;
         }
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut terminal = Terminal::new(stop.clone());
         run_scenario(&plan, &mut results, &output, &program, &mut terminal)
     };
-    match (&outcome, present(&scenario, &plan, &results, &output)) {
+    match (&outcome, present(&scenario, &results, &output)) {
         (Err(LabError::Interrupted), shown) => {
             shown?;
             say::line("lab: interrupted; the same command goes on from here");
@@ -105,11 +105,17 @@ fn list(plan: &[Execution<'_>], results: &Results) {
 }
 
 /// Writes tables and plots of all results there are, and prints the summary.
-fn present(scenario: &Scenario, plan: &[Execution<'_>], results: &Results, output: &Output) -> Result<()> {
+fn present(scenario: &Scenario, results: &Results, output: &Output) -> Result<()> {
     if results.runs.is_empty() {
         return Ok(());
     }
-    let summary = results.write_tables(output)?;
+    let (table, page) = results.write_tables(output)?;
+    // Before the drawing, which may take longer than anyone waits, and fail.
+    say::output(table.trim_end());
+    say::output(format_args!("\n{}", page.display()));
+    if let Some(differences) = results.differences() {
+        say::line(format_args!("lab: WARNING: {differences}"));
+    }
     for name in results.unknown_values() {
         let mut known: Vec<&str> =
             results.runs.iter().flat_map(|run| run.values.keys()).map(String::as_str).collect();
@@ -120,10 +126,6 @@ fn present(scenario: &Scenario, plan: &[Execution<'_>], results: &Results, outpu
             known.join(", ")
         ));
     }
-    plots::write(scenario, results, output.directory())?;
-    let records = plots::first_records(plan, output);
-    evidence::draw_overlay(&records, &output.directory().join("records.html"))?;
-    say::output(summary.trim_end());
-    say::output(format_args!("\n{}", output.directory().join("summary.md").display()));
-    Ok(())
+    plots::write(scenario, results, output)?;
+    evidence::draw_overlay(&results.records(output), &output.records_page())
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longhaul_lab::scenario::{Begun, Execution, RunResult, Watcher};
+use longhaul_lab::scenario::{Begun, Execution, Phase, RunResult, Watcher};
 use signal_hook::flag;
 
 use crate::{interrupt, say};
@@ -17,7 +17,8 @@ use crate::{interrupt, say};
 use super::estimate::{spoken, time_left};
 use super::evidence;
 
-/// A signal that asks for an end: the first ends the experiment cleanly, the second at once.
+/// A signal that asks for an end: the first ends the experiment cleanly, the second at once; cleanup commands then
+/// run by themselves.
 #[derive(Debug, Clone)]
 pub(super) struct Stop {
     /// The signal's number; 0 where none came.
@@ -55,7 +56,7 @@ impl Stop {
 pub(super) struct Terminal {
     stop: Stop,
     bar: ProgressBar,
-    /// The execution that runs, as "3/18 longhaul recv_buffer=50MB (2)".
+    /// The execution that runs, as "3/18 longhaul recv_buffer=50MB (2)"; empty before the first.
     now: String,
     /// How long all that is left takes, the running execution from its start.
     left: Option<Duration>,
@@ -69,15 +70,24 @@ impl Terminal {
         Self {
             stop,
             bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner())),
-            now: "preparing".to_owned(),
+            now: String::new(),
             left: None,
         }
     }
 
-    fn line(&self, elapsed: Duration) -> String {
-        let left = self.left.map(|left| left.saturating_sub(elapsed));
-        let left = left.map_or_else(String::new, |left| format!(" · about {} left", spoken(left)));
-        format!("{} · {}{left}", self.now, spoken(elapsed))
+    fn line(&self, phase: Phase, elapsed: Duration) -> String {
+        // What is left was estimated from how long commands ran.
+        let (phase, of_command) = match phase {
+            Phase::Command => (None, elapsed),
+            Phase::Far => (Some("waiting for the far command"), Duration::ZERO),
+            other => (Some(other.name()), Duration::ZERO),
+        };
+        let now = Some(self.now.as_str()).filter(|now| !now.is_empty()).into_iter();
+        let runs = phase.map_or_else(|| spoken(elapsed), |phase| format!("{phase} {}", spoken(elapsed)));
+        let left = self.left.map(|left| left.saturating_sub(of_command));
+        let left = left.map(|left| format!("about {} left", spoken(left)));
+        let parts: Vec<String> = now.map(str::to_owned).chain([runs]).chain(left).collect();
+        parts.join(" · ")
     }
 }
 
@@ -93,11 +103,11 @@ impl Watcher for Terminal {
         if let Some(execution) = left.first() {
             self.now = format!("{number}/{total} {execution}");
         }
-        self.left = time_left(&results.runs, left, Duration::ZERO);
+        self.left = time_left(&results.runs, left);
     }
 
-    fn ticks(&mut self, elapsed: Duration) -> ControlFlow<()> {
-        self.bar.set_message(self.line(elapsed));
+    fn ticks(&mut self, phase: Phase, elapsed: Duration) -> ControlFlow<()> {
+        self.bar.set_message(self.line(phase, elapsed));
         self.bar.tick();
         if self.stop.is_asked_for() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -106,8 +116,11 @@ impl Watcher for Terminal {
         let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
         self.bar.suspend(|| {
             say::line(format_args!("lab: {}: {:.2} s, {end}", self.now, result.wall_s));
-            for warning in &result.warnings {
-                say::line(format_args!("lab: WARNING: {warning}"));
+            for infidelity in &result.infidelities {
+                say::line(format_args!("lab: WARNING: not the path that was asked for: {infidelity}"));
+            }
+            for remark in &result.remarks {
+                say::line(format_args!("lab: WARNING: {remark}"));
             }
         });
     }
@@ -121,12 +134,29 @@ fn failure(result: &RunResult) -> String {
     if let Some(error) = &result.error {
         return format!("FAILED: {error}");
     }
-    if result.timed_out {
-        return "FAILED: its time was over".to_owned();
-    }
-    match (result.exit_code, result.signal) {
+    let how = match (result.exit_code, result.signal) {
+        _ if result.timed_out => "FAILED: its time was over".to_owned(),
         (Some(code), _) => format!("FAILED with exit status {code}"),
         (None, Some(signal)) => format!("FAILED by signal {signal}"),
         (None, None) => "FAILED".to_owned(),
+    };
+    let said = result.said.as_ref().map(|said| format!("; {said}"));
+    how + &said.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_what_runs_for_how_long() {
+        let mut terminal = Terminal::new(Stop { signal: Arc::default() });
+        let seconds = Duration::from_secs;
+        assert_eq!(terminal.line(Phase::Prepare, seconds(41)), "prepare 41 s");
+        terminal.now = "2/3 curl (1)".to_owned();
+        terminal.left = Some(seconds(60));
+        assert_eq!(terminal.line(Phase::Setup, seconds(5)), "2/3 curl (1) · setup 5 s · about 60 s left");
+        assert_eq!(terminal.line(Phase::Command, seconds(5)), "2/3 curl (1) · 5 s · about 55 s left");
+        assert_eq!(terminal.line(Phase::Command, seconds(99)), "2/3 curl (1) · 99 s · about 0 s left");
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use longhaul_core::units::Bytes;
 
 use super::*;
-use crate::scenario::Selection;
+use crate::scenario::{Execution, Selection};
 use crate::spec::{Hosts, QueueLimit};
 
 const GOOD: &str = r#"
@@ -125,12 +125,25 @@ fn reads_a_sweep_in_its_order() {
 }
 
 #[test]
+fn a_far_command_of_its_own_serves_at_the_port_of_all() {
+    let text = GOOD.replace("command = \"false\"", "command = \"false\"\nfar = \"other\"");
+    let far = parse(&text, &[]).unwrap().runs[1].far.clone();
+    assert_eq!(far, Some(Far { command: "other".to_owned(), port: Some(80) }));
+}
+
+#[test]
+fn a_file_of_any_name_is_a_scenario() {
+    let name = |file: &str| Scenario::parse(GOOD, Path::new(file), &[]).map(|scenario| scenario.name);
+    assert_eq!(name("dir/my test (2).toml"), Ok("my_test__2_".to_owned()));
+}
+
+#[test]
 fn files_of_executions_never_share_a_name() {
     let values = "zeta = [\"a/b\", \"a b\", \"a\", \"\"]";
     let text = SWEPT.replace("zeta = [\"25MB\", \"50MB\"]", values).replace("\"peer\"", "\"all-a\"");
     let scenario = parse(&text, &[]).unwrap();
     let plan = scenario.plan(&Selection::default()).unwrap();
-    let stems: HashSet<_> = plan.iter().map(|execution| &execution.stem).collect();
+    let stems: HashSet<_> = plan.iter().map(Execution::stem).collect();
     assert_eq!(stems.len(), plan.len());
     assert!(stems.iter().all(|stem| !stem.contains(['/', ' '])), "{stems:?}");
 }

@@ -44,7 +44,10 @@ pub(in crate::scenario) fn results() -> Results {
         }
         result.add_values(goodput.map(|goodput| ("goodput_bps", goodput)));
         if name.contains("options=c") {
-            result.warnings.push("late".to_owned());
+            result.infidelities.push("late".to_owned());
+        }
+        if name.starts_with("two") {
+            result.remarks.push("the record is damaged".to_owned());
         }
         results.put(execution, result);
     }
@@ -134,10 +137,11 @@ fn damaged_and_newer_results_are_refused() {
     let foreign = directory.path().join("runs/mine.txt");
     fs::write(&log, "").and_then(|()| fs::write(&foreign, "")).unwrap();
     fs::write(output.results(), "[]").unwrap();
-    Results::discard(&output).unwrap();
+    let fresh = Results::new(&scenario(SCENARIO, &[]));
+    fresh.discard(&output).unwrap();
     assert!(!output.results().exists() && log.exists(), "not known to be ours");
     fs::write(output.results(), &good[..good.len() / 2]).unwrap();
-    Results::discard(&output).unwrap();
+    fresh.discard(&output).unwrap();
     assert!(!log.exists() && foreign.exists());
     assert!(Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap().runs.is_empty());
 }
@@ -156,4 +160,105 @@ fn a_directory_takes_one_experiment_at_a_time() {
 fn values_that_nobody_gives_are_named() {
     assert_eq!(results().unknown_values(), ["nonsense"]);
     assert!(Results::new(&scenario(SCENARIO, &[])).unknown_values().is_empty(), "nothing to say yet");
+}
+
+const PLOTTED: &str = "[[plot]]\ntitle = 'First'\nx = 'run'\ny = ['wall_s']\n\
+    [[plot]]\ntitle = 'Second'\nx = 'run'\ny = ['wall_s']\n";
+
+fn draw(directory: &Path, names: &[&str]) {
+    names.iter().try_for_each(|name| fs::write(directory.join(name), "")).unwrap();
+}
+
+fn listed(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn drawings_go_with_their_plots() {
+    let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
+    draw(
+        directory.path(),
+        &["first.svg", "first.png", "second.svg", "plots.html", "records.html", "mine.svg"],
+    );
+    let one = PLOTTED.replace("Second", "Third");
+    let resumed = Results::resume(&scenario(&format!("{SCENARIO}{one}"), &[]), directory.path()).unwrap();
+    resumed.write_tables(&output).unwrap();
+    let tables = ["results.csv", "results.json", "runs", "summary.md"];
+    let left = ["first.png", "first.svg", "mine.svg", "plots.html"];
+    assert_eq!(listed(directory.path()), [&left[..], &tables].concat());
+    // What was drawn last is what counts: Third as well.
+    draw(directory.path(), &["third.svg"]);
+    let resumed = Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap();
+    resumed.write_tables(&output).unwrap();
+    assert_eq!(listed(directory.path()), [&["mine.svg"][..], &tables].concat());
+}
+
+#[test]
+fn fresh_removes_all_that_was_written() {
+    let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
+    draw(
+        directory.path(),
+        &["first.svg", "second.png", "plots.html", "records.html", "results.csv", "summary.md", "mine.svg"],
+    );
+    draw(
+        directory.path(),
+        &["summary.md.part", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-far.log"],
+    );
+    Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
+    assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
+    assert!(listed(&directory.path().join("runs")).is_empty());
+}
+
+#[test]
+fn results_say_on_what_they_were_measured() {
+    let mut results = results();
+    assert_eq!(results.conditions().len(), 1, "all by a version that did not tell");
+    let on = Conditions::now();
+    for run in &mut results.runs {
+        run.on = Some(on.clone());
+    }
+    assert_eq!(results.differences(), None);
+    results.runs[0].on = None;
+    let told = results.differences().unwrap();
+    assert!(told.contains(&format!("1 by a version that did not tell; 4 on {on}")), "{told}");
+    assert!(table::page(&results, "").contains(&told));
+}
+
+#[test]
+fn results_of_the_version_before_are_read() {
+    let mut json = serde_json::to_value(&results().runs[2]).unwrap();
+    let object = json.as_object_mut().unwrap();
+    let infidelities = object.remove("infidelities").unwrap();
+    object.insert("warnings".to_owned(), infidelities);
+    for name in ["remarks", "said", "on"] {
+        object.remove(name).unwrap();
+    }
+    let read: RunResult = serde_json::from_value(json).unwrap();
+    assert_eq!(read, results().runs[2]);
+    assert_eq!(read.infidelities, ["late"]);
+}
+
+#[test]
+fn the_first_good_record_of_each_configuration_is_found() {
+    let mut results = results();
+    let (directory, output) = written(&results);
+    assert!(results.records(&output).is_empty());
+    for name in ["one-a___b_-10ms-1", "one-a___b_-10ms-2", "one-a___b_-20ms-1", "two-10ms-1"] {
+        fs::write(directory.path().join(format!("runs/{name}.jsonl")), "").unwrap();
+    }
+    let names = |results: &Results| {
+        let found = results.records(&output).into_iter();
+        let file = |path: PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+        found.map(|(name, path)| (name, file(path))).collect::<Vec<_>>()
+    };
+    let own = |name: &str, file: &str| (name.to_owned(), file.to_owned());
+    let two = own("two 10ms", "two-10ms-1.jsonl");
+    assert_eq!(names(&results), [own("one a, \"b\" 10ms", "one-a___b_-10ms-1.jsonl"), two.clone()]);
+    results.runs[0].exit_code = Some(1);
+    assert_eq!(names(&results), [own("one a, \"b\" 10ms", "one-a___b_-10ms-2.jsonl"), two]);
 }

@@ -49,7 +49,7 @@ fn result(name: &str, parameters: &[(&str, &str)], repetition: u32, gbits: f64) 
     serde_json::from_value(json!({
         "name": name, "parameters": parameters, "repetition": repetition, "seed": 1, "started": 0.0,
         "exit_code": 0, "signal": null, "timed_out": false, "error": null, "wall_s": 1.0, "user_s": 0.0,
-        "sys_s": 0.0, "values": { "steady_bps": gbits * 1e9, "path_rate_bps": 1e10 }, "link": null, "warnings": [],
+        "sys_s": 0.0, "values": { "steady_bps": gbits * 1e9, "path_rate_bps": 1e10 }, "link": null, "infidelities": [],
     }))
     .unwrap()
 }
@@ -121,4 +121,26 @@ fn a_plot_of_nothing_is_a_plot() {
     let scenario = scenario(SCENARIO);
     let chart = chart(&scenario, &scenario.plots[0], &Results::new(&scenario).groups());
     assert!(chart.series.is_empty());
+}
+
+#[test]
+fn a_limit_reaches_as_far_as_it_is_known() {
+    let scenario = scenario(SCENARIO);
+    let mut results = results(&scenario);
+    // The far end of the axis has no result that knows the limit.
+    results.runs[0].values.remove("path_rate_bps");
+    results.runs.retain(|run| run.name == "longhaul");
+    let chart = chart(&scenario, &scenario.plots[0], &results.groups());
+    let limit = chart.series.iter().find(|series| series.name == "path rate").unwrap();
+    assert_eq!((points(limit), limit.colour), (vec![(25e6, 10.0)], NEUTRAL));
+}
+
+#[test]
+fn a_path_s_value_is_read_as_the_path_reads_it() {
+    let text = SCENARIO.replace("pool = [1, 2]", "pool = [1, 2]\n\"path.rate\" = [\"100M\", \"200M\"]");
+    let text = text.replace("x = \"writer\"", "x = \"path.rate\"");
+    let text = text.replace("sweep = [\"pool\"]", "sweep = [\"pool\", \"path.rate\"]");
+    let scenario = scenario(&text);
+    let x = Horizontal::of(&scenario, &scenario.plots[2]);
+    assert_eq!((x.axis.unit, x.ends()), (Unit::BitsPerSecond, [1e8, 2e8]));
 }

@@ -1,0 +1,157 @@
+//! `longhaul lab run` and `exec`, interrupted: what runs is ended gently, and cleaned up in any case.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::scenario::Scenario;
+use crate::support::{exec, processes_with, send, skipped, text, wait_until};
+
+fn error(output: &Output) -> String {
+    text(&output.stderr)
+}
+
+/// An interrupt ends the running command with all it started, cleans up, and keeps what was measured.
+#[test]
+fn an_interrupt_loses_nothing() {
+    if skipped() {
+        return;
+    }
+    for (signal, code, mark) in [(Signal::INT, 130, "98766"), (Signal::TERM, 143, "98767")] {
+        let scenario = Scenario::new(&format!(
+            "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n\
+             [[run]]\nname = 'quick'\ncommand = 'true'\n\
+             [[run]]\nname = 'slow'\nfar = 'sleep {mark}'\ncommand = 'test -e $LAB_DIR/go || sleep {mark}'\n\
+             cleanup = 'touch $LAB_DIR/cleaned-slow'\n"
+        ));
+        let child = scenario.command(&[]).spawn().unwrap();
+        let word = format!("sleep\0{mark}");
+        wait_until("both ends run", || processes_with(&word).len() >= 2);
+        let second = scenario.run(&[]);
+        assert_eq!(second.status.code(), Some(73), "{}", error(&second));
+        assert!(error(&second).contains("another `longhaul lab run` writes to"), "{}", error(&second));
+        send(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", error(&output));
+        assert!(error(&output).contains("the same command goes on from here"), "{}", error(&output));
+        assert!(processes_with(&word).is_empty());
+        assert_eq!(scenario.executed(), ["quick 1"]);
+        assert!(scenario.path("cleaned").exists() && scenario.path("cleaned-slow").exists());
+        assert!(text(&output.stdout).contains("| quick | 1/1 |"), "{}", text(&output.stdout));
+
+        fs::write(scenario.path("go"), "").unwrap();
+        let output = scenario.run(&[]);
+        assert!(output.status.success(), "{}", error(&output));
+        assert_eq!(scenario.executed(), ["quick 1", "slow 1"]);
+        assert!(!error(&output).contains("quick (1)") && error(&output).contains("lab: 2/2 slow (1): "));
+    }
+}
+
+/// Preparing a source file can take minutes; nobody waits for them after Ctrl-C.
+#[test]
+fn an_interrupt_ends_the_preparation() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "prepare = 'sleep 98768 & wait'\ncleanup = 'touch $LAB_DIR/cleaned'\n[path]\n\
+         [[run]]\nname = 'one'\ncommand = 'true'\n",
+    );
+    let child = scenario.command(&[]).spawn().unwrap();
+    wait_until("it prepares", || !processes_with("sleep\098768").is_empty());
+    send(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+    wait_until("it has ended", || processes_with("sleep\098768").is_empty());
+    assert!(scenario.path("cleaned").exists() && scenario.results().is_empty());
+}
+
+/// A server that never opens its port is waited for ten seconds; not after Ctrl-C.
+#[test]
+fn an_interrupt_ends_the_wait_for_the_far_command() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\n[far]\ncommand = 'exec sleep 98769'\nport = 80\n[[run]]\nname = 'one'\ncommand = 'true'\n",
+    );
+    let runs = [scenario.command(&[]), exec(&["--far", "exec sleep 98769", "--far-port", "80"], "true")];
+    for mut command in runs {
+        let child = command.spawn().unwrap();
+        wait_until("it serves", || !processes_with("sleep\098769").is_empty());
+        let start = Instant::now();
+        send(&child, Signal::INT);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        assert!(processes_with("sleep\098769").is_empty());
+    }
+    assert!(scenario.results().is_empty());
+}
+
+/// What serves may have a record to end.
+#[test]
+fn an_interrupt_lets_the_far_command_end() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\n[[run]]\nname = 'one'\ncommand = 'touch $LAB_DIR/runs; sleep 98770'\n\
+         far = \"trap 'sleep 0.3; echo end > $LAB_DIR/end; exit' TERM; touch $LAB_DIR/serves; sleep 98770 & wait\"\n",
+    );
+    let child = scenario.command(&[]).spawn().unwrap();
+    wait_until("both ends run", || scenario.path("runs").exists() && scenario.path("serves").exists());
+    send(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+    assert_eq!(fs::read_to_string(scenario.path("end")).unwrap(), "end\n");
+    assert!(processes_with("sleep\098770").is_empty());
+}
+
+/// The machine's settings are put back even where nobody is left to do it.
+#[test]
+fn cleanup_runs_after_a_second_interrupt_and_after_a_kill() {
+    if skipped() {
+        return;
+    }
+    for (signals, code) in [(&[Signal::INT, Signal::INT][..], Some(130)), (&[Signal::KILL], None)] {
+        // Deaf to the first, so that the second comes before the end.
+        let scenario = Scenario::new(
+            "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n[[run]]\nname = 'one'\n\
+             command = \"trap '' TERM; touch $LAB_DIR/runs; while :; do sleep 0.1; done\"\n\
+             cleanup = 'sleep 0.2; touch $LAB_DIR/cleaned-$LAB_RUN'\n",
+        );
+        let mut child = scenario.command(&[]).spawn().unwrap();
+        wait_until("it runs", || scenario.path("runs").exists());
+        assert!(!scenario.path("cleaned").exists());
+        for signal in signals {
+            send(&child, *signal);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), status.signal()), (code, code.map_or(Some(9), |_| None)));
+        wait_until("both are cleaned", || {
+            scenario.path("cleaned").exists() && scenario.path("cleaned-one").exists()
+        });
+    }
+}
+
+/// An interrupted command of the machine is ended with all that it started, the deaf too.
+#[test]
+fn an_interrupt_leaves_nothing_of_a_setup() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\n[[run]]\nname = 'one'\ncommand = 'true'\n\
+         setup = \"(trap '' TERM; sleep 98771; sleep 98771) & sleep 98771\"\n",
+    );
+    let child = scenario.command(&[]).spawn().unwrap();
+    wait_until("it sets up", || processes_with("sleep\098771").len() == 2);
+    send(&child, Signal::TERM);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(143));
+    wait_until("nothing is left", || processes_with("98771").is_empty());
+}

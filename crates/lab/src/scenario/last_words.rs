@@ -1,0 +1,59 @@
+//! What a command that failed has said, for whoever wants to know why.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Longer lines are cut.
+const LONGEST: usize = 200;
+/// As much of a file's end is read.
+const TAIL: u64 = 4096;
+
+/// Names the first of a command's output files that holds anything, and cites its last line.
+pub(super) fn tell(files: &[&Path]) -> String {
+    let said = files.iter().find_map(|path| Some((path, last_line(path).ok()??)));
+    match (said, files.first()) {
+        (Some((path, line)), _) => format!("what it said is in {}: '{line}'", path.display()),
+        (None, Some(path)) => format!("it said nothing: {} is empty", path.display()),
+        (None, None) => "it said nothing".to_owned(),
+    }
+}
+
+fn last_line(path: &Path) -> io::Result<Option<String>> {
+    let mut file = File::open(path)?;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
+    let mut tail = Vec::new();
+    file.take(TAIL).read_to_end(&mut tail)?;
+    Ok(last_line_of(&String::from_utf8_lossy(&tail)))
+}
+
+/// Progress lines overwrite themselves with a carriage return; colours and the like are left out.
+fn last_line_of(text: &str) -> Option<String> {
+    let line = text.rsplit(['\n', '\r']).map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_that_is_one() {
+        assert_eq!(last_line_of("one\ntwo: no\x1b room\n\n  \n"), Some("two: no room".to_owned()));
+        assert_eq!(last_line_of("10 %\r20 %\r"), Some("20 %".to_owned()));
+        assert_eq!(last_line_of(" \n"), None);
+        assert_eq!(last_line_of(&"x".repeat(5000)).map(|line| line.len()), Some(LONGEST));
+    }
+
+    #[test]
+    fn the_first_file_that_holds_anything_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let [absent, empty, full] = ["absent", "empty", "full"].map(|name| dir.path().join(name));
+        std::fs::write(&empty, "").unwrap();
+        std::fs::write(&full, "x".repeat(9000) + "\nno such host\n").unwrap();
+        let told = tell(&[&absent, &empty, &full]);
+        assert_eq!(told, format!("what it said is in {}: 'no such host'", full.display()));
+        assert_eq!(tell(&[&empty, &absent]), format!("it said nothing: {} is empty", empty.display()));
+    }
+}
