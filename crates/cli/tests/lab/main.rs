@@ -3,6 +3,7 @@
 
 mod exec;
 mod interrupt;
+mod ours;
 mod results;
 mod run;
 mod scenario;

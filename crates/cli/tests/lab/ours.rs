@@ -1,0 +1,148 @@
+//! The scenarios that come with Longhaul, and their tools.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::scenario::Scenario;
+use crate::support::{SLOW, exec, skipped, text};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn ours(name: &str) -> Scenario {
+    Scenario::ours(&root().join("scenarios").join(name))
+}
+
+/// Says why servers cannot run as they do in our scenarios; a missing program is a failure under CI.
+fn skipped_servers(programs: &[&str]) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: stock servers need root");
+        return true;
+    }
+    for program in programs {
+        let found =
+            Command::new("sh").args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")]).output();
+        if !found.unwrap().status.success() {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{program} is missing");
+            println!("skipped: {program} is missing");
+            return true;
+        }
+    }
+    skipped()
+}
+
+/// Runs a tool of the scenarios for the results in `out`.
+fn tool(out: &Path, words: &[&str]) -> String {
+    let mut command = Command::new(root().join("scenarios/tools").join(words[0]));
+    let output = command.args(&words[1..]).env("LAB_OUT", out).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn every_scenario_of_ours_is_one() {
+    let files = fs::read_dir(root().join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut scenarios: Vec<Scenario> = files.map(|path| Scenario::ours(&path)).collect();
+    assert!(scenarios.len() >= 2);
+    let page = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    scenarios.push(Scenario::new(page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap()));
+    for scenario in scenarios {
+        let output = scenario.run(&["--list"]);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_short_forms_are_what_they_say() {
+    for (name, args, first, executions) in [
+        ("usadafox-table2.toml", &["--repeat", "1"][..], "longhaul size=8G recv_buffer=25MB (1)", 6),
+        ("usadafox-buffers.toml", &["--set", "size=4G", "--only", "direct"], "direct size=4G (1)", 1),
+    ] {
+        let output = ours(name).run(&[&["--list"], args].concat());
+        let listed = text(&output.stdout);
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+        assert_eq!((listed.lines().next(), listed.lines().count()), (Some(first), executions), "{listed}");
+    }
+}
+
+/// The whole way of the reproduction, with a small file: source, Apache, transfer, record, table and figures.
+#[test]
+fn table_2_runs_in_small() {
+    if skipped_servers(&["apache2", "openssl"]) {
+        return;
+    }
+    let scenario = ours("usadafox-table2.toml");
+    let output = scenario.run(&[
+        "--set",
+        "size=64M",
+        "--set",
+        "recv_buffer=4MB",
+        "--set",
+        "path.rate=1Gbit",
+        "--repeat",
+        "1",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let runs = scenario.results();
+    assert_eq!(runs.len(), 1);
+    let value =
+        |name: &str| runs[0]["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {}", runs[0]));
+    assert!((1e6..2e7).contains(&value("rwin_bytes")), "{}", runs[0]);
+    let of_ceiling = value("steady_bps") / value("ceiling_bps");
+    assert!((0.5..1.2).contains(&of_ceiling), "{of_ceiling}: {}", runs[0]);
+    for file in
+        ["goodput-by-socket-buffer.svg", "receive-window-by-socket-buffer.png", "records.html", "summary.md"]
+    {
+        assert!(scenario.out(file).metadata().unwrap().len() > 0, "{file}");
+    }
+    assert!(!scenario.out("file").exists(), "the copy is removed");
+    assert!(!data_of(&scenario).exists(), "and the source");
+}
+
+#[test]
+fn the_buffers_are_drawn_in_small() {
+    if skipped_servers(&["apache2", "tc"]) {
+        return;
+    }
+    let scenario = ours("usadafox-buffers.toml");
+    let output = scenario.run(&["--set", "size=64M", "--only", "direct"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let runs = scenario.results();
+    let peak = runs[0]["values"]["app_peak_bytes"].as_f64();
+    assert!(runs.len() == 1 && peak.is_some_and(|bytes| bytes > 0.0), "{runs:?}");
+    assert!(scenario.read("records.html").contains("Application buffer in use"));
+    assert!(!data_of(&scenario).exists(), "nothing stays mounted");
+}
+
+/// Asks for the data directory, which makes it, and removes it again.
+fn data_of(scenario: &Scenario) -> PathBuf {
+    let out = scenario.real_out(".");
+    let data = PathBuf::from(tool(&out, &["data"]));
+    // It was there before where it holds anything.
+    let _ = fs::remove_dir(&data);
+    data
+}
+
+#[test]
+fn both_servers_answer() {
+    if skipped_servers(&["apache2", "nginx", "curl"]) {
+        return;
+    }
+    for (kind, directive) in [("apache", "EnableSendfile On"), ("nginx", "sndbuf=400000")] {
+        let out = tempfile::tempdir().unwrap();
+        let data = tool(out.path(), &["data"]);
+        fs::write(Path::new(&data).join("file"), "what was asked for").unwrap();
+        let server = root().join("scenarios/tools/server");
+        let far = format!("exec {} {kind} . 80 '{directive}'", server.display());
+        let options = [&SLOW[..], &["--far", &far, "--far-port", "80"]].concat();
+        let mut command = exec(&options, "curl --silent --fail --max-time 5 http://$LAB_FAR/file");
+        let output = command.env("LAB_OUT", out.path()).output().unwrap();
+        tool(out.path(), &["source", "remove"]);
+        assert!(output.status.success(), "{kind}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "what was asked for", "{kind}");
+        assert!(!Path::new(&data).exists());
+    }
+}
