@@ -157,7 +157,7 @@ fn a_transfer_that_never_begins_leaves_an_earlier_record_alone() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/f", silent.local_addr().unwrap());
     let run = run.again(["--record", "r", "-o", "f", &url]);
-    let mut running = run.start();
+    let running = run.start();
     silent.accept().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     running.signal(Signal::KILL);
