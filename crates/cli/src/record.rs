@@ -13,7 +13,8 @@ use longhaul_scope::record::{RecordError, Recorder};
 pub(crate) struct RecordArgs {
     /// Records all that can be measured on the way, one JSON object a line
     ///
-    /// A record that stands there is replaced, any other file is not.
+    /// A record that stands there is replaced once the transfer's file is opened, or the server has
+    /// begun; any other file is not.
     #[arg(long = "record", value_name = "FILE")]
     file: Option<PathBuf>,
 

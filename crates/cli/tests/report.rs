@@ -156,3 +156,54 @@ fn a_write_that_fails_leaves_what_stood_there() {
     assert_eq!(fs::read_to_string(&output).unwrap(), "what stood there before");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "and nothing beside it");
 }
+
+/// Where a record lies, its size alone bounds the memory and the time that reading it takes.
+#[test]
+fn a_hostile_record_takes_no_more_memory_than_it_is_long() {
+    let directory = directory();
+    let mut lines: Vec<String> = record(true).lines().take(100).map(str::to_owned).collect();
+    let stream = r#"{"stream":0,"unread":0,"tcp":{}},"#.repeat(500_000);
+    let last = lines.pop().unwrap().replace(r#""streams":["#, &format!(r#""streams":[{}"#, &stream));
+    lines.push(last.replace(",]", "]"));
+    fs::write(directory.path().join("wide.jsonl"), lines.join("\n") + "\n").unwrap();
+    // The text is 16 MB.
+    let limited = "ulimit -v 300000; exec \"$0\" report wide.jsonl";
+    let mut shell = Command::new("bash");
+    shell.args(["-c", limited, env!("CARGO_BIN_EXE_longhaul")]).current_dir(directory.path());
+    let Output { status, stderr, .. } = shell.output().unwrap();
+    assert_eq!(status.code(), Some(0), "{}", text(&stderr));
+    assert!(text(&stderr).contains("without an end"), "{}", text(&stderr));
+}
+
+#[test]
+fn a_time_far_off_is_damage_and_no_endless_chart() {
+    let directory = directory();
+    let far = record(true).replacen(r#"{"at":1.99,"#, r#"{"at":1e12,"#, 1);
+    fs::write(directory.path().join("far.jsonl"), far).unwrap();
+    let Output { status, stderr, .. } = report(directory.path(), &["far.jsonl"]);
+    assert_eq!(status.code(), Some(0), "{}", text(&stderr));
+    assert!(text(&stderr).contains("line 201 is more than ten years after the start"), "{}", text(&stderr));
+    // As late as may be, it is no damage.
+    let late = record(true).replacen(r#"{"at":1.99,"#, r#"{"at":3e8,"#, 1);
+    fs::write(directory.path().join("late.jsonl"), late).unwrap();
+    let limited = "ulimit -v 300000; exec \"$0\" report late.jsonl -o late.svg -o late.html";
+    let mut shell = Command::new("bash");
+    shell.args(["-c", limited, env!("CARGO_BIN_EXE_longhaul")]).current_dir(directory.path());
+    let Output { status, stderr, .. } = shell.output().unwrap();
+    assert_eq!((status.code(), text(&stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn records_of_one_time_share_its_axis() {
+    let directory = directory();
+    let server = record(true).replace(r#""side":"get""#, r#""side":"serve""#);
+    fs::write(directory.path().join("far.jsonl"), server.replace("1795219200.0", "1795219199.0")).unwrap();
+    let other = record(true).replace("1795219200.0", "1795300000.0");
+    fs::write(directory.path().join("other.jsonl"), other).unwrap();
+    let Output { status, .. } = report(directory.path(), &["a.jsonl", "far.jsonl", "other.jsonl"]);
+    assert_eq!(status.code(), Some(0));
+    let page = fs::read_to_string(directory.path().join("a.html")).unwrap();
+    for note in ["clocks: a, far; time counts from", "another time: other; time counts"] {
+        assert!(page.contains(note), "{note}");
+    }
+}

@@ -13,6 +13,7 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::Checksum;
+use longhaul_engine::recv::part_file::is_partial;
 use longhaul_engine::recv::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_engine::transfer::{self, GetRequest, Outcome, Target};
@@ -308,6 +309,9 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
         }
         if args.output.as_ref().is_some_and(|output| record::is_same(record, output)) {
             bail!("{} cannot be both the file and its record", record.display());
+        }
+        if record.file_name().is_some_and(|name| is_partial(&name.to_string_lossy())) {
+            bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
     let credentials = match (&args.user, &args.token) {

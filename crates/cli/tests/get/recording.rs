@@ -54,8 +54,10 @@ fn a_record_sums_up_to_the_transfer() {
     let streams = || record.samples.iter().flat_map(|(_, sample)| &sample.streams);
     assert!(streams().any(|stream| stream.unread > 0), "the limit makes bytes wait in the socket");
     let tcp = &streams().last().unwrap().tcp;
-    assert!(FIELDS.iter().all(|name| tcp.get(name).is_some()), "{tcp:?}");
     assert!(tcp.get("tcpi_bytes_received").unwrap() > 10 << 20, "{tcp:?}");
+    let text = fs::read_to_string(run.path("r.jsonl")).unwrap();
+    let last = text.lines().rfind(|line| line.contains(r#""tcp":"#)).unwrap();
+    assert!(FIELDS.iter().all(|name| last.contains(&format!(r#""{name}":"#))), "{last}");
     // Linux 6.6 and later; counting pages came just before.
     if Path::new("/proc/sys/kernel/io_uring_disabled").exists() {
         let cached =
@@ -129,10 +131,42 @@ fn a_transfer_that_fails_says_so_in_its_record() {
     assert_eq!(outcome["exit_code"], 130);
 
     let server = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
-    let run = run.again(args).args([&server.url("/f")]);
+    let run = run.again(["--record", "r404", "-o", "f", &server.url("/f")]);
     run.run().fails(66, &["404"]);
-    let record = whole(run.path("r"));
+    let record = whole(run.path("r404"));
     assert_eq!((record.samples.len(), &record.end.unwrap().outcome["event"]), (0, &"error".into()));
+}
+
+/// Only a transfer of which there is something to tell replaces the record of another.
+#[test]
+fn a_transfer_that_never_begins_leaves_an_earlier_record_alone() {
+    let server = Server::of(File::new(content(1 << 20, 7)));
+    let run = get().args(["--record", "r", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    let good = fs::read(run.path("r")).unwrap();
+    whole(run.path("r"));
+
+    let gone = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let run = run.again(["--record", "r", "-o", "f", &gone.url("/f")]);
+    run.run().fails(66, &["404"]);
+    let run = run.again(["--record", "r", "-o", "none/f", &server.url("/f")]);
+    run.run().fails(73, &["none/f"]);
+    assert!(fs::read(run.path("r")).unwrap() == good, "the record of the good run is gone");
+
+    // Killed while it waits for an answer.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/f", silent.local_addr().unwrap());
+    let run = run.again(["--record", "r", "-o", "f", &url]);
+    let running = run.start();
+    silent.accept().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    running.signal(Signal::KILL);
+    running.end();
+    assert!(fs::read(run.path("r")).unwrap() == good, "the record of the good run is gone");
+
+    let run = run.again(["--record", "r", "--record-interval", "1s", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    assert_eq!(whole(run.path("r")).header.interval, 1.0);
 }
 
 #[test]
@@ -157,6 +191,10 @@ fn a_record_that_cannot_be_is_refused_before_anything_is_asked() {
     assert_eq!(fs::read_to_string(run.path("thesis")).unwrap(), "years of work");
     run = run.again(["--record", "r", "-o", "dir/../r", &url]);
     run.run().fails(64, &["cannot be both"]);
+    for record in ["f.longhaul-part", "dir/f.longhaul-journal"] {
+        run = run.again(["--record", record, "-o", "f", &url]);
+        run.run().fails(64, &[record, "partial files"]);
+    }
     run = run.again(["--record", "r", &url, &url]);
     run.run().fails(64, &["--record is for one file"]);
     for args in [&["--record-interval", "1ms"][..], &["--record", "r", "--record-interval", "0.5ms"]] {

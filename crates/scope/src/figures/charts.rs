@@ -29,6 +29,28 @@ struct Figure {
     lines: &'static [Line],
 }
 
+/// A record among those that are drawn.
+#[derive(Debug)]
+pub(super) struct Placed<'a> {
+    /// Its name.
+    pub(super) name: &'a str,
+    /// The record.
+    pub(super) record: &'a Record,
+    /// How much later its start stands than that of the axis, in seconds.
+    pub(super) begins: f64,
+}
+
+impl Placed<'_> {
+    fn points(&self, line: &Line) -> Vec<Point> {
+        self.place((line.points)(self.record))
+    }
+
+    fn place(&self, mut points: Vec<Point>) -> Vec<Point> {
+        points.iter_mut().for_each(|point| point.x += self.begins);
+        points
+    }
+}
+
 const fn line(name: &'static str, mark: Mark, points: fn(&Record) -> Vec<Point>) -> Line {
     Line { name, mark, points }
 }
@@ -59,13 +81,16 @@ const FIGURES: &[Figure] = &[
         ],
     },
     Figure {
-        title: "Page cache: the file's pages on their way to the disk",
-        note: "",
+        title: "Page cache: on the way to the disk",
+        note: "The host's pages are those of all programs. The file's are counted the more seldom the more there are.",
         y: ("Page cache", Unit::Bytes),
         with_peak: false,
         lines: &[
-            line("dirty", Mark::Steps, lines::dirty),
-            line("being written", Mark::Steps, lines::writeback),
+            line("host: dirty", Mark::Line, lines::host_dirty),
+            line("host: writeback", Mark::Line, lines::host_writeback),
+            // What was between two counts nobody knows.
+            line("file: dirty", Mark::Dots, lines::dirty),
+            line("file: writeback", Mark::Dots, lines::writeback),
         ],
     },
     Figure {
@@ -73,7 +98,7 @@ const FIGURES: &[Figure] = &[
         note: "",
         y: ("Page cache", Unit::Bytes),
         with_peak: false,
-        lines: &[line("", Mark::Steps, lines::cached)],
+        lines: &[line("", Mark::Dots, lines::cached)],
     },
     Figure {
         title: "Receive window",
@@ -124,10 +149,10 @@ const FIGURES: &[Figure] = &[
 ];
 
 /// Returns every chart for which a record has data.
-pub(super) fn of_records(records: &[(String, Record)]) -> Vec<Chart> {
+pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
     let mut charts: Vec<Chart> = FIGURES.iter().flat_map(|figure| figure.of(records)).collect();
-    let by_stream = records.iter().filter_map(|(name, record)| {
-        let name = if records.len() > 1 { format!(": {name}") } else { String::new() };
+    let by_stream = records.iter().filter_map(|record| {
+        let name = if records.len() > 1 { format!(": {}", record.name) } else { String::new() };
         streams(&name, record)
     });
     // Below the throughput, of which they are the parts.
@@ -138,12 +163,12 @@ pub(super) fn of_records(records: &[(String, Record)]) -> Vec<Chart> {
 
 impl Figure {
     /// Returns its charts: one for one record; for several one for each line, in which they are compared.
-    fn of(&self, records: &[(String, Record)]) -> Vec<Chart> {
+    fn of(&self, records: &[Placed<'_>]) -> Vec<Chart> {
         let is_reference = |line: &&Line| line.mark == Mark::Dashed;
         let references: Vec<&Line> = self.lines.iter().filter(is_reference).collect();
         let measured: Vec<&Line> = self.lines.iter().filter(|line| !is_reference(line)).collect();
         match (records, measured.as_slice()) {
-            ([(_, record)], _) => self.of_one(record).into_iter().collect(),
+            ([record], _) => self.of_one(record).into_iter().collect(),
             (_, [only]) => self.of_several(records, self.title, &references, only).into_iter().collect(),
             _ => {
                 let chart = |line: &&Line| {
@@ -155,12 +180,12 @@ impl Figure {
         }
     }
 
-    fn of_one(&self, record: &Record) -> Option<Chart> {
+    fn of_one(&self, record: &Placed<'_>) -> Option<Chart> {
         let mut series = Vec::new();
         let mut colour = 0;
         let mut note = self.note.to_owned();
         for line in self.lines {
-            let points = (line.points)(record);
+            let points = record.points(line);
             if points.is_empty() {
                 continue;
             }
@@ -184,21 +209,21 @@ impl Figure {
 
     fn of_several(
         &self,
-        records: &[(String, Record)],
+        records: &[Placed<'_>],
         title: &str,
         references: &[&Line],
         line: &Line,
     ) -> Option<Chart> {
         let mut series = self.references(records, references);
         let mut peaks = Vec::new();
-        for (colour, (name, record)) in records.iter().enumerate() {
-            let points = (line.points)(record);
+        for (colour, record) in records.iter().enumerate() {
+            let (name, points) = (record.name, record.points(line));
             if points.is_empty() {
                 continue;
             }
             let largest = highest(&points).filter(|_| self.with_peak);
             peaks.extend(largest.map(|peak| format!("{name} {}", self.peak(peak))));
-            series.push(Series { name: name.clone(), colour, mark: line.mark, points });
+            series.push(Series { name: name.to_owned(), colour, mark: line.mark, points });
         }
         let note = if peaks.is_empty() {
             self.note.to_owned()
@@ -209,12 +234,12 @@ impl Figure {
     }
 
     /// Returns the references of all records: only one, and in no record's colour, where they nearly agree.
-    fn references(&self, records: &[(String, Record)], lines: &[&Line]) -> Vec<Series> {
+    fn references(&self, records: &[Placed<'_>], lines: &[&Line]) -> Vec<Series> {
         let mut all = Vec::new();
         for line in lines {
             let mut of_records = Vec::new();
-            for (colour, (name, record)) in records.iter().enumerate() {
-                let (name, points) = (format!("{name}: {}", line.name), (line.points)(record));
+            for (colour, record) in records.iter().enumerate() {
+                let (name, points) = (format!("{}: {}", record.name, line.name), record.points(line));
                 if !points.is_empty() {
                     of_records.push(Series { name, colour, mark: line.mark, points });
                 }
@@ -243,16 +268,16 @@ impl Figure {
 }
 
 /// Returns the throughput by stream, where there is more than one and few enough to be told apart.
-fn streams(name: &str, record: &Record) -> Option<Chart> {
-    let streams = lines::streams(record);
-    if streams.is_empty() || streams.len() > MOST_STREAMS {
+fn streams(name: &str, record: &Placed<'_>) -> Option<Chart> {
+    let streams = lines::streams(record.record, MOST_STREAMS);
+    if streams.is_empty() {
         return None;
     }
     let series = streams.into_iter().enumerate().map(|(colour, (number, points))| Series {
         name: format!("stream {number}"),
         colour,
         mark: Mark::Steps,
-        points,
+        points: record.place(points),
     });
     let title = format!("Throughput by stream{name}");
     let y = ("Throughput", Unit::BitsPerSecond);
@@ -264,13 +289,14 @@ fn over_time(title: &str, note: String, (label, unit): (&str, Unit), series: Vec
     Chart { title: title.to_owned(), note, x: axis("Time", Unit::Seconds), y: axis(label, unit), series }
 }
 
-/// Returns the longest of references that all have nearly the same height all the time.
+/// Returns one for all references, where they have nearly the same height all the time.
 fn common(references: &[Series]) -> Option<Vec<Point>> {
     let heights = || references.iter().flat_map(|series| &series.points).map(|point| point.y);
     let (low, high) = (heights().min_by(f64::total_cmp)?, heights().max_by(f64::total_cmp)?);
-    let end = |series: &&Series| series.points.last().map_or(0.0, |point| point.x);
-    let longest = references.iter().max_by(|a, b| end(a).total_cmp(&end(b)))?;
-    (high <= low * NEARLY).then(|| longest.points.clone())
+    let points = || references.iter().flat_map(|series| &series.points).copied();
+    let first = points().min_by(|a, b| a.x.total_cmp(&b.x))?;
+    let last = points().max_by(|a, b| a.x.total_cmp(&b.x))?;
+    (high <= low * NEARLY).then(|| vec![first, Point { y: first.y, ..last }])
 }
 
 fn highest(points: &[Point]) -> Option<Point> {

@@ -53,22 +53,27 @@ impl Counter {
 
     /// Returns the bins in which it was read, as spans.
     ///
-    /// All are [`BIN`] wide but the last, which takes in a rest that is too short to tell a rate.
+    /// All are [`BIN`] wide but the last, which takes in a rest that is too short to tell a rate, and those
+    /// between two readings that are further apart: their number never exceeds twice that of the readings.
     pub(super) fn bins(&self) -> Vec<Span> {
         let (Some((first, _)), Some((last, _))) = (self.0.first(), self.0.last()) else { return Vec::new() };
         if last <= first {
             return Vec::new();
         }
-        let edge = |index: usize| index as f64 * BIN;
-        let begin = (first / BIN) as usize;
-        let whole = ((last / BIN) as usize).max(begin);
-        let mut bins: Vec<Span> = (begin..whole).map(|index| (edge(index), edge(index + 1))).collect();
-        let rest = last - edge(whole);
-        match bins.last_mut() {
-            Some(bin) if rest < BIN / 2.0 => bin.1 = *last,
-            _ => bins.push((edge(whole), *last)),
+        let mut edges: Vec<f64> = Vec::new();
+        for (at, _) in &self.0 {
+            let bin = (at / BIN).floor();
+            for edge in [bin * BIN, (bin + 1.0) * BIN] {
+                if edge < *last && edges.last().is_none_or(|before| edge > *before) {
+                    edges.push(edge);
+                }
+            }
         }
-        bins
+        if edges.len() > 1 {
+            edges.pop_if(|edge| last - *edge < BIN / 2.0);
+        }
+        edges.push(*last);
+        edges.windows(2).map(|pair| (pair[0], pair[1])).collect()
     }
 
     /// Returns from when to when it grew; `None` where it did not.
@@ -103,6 +108,17 @@ mod tests {
         assert_eq!(ends(0.0), []);
         assert_eq!(Counter::default().bins(), []);
         assert_eq!(Counter::new(2.2, [(2.6, 1), (3.0, 2)].into_iter()).bins(), [(2.0, 2.5), (2.5, 3.0)]);
+    }
+
+    #[test]
+    fn where_nothing_was_read_is_one_bin() {
+        let counter = Counter::new(0.0, [(0.1, 100), (20.2, 300), (1e12, 400)].into_iter());
+        let bins = counter.bins();
+        assert_eq!(bins, [(0.0, 0.5), (0.5, 20.0), (20.0, 20.5), (20.5, 1e12)]);
+        assert!(bins.iter().all(|bin| counter.rate(*bin).is_finite()));
+        for last in [1e16, 1e300, f64::MAX, f64::INFINITY, f64::NAN] {
+            assert!(Counter::new(0.0, [(0.1, 1), (last, 2)].into_iter()).bins().len() < 5, "{last}");
+        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use crate::chart::Point;
 use crate::record::Record;
-use crate::record::schema::{PageCache, Sample, Side};
+use crate::record::schema::{HostPages, PageCache, Sample, Side};
 
-use super::flow::Counter;
+use super::flow::{BIN, Counter};
 use super::values::{in_use, largest_bdp, least_rtt};
 
 /// Takes one number of each sample that has it.
@@ -36,8 +36,8 @@ fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
     bins.into_iter().map(|bin| Point::from((bin.0, value(bin)))).chain(end).collect()
 }
 
-/// The throughput of each stream, by its number; none where there is only one.
-pub(super) fn streams(record: &Record) -> Vec<(usize, Vec<Point>)> {
+/// The throughput of each stream, by its number; none where there is only one, or more than `most`.
+pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
     let counted = match record.header.side {
         Side::Get => "tcpi_bytes_received",
         Side::Serve => "tcpi_bytes_acked",
@@ -45,10 +45,11 @@ pub(super) fn streams(record: &Record) -> Vec<(usize, Vec<Point>)> {
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
     for (at, sample) in &record.samples {
         for stream in &sample.streams {
-            readings
-                .entry(stream.stream)
-                .or_default()
-                .extend(stream.tcp.get(counted).map(|bytes| (*at, bytes)));
+            let Some(bytes) = stream.tcp.get(counted) else { continue };
+            readings.entry(stream.stream).or_default().push((*at, bytes));
+            if readings.len() > most {
+                return Vec::new();
+            }
         }
     }
     if readings.len() < 2 {
@@ -111,6 +112,20 @@ pub(super) fn dirty(record: &Record) -> Vec<Point> {
 /// Of those: being written.
 pub(super) fn writeback(record: &Record) -> Vec<Point> {
     pages(record, |pages| pages.writeback)
+}
+
+/// All of the host's pages, of whichever file: changed and not yet being written.
+pub(super) fn host_dirty(record: &Record) -> Vec<Point> {
+    host_pages(record, |pages| pages.dirty)
+}
+
+/// All of the host's pages, of whichever file: being written.
+pub(super) fn host_writeback(record: &Record) -> Vec<Point> {
+    host_pages(record, |pages| pages.writeback)
+}
+
+fn host_pages(record: &Record, of: fn(&HostPages) -> u64) -> Vec<Point> {
+    sampled_unless_zero(record, |sample| Some(of(sample.host_pages.as_ref()?) as f64))
 }
 
 /// The receive window of a receiver.
@@ -177,6 +192,9 @@ fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {
     if counter.total() == 0.0 {
         return Vec::new();
     }
-    // A reading falls into one bin; what lies between two readings is rounding.
-    steps(&counter, |bin| (counter.rate(bin) * (bin.1 - bin.0)).round())
+    // A reading falls into one bin; what lies between two readings is rounding. In a wide bin this is the mean.
+    steps(&counter, |bin| {
+        let width = bin.1 - bin.0;
+        (counter.rate(bin) * width).round() * (BIN / width).min(1.0)
+    })
 }

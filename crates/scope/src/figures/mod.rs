@@ -1,5 +1,6 @@
 //! Records as figures and as numbers.
 
+mod alignment;
 mod charts;
 mod flow;
 mod lines;
@@ -11,19 +12,30 @@ mod values;
 use crate::chart::Sheet;
 use crate::record::Record;
 
+use charts::Placed;
+
 pub use values::values;
 
 /// Makes charts of records, each with its name: how the buffers filled, the throughput in bins of 0.5 s, the
 /// page cache, windows, rates, RTT and lost packets over time.
 ///
 /// UsadaFox's figures 4, 5 and 6 are the socket buffer, the application buffer and the throughput. Several
-/// records stand in the same charts, each in its colour. What no record has is left out.
+/// records stand in the same charts, each in its colour; those that overlap in time by one clock, any other
+/// from its own start. What no record has is left out.
 pub fn of_records(records: &[(String, Record)]) -> Sheet {
+    let alignment = alignment::align(records);
+    let mut placed = Vec::new();
+    for ((name, record), begins) in records.iter().zip(alignment.begins) {
+        placed.push(Placed { name, record, begins });
+    }
     let (title, notes) = match records {
         [(_, record)] => (notes::title(record), notes::of_record(record)),
-        _ => (format!("{} transfers compared", records.len()), notes_of_several(records)),
+        _ => {
+            let title = format!("{} transfers compared", records.len());
+            (title, [notes_of_several(records), alignment.notes].concat())
+        }
     };
-    Sheet { title, notes, charts: charts::of_records(records) }
+    Sheet { title, notes, charts: charts::of_records(&placed) }
 }
 
 /// Returns a line for each, and one for each place where any was recorded.
@@ -41,15 +53,16 @@ fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::{Chart, Mark, NEUTRAL};
-    use crate::record::schema::{PageCache, Sample, Segments, Side, Stream};
+    use crate::chart::{Chart, Mark, NEUTRAL, Series};
+    use crate::record::schema::{HostPages, PageCache, Sample, Segments, Side, Stream};
 
     fn full(seconds: f64) -> Record {
         made_up::record(seconds, |at| {
             let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
             sample.segments = Some(Segments { in_use: 3, count: 16, size: 4 << 20 });
             let pages = PageCache { cached: 9, dirty: 5, writeback: 3, evicted: 1, recently_evicted: 0 };
-            sample.page_cache = Some(pages);
+            sample.page_cache = (at != 1.5).then_some(pages);
+            sample.host_pages = Some(HostPages { dirty: 50, writeback: 0 });
             let sockets = &mut sample.sockets;
             (sockets.rtt, sockets.data_rtt, sockets.min_rtt) = (Some(0.2), Some(0.21), Some(0.2));
             (sockets.rwin, sockets.cwnd) = (Some(1 << 20), Some(1 << 20));
@@ -75,7 +88,7 @@ mod tests {
             "Throughput",
             "Socket buffer in use",
             "Application buffer in use",
-            "Page cache: the file's pages on their way to the disk",
+            "Page cache: on the way to the disk",
             "Page cache: all of the file's pages",
             "Receive window",
             "Round-trip time",
@@ -86,6 +99,10 @@ mod tests {
         assert!(sheet.charts[1].note.contains("Largest: 68.8 MB at 1.00 s."), "{}", sheet.charts[1].note);
         assert_eq!(names(&sheet.charts[2]), ["capacity", "in use", ""]);
         assert_eq!(sheet.charts[2].series[0].colour, NEUTRAL);
+        let pages = &sheet.charts[3];
+        assert_eq!(names(pages), ["host: dirty", "file: dirty", "file: writeback"]);
+        let counts = pages.series.iter().map(|series| (series.mark, series.points.len()));
+        assert_eq!(counts.collect::<Vec<_>>(), [(Mark::Line, 401), (Mark::Dots, 400), (Mark::Dots, 400)]);
         let mut served = full(4.0);
         served.header.side = Side::Serve;
         let sheet = of_records(&[("a".to_owned(), served)]);
@@ -123,11 +140,28 @@ mod tests {
             ["capacity", "a", "b"],
             "one capacity for both"
         );
-        let dirty = chart("Page cache: the file's pages on their way to the disk: dirty");
+        let dirty = chart("Page cache: on the way to the disk: file: dirty");
         assert_eq!((names(dirty), dirty.series[0].colour), (vec!["b"], 1));
         assert_eq!(names(chart("Round-trip time: smoothed")), ["least", "a", "b"]);
-        assert_eq!(sheet.notes.len(), 3, "{:?}", sheet.notes);
+        assert_eq!(sheet.notes.len(), 4, "{:?}", sheet.notes);
         assert!(sheet.notes[0].starts_with("a: http://server/file · "), "{}", sheet.notes[0]);
+    }
+
+    #[test]
+    fn a_transfer_stands_where_its_server_saw_it() {
+        let (transfer, mut server) = (full(4.0), full(20.0));
+        server.header.side = Side::Serve;
+        server.header.started -= 7.0;
+        let sheet = of_records(&[("get".to_owned(), transfer), ("serve".to_owned(), server)]);
+        let chart = |title: &str| sheet.charts.iter().find(|chart| chart.title == title).unwrap();
+        let spans = |chart: &Chart| {
+            let ends = |series: &Series| (series.points[0].x, series.points[series.points.len() - 1].x);
+            chart.series.iter().map(ends).collect::<Vec<_>>()
+        };
+        assert_eq!(spans(chart("Throughput")), [(7.0, 11.0), (0.0, 20.0)]);
+        assert_eq!(spans(chart("Round-trip time: smoothed")), [(0.0, 20.0), (7.0, 11.0), (0.0, 20.0)]);
+        assert!(chart("Socket buffer in use").note.contains("at 8.00 s"), "the burst was after 1 s");
+        assert!(sheet.notes.iter().any(|note| note.contains("at the same time")), "{:?}", sheet.notes);
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
 }
 
 /// Returns a text from a record, cut where it is absurdly long.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -120,7 +120,7 @@ fn short(text: &str) -> String {
 }
 
 /// Returns a date from seconds since 1970; `None` where a calendar has no such day.
-fn date(started: f64) -> Option<String> {
+pub(super) fn date(started: f64) -> Option<String> {
     /// The year 9999 ends.
     const LAST: f64 = 253_402_300_799.0;
     let since_1970 = Duration::try_from_secs_f64(started.min(LAST)).ok()?;

@@ -13,21 +13,26 @@ use super::flow::{Counter, Span};
 /// |---|---|
 /// | `goodput_bps` | bits a second over the whole transfer |
 /// | `steady_bps` | the mean over the last 30 s in which bytes flowed, or over the last third of a shorter flow |
-/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time |
+/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time; of a receiver |
 /// | `rtt_s` | the least RTT (`tcpi_min_rtt`) |
-/// | `window_bps` | RWIN / RTT: what the window lets through |
-/// | `socket_peak_bytes`, `app_peak_bytes` | the most bytes in the socket's and in the application's buffer |
+/// | `window_bps` | RWIN / RTT: what the window lets through; of a receiver |
+/// | `cwnd_peak_bytes` | the largest congestion window, of all connections together; of a sender |
+/// | `socket_peak_bytes`, `app_peak_bytes` | the most bytes in a receiver's socket and in its application buffer |
 /// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the same of the output file's pages |
-/// | `out_of_order`, `retransmits` | packets |
+/// | `host_dirty_peak_bytes` | the most bytes that were dirty on the whole host |
+/// | `out_of_order` | packets that a receiver got out of order |
+/// | `retransmits` | packets that a sender sent again |
 /// | `ramp_s` | from the first byte to the first bin of 0.5 s with 90 % of `steady_bps` |
 /// | `telemetry_cpu_share` | the part of one core that recording took |
 pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     let moved = Counter::moved(record);
     let steady = moved.steady();
     let steady_bps = steady.map(|span| moved.rate(span) * 8.0);
-    let rwin = steady.and_then(|span| median_window(record, span));
     let rtt = least_rtt(record);
+    // What the other side alone can count is a false zero here.
     let received = record.header.side == Side::Get;
+    let rwin = steady.filter(|_| received).and_then(|span| median_window(record, span));
+    let cwnd = || peak(record, |sample| sample.sockets.cwnd.filter(|_| !received));
     let socket = || peak(record, |sample| received.then_some(sample.sockets.unread));
     let pages = |of: fn(&PageCache) -> u64| peak(record, |sample| sample.page_cache.as_ref().map(of));
     let last = record.samples.last();
@@ -37,13 +42,15 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
         ("rwin_bytes", rwin),
         ("rtt_s", rtt),
         ("window_bps", rwin.zip(rtt).map(|(rwin, rtt)| rwin * 8.0 / rtt)),
+        ("cwnd_peak_bytes", cwnd()),
         ("socket_peak_bytes", socket()),
         ("app_peak_bytes", peak(record, |sample| sample.segments.as_ref().map(in_use))),
         ("dirty_peak_bytes", pages(|pages| pages.dirty)),
         ("writeback_peak_bytes", pages(|pages| pages.writeback)),
         ("cached_peak_bytes", pages(|pages| pages.cached)),
-        ("out_of_order", last.map(|(_, sample)| sample.sockets.out_of_order as f64)),
-        ("retransmits", last.map(|(_, sample)| sample.sockets.retransmits as f64)),
+        ("host_dirty_peak_bytes", peak(record, |sample| Some(sample.host_pages?.dirty))),
+        ("out_of_order", last.filter(|_| received).map(|(_, sample)| sample.sockets.out_of_order as f64)),
+        ("retransmits", last.filter(|_| !received).map(|(_, sample)| sample.sockets.retransmits as f64)),
         ("ramp_s", steady_bps.and_then(|steady| ramp(&moved, steady))),
         ("telemetry_cpu_share", telemetry_share(record)),
     ];
@@ -104,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::figures::made_up;
-    use crate::record::schema::{End, Telemetry};
+    use crate::record::schema::{End, HostPages, Telemetry};
 
     fn value(record: &Record, name: &str) -> Option<f64> {
         values(record).into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -123,6 +130,7 @@ mod tests {
             sample.segments = Some(Segments { in_use: at as usize, count: 16, size: 4 << 20 });
             let pages = PageCache { cached: 9, dirty: 5, writeback: 3, evicted: 1, recently_evicted: 0 };
             sample.page_cache = (at > 1.0).then_some(pages);
+            sample.host_pages = (at > 2.0).then_some(HostPages { dirty: 70, writeback: 1 });
             sample
         });
         record.end = Some(End {
@@ -144,7 +152,7 @@ mod tests {
         near("writeback_peak_bytes", 3.0);
         near("cached_peak_bytes", 9.0);
         near("out_of_order", 10.0);
-        near("retransmits", 0.0);
+        near("host_dirty_peak_bytes", 70.0);
         near("ramp_s", 4.0);
         near("telemetry_cpu_share", 0.005);
         assert_eq!(largest_bdp(&record), Some(Bytes::new(2_000_000)));
@@ -153,10 +161,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_left_out() {
         let mut record = made_up::record(0.0, |_| Sample::default());
-        assert_eq!(
-            values(&record),
-            [("socket_peak_bytes", 0.0), ("out_of_order", 0.0), ("retransmits", 0.0)]
-        );
+        assert_eq!(values(&record), [("socket_peak_bytes", 0.0), ("out_of_order", 0.0)]);
         record.samples.clear();
         assert_eq!(values(&record), []);
     }
@@ -169,9 +174,33 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_no_socket_buffer_to_read_from() {
-        let mut record = made_up::record(1.0, |_| Sample::default());
+    fn each_side_tells_what_it_alone_can_know() {
+        let mut record = made_up::record(3.0, |at| {
+            let mut sample = Sample { moved: (at * 1e6) as u64, ..Sample::default() };
+            let sockets = &mut sample.sockets;
+            (sockets.rwin, sockets.cwnd) = (Some(1000), Some(at as u64));
+            (sockets.min_rtt, sockets.retransmits, sockets.out_of_order) = (Some(0.1), 5, 6);
+            sample
+        });
+        let received = ["rwin_bytes", "window_bps", "socket_peak_bytes", "out_of_order"];
+        let sent = ["cwnd_peak_bytes", "retransmits"];
+        let known = |record: &Record, names: &[&str]| {
+            names.iter().filter(|name| value(record, name).is_some()).count()
+        };
+        assert_eq!((known(&record, &received), known(&record, &sent)), (4, 0));
         record.header.side = Side::Serve;
-        assert_eq!(value(&record, "socket_peak_bytes"), None);
+        assert_eq!((known(&record, &received), known(&record, &sent)), (0, 2));
+        assert_eq!(
+            (value(&record, "cwnd_peak_bytes"), value(&record, "retransmits")),
+            (Some(3.0), Some(5.0))
+        );
+        assert_eq!(value(&record, "rtt_s"), Some(0.1));
+    }
+
+    #[test]
+    fn a_time_far_off_costs_no_memory() {
+        let mut record = made_up::record(2.0, |at| Sample { moved: (at * 1e6) as u64, ..Sample::default() });
+        record.samples.push((1e12, Sample { moved: 3_000_000, ..Sample::default() }));
+        assert!(value(&record, "steady_bps").unwrap().is_finite());
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn what(event: &Event) -> Option<What> {
         },
         Event::Warning(warning) => What::Warning { message: warning.to_string() },
         Event::Verifying => What::Verifying,
-        Event::Sample(sample) => What::Sample(sample_line(sample)),
+        Event::Sample(sample) => What::Sample(Box::new(sample_line(sample))),
         _ => return None,
     })
 }
@@ -81,6 +81,7 @@ fn sample_line(sample: &telemetry::Sample) -> Sample {
         segments: sample.segments.map(segments),
         written: sample.written.map(Bytes::get),
         page_cache: sample.page_cache.map(pages),
+        host_pages: None,
         streams: sample.streams.iter().map(stream).collect(),
     }
 }

@@ -78,7 +78,7 @@ pub enum RecordError {
         /// The record.
         path: PathBuf,
         /// Its version.
-        found: u32,
+        found: String,
     },
 }
 

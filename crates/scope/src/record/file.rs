@@ -1,4 +1,4 @@
-//! The file of a record: opened with care, written until that fails.
+//! The file of a record: opened with care, replaced not before that is worth it, written until that fails.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, Write};
@@ -9,24 +9,59 @@ use serde::Serialize;
 use super::error::RecordError;
 use super::schema::{Header, MAGIC};
 
+/// Memory for what waits until an earlier record may be replaced: thousands of lines, where a few are usual.
+const HELD: usize = 8 << 20;
+
 /// The file, until writing to it fails.
 #[derive(Debug)]
 pub(super) struct RecordFile {
     path: PathBuf,
     out: BufWriter<File>,
     line: Vec<u8>,
+    /// The lines so far, while an earlier record must not be lost yet.
+    held: Option<Vec<u8>>,
+    dropped: u64,
     failed: Option<io::Error>,
 }
 
+/// What becomes of an earlier record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Earlier {
+    /// It is replaced at once.
+    Replaced,
+    /// It stays until [`RecordFile::replace`], and where that is never called for good.
+    Kept,
+}
+
 impl RecordFile {
-    /// Creates it, or replaces a record that stands there, and writes the first line.
-    pub(super) fn create(path: &Path, header: &Header) -> Result<Self, RecordError> {
-        let out = BufWriter::with_capacity(64 << 10, open(path)?);
-        let mut this = Self { path: path.to_owned(), out, line: Vec::new(), failed: None };
-        match this.try_write(header).and_then(|()| this.out.flush()) {
-            Ok(()) => Ok(this),
-            Err(source) => Err(RecordError::Create { path: this.path, source }),
+    /// Creates it, or opens a record that stands there, and writes the first line.
+    pub(super) fn create(path: &Path, header: &Header, earlier: Earlier) -> Result<Self, RecordError> {
+        let fail = |source| RecordError::Create { path: path.to_owned(), source };
+        let file = open(path)?;
+        let is_empty = file.metadata().map_err(fail)?.len() == 0;
+        let held = (!is_empty && earlier == Earlier::Kept).then(Vec::new);
+        if held.is_none() {
+            file.set_len(0).map_err(fail)?;
         }
+        let out = BufWriter::with_capacity(64 << 10, file);
+        let mut this = Self { path: path.to_owned(), out, line: Vec::new(), held, dropped: 0, failed: None };
+        this.try_write(header).and_then(|()| this.out.flush()).map_err(fail)?;
+        Ok(this)
+    }
+
+    /// Replaces an earlier record, where one was kept, by all that was written so far.
+    pub(super) fn replace(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        self.attempt(|this| {
+            this.out.get_ref().set_len(0)?;
+            this.out.write_all(&held)?;
+            this.out.flush()
+        });
+    }
+
+    /// Returns how many lines found no place while an earlier record was kept.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Writes a line.
@@ -38,7 +73,12 @@ impl RecordFile {
         self.line.clear();
         serde_json::to_writer(&mut self.line, line)?;
         self.line.push(b'\n');
-        self.out.write_all(&self.line)
+        match &mut self.held {
+            None => return self.out.write_all(&self.line),
+            Some(held) if held.len() + self.line.len() <= HELD => held.extend_from_slice(&self.line),
+            Some(_) => self.dropped += 1,
+        }
+        Ok(())
     }
 
     /// Hands over to the kernel what was written.
@@ -67,7 +107,7 @@ impl RecordFile {
     }
 }
 
-/// Opens a regular file for writing; empties it only where nothing but a record is lost.
+/// Opens a regular file for writing, locks it, and makes sure that nothing but a record can be lost.
 fn open(path: &Path) -> Result<File, RecordError> {
     let fail = |source| RecordError::Create { path: path.to_owned(), source };
     let occupied = |what| RecordError::Occupied { path: path.to_owned(), what };
@@ -90,6 +130,59 @@ fn open(path: &Path) -> Result<File, RecordError> {
     if !begin.as_bytes().starts_with(&found) {
         return Err(occupied("a file with something else in it"));
     }
-    file.rewind().and_then(|()| file.set_len(0)).map_err(fail)?;
+    file.rewind().map_err(fail)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::{Host, Side, VERSION};
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            record: MAGIC.to_owned(),
+            version: VERSION,
+            side: Side::Get,
+            what: "http://h/f".to_owned(),
+            program: "longhaul 0.1.0".to_owned(),
+            started: 1.5,
+            interval: 0.01,
+            host: Host { name: "h".to_owned(), kernel: "6".to_owned(), cores: 2 },
+        }
+    }
+
+    #[test]
+    fn what_waits_to_replace_an_earlier_record_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let earlier = r#"{"record":"longhaul", cut off"#;
+        std::fs::write(&path, earlier).unwrap();
+        let mut file = RecordFile::create(&path, &header(), Earlier::Kept).unwrap();
+        let line = "x".repeat(HELD / 8);
+        (0..12).for_each(|_| file.write(&line));
+        file.flush();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), earlier);
+        file.replace();
+        assert_eq!(file.dropped(), 5, "the header and seven lines fit");
+        file.write(&"after");
+        file.finish().unwrap();
+        let lines = std::fs::read_to_string(&path).unwrap();
+        assert_eq!((lines.lines().count(), lines.lines().last()), (9, Some("\"after\"")));
+    }
+
+    #[test]
+    fn only_where_something_stands_is_anything_held_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let length = || std::fs::metadata(&path).unwrap().len();
+        drop(RecordFile::create(&path, &header(), Earlier::Kept).unwrap());
+        let first = length();
+        assert!(first > 0, "the header is there at once");
+        drop(RecordFile::create(&path, &header(), Earlier::Kept).unwrap().finish());
+        assert_eq!(length(), first);
+        std::fs::write(&path, [&std::fs::read(&path).unwrap()[..], b"{}\n"].concat()).unwrap();
+        drop(RecordFile::create(&path, &header(), Earlier::Replaced).unwrap());
+        assert_eq!(length(), first);
+    }
 }

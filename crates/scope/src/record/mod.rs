@@ -5,6 +5,7 @@
 mod convert;
 mod error;
 mod file;
+mod lines;
 mod reader;
 mod recorder;
 pub mod schema;

@@ -1,18 +1,20 @@
 //! Reads a record, whole or cut off.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::error::RecordError;
+use super::lines::{Damage, LONGEST_LINE, Lines, parse};
 use super::schema::{End, Header, Line, MAGIC, Sample, VERSION, What};
 
 /// The longest first line; a header is a few hundred bytes.
 const LONGEST_HEADER: u64 = 64 << 10;
-/// The longest line of any other kind: a sample of ten thousand streams is 15 MB.
-const LONGEST_LINE: u64 = 64 << 20;
+/// The latest time in seconds, ten years: on the axis of a time far off nothing else could be seen.
+const LATEST: f64 = 10.0 * 365.0 * 86400.0;
 
 /// A record that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,8 +22,6 @@ pub struct Record {
     /// Its first line.
     pub header: Header,
     /// The samples, each with its time in seconds since the start, in that order.
-    ///
-    /// From the first count on, each has the latest count of the page cache.
     pub samples: Vec<(f64, Sample)>,
     /// Everything else that happened.
     pub events: Vec<Line>,
@@ -48,41 +48,43 @@ impl Record {
     /// Reads a record; `path` is for errors.
     fn read(from: impl BufRead, path: &Path) -> Result<Self, RecordError> {
         let fail = |source| RecordError::Read { path: path.to_owned(), source };
-        let mut lines = Lines { from, line: Vec::new(), number: 0 };
+        let mut lines = Lines::new(from);
         let first = lines.next(LONGEST_HEADER).map_err(fail)?;
         let header = header(first, path.to_owned())?;
         let mut record = Self { header, samples: Vec::new(), events: Vec::new(), end: None, damage: None };
+        let mut number = 1;
         while record.damage.is_none() {
             let ended = record.end.is_some();
-            match lines.next(LONGEST_LINE).map_err(fail)? {
-                [] if ended => break,
-                [] => record.damage = Some("without an end: its writer was killed, or still writes".into()),
-                _ if ended => {
-                    record.damage = Some(format!("goes on after its end, in line {}", lines.number))
-                }
-                text => record.damage = record.add(text).map(|damage| damage.in_line(lines.number)),
-            }
+            number += 1;
+            record.damage = match lines.next(LONGEST_LINE) {
+                Ok([]) if ended => break,
+                Ok([]) => Some("without an end: its writer was killed, or still writes".into()),
+                Ok(_) if ended => Some(format!("goes on after its end, in line {number}")),
+                Ok(text) => record.add(text).map(|damage| damage.in_line(number)),
+                Err(error) => Some(format!("cannot be read from line {number} on: {error}")),
+            };
         }
         Ok(record)
     }
 
     /// Adds a line; says what is wrong with it.
     fn add(&mut self, text: &[u8]) -> Option<Damage> {
-        let Ok(line) = parse(text) else {
-            return Some(if text.ends_with(b"\n") { Damage::Garbage } else { Damage::Cut });
+        let line = match parse(text) {
+            Ok(line) => line,
+            Err(damage) => return Some(damage),
         };
         if !(line.at >= 0.0 && line.at.is_finite()) {
             return Some(Damage::Garbage);
         }
+        if line.at > LATEST {
+            return Some(Damage::Late);
+        }
         match line.what {
-            What::Sample(mut sample) => {
-                if let Some((at, before)) = self.samples.last() {
-                    if line.at < *at {
-                        return Some(Damage::Disorder);
-                    }
-                    sample.page_cache = sample.page_cache.or(before.page_cache);
+            What::Sample(sample) => {
+                if self.samples.last().is_some_and(|(before, _)| line.at < *before) {
+                    return Some(Damage::Disorder);
                 }
-                self.samples.push((line.at, sample));
+                self.samples.push((line.at, *sample));
             }
             What::End(end) => self.end = Some(end),
             What::Unknown => {}
@@ -92,46 +94,11 @@ impl Record {
     }
 }
 
-/// What is wrong with a line.
-enum Damage {
-    Cut,
-    Garbage,
-    Disorder,
-}
-
-impl Damage {
-    fn in_line(self, number: usize) -> String {
-        match self {
-            Self::Cut => format!("cut off in line {number}"),
-            Self::Garbage => {
-                format!("line {number} is no line of a record; it and what follows were left out")
-            }
-            Self::Disorder => {
-                format!("line {number} is older than what precedes it; it and what follows were left out")
-            }
-        }
-    }
-}
-
-/// Reads a line; a sample, which nearly all are, without the detour that an unknown kind takes.
-fn parse(text: &[u8]) -> serde_json::Result<Line> {
-    #[derive(Deserialize)]
-    struct Kind {
-        at: f64,
-        event: String,
-    }
-    let kind: Kind = serde_json::from_slice(text)?;
-    if kind.event == "sample" {
-        return Ok(Line { at: kind.at, what: What::Sample(serde_json::from_slice(text)?) });
-    }
-    serde_json::from_slice(text)
-}
-
 fn header(first: &[u8], path: PathBuf) -> Result<Header, RecordError> {
     #[derive(Deserialize)]
     struct Mark {
         record: String,
-        version: u32,
+        version: Value,
     }
     if first.is_empty() {
         return Err(RecordError::Empty { path });
@@ -139,41 +106,39 @@ fn header(first: &[u8], path: PathBuf) -> Result<Header, RecordError> {
     let mark = serde_json::from_slice::<Mark>(first).ok().filter(|mark| mark.record == MAGIC);
     let Some(mark) = mark else {
         let cut = !first.ends_with(b"\n") && first.starts_with(format!(r#"{{"record":"{MAGIC}""#).as_bytes());
-        let why = if cut { "it is cut off in its first line" } else { "its first line does not say so" };
+        let why = match cut {
+            true if first.len() as u64 >= LONGEST_HEADER => "its first line is too long",
+            true => "it is cut off in its first line",
+            false => "its first line does not say so",
+        };
         return Err(RecordError::NotARecord { path, why: why.to_owned() });
     };
-    if mark.version > VERSION {
-        return Err(RecordError::Newer { path, found: mark.version });
+    match &mark.version {
+        Value::Number(found) if found.as_f64().is_some_and(|found| found > f64::from(VERSION)) => {
+            return Err(RecordError::Newer { path, found: found.to_string() });
+        }
+        Value::Number(found) if found.as_u64().is_some_and(|found| found > 0) => {}
+        found => {
+            let found: String = found.to_string().chars().take(40).collect();
+            return Err(RecordError::NotARecord {
+                path,
+                why: format!("there is no version {found} of them"),
+            });
+        }
     }
     serde_json::from_slice(first)
         .map_err(|error| RecordError::NotARecord { path, why: format!("its first line is wrong: {error}") })
 }
 
-/// Lines of bounded length.
-struct Lines<R> {
-    from: R,
-    line: Vec<u8>,
-    /// The latest line's number, from 1.
-    number: usize,
-}
-
-impl<R: BufRead> Lines<R> {
-    /// Reads the next line, its end included, or as much of it as may be; nothing at the end.
-    fn next(&mut self, longest: u64) -> io::Result<&[u8]> {
-        self.line.clear();
-        self.number += 1;
-        self.from.by_ref().take(longest).read_until(b'\n', &mut self.line)?;
-        Ok(&self.line)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Read;
 
     use proptest::prelude::*;
 
     use super::super::RecordErrorKind;
+    use super::super::schema::Stream;
     use super::*;
 
     const HEADER: &str = r#"{"record":"longhaul","version":1,"side":"get","what":"http://h/f","program":"longhaul 0.1.0","started":1.5,"interval":0.01,"host":{"name":"h","kernel":"6","cores":2}}"#;
@@ -182,7 +147,7 @@ mod tests {
 
     fn sample(at: f64, more: &str) -> String {
         format!(
-            r#"{{"at":{at},"event":"sample","moved":7,"sockets":{{"open":1,"unread":5,"retransmits":0,"out_of_order":0,"acked":0}}{more},"streams":[{{"stream":0,"unread":5,"tcp":{{"tcpi_rtt":8,"tcpi_new":9}}}}]}}"#
+            r#"{{"at":{at},"event":"sample","moved":7,"sockets":{{"open":1,"unread":5,"retransmits":0,"out_of_order":0,"acked":0}}{more},"streams":[{{"stream":0,"unread":5,"tcp":{{"tcpi_bytes_acked":8,"tcpi_new":9}}}}]}}"#
         )
     }
 
@@ -224,10 +189,10 @@ mod tests {
         assert_eq!((record.damage, record.samples.len(), record.events.len()), (None, 3, 1));
         assert_eq!(record.end.unwrap().telemetry.samples, 3);
         let (at, last) = &record.samples[2];
-        assert_eq!((*at, last.streams[0].tcp.get("tcpi_rtt")), (3.0, Some(8)));
-        // Not counted anew in the last one.
+        assert_eq!((*at, last.streams[0].tcp.get("tcpi_bytes_acked")), (3.0, Some(8)));
+        // Counted anew in the second one only.
         let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty)).collect();
-        assert_eq!(pages, [None, Some(8), Some(8)]);
+        assert_eq!(pages, [None, Some(8), None]);
     }
 
     #[test]
@@ -249,12 +214,23 @@ mod tests {
         fails("{\"record\":\"of a court\",\"version\":1}\n", &["no record"]);
         fails(HEADER.replace("\"side\":\"get\",", "") + "\n", &["no record", "side"]);
         fails(&HEADER[..50], &["cut off in its first line"]);
+        fails(format!("{}{}", &HEADER[..50], "x".repeat(100_000)), &["first line is too long"]);
     }
 
     #[test]
     fn refuses_a_newer_version_and_says_so() {
         let newer = r#"{"record":"longhaul","version":7,"all":"different"}"#;
         fails(format!("{newer}\nanything"), &["version 7", "up to version 1", "update"]);
+        for version in ["2", "1.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
+            let newer = HEADER.replace("\"version\":1", &format!("\"version\":{version}"));
+            fails(newer + "\n", &["version ", "update longhaul"]);
+        }
+        for version in ["0", "-1", "0.5", "\"2\"", "null", "[1]", "true"] {
+            let none = HEADER.replace("\"version\":1", &format!("\"version\":{version}"));
+            fails(none + "\n", &[&format!("there is no version {version}")]);
+        }
+        let long = HEADER.replace("\"version\":1", &format!("\"version\":\"{}\"", "9".repeat(1000)));
+        assert!(read(long).unwrap_err().to_string().len() < 200);
     }
 
     #[test]
@@ -275,7 +251,8 @@ mod tests {
         let mut endless = Endless(0);
         let from = BufReader::new(begin.as_bytes().chain(&mut endless));
         let record = Record::read(from, Path::new("r")).unwrap();
-        assert_eq!((record.samples.len(), record.damage.as_deref()), (1, Some("cut off in line 3")));
+        assert_eq!(record.samples.len(), 1);
+        assert!(record.damage.unwrap().starts_with("line 3 is longer than any line of a record"));
         assert!(endless.0 <= LONGEST_LINE * 2, "{}", endless.0);
     }
 
@@ -296,10 +273,39 @@ mod tests {
         );
         assert_eq!(damaged(without(4, &"\0".repeat(5000)), "cut off in line 5"), 2);
         assert_eq!(damaged(without(5, &(sample(1.5, "") + "\n")) + END, "line 6 is older"), 3);
+        let year = 365.0 * 86400.0;
+        assert_eq!(damaged(without(5, &(sample(1e12, "") + "\n")) + END, "line 6 is more than ten years"), 3);
+        assert_eq!(damaged(without(5, "{\"at\":1e9,\"event\":\"verifying\"}\n"), "more than ten years"), 3);
+        assert_eq!(damaged(without(5, &(sample(9.9 * year, "") + "\n")), "without an end"), 4);
+        let unknown = format!("{{\"at\":3,\"event\":\"new\",\"all\":[{}0]}}\n", "0,".repeat(600_000));
+        assert_eq!(damaged(without(5, &unknown) + END, "line 6 is longer"), 3);
         assert_eq!(damaged(whole.clone() + HEADER, "goes on after its end, in line 7"), 3);
         // Two bytes that are no UTF-8, in a name.
         let bad = [without(4, "{\"at\":3,\"event\":\"").as_bytes(), b"\xff\xfe\"}\n"].concat();
         assert_eq!(damaged(bad, "line 5 is no line"), 2);
+    }
+
+    #[test]
+    fn an_error_in_the_middle_leaves_what_was_read() {
+        struct Failing;
+        impl io::Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("bad sector"))
+            }
+        }
+        let begin = format!("{HEADER}\n{}\n{{\"at\":", sample(1.0, ""));
+        let record = Record::read(BufReader::new(begin.as_bytes().chain(Failing)), Path::new("r")).unwrap();
+        assert_eq!(record.samples.len(), 1);
+        assert_eq!(record.damage.as_deref(), Some("cannot be read from line 3 on: bad sector"));
+        let error = Record::read(BufReader::new(Failing), Path::new("r")).unwrap_err();
+        assert_eq!(error.kind(), RecordErrorKind::NoInput);
+    }
+
+    #[test]
+    fn what_is_read_takes_little_more_memory_than_the_text() {
+        // The shortest of each kind: a stream is 32 bytes of text, an event 30, a sample 100.
+        assert!(size_of::<Stream>() <= 48 && size_of::<Line>() <= 128, "{}", size_of::<Line>());
+        assert!(size_of::<(f64, Sample)>() <= 400);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::convert;
 use super::error::RecordError;
-use super::file::RecordFile;
+use super::file::{Earlier, RecordFile};
 use super::schema::{End, Header, Host, Line, MAGIC, Side, Telemetry, VERSION, What};
 
 /// How often what happened is handed to the kernel: a crash costs no more of the record than this.
@@ -55,6 +55,9 @@ struct Shared {
 impl Recorder {
     /// Creates the record at `path`, or replaces one that stands there, and begins to write.
     ///
+    /// A transfer ([`Side::Get`]) replaces an earlier record with [`Event::Opened`]: one that fails before
+    /// leaves that of a better run alone.
+    ///
     /// `what` is recorded as it is: it must hold no password and no key.
     ///
     /// # Errors
@@ -62,7 +65,11 @@ impl Recorder {
     /// is writing it.
     pub fn create(path: &Path, side: Side, what: &str, interval: Duration) -> Result<Self, RecordError> {
         let start = Instant::now();
-        let file = RecordFile::create(path, &header(side, what, interval))?;
+        let earlier = match side {
+            Side::Get => Earlier::Kept,
+            Side::Serve => Earlier::Replaced,
+        };
+        let file = RecordFile::create(path, &header(side, what, interval), earlier)?;
         let (messages, received) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
@@ -101,9 +108,11 @@ impl Observer for Recorder {
             }
             _ => {}
         }
+        // Without this one an earlier record would never be replaced.
+        let needed = matches!(event, Event::Opened { .. });
         let weight = weight(event);
         let queued = self.shared.queued.fetch_add(weight, Ordering::Relaxed) + weight;
-        if queued > QUEUE || self.messages.send(Message::Happened(at, event.clone())).is_err() {
+        if (queued > QUEUE && !needed) || self.messages.send(Message::Happened(at, event.clone())).is_err() {
             self.shared.queued.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -156,9 +165,12 @@ fn run(
                 if let Some(what) = convert::what(&event) {
                     file.write(&Line { at: convert::seconds(at), what });
                 }
+                if matches!(event, Event::Opened { .. }) {
+                    file.replace();
+                }
             }
             Ok(Message::End(outcome)) => {
-                let telemetry = cost(shared);
+                let telemetry = cost(shared, file.dropped());
                 let what = What::End(End { outcome, telemetry });
                 file.write(&Line { at: convert::seconds(start.elapsed()), what });
                 return file.finish();
@@ -173,10 +185,10 @@ fn run(
 }
 
 /// Returns what recording has cost; called on the thread that writes.
-fn cost(shared: &Shared) -> Telemetry {
+fn cost(shared: &Shared, dropped: u64) -> Telemetry {
     let (samples, sampling) = *lock(&shared.sampled);
     let cpu = convert::seconds(sampling + host::thread_cpu_time());
-    Telemetry { samples, dropped: shared.dropped.load(Ordering::Relaxed), cpu }
+    Telemetry { samples, dropped: shared.dropped.load(Ordering::Relaxed) + dropped, cpu }
 }
 
 /// Locks, whatever happened to another thread that held it.
@@ -215,6 +227,10 @@ mod tests {
         Event::Sample(Sample { sockets, streams, page_cache, ..Sample::default() })
     }
 
+    fn opened() -> Event {
+        Event::Opened { path: "/f".into(), size: None, resumed: Bytes::ZERO, writer: "direct" }
+    }
+
     fn millis(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
@@ -245,8 +261,9 @@ mod tests {
         let (at, read) = &record.samples[0];
         assert_eq!((*at, record.samples.len(), read.streams.len()), (0.002, 1, 2));
         assert_eq!((read.sockets.unread, read.page_cache.unwrap().dirty), (14, 4096));
-        assert_eq!(read.streams[1].tcp.get("tcpi_rcv_wnd"), Some(0x0101_0101));
+        assert_eq!(read.streams[1].tcp.get("tcpi_bytes_acked"), Some(0x0101_0101_0101_0101));
         let told = fs::read_to_string(&path).unwrap();
+        assert!(told.contains(r#""tcpi_rcv_wnd":16843009"#), "{told}");
         assert_eq!(record.events.len(), 3, "{told}");
         assert!(told.contains(r#""target":"/f?...""#) && !told.contains("secret"), "{told}");
         let end = record.end.unwrap();
@@ -284,11 +301,14 @@ mod tests {
         fails(&path, "another transfer");
         (0..100).for_each(|at| recorder.on(millis(at), &sample(1)));
         recorder.finish(json!(null)).unwrap();
-        create(&path).unwrap().finish(json!(null)).unwrap();
+        let next = create(&path).unwrap();
+        next.on(millis(1), &opened());
+        next.finish(json!(null)).unwrap();
         assert_eq!(Record::load(&path).unwrap().samples.len(), 0);
         // Cut off by a crash, it is a record nevertheless.
         fs::write(&path, r#"{"rec"#).unwrap();
-        create(&path).unwrap().finish(json!(null)).unwrap();
+        Recorder::create(&path, Side::Serve, "/srv", INTERVAL).unwrap().finish(json!(null)).unwrap();
+        assert_eq!(Record::load(&path).unwrap().header.side, Side::Serve);
 
         fs::write(&path, "my thesis").unwrap();
         fails(&path, "something else");
@@ -297,6 +317,47 @@ mod tests {
         fails(Path::new("/dev/null"), "a device");
         fails(&dir.path().join("none/r.jsonl"), "No such file");
         fails(&path.join("r.jsonl"), "Not a directory");
+    }
+
+    #[test]
+    fn an_earlier_record_is_kept_until_the_file_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let first = create(&path).unwrap();
+        (0..100).for_each(|at| first.on(millis(at), &sample(1)));
+        first.finish(json!("first")).unwrap();
+        let outcome = || Record::load(&path).unwrap().end.map(|end| end.outcome);
+
+        let failing = create(&path).unwrap();
+        failing.on(millis(1), &Event::Warning(Warning::NoRanges));
+        thread::sleep(TURN * 2);
+        assert_eq!(
+            create(&path).unwrap_err().kind(),
+            RecordErrorKind::CannotCreate,
+            "it is locked all the same"
+        );
+        failing.finish(json!("failed")).unwrap();
+        assert_eq!(outcome(), Some(json!("first")));
+        let killed = create(&path).unwrap();
+        killed.on(millis(1), &sample(1));
+        drop(killed);
+        assert_eq!(outcome(), Some(json!("first")));
+
+        // Its thread lets go of the lock when it finds nobody left.
+        let next = (0..50).find_map(|_| {
+            thread::sleep(TURN);
+            create(&path).ok()
+        });
+        let next = next.unwrap();
+        next.on(millis(1), &Event::Warning(Warning::NoRanges));
+        next.on(millis(2), &opened());
+        thread::sleep(TURN * 3);
+        assert_eq!(Record::load(&path).unwrap().events.len(), 2, "what came before is there, and soon");
+        next.on(millis(3), &sample(1));
+        next.finish(json!("next")).unwrap();
+        let record = Record::load(&path).unwrap();
+        assert_eq!((record.damage, record.events.len(), record.samples.len()), (None, 2, 1));
+        assert_eq!(outcome(), Some(json!("next")));
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub enum What {
     /// The digest is being checked.
     Verifying,
     /// A reading of everything.
-    Sample(Sample),
+    Sample(Box<Sample>),
     /// The last line of a record that was not cut off.
     End(End),
     /// An event that this version does not know.
@@ -152,6 +152,9 @@ pub struct Sample {
     /// The output file's pages; only in samples for which they were counted anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCache>,
+    /// What waits to reach the devices of the host; only in samples for which it was read anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_pages: Option<HostPages>,
     /// Each open connection.
     pub streams: Vec<Stream>,
 }
@@ -216,6 +219,15 @@ pub struct PageCache {
     pub evicted: u64,
     /// Of those, lately.
     pub recently_evicted: u64,
+}
+
+/// What waits to reach the devices of the host, of whichever file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPages {
+    /// Changed and not yet being written.
+    pub dirty: u64,
+    /// Being written.
+    pub writeback: u64,
 }
 
 /// One connection.

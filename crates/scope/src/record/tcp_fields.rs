@@ -1,16 +1,19 @@
 //! TCP_INFO in a record: names and values.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::LazyLock;
 
-use longhaul_core::tcp_info::{SIZE, TcpInfo};
+use longhaul_core::tcp_info::TcpInfo;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+/// What is kept of the fields in a record that is read: all that figures are drawn from.
+///
+/// All sixty would take 1.5 KB for each connection and sample, which is gigabytes for a long record.
+const KEPT: [&str; 2] = ["tcpi_bytes_acked", "tcpi_bytes_received"];
+
 /// The fields of TCP_INFO that were known, by the kernel's names and in its order.
 ///
-/// A long record has millions of them, so the names are not stored with each.
+/// Of those in a record that was read, only `tcpi_bytes_acked` and `tcpi_bytes_received` are here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TcpFields(Vec<(&'static str, u64)>);
 
@@ -49,7 +52,7 @@ impl<'de> Deserialize<'de> for TcpFields {
     }
 }
 
-/// Reads names and values; those that this version does not know are left out.
+/// Reads names and values; keeps those in [`KEPT`], each once.
 struct Fields;
 
 impl<'de> Visitor<'de> for Fields {
@@ -60,19 +63,20 @@ impl<'de> Visitor<'de> for Fields {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TcpFields, A::Error> {
-        let mut fields = Vec::with_capacity(NAMES.len());
+        let mut fields = Vec::new();
         while let Some((Name(name), value)) = map.next_entry()? {
-            fields.extend(name.map(|name| (name, value)));
+            if let Some(name) = name {
+                fields.retain(|(before, _)| *before != name);
+                fields.reserve_exact(1);
+                fields.push((name, value));
+            }
         }
         Ok(TcpFields(fields))
     }
 }
 
-/// The name of a field, where it is known.
+/// The name of a field, where it is kept.
 struct Name(Option<&'static str>);
-
-static NAMES: LazyLock<HashSet<&'static str>> =
-    LazyLock::new(|| TcpInfo::from_bytes(&[0; SIZE]).fields().map(|(name, _)| name).collect());
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -86,7 +90,7 @@ impl<'de> Deserialize<'de> for Name {
             }
 
             fn visit_str<E>(self, name: &str) -> Result<Name, E> {
-                Ok(Name(NAMES.get(name).copied()))
+                Ok(Name(KEPT.into_iter().find(|kept| *kept == name)))
             }
         }
 
@@ -96,22 +100,34 @@ impl<'de> Deserialize<'de> for Name {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::tcp_info::SIZE;
+
     use super::*;
 
     #[test]
-    fn keeps_every_known_field_and_the_kernels_order() {
+    fn writes_every_field_and_keeps_two_of_what_it_reads() {
         let bytes: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
-        let fields = TcpFields::from(&TcpInfo::from_bytes(&bytes));
-        let text = serde_json::to_string(&fields).unwrap();
+        let written = TcpFields::from(&TcpInfo::from_bytes(&bytes));
+        let text = serde_json::to_string(&written).unwrap();
         assert!(text.starts_with(r#"{"tcpi_state":0,"tcpi_ca_state":1,"#), "{text}");
-        assert_eq!(serde_json::from_str::<TcpFields>(&text).unwrap(), fields);
-        assert_eq!((fields.get("tcpi_probes"), fields.get("tcpi_none")), (Some(3), None));
+        assert_eq!((written.get("tcpi_probes"), written.get("tcpi_none")), (Some(3), None));
+        let read: TcpFields = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.iter().count(), 2);
+        assert!(KEPT.iter().all(|name| read.get(name).is_some() && read.get(name) == written.get(name)));
     }
 
     #[test]
-    fn leaves_out_what_a_later_kernel_tells() {
-        let fields: TcpFields = serde_json::from_str(r#"{"tcpi_later":1,"tcpi_rtt":2}"#).unwrap();
-        assert_eq!(fields.iter().collect::<Vec<_>>(), [("tcpi_rtt", 2)]);
+    fn what_is_read_stays_small() {
+        let fields = |text: &str| serde_json::from_str::<TcpFields>(text);
+        assert_eq!(fields("{}").unwrap().0.capacity(), 0);
+        let one = r#""tcpi_bytes_acked":1,"tcpi_rtt":5,"tcpi_later":7,"#;
+        let many = fields(&format!(r#"{{{}"tcpi_bytes_acked":2}}"#, one.repeat(1000))).unwrap();
+        assert_eq!(many.iter().collect::<Vec<_>>(), [("tcpi_bytes_acked", 2)]);
+        assert!(many.0.capacity() <= KEPT.len(), "{}", many.0.capacity());
+    }
+
+    #[test]
+    fn refuses_what_is_no_number() {
         assert!(serde_json::from_str::<TcpFields>(r#"{"tcpi_rtt":"2"}"#).is_err());
         assert!(serde_json::from_str::<TcpFields>("[]").is_err());
     }

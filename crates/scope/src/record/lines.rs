@@ -1,0 +1,77 @@
+//! The lines of a record as a reader meets them: one by one, of bounded length, and perhaps damaged.
+
+use std::io::{self, BufRead, Read};
+
+use serde::Deserialize;
+
+use super::schema::{Line, What};
+
+/// The longest line: a sample of ten thousand streams is 15 MB.
+pub(super) const LONGEST_LINE: u64 = 64 << 20;
+/// The longest line that is no sample: an unknown one takes many times its length of memory.
+const LONGEST_EVENT: usize = 1 << 20;
+
+/// Lines of bounded length.
+pub(super) struct Lines<R> {
+    from: R,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Makes them of what `from` yields.
+    pub(super) fn new(from: R) -> Self {
+        Self { from, line: Vec::new() }
+    }
+
+    /// Reads the next line, its end included, or as much of it as may be; nothing at the end.
+    pub(super) fn next(&mut self, longest: u64) -> io::Result<&[u8]> {
+        self.line.clear();
+        self.from.by_ref().take(longest).read_until(b'\n', &mut self.line)?;
+        Ok(&self.line)
+    }
+}
+
+/// What is wrong with a line.
+pub(super) enum Damage {
+    Cut,
+    Garbage,
+    Disorder,
+    Late,
+    Long,
+}
+
+impl Damage {
+    /// Says so in a phrase.
+    pub(super) fn in_line(self, number: usize) -> String {
+        let why = match self {
+            Self::Cut => return format!("cut off in line {number}"),
+            Self::Garbage => "is no line of a record",
+            Self::Disorder => "is older than what precedes it",
+            Self::Late => "is more than ten years after the start",
+            Self::Long => "is longer than any line of a record",
+        };
+        format!("line {number} {why}; it and what follows were left out")
+    }
+}
+
+/// Reads a line; a sample, which nearly all are, without the detour that an unknown kind takes.
+pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
+    #[derive(Deserialize)]
+    struct Kind {
+        at: f64,
+        event: String,
+    }
+    let whole = text.ends_with(b"\n");
+    if !whole && text.len() as u64 >= LONGEST_LINE {
+        return Err(Damage::Long);
+    }
+    let wrong = |_| if whole { Damage::Garbage } else { Damage::Cut };
+    let kind: Kind = serde_json::from_slice(text).map_err(wrong)?;
+    if kind.event == "sample" {
+        return Ok(Line { at: kind.at, what: What::Sample(serde_json::from_slice(text).map_err(wrong)?) });
+    }
+    if text.len() > LONGEST_EVENT {
+        return Err(Damage::Long);
+    }
+    serde_json::from_slice(text).map_err(wrong)
+}
