@@ -59,6 +59,12 @@ fn every_scenario_of_ours_is_one() {
 fn the_short_forms_are_what_they_say() {
     for (name, args, first, executions) in [
         ("usadafox-table2.toml", &["--repeat", "1"][..], "longhaul size=8G recv_buffer=25MB (1)", 6),
+        (
+            "usadafox-table2.toml",
+            &["--set", "size=1G", "--set", "recv_buffer=25MB", "--repeat", "1"],
+            "longhaul size=1G recv_buffer=25MB (1)",
+            1,
+        ),
         ("usadafox-buffers.toml", &["--set", "size=4G", "--only", "direct"], "direct size=4G (1)", 1),
     ] {
         let output = ours(name).run(&[&["--list"], args].concat());
