@@ -13,7 +13,8 @@ use longhaul_scope::record::{RecordError, Recorder};
 pub(crate) struct RecordArgs {
     /// Records all that can be measured on the way, one JSON object a line
     ///
-    /// A record that stands there is replaced, any other file is not.
+    /// A record that stands there is replaced, any other file is not. It grows by about 200 kB a second
+    /// for each connection on which data moves, at 10ms.
     #[arg(long = "record", value_name = "FILE")]
     file: Option<PathBuf>,
 

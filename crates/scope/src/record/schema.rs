@@ -68,6 +68,7 @@ pub struct Line {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "nearly every line is of the large one")]
 pub enum What {
     /// The file is known and its space reserved.
     Opened {
@@ -152,6 +153,9 @@ pub struct Sample {
     /// The output file's pages; only in samples for which they were counted anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCache>,
+    /// What waits to reach the devices of the host; only in samples for which it was read anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_pages: Option<HostPages>,
     /// Each open connection.
     pub streams: Vec<Stream>,
 }
@@ -216,6 +220,15 @@ pub struct PageCache {
     pub evicted: u64,
     /// Of those, lately.
     pub recently_evicted: u64,
+}
+
+/// What waits to reach the devices of the host, of whichever file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPages {
+    /// Changed and not yet being written.
+    pub dirty: u64,
+    /// Being written.
+    pub writeback: u64,
 }
 
 /// One connection.
