@@ -177,7 +177,11 @@ fn metrics_are_served_beside_files_or_where_it_says() {
     assert!(scraped(Serve::start(serve(dir.path(), &["--metrics"])).address));
     let mut server = Serve::start(serve(dir.path(), &["--metrics=127.0.0.1:0"]));
     let mut line = String::new();
-    server.log.read_line(&mut line).unwrap();
+    // The log may have a word in between.
+    while !line.starts_with("metrics at ") {
+        line.clear();
+        assert!(server.log.read_line(&mut line).unwrap() > 0);
+    }
     let own = line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics\n").unwrap();
     assert!(scraped(own.parse().unwrap()) && get(server.address, "/metrics").ends_with("of my own"));
     assert!(get(own.parse().unwrap(), "/").starts_with("HTTP/1.1 404"));
@@ -375,9 +379,9 @@ fn a_file_size_limit_ends_the_record_and_not_the_server() {
 
 #[test]
 fn no_record_is_begun_for_a_server_that_cannot_start() {
-    let dir = tempfile::tempdir().unwrap();
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let path = dir.path().join("r.jsonl");
+    let path = records.path().join("r.jsonl");
     let record = ["--record", path.to_str().unwrap()];
     let server = Serve::start(serve(dir.path(), &record));
     server.signal(Signal::TERM);

@@ -85,7 +85,8 @@ fn a_terminal_sees_how_it_goes() {
     let always = ["f ", "%", "of 1.9 MiB", "bit/s", "sock ", "app ", "ETA 0:0"];
     for (columns, words) in [(80, &[][..]), (200, &["1 stream", "RTT"][..])] {
         let output = format!("f{columns}");
-        let command = format!("stty cols {columns}; {}", line(&format!("--writer buffered -o {output}")));
+        let command =
+            format!("stty rows 24 cols {columns}; {}", line(&format!("--writer buffered -o {output}")));
         let ended = terminal(&run, &command).ok();
         let counts_pages = std::path::Path::new("/proc/sys/kernel/io_uring_disabled").exists();
         let cache = counts_pages.then_some(&"cache ");
@@ -218,7 +219,7 @@ fn odd_but_possible_options() {
         vec!["--app-buffer", "1"],
         vec!["--app-buffer", "1000TiB"],
         vec!["--recv-buffer", "1"],
-        vec!["--recv-buffer", "100TiB"],
+        vec!["--recv-buffer", "1GiB"],
         vec!["--streams", "256", "--app-buffer", "0"],
         vec!["--retries", "4000000000"],
         vec!["--connect-timeout", "1000000000s", "--stall-timeout", "1000000000s"],

@@ -41,7 +41,7 @@ fn a_record_sums_up_to_the_transfer() {
     same(run.path("f"), &bytes);
     assert!(!fs::read_to_string(run.path("r.jsonl")).unwrap().contains("secret"));
     let record = whole(run.path("r.jsonl"));
-    let end = record.end.unwrap();
+    let end = record.end.clone().unwrap();
     assert_eq!(end.outcome, done, "the last line of --json");
     assert_eq!((end.telemetry.samples, end.telemetry.dropped), (record.samples.len() as u64, 0));
     assert_eq!(record.header.what, server.url("/f?..."));
