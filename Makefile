@@ -21,7 +21,7 @@ test: ## Check everything: format, lints, dependencies, documentation, release b
 	scripts/deny.sh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) build --workspace --release --locked
-	$(CARGO) test --workspace --locked
+	LONGHAUL_RELEASE=$(abspath $(BIN)) $(CARGO) test --workspace --locked
 
 demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (under 3 minutes)
 	scripts/setup.sh demo

@@ -23,8 +23,7 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
         flag::register_conditional_shutdown(signal, 130, again.clone())?;
     }
     let mut signals = Signals::new(heard)?;
-    // With any handler, a write past the limit on file sizes is an error of that write, and not the end.
-    flag::register(Signal::XFSZ.as_raw(), Arc::default())?;
+    outlive_size_limit()?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             cancel.cancel();
@@ -32,6 +31,11 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Makes a write past the limit on file sizes an error of that write, and not the end: any handler does.
+pub(crate) fn outlive_size_limit() -> io::Result<()> {
+    flag::register(Signal::XFSZ.as_raw(), Arc::default()).map(drop)
 }
 
 /// Returns those of the signals which ask for an end that the process was not started to ignore.

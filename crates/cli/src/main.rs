@@ -54,7 +54,7 @@ fn log_to_stderr(cli: &Cli) -> Option<log_thread::LogThread> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
     if !matches!(cli.command, Command::Serve(_)) {
-        log.without_time().with_writer(std::io::stderr).init();
+        log.without_time().with_writer(|| progress::AboveLine).init();
         return None;
     }
     let (writer, thread) = log_thread::start();

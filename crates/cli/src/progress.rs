@@ -1,9 +1,12 @@
 //! The progress line.
 
+use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longhaul_core::event::{Event, Observer, Snapshot};
 use longhaul_core::units::{Bytes, Rate};
@@ -12,7 +15,21 @@ use longhaul_core::units::{Bytes, Rate};
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
     pace: Mutex<Pace>,
+    /// The terminal has no room for everything.
+    narrow: AtomicBool,
 }
+
+/// The line that is drawn now; nothing else that goes to stderr may end up in it.
+static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Writes to stderr, above the progress line where one is drawn.
+pub(crate) struct AboveLine;
+
+/// From this many columns on there is room for a bar, and for most of the name.
+const WIDE: u16 = 120;
+
+/// Characters of the name elsewhere.
+const SHORT: usize = 6;
 
 /// A rate that follows the last seconds.
 #[derive(Default)]
@@ -31,18 +48,32 @@ impl ProgressLine {
             if visible { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
         let bar =
             ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {prefix} {wide_msg}"));
-        Self { bar, pace: Mutex::default() }
+        *lock(&DRAWN) = visible.then(|| bar.clone());
+        Self { bar, pace: Mutex::default(), narrow: AtomicBool::new(false) }
     }
 
     /// Removes the line.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
+        *lock(&DRAWN) = None;
+    }
+
+    fn open(&self, path: &Path, size: Option<Bytes>, resumed: Bytes) {
+        let narrow = Term::stderr().size().1 < WIDE;
+        self.narrow.store(narrow, Ordering::Relaxed);
+        self.bar.set_prefix(short_name(path, if narrow { SHORT } else { 24 }));
+        if let Some(size) = size {
+            self.bar.set_length(size.get());
+            let bar = if narrow { "" } else { "{bar:12} " };
+            self.bar.set_style(style(&format!("{{prefix}} {bar}{{percent:>3}}% {{wide_msg}}")));
+        }
+        self.bar.set_position(resumed.get());
     }
 
     fn show(&self, at: Duration, now: &Snapshot) {
-        let rate = self.pace.lock().unwrap_or_else(PoisonError::into_inner).follow(at, now.received);
+        let rate = lock(&self.pace).follow(at, now.received);
         self.bar.set_position(now.present.get());
-        self.bar.set_message(line(now, rate));
+        self.bar.set_message(line(now, rate, self.narrow.load(Ordering::Relaxed)));
     }
 }
 
@@ -62,28 +93,15 @@ impl Pace {
 impl Observer for ProgressLine {
     fn on(&self, at: Duration, event: &Event) {
         match event {
-            Event::Opened { path, size, resumed, .. } => {
-                self.bar.set_prefix(short_name(path));
-                if let Some(size) = size {
-                    self.bar.set_length(size.get());
-                    self.bar.set_style(style("{prefix} {bar:12} {percent:>3}% {wide_msg}"));
-                }
-                self.bar.set_position(resumed.get());
-            }
+            Event::Opened { path, size, resumed, .. } => self.open(path, *size, *resumed),
             Event::Progress(now) => self.show(at, now),
             Event::Retrying { stream, reason, wait } => {
-                self.bar.suspend(|| {
-                    tracing::warn!("stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64())
-                });
+                tracing::warn!("stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64());
             }
-            Event::Warning(warning) => self.bar.suspend(|| tracing::warn!("{warning}")),
+            Event::Warning(warning) => tracing::warn!("{warning}"),
             Event::Connected { stream, peer, rtt } => {
-                self.bar.suspend(|| {
-                    tracing::info!(
-                        "stream {stream} connected to {peer}{}",
-                        rtt.map_or_else(String::new, |rtt| format!(", RTT {rtt}"))
-                    )
-                });
+                let rtt = rtt.map_or_else(String::new, |rtt| format!(", RTT {rtt}"));
+                tracing::info!("stream {stream} connected to {peer}{rtt}");
             }
             Event::Verifying => self.bar.set_message("verifying"),
             _ => {}
@@ -91,20 +109,44 @@ impl Observer for ProgressLine {
     }
 }
 
-/// Returns the file's name as far as it leaves room for the rest, and does nothing to the terminal.
-fn short_name(path: &Path) -> String {
-    const LONGEST: usize = 24;
+impl Write for AboveLine {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let drawn = lock(&DRAWN).clone();
+        match drawn {
+            Some(bar) => bar.suspend(|| io::stderr().write(text)),
+            None => io::stderr().write(text),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Locks, whatever happened to another thread that held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the file's name, cut to leave room for the rest, and does nothing to the terminal.
+fn short_name(path: &Path, longest: usize) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let shown: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    match shown.char_indices().nth(LONGEST) {
+    match shown.char_indices().nth(longest) {
         Some((end, _)) => format!("{}...", &shown[..end]),
         None => shown,
     }
 }
 
-/// Writes one moment: how much, how fast, how long still, over what, and how full the three buffers are.
-fn line(now: &Snapshot, rate: Rate) -> String {
-    let of = now.size.map_or_else(String::new, |size| format!(" of {size}"));
+/// Writes one moment: how much, how fast, how full the three buffers are, how long still, and over what.
+///
+/// What does not fit is cut off at the end. Where it is narrow, per cents say how much.
+fn line(now: &Snapshot, rate: Rate, narrow: bool) -> String {
+    let much = match now.size {
+        Some(size) if narrow => format!("of {size}"),
+        Some(size) => format!("{} of {size}", now.present),
+        None => now.present.to_string(),
+    };
     let left = now
         .size
         .map(|size| rate.time_for(size - now.present))
@@ -113,7 +155,7 @@ fn line(now: &Snapshot, rate: Rate) -> String {
     let rtt = now.sockets.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
     let streams =
         if now.sockets.open == 1 { "1 stream".into() } else { format!("{} streams", now.sockets.open) };
-    format!("{}{of}  {rate}{eta}  {streams}{rtt}  {}", now.present, buffers(now))
+    format!("{much}  {rate}  {}{eta}  {streams}{rtt}", buffers(now))
 }
 
 /// Writes the fill of the three buffers: the socket's, the application's, and the file's pages on their way to the disk.
@@ -125,13 +167,13 @@ fn buffers(now: &Snapshot) -> String {
     );
     let app = percent(now.segments.bytes(), now.segments.capacity());
     let cache =
-        now.page_cache.map_or_else(String::new, |pages| format!("  cache {}", pages.dirty + pages.writeback));
-    format!("socket {socket}  app {app}{cache}")
+        now.page_cache.map_or_else(String::new, |pages| format!(" cache {}", pages.dirty + pages.writeback));
+    format!("sock {socket} app {app}{cache}")
 }
 
 fn percent(part: Bytes, whole: Bytes) -> String {
     let percent = part.get().saturating_mul(100).checked_div(whole.get()).unwrap_or(0);
-    format!("{percent} %")
+    format!("{percent}%")
 }
 
 fn clock(time: Duration) -> String {
@@ -174,13 +216,34 @@ mod tests {
             }),
             ..Snapshot::default()
         };
-        let text = line(&now, Rate::bits_per_sec(9_800_000_000));
+        let text = line(&now, Rate::bits_per_sec(9_800_000_000), false);
         assert_eq!(
             text,
-            "2 GiB of 8 GiB  9.80 Gbit/s  ETA 0:05  1 stream  RTT 200 ms  socket 10 %  app 12 %  cache 2 GiB"
+            "2 GiB of 8 GiB  9.80 Gbit/s  sock 10% app 12% cache 2 GiB  ETA 0:05  1 stream  RTT 200 ms"
         );
         let unknown = Snapshot { present: Bytes::gib(2), ..Snapshot::default() };
-        assert_eq!(line(&unknown, Rate::default()), "2 GiB  0 bit/s  0 streams  socket 0 B  app 0 %");
+        for narrow in [false, true] {
+            let text = line(&unknown, Rate::default(), narrow);
+            assert_eq!(text, "2 GiB  0 bit/s  sock 0 B app 0%  0 streams");
+        }
+    }
+
+    #[test]
+    fn eighty_columns_show_the_three_buffers() {
+        let odd = Bytes::new((1 << 40) - (1 << 26));
+        let now = Snapshot {
+            present: odd,
+            size: Some(odd),
+            sockets: Sockets { unread: odd, rwin: Some(Bytes::ZERO), ..Sockets::default() },
+            segments: Segments { in_use: 16, count: 16, size: Bytes::mib(4) },
+            page_cache: Some(PageCache { dirty: odd, ..PageCache::default() }),
+            ..Snapshot::default()
+        };
+        let text = line(&now, Rate::bits_per_sec(99_990_000_000), true);
+        let cache = "cache 1023.9 GiB";
+        let shown = short_name(Path::new("a-long-name.tar.gz"), SHORT).len() + " 100% ".len();
+        let end = text.find(cache).unwrap() + cache.len();
+        assert!(shown + end < 80 && text.contains("sock 100% app 100%"), "{text}");
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub(crate) struct RecordArgs {
     /// Records all that can be measured on the way, one JSON object a line
     ///
     /// A record that stands there is replaced once the transfer's file is opened, or the server has
-    /// begun; any other file is not.
+    /// begun; any other file is not. It grows by about 200 kB a second for each connection on which
+    /// data moves, at 10ms.
     #[arg(long = "record", value_name = "FILE")]
     file: Option<PathBuf>,
 

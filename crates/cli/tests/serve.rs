@@ -55,7 +55,11 @@ impl Drop for Serve {
 }
 
 fn serve(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(BIN);
+    serve_by(BIN, dir, args)
+}
+
+fn serve_by(program: &str, dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0"]).args(args);
     command
 }
@@ -173,7 +177,11 @@ fn metrics_are_served_beside_files_or_where_it_says() {
     assert!(scraped(Serve::start(serve(dir.path(), &["--metrics"])).address));
     let mut server = Serve::start(serve(dir.path(), &["--metrics=127.0.0.1:0"]));
     let mut line = String::new();
-    server.log.read_line(&mut line).unwrap();
+    // The log may have a word in between.
+    while !line.starts_with("metrics at ") {
+        line.clear();
+        assert!(server.log.read_line(&mut line).unwrap() > 0);
+    }
     let own = line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics\n").unwrap();
     assert!(scraped(own.parse().unwrap()) && get(server.address, "/metrics").ends_with("of my own"));
     assert!(get(own.parse().unwrap(), "/").starts_with("HTTP/1.1 404"));
@@ -272,8 +280,10 @@ fn a_record_follows_the_server_to_its_end_and_costs_little() {
     std::fs::write(dir.path().join("f"), vec![7; 32 << 20]).unwrap();
     let path = records.path().join("r.jsonl");
     let record = ["--record", path.to_str().unwrap(), "--pace", "200Mbit"];
+    // The build that is shipped, where `make test` names one.
+    let release = std::env::var("LONGHAUL_RELEASE").ok();
     let started = Instant::now();
-    let server = Serve::start(serve(dir.path(), &record));
+    let server = Serve::start(serve_by(release.as_deref().unwrap_or(BIN), dir.path(), &record));
     let mut stream = TcpStream::connect(server.address).unwrap();
     write!(stream, "GET /f?token=secret HTTP/1.0\r\n\r\n").unwrap();
     let got = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
@@ -295,11 +305,10 @@ fn a_record_follows_the_server_to_its_end_and_costs_little() {
     assert_eq!((&replied["status"], &replied["sent"]), (&200.into(), &(32 << 20).into()));
     assert!(!replied["target"].to_string().contains("secret"), "{replied}");
     let samples = of("sample");
-    // At 200 Mbit/s the file takes 1.3 s.
-    assert!((50..400).contains(&samples.len()), "{} samples", samples.len());
     let streams = samples.iter().filter_map(|sample| sample["streams"].get(0));
     assert!(streams.clone().all(|one| one["stream"] == 0 && one["tcp"]["tcpi_snd_cwnd"].is_u64()));
-    assert!(streams.count() >= 50);
+    // At 200 Mbit/s the file takes 1.3 s: four fifths of the samples, on a machine busy with other tests.
+    assert!((107..400).contains(&streams.count()), "{} samples", samples.len());
     let moved = samples.last().unwrap()["moved"].as_u64().unwrap();
     // The end of the connection is acknowledged like a byte.
     assert!((got..=got + 1).contains(&moved), "{moved} of {got}");
@@ -310,14 +319,69 @@ fn a_record_follows_the_server_to_its_end_and_costs_little() {
     let cpu = cost["cpu"].as_f64().unwrap();
     println!("recording took {cpu} s of {took:?}");
     // Without optimisation, several times what it costs.
-    assert!(cpu < took.as_secs_f64() * 0.05, "recording took {cpu} s of {took:?}");
+    let most = if release.is_some() || !cfg!(debug_assertions) { 0.01 } else { 0.05 };
+    assert!(cpu < took.as_secs_f64() * most, "recording took {cpu} s of {took:?}");
+}
+
+#[test]
+fn a_record_is_never_served() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    std::fs::write(dir.path().join("old"), "").unwrap();
+    let link = other.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    for record in [
+        dir.path().join("r.jsonl"),
+        dir.path().join("old"),
+        dir.path().join("sub/r"),
+        dir.path().join("sub/../r"),
+        link.join("r"),
+        other.path().join("../").join(dir.path().file_name().unwrap()).join("r"),
+    ] {
+        let output = serve(dir.path(), &["--record", record.to_str().unwrap()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{record:?}: {text}");
+        assert!(text.contains("outside") && text.contains(record.to_str().unwrap()), "{text}");
+    }
+    let output = serve(Path::new("."), &["--record", "r"]).current_dir(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "a record was begun");
+    // Beside it, under a name that begins alike.
+    let beside = tempfile::Builder::new().tempdir().unwrap();
+    let root = beside.path().join("files");
+    std::fs::create_dir(&root).unwrap();
+    let record = beside.path().join("files-r");
+    let server = Serve::start(serve(&root, &["--record", record.to_str().unwrap()]));
+    server.signal(Signal::TERM);
+    assert_eq!((server.end().0, lines(&record).len() > 1), (Some(0), true));
+}
+
+#[test]
+fn a_file_size_limit_ends_the_record_and_not_the_server() {
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("f"), vec![7; 1 << 20]).unwrap();
+    let path = records.path().join("r.jsonl");
+    // In blocks of 512 bytes.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 64; exec \"$@\"", "sh", BIN, "serve"]).arg(dir.path());
+    command.args(["--listen", "127.0.0.1:0", "--pace", "16Mbit", "--record-interval", "1ms", "--record"]);
+    command.arg(&path);
+    let server = Serve::start(command);
+    for _ in 0..2 {
+        assert!(get(server.address, "/f").len() > 1 << 20);
+    }
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("File too large"), "{log}");
+    assert!(std::fs::metadata(&path).unwrap().len() <= 64 << 10);
 }
 
 #[test]
 fn no_record_is_begun_for_a_server_that_cannot_start() {
-    let dir = tempfile::tempdir().unwrap();
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let path = dir.path().join("r.jsonl");
+    let path = records.path().join("r.jsonl");
     let record = ["--record", path.to_str().unwrap()];
     let server = Serve::start(serve(dir.path(), &record));
     server.signal(Signal::TERM);

@@ -153,4 +153,16 @@ mod tests {
         assert_eq!(segments(Bytes::mib(64), 64), SegmentPlan { size: Bytes::kib(512), count: 128 });
         assert_eq!(segments(Bytes::ZERO, 3), SegmentPlan { size: Bytes::kib(64), count: 6 });
     }
+
+    #[test]
+    fn segments_of_a_size_fill_the_buffer_and_are_two_for_each_stream() {
+        let plan = |size, buffer, streams| segments_of(size, buffer, streams);
+        let of = |size, count| SegmentPlan { size, count };
+        assert_eq!(plan(Bytes::kib(4), Bytes::mib(64), 1), of(Bytes::kib(4), 16_384));
+        assert_eq!(plan(Bytes::mib(64), Bytes::mib(64), 1), of(Bytes::mib(64), 2));
+        assert_eq!(plan(Bytes::mib(4), Bytes::mib(64), 32), of(Bytes::mib(4), 64));
+        assert_eq!(plan(Bytes::kib(4), Bytes::ZERO, 0), of(Bytes::kib(4), 2));
+        // A part of a segment is none.
+        assert_eq!(plan(Bytes::mib(4), Bytes::mib(15), 1), of(Bytes::mib(4), 3));
+    }
 }

@@ -20,6 +20,8 @@ pub struct Sample {
     pub written: Option<Bytes>,
     /// The output file's pages, where they were counted anew.
     pub page_cache: Option<PageCache>,
+    /// The pages of all of this host's files, where they were read anew.
+    pub host_pages: Option<HostPages>,
 }
 
 /// One connection at one moment.
@@ -69,6 +71,15 @@ pub struct PageCache {
     pub evicted: Bytes,
     /// Of those: so lately that memory is short.
     pub recently_evicted: Bytes,
+}
+
+/// What waits to reach the devices of this host, of whichever file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostPages {
+    /// Changed and not yet being written.
+    pub dirty: Bytes,
+    /// Being written to a device.
+    pub writeback: Bytes,
 }
 
 /// All connections together: sums, and for times the mean of those that know one.
@@ -161,14 +172,17 @@ fn mean(times: impl Iterator<Item = Rtt>) -> Option<Rtt> {
 /// Lets something whose cost is not known beforehand happen only as often as it may cost.
 ///
 /// Counting a file's pages takes the longer the more of them there are.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Sparingly {
+    one_in: u32,
     due: Duration,
 }
 
 impl Sparingly {
-    /// The part of the time that it may take: 1 in 400.
-    const SHARE: u32 = 400;
+    /// Lets it take one part in so many of the time.
+    pub fn one_in(parts: u32) -> Self {
+        Self { one_in: parts, due: Duration::ZERO }
+    }
 
     /// Returns whether it may happen again.
     pub fn is_due(&self, now: Duration) -> bool {
@@ -177,7 +191,7 @@ impl Sparingly {
 
     /// Accounts for one time, begun at `now`, that took `cost`.
     pub fn took(&mut self, now: Duration, cost: Duration) {
-        self.due = now + cost * Self::SHARE;
+        self.due = now.saturating_add(cost.saturating_mul(self.one_in));
     }
 }
 
@@ -211,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_costs_much_happens_seldom() {
-        let mut pages = Sparingly::default();
+        let mut pages = Sparingly::one_in(400);
         assert!(pages.is_due(Duration::ZERO));
         pages.took(Duration::from_secs(1), Duration::from_millis(10));
         assert!(!pages.is_due(Duration::from_millis(4999)) && pages.is_due(Duration::from_secs(5)));

@@ -19,17 +19,18 @@ pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
 
 /// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
 ///
-/// Runs on the calling thread, whose CPU time it tells at the end. Where `take` gives none, nothing is told.
+/// Runs on the calling thread, whose CPU time it tells at the end. `take` hears whether this is the last one;
+/// where it gives none, nothing is told.
 pub fn sample(
     interval: Duration,
     alive: &Receiver<()>,
-    mut take: impl FnMut() -> Option<Sample>,
+    mut take: impl FnMut(bool) -> Option<Sample>,
     tell: impl Fn(&Event),
 ) {
     let cpu = host::thread_cpu_time();
     let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
     loop {
-        if let Some(sample) = take() {
+        if let Some(sample) = take(ended) {
             tell(&Event::Sample(sample));
             samples += 1;
         }
@@ -52,8 +53,9 @@ mod tests {
     #[test]
     fn the_last_sample_is_taken_at_the_end_and_counted_if_told() {
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
-        let (taken, told) = (Mutex::new(0u64), Mutex::new(Vec::new()));
-        let take = || {
+        let (taken, told, lasts) = (Mutex::new(0u64), Mutex::new(Vec::new()), Mutex::new(0));
+        let take = |last| {
+            *lasts.lock().unwrap() += u32::from(last);
             let mut taken = taken.lock().unwrap();
             *taken += 1;
             // Every second one has nothing to tell.
@@ -68,6 +70,7 @@ mod tests {
         let (taken, told) = (*taken.lock().unwrap(), told.into_inner().unwrap());
         let Some((Event::Sampled { samples, .. }, before)) = told.split_last() else { panic!("{told:?}") };
         assert!(taken >= 5, "{taken} in 50 ms");
+        assert_eq!(lasts.into_inner().unwrap(), 1);
         assert_eq!((*samples, before.len() as u64), (taken.div_ceil(2), taken.div_ceil(2)));
     }
 }

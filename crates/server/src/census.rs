@@ -1,6 +1,7 @@
 //! Who is connected, who is being sent something, and what all of them have counted.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,12 +44,22 @@ struct Counts {
 /// A connection that is being sent something.
 struct Sending {
     /// A descriptor of its own, so that reading it needs nobody's leave.
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     /// What it had counted before.
     before: Totals,
     /// What it has counted when last looked at.
     latest: Totals,
-    /// The socket has taken the whole reply.
+    /// Replies begun since then.
+    begun: u64,
+    /// The socket has taken the whole of the last.
+    replied: bool,
+}
+
+/// A connection to be read, as it stood before that.
+struct ToRead {
+    number: usize,
+    socket: Arc<OwnedFd>,
+    begun: u64,
     replied: bool,
 }
 
@@ -106,30 +117,67 @@ impl Census {
 
     /// Reads every socket on which something is being sent, and forgets those that have delivered all of it.
     pub(crate) fn read(&self) -> Reading {
+        let streams = self.to_read().into_iter().map(ToRead::read).collect();
+        self.take_in(streams)
+    }
+
+    /// Does the same for a task: others have their turn in between.
+    pub(crate) async fn read_in_turns(&self) -> Reading {
+        /// Reading so many takes a fraction of a millisecond.
+        const AT_ONCE: usize = 64;
+        let mut streams = Vec::new();
+        for one in self.to_read() {
+            streams.push(one.read());
+            if streams.len().is_multiple_of(AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.take_in(streams)
+    }
+
+    /// Lists the sockets to be read: that takes long where there are many, and no connection shall wait for it.
+    fn to_read(&self) -> Vec<ToRead> {
+        let to_read = |(&number, sending): (&usize, &Sending)| ToRead {
+            number,
+            socket: Arc::clone(&sending.socket),
+            begun: sending.begun,
+            replied: sending.replied,
+        };
+        self.lock().sending.iter().map(to_read).collect()
+    }
+
+    /// Takes in what was read; a connection that left meanwhile has settled what it counted.
+    fn take_in(&self, read: Vec<(ToRead, StreamSample)>) -> Reading {
         let mut counts = self.lock();
         let Counts { arrived, open, replies, sending, settled } = &mut *counts;
-        let (mut streams, mut totals) = (Vec::with_capacity(sending.len()), Totals::default());
-        // Under the lock: a connection that leaves meanwhile must be counted once.
-        sending.retain(|&number, connection| {
-            let sample = telemetry::read(number, &connection.socket);
-            let moves = connection.look(sample.tcp.as_ref());
-            if moves {
-                totals += connection.counted();
+        let mut streams = Vec::with_capacity(read.len());
+        for (one, sample) in read {
+            let Entry::Occupied(mut entry) = sending.entry(one.number) else { continue };
+            // Another, where the connection was forgotten meanwhile and came back.
+            if !Arc::ptr_eq(&entry.get().socket, &one.socket) {
+                continue;
+            }
+            if entry.get_mut().look(&one, sample.tcp.as_ref()) {
                 streams.push(sample);
             } else {
-                *settled += connection.counted();
+                *settled += entry.remove().counted();
             }
-            moves
-        });
-        totals += *settled;
+        }
+        let mut totals = *settled;
+        sending.values().for_each(|connection| totals += connection.counted());
         Reading { arrived: *arrived, open: *open, replies: replies.clone(), streams, totals }
     }
 
     /// Tells whoever observes.
     pub(crate) fn tell(&self, event: &Event) {
         if let Some(telemetry) = &self.telemetry {
-            telemetry.observer.on(self.started.elapsed(), event);
+            telemetry.observer.on(self.age(), event);
         }
+    }
+
+    /// Returns for how long it has counted.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Returns how often samples are to be taken.
@@ -149,13 +197,16 @@ impl Seat {
         if !self.census.watched {
             return;
         }
-        let mut counts = self.census.lock();
-        if let Some(connection) = counts.sending.get_mut(&self.number) {
+        if let Some(connection) = self.census.lock().sending.get_mut(&self.number) {
+            connection.begun += 1;
             connection.replied = false;
-        } else if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
-            counts.sending.insert(self.number, Sending::new(socket));
+            return;
         }
         // Without a descriptor left for it, the connection is only not watched.
+        if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
+            let connection = Sending::new(socket);
+            self.census.lock().sending.insert(self.number, connection);
+        }
     }
 
     /// Notes that a reply has ended; it may still be on its way.
@@ -174,11 +225,13 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        let socket = self.census.lock().sending.get(&self.number).map(|sending| Arc::clone(&sending.socket));
+        let tcp = socket.and_then(|socket| tcp_info::read(socket).ok());
         {
             let mut counts = self.census.lock();
             counts.open -= 1;
             if let Some(mut connection) = counts.sending.remove(&self.number) {
-                connection.look(tcp_info::read(&connection.socket).ok().as_ref());
+                connection.note(tcp.as_ref());
                 counts.settled += connection.counted();
             }
         }
@@ -186,18 +239,34 @@ impl Drop for Seat {
     }
 }
 
+impl ToRead {
+    fn read(self) -> (Self, StreamSample) {
+        let sample = telemetry::read(self.number, &self.socket);
+        (self, sample)
+    }
+}
+
 impl Sending {
     fn new(socket: OwnedFd) -> Self {
         let before = tcp_info::read(&socket).map(|tcp| Totals::of(&tcp)).unwrap_or_default();
-        Self { socket, before, latest: before, replied: false }
+        Self { socket: Arc::new(socket), before, latest: before, begun: 1, replied: false }
     }
 
-    /// Takes in a reading; returns whether anything still moves.
-    fn look(&mut self, tcp: Option<&TcpInfo>) -> bool {
+    /// Takes in a reading of the socket `as_it_was`; returns whether anything still moves.
+    fn look(&mut self, as_it_was: &ToRead, tcp: Option<&TcpInfo>) -> bool {
+        self.note(tcp);
         let Some(tcp) = tcp else { return false };
-        self.latest = Totals::of(tcp);
         let waiting = |count: Option<u64>| count.unwrap_or(0) > 0;
-        !self.replied || waiting(tcp.tcpi_unacked()) || waiting(tcp.tcpi_notsent_bytes())
+        // A reply that has begun since is not in the reading, whether or not it has ended too.
+        let replied = as_it_was.replied && as_it_was.begun == self.begun;
+        !replied || waiting(tcp.tcpi_unacked()) || waiting(tcp.tcpi_notsent_bytes())
+    }
+
+    /// Takes in what was counted; another reading may have overtaken this one.
+    fn note(&mut self, tcp: Option<&TcpInfo>) {
+        if let Some(tcp) = tcp {
+            self.latest = self.latest.later(Totals::of(tcp));
+        }
     }
 
     /// Returns what was counted since it began.

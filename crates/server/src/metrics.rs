@@ -13,12 +13,12 @@ use crate::reply::Reply;
 /// The only name at which metrics are served.
 pub(crate) const NAME: &[u8] = b"metrics";
 
-/// Answers a GET or HEAD for the metrics.
-pub(crate) fn reply(census: &Census) -> Reply {
+/// Answers a GET or HEAD for the metrics; no disk is waited for, nor any thread that may wait for one.
+pub(crate) async fn reply(census: &Census) -> Reply {
     let head = ReplyHead::new(200)
         .with("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         .with("Cache-Control", "no-cache");
-    Reply::new(head, vec![Piece::Text(text(&census.read()).into_bytes())])
+    Reply::new(head, vec![Piece::Text(text(&census.read_in_turns().await).into_bytes())])
 }
 
 fn text(reading: &Reading) -> String {

@@ -116,14 +116,15 @@ impl Session {
 
     /// Does what a request asks for; on a blocking thread where that may take a while.
     async fn act(&self, action: Action, request: RequestHead) -> Reply {
-        let Shared { site, census, .. } = &self.shared;
-        let (site, census) = (Arc::clone(site), Arc::clone(census));
-        let done = match action {
-            Action::Reply(reply) => return reply,
-            Action::Read(path) => spawn_blocking(move || site.read(&path, &request, SystemTime::now())),
-            Action::Metrics => spawn_blocking(move || metrics::reply(&census)),
-        };
-        done.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+        match action {
+            Action::Reply(reply) => reply,
+            Action::Metrics => metrics::reply(&self.shared.census).await,
+            Action::Read(path) => {
+                let site = Arc::clone(&self.shared.site);
+                let read = spawn_blocking(move || site.read(&path, &request, SystemTime::now()));
+                read.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+            }
+        }
     }
 
     /// Reads the next request: waits idly for its first byte, then only so long for the rest.

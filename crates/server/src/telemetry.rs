@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::Observer;
+use longhaul_core::telemetry::{Sample, Sparingly};
 use longhaul_engine::telemetry;
+use longhaul_sys::host;
 
 use crate::census::Census;
+use crate::totals::Totals;
 
 /// Who hears what happens on a server, and how often everything is measured.
 #[derive(Clone)]
@@ -17,6 +20,7 @@ pub struct Telemetry {
     /// Hears of every connection and reply.
     pub observer: Arc<dyn Observer>,
     /// Takes samples this often for it, on a thread of its own; while nothing is being sent, none is told.
+    /// Less often among so many connections that reading them would take more than 1 % of a core.
     pub sample: Option<Duration>,
 }
 
@@ -25,6 +29,9 @@ impl fmt::Debug for Telemetry {
         f.debug_struct("Telemetry").field("sample", &self.sample).finish_non_exhaustive()
     }
 }
+
+/// Reading the connections may take one part in so many of the time.
+const SHARE: u32 = 100;
 
 /// A running thread that takes samples; it ends with this.
 pub(crate) struct Sampler {
@@ -38,15 +45,9 @@ impl Sampler {
         let interval = census.interval()?;
         let (alive, ended) = crossbeam_channel::bounded(0);
         let census = Arc::clone(census);
-        let mut silent = false;
         let run = move || {
-            // An idle server would else fill its record's disk with the same line.
-            let take = || {
-                let reading = census.read();
-                let was_silent = std::mem::replace(&mut silent, reading.streams.is_empty());
-                (!silent || !was_silent).then(|| reading.sample())
-            };
-            telemetry::sample(interval, &ended, take, |event| census.tell(event));
+            let mut reader = Reader { census: &census, sparingly: Sparingly::one_in(SHARE), told: None };
+            telemetry::sample(interval, &ended, |last| reader.take(last), |event| census.tell(event));
         };
         match std::thread::Builder::new().name("sampler".to_owned()).spawn(run) {
             Ok(thread) => Some(Self { alive, thread }),
@@ -62,5 +63,32 @@ impl Sampler {
         drop(self.alive);
         // A panic there has told itself.
         let _ = self.thread.join();
+    }
+}
+
+/// Reads the connections as often as that is cheap and has anything new to tell.
+struct Reader<'a> {
+    census: &'a Census,
+    sparingly: Sparingly,
+    /// What was told last: whether anything was being sent, and what had been counted.
+    told: Option<(bool, Totals)>,
+}
+
+impl Reader<'_> {
+    /// Takes a sample; none where it would say the same as the one before, for an idle server would else fill its disk.
+    fn take(&mut self, last: bool) -> Option<Sample> {
+        let now = self.census.age();
+        if !last && !self.sparingly.is_due(now) {
+            return None;
+        }
+        let before = host::thread_cpu_time();
+        let reading = self.census.read();
+        self.sparingly.took(now, host::thread_cpu_time().saturating_sub(before));
+        let state = (!reading.streams.is_empty(), reading.totals);
+        let new = last || state.0 || self.told != Some(state);
+        new.then(|| {
+            self.told = Some(state);
+            reading.sample()
+        })
     }
 }

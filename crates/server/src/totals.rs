@@ -46,6 +46,23 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// Returns the later of two readings of one sender, whichever way round they come.
+    pub(crate) fn later(self, other: Self) -> Self {
+        let (one, two) = (self.counters, other.counters);
+        Self {
+            counters: Counters {
+                retransmits: one.retransmits.max(two.retransmits),
+                out_of_order: one.out_of_order.max(two.out_of_order),
+                acked: one.acked.max(two.acked),
+            },
+            busy: self.busy.max(other.busy),
+            rwnd_limited: self.rwnd_limited.max(other.rwnd_limited),
+            sndbuf_limited: self.sndbuf_limited.max(other.sndbuf_limited),
+        }
+    }
+}
+
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.counters += other.counters;

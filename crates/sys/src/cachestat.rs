@@ -66,7 +66,14 @@ mod tests {
     #[test]
     fn counts_what_is_written_and_what_is_clean() {
         let mut file = tempfile::tempfile_in(".").unwrap();
-        assert_eq!(page_cache(&file).unwrap().cached, Bytes::ZERO);
+        let empty = match page_cache(&file) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                assert!(std::env::var_os("CI").is_none(), "cachestat(2) is needed (Linux 6.5)");
+                return println!("skipped: this kernel has no cachestat(2)");
+            }
+            counted => counted.unwrap(),
+        };
+        assert_eq!(empty.cached, Bytes::ZERO);
         file.write_all(&[1; 1 << 20]).unwrap();
         let changed = page_cache(&file).unwrap();
         assert_eq!(changed.cached, Bytes::mib(1));

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use longhaul_core::telemetry::HostPages;
 use longhaul_core::units::{Bytes, Rate};
 
 /// Returns the receive buffer's autotuning limit, `net.ipv4.tcp_rmem[2]`.
@@ -26,6 +27,20 @@ pub fn fastest_interface() -> Option<Rate> {
     speeds.max()
 }
 
+/// Returns what waits to reach the devices, of whichever file; takes some 20 microseconds.
+pub fn waiting_pages() -> Option<HostPages> {
+    waiting(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Reads `Dirty:` and `Writeback:` (proc_meminfo(5)), which are in KiB.
+fn waiting(meminfo: &str) -> Option<HostPages> {
+    let of = |name: &str| {
+        let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix(" kB")?.parse().ok().map(Bytes::kib)
+    };
+    Some(HostPages { dirty: of("Dirty:")?, writeback: of("Writeback:")? })
+}
+
 /// Returns the CPU time of the calling thread.
 pub fn thread_cpu_time() -> std::time::Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -45,6 +60,16 @@ mod tests {
         assert!(tcp_rmem_max().unwrap() > Bytes::kib(4));
         // In a network namespace of its own `rmem_max` may be hidden.
         assert!(rmem_max().is_none_or(|max| max > Bytes::kib(1)));
+    }
+
+    #[test]
+    fn reads_what_waits_for_the_devices() {
+        let text =
+            "Cached: 1 kB\nDirty:              3100 kB\nWriteback:             0 kB\nWritebackTmp: 9 kB\n";
+        assert_eq!(waiting(text), Some(HostPages { dirty: Bytes::kib(3100), writeback: Bytes::ZERO }));
+        assert_eq!(waiting(text.rsplit_once("Writeback:").unwrap().0), None);
+        assert_eq!(waiting("Dirty: many kB\nWriteback: 0 kB\n"), None);
+        assert!(waiting_pages().is_some());
     }
 
     #[test]

@@ -1,35 +1,17 @@
-//! A kernel that does not know a system call: seccomp makes this one forget it, for one thread.
+//! On a kernel that has no cachestat(2).
 
 use std::io;
 
 use longhaul_sys::cachestat::page_cache;
 
-/// Makes cachestat(2) fail with ENOSYS on the calling thread, for good.
-fn forget_cachestat() -> io::Result<()> {
-    const CACHESTAT: u32 = 451;
-    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = [
-        // The system call's number is at offset 0 of `struct seccomp_data`.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, CACHESTAT),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: neither call touches memory but the filter, which lives across them and is only read.
-    let rc = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
+#[path = "../examples/old_kernel/forget.rs"]
+mod forget;
 
 #[test]
 fn a_kernel_without_cachestat_says_unsupported() {
     let old = std::thread::spawn(|| {
-        forget_cachestat().unwrap();
+        forget::forget_cachestat().unwrap();
         page_cache(&tempfile::tempfile().unwrap()).unwrap_err().kind()
     });
     assert_eq!(old.join().unwrap(), io::ErrorKind::Unsupported);
-    assert!(page_cache(&tempfile::tempfile().unwrap()).is_ok(), "this thread's kernel has it");
 }

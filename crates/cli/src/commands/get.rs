@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::event::Observer;
+use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::cancel::Cancel;
@@ -43,15 +44,15 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: usize,
 
-    /// The socket's receive buffer; auto leaves it to the kernel wherever that can reach the path's need
-    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = auto_or_size)]
+    /// The socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
     recv_buffer: AutoOr<Bytes>,
 
     /// The application buffer: what a slow disk may lag behind
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     app_buffer: Bytes,
 
-    /// The size of its segments, a power of two [default: 4MiB, less for many streams]
+    /// The size of its segments, a power of two; every stream gets at least two [default: 4MiB, less for many streams]
     #[arg(long, value_name = "SIZE", value_parser = segment)]
     segment: Option<Bytes>,
 
@@ -162,11 +163,14 @@ fn output(path: PathBuf) -> Result<PathBuf, &'static str> {
     Ok(path)
 }
 
-fn auto_or_size(text: &str) -> Result<AutoOr<Bytes>, String> {
+fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
     if text == "auto" {
         return Ok(AutoOr::Auto);
     }
     match text.parse::<Bytes>() {
+        Ok(size) if size > LARGEST_WINDOW => {
+            Err(format!("TCP announces no window of more than {LARGEST_WINDOW}"))
+        }
         Ok(size) if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
         Ok(_) => Err("a receive buffer of nothing receives nothing".into()),
         Err(error) => Err(error.to_string()),
@@ -222,6 +226,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
 }
 
 fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> Result<(), exit::Code> {
+    let shows_line = !args.quiet && !args.json && std::io::stderr().is_terminal();
     let request = GetRequest {
         url: url.clone(),
         target: target(args.output.as_deref(), args.urls.len() > 1),
@@ -229,6 +234,7 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         app_buffer: args.app_buffer,
         segment: args.segment,
         sample: args.record.interval(),
+        count_pages: args.json || shows_line,
         writer: args.writer.into(),
         checksum: args.checksum.clone(),
         limit: args.limit,
@@ -241,7 +247,7 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         say::error(&error);
         exit::of_record(&error)
     })?;
-    let line = ProgressLine::new(!args.quiet && !args.json && std::io::stderr().is_terminal());
+    let line = ProgressLine::new(shows_line);
     let shown: &dyn Observer = if args.json { &JsonLines } else { &line };
     let recorded: &dyn Observer = match &recorder {
         Some(recorder) => recorder,
@@ -357,7 +363,9 @@ mod tests {
     fn refuses_options_that_cannot_work() {
         assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
         assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
-        assert!(auto_or_size("0").is_err() && limit("1bit").is_err() && time("0s").is_err());
+        assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
+        assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));
+        assert!(limit("1bit").is_err() && time("0s").is_err());
         assert!("no colon".parse::<HeaderField>().is_err() && "K: a\r\nb".parse::<HeaderField>().is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! `longhaul serve DIR`: flags, limits of the process, signals; the server itself is a library.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
-use crate::{exit, say};
+use crate::{exit, interrupt, say};
 
 /// Descriptors for everything but connections and the files they are sent.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     hidden: bool,
 
-    /// Serve /metrics for Prometheus beside the files, in place of a file of that name; with =ADDR:PORT only there, over plain HTTP
+    /// Serve /metrics for Prometheus beside the files, in place of a file of that name; with =ADDR:PORT only there, over plain HTTP. Whoever reaches the port may read them
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
     metrics: Option<Option<SocketAddr>>,
 
@@ -100,6 +100,15 @@ impl FromStr for Pace {
 
 /// Serves until told to stop.
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    if let Some(record) = args.record.file().filter(|record| is_below(record, &args.directory)) {
+        say::error(format_args!(
+            "the record {} would be served to everybody: name a file outside {}",
+            record.display(),
+            args.directory.display()
+        ));
+        return Ok(exit::USAGE.into());
+    }
+    interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
     let mut server = match Server::bind(config(&args)) {
         Ok(server) => server,
@@ -139,6 +148,15 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::error!("{error}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether a file lies below a directory, or would once it is made.
+fn is_below(file: &Path, directory: &Path) -> bool {
+    let place = file.canonicalize().or_else(|_| {
+        let path = std::path::absolute(file)?;
+        path.parent().unwrap_or(&path).canonicalize()
+    });
+    matches!((place, directory.canonicalize()), (Ok(place), Ok(root)) if place.starts_with(&root))
 }
 
 fn config(args: &ServeArgs) -> Config {

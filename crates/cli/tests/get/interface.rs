@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{File, Running, Server, content, get, same, skip};
+use crate::support::{Ended, File, Get, Running, Server, content, get, same, skip};
 
 #[test]
 fn says_nothing_where_nobody_watches() {
@@ -28,7 +28,28 @@ fn json_has_the_promised_fields() {
     let lines = ended.json();
     let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
     assert_eq!((events[0], events[1], *events.last().unwrap()), ("connected", "opened", "done"));
-    assert!(events.contains(&"progress"), "{events:?}");
+    let progress = lines.iter().filter(|line| line["event"] == "progress");
+    let progress: Vec<_> = progress.collect();
+    assert!(!progress.is_empty(), "{events:?}");
+    for line in &progress {
+        for name in
+            ["present", "received", "written", "streams", "unread", "buffered", "app_buffer", "out_of_order"]
+        {
+            assert!(line[name].is_u64(), "{name} in {line}");
+        }
+        let number = |name: &str| line[name].as_u64().unwrap();
+        assert_eq!((number("size"), number("app_buffer")), (3_000_000, 64 << 20));
+        assert!(number("buffered") <= number("app_buffer"), "{line}");
+        // Known while a connection is open, on kernels that tell.
+        for name in ["rtt", "data_rtt", "rwin", "dirty", "writeback"] {
+            assert!(
+                line.get(name).is_some_and(|value| value.is_number() || value.is_null()),
+                "{name} in {line}"
+            );
+        }
+    }
+    assert!(progress.iter().any(|line| line["buffered"].as_u64() > Some(0)), "{progress:?}");
+    assert!(progress.iter().any(|line| line["rtt"].is_f64()), "{progress:?}");
     assert!(lines[..lines.len() - 1].iter().all(|line| line["at"].is_f64()), "{ended:?}");
     let done = ended.done();
     assert_eq!((&done["bytes"], &done["streams"]), (&3_000_000.into(), &1.into()), "{done}");
@@ -60,21 +81,51 @@ fn a_terminal_sees_how_it_goes() {
         return skip("script (util-linux) is not installed");
     }
     let run = get();
-    let mut command = Command::new("script");
-    let line = format!("{} get {}", env!("CARGO_BIN_EXE_longhaul"), server.url("/f"));
-    command.args(["-qec", &line, "/dev/null"]).current_dir(run.dir()).env("TERM", "xterm");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let ended = Running::new(command).end().ok();
-    for word in ["f ", "%", "of 1.9 MiB", "bit/s", "ETA 0:0", "1 stream", "RTT"] {
-        assert!(ended.stdout.contains(word), "'{word}' in {ended:?}");
+    let line = |args: &str| format!("{} get {} {args}", env!("CARGO_BIN_EXE_longhaul"), server.url("/f"));
+    let always = ["f ", "%", "of 1.9 MiB", "bit/s", "sock ", "app ", "ETA 0:0"];
+    for (columns, words) in [(80, &[][..]), (200, &["1 stream", "RTT"][..])] {
+        let output = format!("f{columns}");
+        let command =
+            format!("stty rows 24 cols {columns}; {}", line(&format!("--writer buffered -o {output}")));
+        let ended = terminal(&run, &command).ok();
+        let counts_pages = std::path::Path::new("/proc/sys/kernel/io_uring_disabled").exists();
+        let cache = counts_pages.then_some(&"cache ");
+        for word in always.iter().chain(words).chain(cache) {
+            assert!(ended.stdout.contains(word), "'{word}' at {columns} columns in {ended:?}");
+        }
+        let last = ended.stdout.lines().rfind(|line| line.contains(&format!("{output}: 1.9 MiB")));
+        assert!(last.is_some_and(|line| line.contains("limited by")), "{ended:?}");
     }
-    let last = ended.stdout.lines().rfind(|line| line.contains("./f: 1.9 MiB"));
-    assert!(last.is_some_and(|line| line.contains("limited by")), "{ended:?}");
     // And nothing where that is asked for.
+    assert_eq!(terminal(&run, &line("-q -o g")).ok().stdout, "");
+}
+
+/// Runs a line of a shell in a terminal, in the directory of `run`.
+fn terminal(run: &Get, line: &str) -> Ended {
     let mut command = Command::new("script");
-    command.args(["-qec", &format!("{line} -q -o g"), "/dev/null"]).current_dir(run.dir());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    assert_eq!(Running::new(command).end().ok().stdout, "");
+    command.args(["-qec", line, "/dev/null"]).current_dir(run.dir()).env("TERM", "xterm");
+    command.env("SHELL", "/bin/sh").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::new(command).end()
+}
+
+#[test]
+fn a_warning_stands_above_the_progress_line_and_not_in_it() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("script (util-linux) is not installed");
+    }
+    let file = File::new(content(16_000, 7));
+    let server = Server::of(file.clone());
+    let run = get();
+    // In blocks of 512 bytes: enough for the file, and for some samples.
+    let args = "--limit 8kB/s --record r -o f";
+    let line = format!("ulimit -f 200; {} get {args} {}", env!("CARGO_BIN_EXE_longhaul"), server.url("/f"));
+    let ended = terminal(&run, &line).ok();
+    same(run.path("f"), &file.bytes);
+    let (before, _) =
+        ended.stdout.split_once("the record r ends here").unwrap_or_else(|| panic!("{ended:?}"));
+    assert!(before.contains("sock "), "no progress line came before: {ended:?}");
+    let line = before.rsplit(['\r', '\n']).next().unwrap();
+    assert!(line.contains("WARN") && !line.contains("sock "), "{line:?} in {ended:?}");
 }
 
 #[test]
@@ -93,7 +144,7 @@ fn a_limit_is_kept() {
 }
 
 /// Runs by a shell, whose redirections close what the program writes to.
-fn by_shell(redirections: &str, args: &[&str]) -> (crate::support::Get, crate::support::Ended) {
+fn by_shell(redirections: &str, args: &[&str]) -> (Get, Ended) {
     let script = format!("exec \"$@\" {redirections}");
     let run = get().through(&["bash", "-c", &script, "bash"]).args(args);
     let ended = run.run();
@@ -139,6 +190,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
         (vec!["--app-buffer=-1"], "--app-buffer"),
         (vec!["--app-buffer", "99999999999TiB"], "--app-buffer"),
         (vec!["--recv-buffer", "0"], "--recv-buffer"),
+        (vec!["--recv-buffer", "2GiB"], "1 GiB"),
         (vec!["--limit", "0"], "--limit"),
         (vec!["--writer", "tape"], "--writer"),
         (vec!["--header", "no colon"], "Name: value"),
@@ -167,7 +219,7 @@ fn odd_but_possible_options() {
         vec!["--app-buffer", "1"],
         vec!["--app-buffer", "1000TiB"],
         vec!["--recv-buffer", "1"],
-        vec!["--recv-buffer", "100TiB"],
+        vec!["--recv-buffer", "1GiB"],
         vec!["--streams", "256", "--app-buffer", "0"],
         vec!["--retries", "4000000000"],
         vec!["--connect-timeout", "1000000000s", "--stall-timeout", "1000000000s"],

@@ -8,7 +8,7 @@ use longhaul_scope::record::Record;
 use longhaul_scope::record::schema::What;
 use rustix::process::Signal;
 
-use crate::support::{File, Nginx, Server, content, get, partial_files, same};
+use crate::support::{File, Nginx, Server, content, get, old_kernel, partial_files, same};
 
 /// Fields that every kernel since 4.10 fills.
 const FIELDS: [&str; 6] = [
@@ -41,13 +41,12 @@ fn a_record_sums_up_to_the_transfer() {
     same(run.path("f"), &bytes);
     assert!(!fs::read_to_string(run.path("r.jsonl")).unwrap().contains("secret"));
     let record = whole(run.path("r.jsonl"));
-    let end = record.end.unwrap();
+    let end = record.end.clone().unwrap();
     assert_eq!(end.outcome, done, "the last line of --json");
     assert_eq!((end.telemetry.samples, end.telemetry.dropped), (record.samples.len() as u64, 0));
     assert_eq!(record.header.what, server.url("/f?..."));
 
-    // Every 10 ms of at least a second, on a machine that may be busy with other tests.
-    assert!(record.samples.len() >= 50, "{} samples", record.samples.len());
+    enough(&record, 0.8);
     let (_, last) = record.samples.last().unwrap();
     assert_eq!((last.moved, last.written), (bytes.len() as u64, Some(bytes.len() as u64)));
     assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.moved));
@@ -58,22 +57,101 @@ fn a_record_sums_up_to_the_transfer() {
     let text = fs::read_to_string(run.path("r.jsonl")).unwrap();
     let last = text.lines().rfind(|line| line.contains(r#""tcp":"#)).unwrap();
     assert!(FIELDS.iter().all(|name| last.contains(&format!(r#""{name}":"#))), "{last}");
-    // Linux 6.6 and later; counting pages came just before.
-    if Path::new("/proc/sys/kernel/io_uring_disabled").exists() {
+    if counts_pages() {
         let cached =
             record.samples.iter().filter_map(|(_, sample)| sample.page_cache.map(|pages| pages.cached));
         assert!(cached.max().unwrap() > 0);
     }
+    // Ten times a second, of which there were more than 0.7.
+    let host = record.samples.iter().filter_map(|(_, sample)| sample.host_pages);
+    assert!((5..=record.samples.len() / 5).contains(&host.count()));
     let opened = record.events.iter().find_map(|line| match &line.what {
         What::Opened { size, writer, .. } => Some((size.unwrap(), writer.as_str())),
         _ => None,
     });
     assert_eq!(opened, Some((bytes.len() as u64, "buffered")));
+}
 
-    // What is promised is one per cent; this may be a build without optimisation.
-    let most = if cfg!(debug_assertions) { 0.04 } else { 0.01 };
-    let share = end.telemetry.cpu / done["seconds"].as_f64().unwrap();
-    assert!(share < most, "recording took {share} of a core");
+/// Fails where a record has less than this share of the samples that were asked for, on a machine busy with other tests.
+#[track_caller]
+fn enough(record: &Record, share: f64) {
+    let time = record.samples.last().unwrap().0 - record.samples[0].0;
+    let (found, asked) = (record.samples.len(), time / record.header.interval);
+    assert!(found as f64 >= asked * share, "{found} samples of {asked}");
+}
+
+/// Linux 6.6 and later; counting pages came just before.
+fn counts_pages() -> bool {
+    Path::new("/proc/sys/kernel/io_uring_disabled").exists()
+}
+
+#[test]
+fn recording_costs_less_than_one_per_cent() {
+    let server = Server::of(File::new(content(20 << 20, 7)));
+    let args = ["--limit", "20MiB/s", "--json", "--record", "r", "-o", "f", &server.url("/f")];
+    let (mut run, shipped) = get().as_shipped();
+    // Without optimisation several times as much.
+    let most = if shipped { 0.01 } else { 0.04 };
+    let mut shares = Vec::new();
+    // Others who work on the same core take its cache: then once more.
+    while shares.len() < 3 {
+        run = run.again(args);
+        let seconds = run.run().ok().done()["seconds"].as_f64().unwrap();
+        let record = whole(run.path("r"));
+        enough(&record, 0.8);
+        shares.push(record.end.unwrap().telemetry.cpu / seconds);
+        if shares.last().is_some_and(|share| *share < most) {
+            return println!("recording took {shares:?} of a core");
+        }
+    }
+    panic!("recording took {shares:?} of a core");
+}
+
+#[test]
+fn small_segments_bring_the_same_file() {
+    let file = File::new(content(3_000_001, 8));
+    let server = Server::of(file.clone());
+    for writer in ["direct", "mmap", "buffered"] {
+        let args = ["--writer", writer, "--segment", "4KiB", "--app-buffer", "64KiB", "--streams", "2"];
+        let run = get().args(args).args(["--record", "r", "-o", "f", &server.url("/f")]);
+        run.run().ok();
+        same(run.path("f"), &file.bytes);
+        let record = whole(run.path("r"));
+        let segments = record.samples.last().unwrap().1.segments.unwrap();
+        assert_eq!((segments.size, segments.count), (4096, 16), "{writer}");
+        let opened = |what: &What| matches!(what, What::Opened { writer: opened, .. } if opened == writer);
+        assert!(record.events.iter().any(|line| opened(&line.what)));
+    }
+    // Every stream gets at least two.
+    let run = get().args(["--segment", "64MiB", "--app-buffer", "1MiB", "--streams", "2"]);
+    let run = run.args(["--record", "r", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    let segments = whole(run.path("r")).samples[0].1.segments.unwrap();
+    assert_eq!((segments.size, segments.count), (64 << 20, 4));
+}
+
+#[test]
+fn a_kernel_that_counts_no_pages_is_no_obstacle() {
+    let Some(old_kernel) = old_kernel() else { return };
+    let file = File::new(content(4 << 20, 9));
+    let server = Server::of(file.clone());
+    let args = ["--limit", "8MiB/s", "--writer", "buffered", "--json", "--record", "r", "-o", "f"];
+    let run = get().args(args).args([&server.url("/f")]);
+    let counted = run.run().ok();
+    let run = run.through(&[&old_kernel]);
+    let ended = run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(ended.stderr, "");
+    let record = whole(run.path("r"));
+    assert!(record.samples.len() > 5);
+    assert!(record.samples.iter().all(|(_, sample)| sample.page_cache.is_none()));
+    assert!(record.samples.iter().any(|(_, sample)| sample.host_pages.is_some()));
+    let dirty = |ended: &crate::support::Ended| {
+        let progress = ended.json().into_iter().filter(|line| line["event"] == "progress");
+        progress.filter(|line| line["dirty"].is_u64()).count()
+    };
+    assert_eq!((dirty(&ended), dirty(&counted) > 0), (0, counts_pages()));
 }
 
 #[test]
@@ -86,7 +164,7 @@ fn every_millisecond_and_every_stream() {
     run.run().ok();
     same(run.path("f"), &bytes);
     let record = whole(run.path("r"));
-    assert!(record.samples.len() >= 300, "{} samples", record.samples.len());
+    enough(&record, 0.5);
     assert_eq!(record.samples.last().unwrap().1.moved, bytes.len() as u64);
     let two = record.samples.iter().find(|(_, sample)| sample.streams.len() == 2);
     let (_, sample) = two.expect("a sample of two streams");

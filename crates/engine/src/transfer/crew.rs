@@ -10,6 +10,7 @@ use longhaul_core::event::Event;
 use longhaul_core::units::Bytes;
 
 use super::error::TransferError;
+use super::pages::PageCounter;
 use super::shared::Shared;
 use super::stream::Stream;
 use super::{Job, monitor};
@@ -26,6 +27,7 @@ pub(super) fn run(
     shared: &Shared<'_>,
     streams: Vec<Stream<'_>>,
     segments: &Receiver<Segment>,
+    pages: Option<PageCounter>,
 ) -> Facts {
     let writer = OnceLock::new();
     let (alive, ended) = crossbeam_channel::bounded(0);
@@ -49,7 +51,7 @@ pub(super) fn run(
                 Vec::new()
             }
         };
-        let facts = monitor::watch(job, shared, &ended);
+        let facts = monitor::watch(job, shared, pages, &ended);
         writers.into_iter().for_each(|writer| drop(writer.join()));
         shared.checkpoint.end();
         facts

@@ -24,6 +24,7 @@ mod request;
 mod sampler;
 mod shared;
 mod stream;
+mod watched;
 mod work;
 
 use std::io;
@@ -50,6 +51,7 @@ use crate::recv::part_file::{OutputError, PartFile};
 use crate::recv::pool::SegmentPool;
 use crate::source::http::HttpError;
 use opening::Opening;
+use pages::PageCounter;
 use shared::Shared;
 use stream::{Stream, StreamOptions};
 use work::Work;
@@ -77,28 +79,30 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let limiter = request.limit.map(Limiter::new);
     let checkpoint = Checkpoint::new(opening.committed.clone());
     let shared = Shared::new(start, observer, stop, work, SegmentPool::new(plan), checkpoint, limiter);
-    let Some(interval) = request.sample else { return fetch(request, cancel, &shared, opening) };
-    // A descriptor of its own: the part file is gone, under its final name, before the last sample.
-    let Ok(file) = opening.part.file().try_clone() else { return fetch(request, cancel, &shared, opening) };
+    let counted = request.sample.is_some() || request.count_pages;
+    let pages = counted.then(|| PageCounter::of(opening.part.file())).flatten();
+    // Whoever looks more often counts, for all.
+    let Some(interval) = request.sample else { return fetch(request, cancel, &shared, opening, pages) };
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
-        let (shared, file) = (&shared, &file);
-        let sample = move || sampler::run(shared, file, resumed, interval, &ended);
+        let shared = &shared;
+        let sample = move || sampler::run(shared, pages, resumed, interval, &ended);
         if let Err(error) = crew::named("sampler").spawn_scoped(threads, sample) {
             tracing::warn!("no samples are taken: cannot start a thread: {error}");
         }
-        let result = fetch(request, cancel, shared, opening);
+        let result = fetch(request, cancel, shared, opening, None);
         drop(alive);
         result
     })
 }
 
-/// Fetches an opened file: runs the threads, verifies, gives the final name.
+/// Fetches an opened file: runs the threads, verifies, gives the final name; `pages` are counted on the way.
 fn fetch(
     request: &GetRequest,
     cancel: &Cancel,
     shared: &Shared<'_>,
     opening: Opening,
+    pages: Option<PageCounter>,
 ) -> Result<Outcome, TransferError> {
     let Opening { client, remote, connection, first, part, journal, committed, streams } = opening;
     let (size, resumed) = (remote.size, committed.total());
@@ -113,7 +117,7 @@ fn fetch(
         leader.begin_with(connection, first);
     }
     let job = Job { request, cancel, part: &part, journal: journal.as_ref(), size, resumed };
-    let facts = crew::run(&job, shared, crew, &segments);
+    let facts = crew::run(&job, shared, crew, &segments, pages);
 
     let written = shared.checkpoint.written();
     let resumable = journal.is_some() && written > Bytes::ZERO;

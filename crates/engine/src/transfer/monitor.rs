@@ -11,21 +11,28 @@ use longhaul_sys::host;
 
 use super::Job;
 use super::pages::PageCounter;
-use super::shared::Shared;
+use super::shared::{Shared, lock};
 
 const TICK: Duration = Duration::from_millis(100);
 /// The highest goodput is taken over at least this long; less would be that of a burst.
 const OVER: Duration = Duration::from_secs(1);
 
-/// Watches until every stream's end of `alive` is gone.
-pub(super) fn watch(job: &Job<'_>, shared: &Shared<'_>, alive: &Receiver<()>) -> Facts {
+/// Watches until every stream's end of `alive` is gone; counts pages where that falls to the monitor.
+pub(super) fn watch(
+    job: &Job<'_>,
+    shared: &Shared<'_>,
+    mut pages: Option<PageCounter>,
+    alive: &Receiver<()>,
+) -> Facts {
     let began = Instant::now();
     let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
     let (mut since, mut before) = (began, Bytes::ZERO);
-    let mut pages = PageCounter::new(job.part.file());
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
-        let now = snapshot(job, shared, &mut pages);
+        if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(shared.start.elapsed())) {
+            *lock(&shared.pages) = Some(counted);
+        }
+        let now = snapshot(job, shared);
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.data_rtt = facts.data_rtt.max(now.sockets.data_rtt);
         facts.rwin = facts.rwin.max(now.sockets.rwin);
@@ -41,7 +48,7 @@ pub(super) fn watch(job: &Job<'_>, shared: &Shared<'_>, alive: &Receiver<()>) ->
         }
     }
     facts.flowing = began.elapsed();
-    facts.streams = shared.most_streams.load(Ordering::Relaxed).max(1);
+    facts.streams = shared.sockets.most().max(1);
     let mean = |total: u64| Duration::from_nanos(total / facts.streams as u64);
     facts.waited_for_writer = mean(shared.waits.writer.load(Ordering::Relaxed));
     facts.waited_for_limit = mean(shared.waits.limit.load(Ordering::Relaxed));
@@ -49,7 +56,7 @@ pub(super) fn watch(job: &Job<'_>, shared: &Shared<'_>, alive: &Receiver<()>) ->
     facts
 }
 
-fn snapshot(job: &Job<'_>, shared: &Shared<'_>, pages: &mut PageCounter<'_>) -> Snapshot {
+fn snapshot(job: &Job<'_>, shared: &Shared<'_>) -> Snapshot {
     let received = shared.received_so_far();
     let present = job.resumed + received;
     Snapshot {
@@ -57,8 +64,8 @@ fn snapshot(job: &Job<'_>, shared: &Shared<'_>, pages: &mut PageCounter<'_>) -> 
         received,
         written: shared.checkpoint.written() - job.resumed,
         size: job.size,
-        sockets: shared.read_sockets().1,
+        sockets: shared.sockets.read().1,
         segments: shared.pool.usage(),
-        page_cache: pages.latest(shared.start.elapsed()),
+        page_cache: *lock(&shared.pages),
     }
 }

@@ -35,6 +35,9 @@ pub struct GetRequest {
     pub segment: Option<Bytes>,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
     pub sample: Option<Duration>,
+    /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
+    /// too: for samples they are counted anyway.
+    pub count_pages: bool,
     /// The writer.
     pub writer: WriterChoice,
     /// What the file's digest must be.

@@ -1,6 +1,5 @@
 //! What the threads of one transfer share.
 
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,16 +7,15 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
-use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
+use longhaul_core::telemetry::PageCache;
 use longhaul_core::units::Bytes;
-use longhaul_sys::tcp_info;
 
 use super::error::TransferError;
+use super::watched::Watched;
 use super::work::Work;
 use crate::cancel::Cancel;
 use crate::recv::checkpoint::Checkpoint;
 use crate::recv::pool::{Segment, SegmentPool};
-use crate::telemetry;
 
 /// State shared by streams, writers and the monitor of a transfer.
 pub(super) struct Shared<'a> {
@@ -32,11 +30,9 @@ pub(super) struct Shared<'a> {
     pub(super) received: AtomicU64,
     pub(super) running: AtomicUsize,
     pub(super) waits: Waits,
-    /// The most connections that were open at once.
-    pub(super) most_streams: AtomicUsize,
-    /// What connections that are closed have counted.
-    closed: Mutex<Counters>,
-    sockets: Mutex<Vec<(usize, TcpStream)>>,
+    pub(super) sockets: Watched,
+    /// The latest count of the file's pages, where somebody counts them.
+    pub(super) pages: Mutex<Option<PageCache>>,
     failure: Mutex<Option<TransferError>>,
     /// Why the last stream to give up did.
     given_up: Mutex<Option<TransferError>>,
@@ -72,9 +68,8 @@ impl<'a> Shared<'a> {
             received: AtomicU64::new(0),
             running: AtomicUsize::new(0),
             waits: Waits::default(),
-            most_streams: AtomicUsize::new(0),
-            closed: Mutex::default(),
-            sockets: Mutex::default(),
+            sockets: Watched::default(),
+            pages: Mutex::default(),
             failure: Mutex::default(),
             given_up: Mutex::default(),
         }
@@ -104,39 +99,6 @@ impl<'a> Shared<'a> {
     /// Takes that.
     pub(super) fn last_given_up(&self) -> Option<TransferError> {
         lock(&self.given_up).take()
-    }
-
-    /// Lets the monitor watch a stream's socket.
-    pub(super) fn watch(&self, stream: usize, socket: &TcpStream) {
-        // Without a duplicate the stream is only not watched.
-        if let Ok(socket) = socket.try_clone() {
-            let mut sockets = lock(&self.sockets);
-            sockets.push((stream, socket));
-            self.most_streams.fetch_max(sockets.len(), Ordering::Relaxed);
-        }
-    }
-
-    /// Ends that; what the socket counted is kept.
-    pub(super) fn unwatch(&self, stream: usize) {
-        lock(&self.sockets).retain(|(id, socket)| {
-            let ours = *id == stream;
-            if ours && let Ok(info) = tcp_info::read(socket) {
-                *lock(&self.closed) += Counters::of(&info);
-            }
-            !ours
-        });
-    }
-
-    /// Reads every watched socket; returns what each tells, and all of them together.
-    pub(super) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
-        let sockets = lock(&self.sockets);
-        let streams: Vec<_> =
-            sockets.iter().map(|(stream, socket)| telemetry::read(*stream, socket)).collect();
-        // Under the same lock: a connection that closes meanwhile must be counted once.
-        let closed = *lock(&self.closed);
-        drop(sockets);
-        let all = Sockets::of(&streams, closed);
-        (streams, all)
     }
 
     /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.

@@ -163,7 +163,7 @@ impl<'a> Stream<'a> {
 
     fn adopt(&mut self, connection: Connection) {
         let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
-        self.shared.watch(self.id, connection.socket());
+        self.shared.sockets.add(self.id, connection.socket());
         self.shared.emit(&Event::Connected { stream: self.id, peer: connection.peer(), rtt });
         self.arrivals = Arrivals::new(rtt.unwrap_or_default(), self.options.hold_window, Instant::now());
         self.connection = Some(connection);
@@ -351,7 +351,7 @@ impl<'a> Stream<'a> {
     fn abandon(&mut self) {
         self.flush();
         if self.connection.take().is_some() {
-            self.shared.unwatch(self.id);
+            self.shared.sockets.remove(self.id);
             self.shared.emit(&Event::Closed { stream: self.id });
         }
         self.open = false;

@@ -6,7 +6,7 @@ use longhaul_core::event::Event;
 use longhaul_core::telemetry;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
-use super::schema::{PageCache, Sample, Segments, Sockets, Stream, What};
+use super::schema::{HostPages, PageCache, Sample, Segments, Sockets, Stream, What};
 use super::tcp_fields::TcpFields;
 
 /// Returns the line for an event; `None` where a record has none for it.
@@ -28,7 +28,7 @@ pub(super) fn what(event: &Event) -> Option<What> {
         Event::Replied { stream, method, target, status, sent, took } => What::Replied {
             stream: *stream,
             method: method.clone(),
-            target: without_query(target),
+            target: without_secrets(target),
             status: *status,
             sent: sent.get(),
             took: seconds(*took),
@@ -49,12 +49,16 @@ fn rtt_seconds(rtt: Rtt) -> f64 {
     seconds(rtt.get())
 }
 
-/// Leaves out what may hold a key.
-fn without_query(target: &str) -> String {
-    match target.split_once('?') {
-        Some((path, _)) => format!("{path}?..."),
-        None => target.to_owned(),
-    }
+/// Leaves out what may hold a key: a query, and a login before a host (`http://ann:secret@host/f`, `ann:secret@host:80`).
+fn without_secrets(target: &str) -> String {
+    let (place, query) = match target.split_once('?') {
+        Some((place, _)) => (place, "?..."),
+        None => (target, ""),
+    };
+    let (scheme, rest) = place.find("://").map_or(("", place), |at| place.split_at(at + 3));
+    let host = rest.find('/').unwrap_or(rest.len());
+    let rest = rest[..host].rfind('@').map_or(rest, |login| &rest[login + 1..]);
+    format!("{scheme}{rest}{query}")
 }
 
 fn sample_line(sample: &telemetry::Sample) -> Sample {
@@ -64,6 +68,10 @@ fn sample_line(sample: &telemetry::Sample) -> Sample {
         writeback: pages.writeback.get(),
         evicted: pages.evicted.get(),
         recently_evicted: pages.recently_evicted.get(),
+    };
+    let host = |pages: telemetry::HostPages| HostPages {
+        dirty: pages.dirty.get(),
+        writeback: pages.writeback.get(),
     };
     let segments = |segments: telemetry::Segments| Segments {
         in_use: segments.in_use,
@@ -81,7 +89,7 @@ fn sample_line(sample: &telemetry::Sample) -> Sample {
         segments: sample.segments.map(segments),
         written: sample.written.map(Bytes::get),
         page_cache: sample.page_cache.map(pages),
-        host_pages: None,
+        host_pages: sample.host_pages.map(host),
         streams: sample.streams.iter().map(stream).collect(),
     }
 }
@@ -100,5 +108,40 @@ fn sockets(all: &telemetry::Sockets) -> Sockets {
         retransmits: all.counters.retransmits,
         out_of_order: all.counters.out_of_order,
         acked: all.counters.acked.get(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_recorded_without_its_secrets() {
+        for (target, recorded) in [
+            ("/f", "/f"),
+            ("/f?key=secret", "/f?..."),
+            ("/a@b/c", "/a@b/c"),
+            ("/f?to=http://ann:secret@h/", "/f?..."),
+            ("http://h:80/f", "http://h:80/f"),
+            ("http://ann:secret@h/f", "http://h/f"),
+            ("HTTP://ann:sec@ret@h", "HTTP://h"),
+            ("http://ann:secret@h?key=secret", "http://h?..."),
+            ("http://h/a@b", "http://h/a@b"),
+            ("ann:secret@h:80", "h:80"),
+            ("", ""),
+            ("-", "-"),
+        ] {
+            assert_eq!(without_secrets(target), recorded, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_the_hosts_devices_is_recorded_where_it_is_known() {
+        let pages = telemetry::HostPages { dirty: Bytes::new(8192), writeback: Bytes::new(4096) };
+        let sample = telemetry::Sample { host_pages: Some(pages), ..Default::default() };
+        let text = serde_json::to_string(&sample_line(&sample)).unwrap();
+        assert!(text.contains(r#""host_pages":{"dirty":8192,"writeback":4096}"#), "{text}");
+        let text = serde_json::to_string(&sample_line(&Default::default())).unwrap();
+        assert!(!text.contains("host_pages"), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_server::{Config, Metrics, ServeError, Server};
@@ -26,6 +27,7 @@ struct Scrape(BTreeMap<String, f64>);
 impl Scrape {
     fn of(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -250,6 +252,77 @@ fn a_scrape_among_a_hundred_transfers_is_quick() {
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     assert_eq!(scrape.get("longhaul_sending_connections"), 100.0);
     assert_eq!(scrape.get("longhaul_connections"), 101.0);
+}
+
+#[test]
+fn scrapes_side_by_side_count_short_replies_once() {
+    let site = Site::with(with_files);
+    site.write("f", &noise(5000));
+    let client = || {
+        let (mut stream, mut received) = (site.connect(), 0);
+        for _ in 0..200 {
+            stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            let mut reply = Vec::new();
+            while !reply.windows(4).any(|four| four == b"\r\n\r\n") || reply.len() < 5000 {
+                let mut part = vec![0; 8192];
+                let length = stream.read(&mut part).unwrap();
+                reply.extend_from_slice(&part[..length]);
+            }
+            let head = reply.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+            let mut rest = vec![0; head + 5000 - reply.len()];
+            stream.read_exact(&mut rest).unwrap();
+            received += head + 5000;
+        }
+        (stream, received)
+    };
+    let done = AtomicBool::new(false);
+    let scraper = || {
+        let mut before = 0.0;
+        while !done.load(Ordering::Relaxed) {
+            let now = Scrape::of(site.address).get("longhaul_sent_bytes_total");
+            assert!(now >= before, "{now} after {before}");
+            before = now;
+        }
+    };
+    let received: usize = std::thread::scope(|threads| {
+        let scrapers = [threads.spawn(scraper), threads.spawn(scraper)];
+        let clients: Vec<_> = (0..3).map(|_| threads.spawn(client)).collect();
+        // Kept open, for the end of a connection is acknowledged like a byte.
+        let ended: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        let idle = scrape_until(site.address, |now| now.get("longhaul_sending_connections") == 0.0);
+        done.store(true, Ordering::Relaxed);
+        scrapers.into_iter().for_each(|scraper| scraper.join().unwrap());
+        let received = ended.iter().map(|(_, received)| received).sum();
+        assert_eq!(idle.get("longhaul_sent_bytes_total"), received as f64);
+        received
+    });
+    assert!(received > 3 * 200 * 5000);
+}
+
+#[test]
+fn it_answers_while_every_disk_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let config =
+        Config { metrics: Metrics::WithFiles, ..Config::new(dir.path(), "127.0.0.1:0".parse().unwrap()) };
+    let server = Server::bind(config).unwrap();
+    let (address, stopper) = (server.addresses()[0], server.stopper());
+    let (disk, hangs) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.enable_all().max_blocking_threads(1).build().unwrap();
+        // The only thread that may wait for a disk does so.
+        runtime.spawn_blocking(move || hangs.recv());
+        runtime.block_on(server.run()).unwrap()
+    });
+    assert!(Scrape::of(address).has("longhaul_connections"));
+    let mut file = TcpStream::connect(address).unwrap();
+    file.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    file.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    assert!(file.read(&mut [0; 1]).is_err(), "files were to hang");
+    assert!(Scrape::of(address).has("longhaul_connections"));
+    drop(disk);
+    stopper.end();
+    thread.join().unwrap();
 }
 
 #[test]

@@ -115,6 +115,64 @@ fn samples_follow_a_transfer_to_its_last_acknowledged_byte() {
 }
 
 #[test]
+fn replies_shorter_than_the_interval_are_counted() {
+    for interval in [Duration::from_millis(5), Duration::from_secs(10)] {
+        let (site, heard) = observed(Some(interval));
+        let content = "text ".repeat(600);
+        site.write("f", content.as_bytes());
+        let mut received = 0;
+        for _ in 0..20 {
+            received += site.raw("GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").len();
+        }
+        // One that stays open, and has had its reply long before the end.
+        let mut kept = site.connect();
+        kept.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let mut reply = Vec::new();
+        while !reply.ends_with(content.as_bytes()) {
+            let mut part = [0; 4096];
+            let length = kept.read(&mut part).unwrap();
+            reply.extend_from_slice(&part[..length]);
+        }
+        received += reply.len();
+        std::thread::sleep(Duration::from_millis(100));
+        let before_the_end = heard.samples();
+        site.stopper.finish();
+        drop(kept);
+        site.ended();
+        let samples = heard.samples();
+        assert!(samples.is_sorted_by_key(|sample| sample.moved));
+        // The end of a connection may be acknowledged like a byte.
+        let told = |samples: &[Sample]| samples.last().unwrap().moved.get() as usize;
+        assert!((received..=received + 21).contains(&told(&samples)), "{} of {received}", told(&samples));
+        if interval < Duration::from_secs(1) {
+            assert!(told(&before_the_end) >= received, "{} of {received}", told(&before_the_end));
+        }
+    }
+}
+
+#[test]
+fn among_many_connections_samples_are_taken_less_often() {
+    let (site, heard) = observed(Some(Duration::from_millis(10)));
+    site.write("f", &noise(CONTENT));
+    let _streams: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stream = site.connect();
+            stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(2));
+    site.stopper.end();
+    site.ended();
+    let all = heard.all();
+    let Some((end, Event::Sampled { cpu, .. })) = all.last() else { panic!("no end") };
+    // Reading takes 1 %, waking up and the observer the rest; every 10 ms it would be tens of per cents.
+    assert!(*cpu < *end / 25, "{cpu:?} of {end:?}");
+    assert!(heard.samples().iter().any(|sample| sample.streams.len() == 300));
+}
+
+#[test]
 fn idle_connections_are_not_read() {
     let (site, heard) = observed(Some(Duration::from_millis(10)));
     site.write("f", b"x");

@@ -8,5 +8,5 @@ mod tls;
 
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use http::{File, Peer, Server};
-pub(crate) use program::{Ended, Get, Running, get, skip};
+pub(crate) use program::{Ended, Get, Running, get, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Serve};

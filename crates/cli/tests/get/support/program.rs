@@ -24,6 +24,7 @@ pub(crate) fn skip(why: &str) {
 /// A `longhaul get` to be run in a directory of its own.
 pub(crate) struct Get {
     dir: TempDir,
+    program: String,
     /// Words before the program: how to run it.
     wrapper: Vec<String>,
     env: Vec<(&'static str, String)>,
@@ -34,7 +35,7 @@ pub(crate) struct Get {
 pub(crate) fn get() -> Get {
     // On the disk, not in a tmpfs: the writers shall meet a real file system.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    Get { dir, wrapper: Vec::new(), env: Vec::new(), args: Vec::new() }
+    Get { dir, program: BIN.to_owned(), wrapper: Vec::new(), env: Vec::new(), args: Vec::new() }
 }
 
 impl Get {
@@ -54,6 +55,14 @@ impl Get {
         self
     }
 
+    /// Runs the build that is shipped, where `make test` names one; returns whether it does.
+    pub(crate) fn as_shipped(mut self) -> (Self, bool) {
+        let release = std::env::var("LONGHAUL_RELEASE").ok();
+        let is_release = release.is_some() || !cfg!(debug_assertions);
+        self.program = release.unwrap_or(self.program);
+        (self, is_release)
+    }
+
     /// Runs the program through another; its arguments follow.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|w| (*w).to_owned()).collect();
@@ -70,8 +79,8 @@ impl Get {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut words = self.wrapper.iter().map(String::as_str).chain([BIN, "get"]);
-        let mut command = Command::new(words.next().unwrap_or(BIN));
+        let mut words = self.wrapper.iter().map(String::as_str).chain([self.program.as_str(), "get"]);
+        let mut command = Command::new(words.next().unwrap_or(&self.program));
         command.args(words).args(&self.args).current_dir(self.dir.path());
         for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "NETRC"] {
             command.env_remove(name);
@@ -89,6 +98,16 @@ impl Get {
     pub(crate) fn run(&self) -> Ended {
         self.start().end()
     }
+}
+
+/// Returns what makes a command run as on a kernel without cachestat(2).
+pub(crate) fn old_kernel() -> Option<String> {
+    let program = Path::new(BIN).with_file_name("examples").join("old_kernel");
+    if program.exists() {
+        return program.into_os_string().into_string().ok();
+    }
+    skip("an example of longhaul-sys is needed: cargo build -p longhaul-sys --examples");
+    None
 }
 
 /// A program that runs; killed when dropped.

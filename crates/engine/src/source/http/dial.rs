@@ -89,8 +89,12 @@ fn start(address: SocketAddr, settings: SocketSettings) -> io::Result<Socket> {
     }
 }
 
+/// The kernel takes a C integer.
+const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
+
 /// Sets the receive buffer, past `rmem_max` where that is permitted.
 fn set_recv_buffer(socket: &Socket, size: Bytes) -> io::Result<()> {
+    let size = size.min(LARGEST_BUFFER);
     let forced = longhaul_sys::sockopt::force_recv_buffer(socket, size);
     forced.or_else(|_| socket.set_recv_buffer_size(size.as_usize()))
 }
@@ -212,6 +216,20 @@ mod tests {
         let wait = Wait::new(&cancel, Duration::from_secs(5));
         assert!(matches!(dial("h", &[silent], SETTINGS, &wait), Err(HttpError::Cancelled)));
         helper.join().unwrap();
+    }
+
+    #[test]
+    fn a_buffer_larger_than_any_is_the_largest() {
+        for size in [Bytes::gib(1), Bytes::gib(2), Bytes::gib(4), Bytes::new(u64::MAX)] {
+            let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let (own, limited) = (socket(), socket());
+            let before = own.recv_buffer_size().unwrap();
+            set_recv_buffer(&own, size * 2).unwrap();
+            assert!(own.recv_buffer_size().unwrap() >= before, "{size} made it smaller");
+            // What follows where it is not permitted to pass the limit: none of the bits may be lost.
+            limited.set_recv_buffer_size((size * 2).min(LARGEST_BUFFER).as_usize()).unwrap();
+            assert!(limited.recv_buffer_size().unwrap() >= before, "{size} made it smaller");
+        }
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! The connections of a transfer, for whoever measures them.
+
+use std::net::TcpStream;
+use std::sync::Mutex;
+
+use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
+use longhaul_sys::tcp_info;
+
+use super::shared::lock;
+use crate::telemetry;
+
+/// Sockets that are read now and then, and what those have counted that are closed.
+#[derive(Default)]
+pub(super) struct Watched(Mutex<Inner>);
+
+/// Under one lock, for a connection that closes must be counted once: as open, or as closed.
+#[derive(Default)]
+struct Inner {
+    open: Vec<(usize, TcpStream)>,
+    closed: Counters,
+    /// The most that were open at once.
+    most: usize,
+}
+
+impl Watched {
+    /// Watches a stream's socket.
+    pub(super) fn add(&self, stream: usize, socket: &TcpStream) {
+        // Without a duplicate the stream is only not watched.
+        if let Ok(socket) = socket.try_clone() {
+            let mut inner = lock(&self.0);
+            inner.open.push((stream, socket));
+            inner.most = inner.most.max(inner.open.len());
+        }
+    }
+
+    /// Ends that; what the socket has counted is kept.
+    pub(super) fn remove(&self, stream: usize) {
+        let mut inner = lock(&self.0);
+        let Inner { open, closed, .. } = &mut *inner;
+        for (_, socket) in open.extract_if(.., |(id, _)| *id == stream) {
+            if let Ok(info) = tcp_info::read(socket) {
+                *closed += Counters::of(&info);
+            }
+        }
+    }
+
+    /// Reads every watched socket; returns what each tells, and all of them together.
+    pub(super) fn read(&self) -> (Vec<StreamSample>, Sockets) {
+        let inner = lock(&self.0);
+        let streams: Vec<_> =
+            inner.open.iter().map(|(stream, socket)| telemetry::read(*stream, socket)).collect();
+        let closed = inner.closed;
+        drop(inner);
+        let all = Sockets::of(&streams, closed);
+        (streams, all)
+    }
+
+    /// Returns the most connections that were open at once.
+    pub(super) fn most(&self) -> usize {
+        lock(&self.0).most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use longhaul_core::units::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn counters_never_fall_while_streams_connect_anew() {
+        const BYTES: usize = 1000;
+        let (watched, done) = (Watched::default(), AtomicBool::new(false));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = |stream: usize| {
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            watched.add(stream, &near);
+            near.write_all(&[7; BYTES]).unwrap();
+            far.read_exact(&mut [0; BYTES]).unwrap();
+            // Carries the acknowledgement.
+            far.write_all(b"!").unwrap();
+            near.read_exact(&mut [0]).unwrap();
+            watched.remove(stream);
+        };
+        let acked = || watched.read().1.counters.acked;
+        std::thread::scope(|threads| {
+            let reader = threads.spawn(|| {
+                let mut before = Bytes::ZERO;
+                while !done.load(Ordering::Relaxed) {
+                    let now = acked();
+                    assert!(now >= before, "{now} after {before}");
+                    before = now;
+                }
+            });
+            (0..200).for_each(|round| connect(round % 2));
+            done.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+        // A SYN is acknowledged like a byte.
+        assert_eq!((acked(), watched.most()), (Bytes::new(200 * (BYTES as u64 + 1)), 1));
+        assert!(watched.read().0.is_empty());
+    }
+}
