@@ -89,7 +89,7 @@ fn counts_pages() -> bool {
 fn recording_costs_less_than_one_per_cent() {
     let server = Server::of(File::new(content(20 << 20, 7)));
     let args = ["--limit", "20MiB/s", "--json", "--record", "r", "-o", "f", &server.url("/f")];
-    let (mut run, shipped) = get().as_shipped();
+    let (mut run, shipped) = get().shipped();
     // Without optimisation several times as much.
     let most = if shipped { 0.01 } else { 0.04 };
     let mut shares = Vec::new();

@@ -56,7 +56,7 @@ impl Get {
     }
 
     /// Runs the build that is shipped, where `make test` names one; returns whether it does.
-    pub(crate) fn as_shipped(mut self) -> (Self, bool) {
+    pub(crate) fn shipped(mut self) -> (Self, bool) {
         let release = std::env::var("LONGHAUL_RELEASE").ok();
         let is_release = release.is_some() || !cfg!(debug_assertions);
         self.program = release.unwrap_or(self.program);
