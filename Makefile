@@ -21,7 +21,8 @@ test: ## Check everything: format, lints, dependencies, documentation, release b
 	scripts/deny.sh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) build --workspace --release --locked
-	LONGHAUL_RELEASE=$(abspath $(BIN)) $(CARGO) test --workspace --locked
+	@# In a background job signals may be ignored, which programs inherit and respect; the tests send them.
+	LONGHAUL_RELEASE=$(abspath $(BIN)) env --default-signal=HUP,INT,TERM $(CARGO) test --workspace --locked
 
 demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (under 3 minutes)
 	scripts/setup.sh demo
