@@ -86,28 +86,6 @@ fn counts_pages() -> bool {
 }
 
 #[test]
-fn recording_costs_less_than_one_per_cent() {
-    let server = Server::of(File::new(content(20 << 20, 7)));
-    let args = ["--limit", "20MiB/s", "--json", "--record", "r", "-o", "f", &server.url("/f")];
-    let (mut run, shipped) = get().shipped();
-    // Without optimisation several times as much.
-    let most = if shipped { 0.01 } else { 0.04 };
-    let mut shares = Vec::new();
-    // Others who work on the same core take its cache: then once more.
-    while shares.len() < 3 {
-        run = run.again(args);
-        let seconds = run.run().ok().done()["seconds"].as_f64().unwrap();
-        let record = whole(run.path("r"));
-        enough(&record, 0.8);
-        shares.push(record.end.unwrap().telemetry.cpu / seconds);
-        if shares.last().is_some_and(|share| *share < most) {
-            return println!("recording took {shares:?} of a core");
-        }
-    }
-    panic!("recording took {shares:?} of a core");
-}
-
-#[test]
 fn small_segments_bring_the_same_file() {
     let file = File::new(content(3_000_001, 8));
     let server = Server::of(file.clone());

@@ -55,14 +55,6 @@ impl Get {
         self
     }
 
-    /// Runs the build that is shipped, where `make test` names one; returns whether it does.
-    pub(crate) fn shipped(mut self) -> (Self, bool) {
-        let release = std::env::var("LONGHAUL_RELEASE").ok();
-        let is_release = release.is_some() || !cfg!(debug_assertions);
-        self.program = release.unwrap_or(self.program);
-        (self, is_release)
-    }
-
     /// Runs the program through another; its arguments follow.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|w| (*w).to_owned()).collect();
