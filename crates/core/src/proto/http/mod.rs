@@ -19,6 +19,7 @@ mod request_head;
 mod request_target;
 mod response;
 mod retry_after;
+mod upload;
 mod validator;
 
 pub use byte_ranges::{MAX_RANGES, RangeHeader};
@@ -37,6 +38,10 @@ pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, Reque
 pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, HeadError, ResponseHead};
 pub use retry_after::retry_after;
+pub use upload::{
+    PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
+    parse_upload_bool, parse_upload_bytes, upload_bool,
+};
 pub use validator::Validator;
 
 use crate::units::Bytes;

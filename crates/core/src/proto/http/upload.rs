@@ -1,0 +1,112 @@
+//! Uploads that can be resumed: header names and values (draft-ietf-httpbis-resumable-upload; docs/uploads.md).
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::units::Bytes;
+
+/// The media type of a part of an upload.
+pub const PARTIAL_UPLOAD: &str = "application/partial-upload";
+/// Where a part begins; in an answer: how much is there.
+pub const UPLOAD_OFFSET: &str = "Upload-Offset";
+/// The whole upload's size.
+pub const UPLOAD_LENGTH: &str = "Upload-Length";
+/// Whether this is the last part: a structured field's boolean, `?0` or `?1`.
+pub const UPLOAD_COMPLETE: &str = "Upload-Complete";
+/// The whole file's digest (RFC 9530).
+pub const REPR_DIGEST: &str = "Repr-Digest";
+
+/// Tells one state of one source file from every other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UploadId([u8; 16]);
+
+impl UploadId {
+    /// Makes it of bits that no other upload has, as of a digest.
+    pub const fn new(bits: [u8; 16]) -> Self {
+        Self(bits)
+    }
+
+    /// Finds it in a request's query, as in `upload=0123...`.
+    pub fn of_query(query: &str) -> Option<Self> {
+        query.split('&').find_map(|pair| pair.strip_prefix("upload="))?.parse().ok()
+    }
+}
+
+impl fmt::Display for UploadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Why a text names no upload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("an upload is named by 32 hexadecimal digits")]
+pub struct ParseUploadIdError;
+
+impl FromStr for UploadId {
+    type Err = ParseUploadIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bits = [0; 16];
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(ParseUploadIdError);
+        }
+        for (bits, digits) in bits.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| ParseUploadIdError)?;
+            *bits = u8::from_str_radix(digits, 16).map_err(|_| ParseUploadIdError)?;
+        }
+        Ok(Self(bits))
+    }
+}
+
+/// Reads a structured field's integer of bytes (RFC 9651: at most 15 digits).
+pub fn parse_upload_bytes(text: &str) -> Option<Bytes> {
+    let text = text.trim();
+    let digits = (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok().map(Bytes::new)).flatten()
+}
+
+/// Reads a structured field's boolean.
+pub fn parse_upload_bool(text: &str) -> Option<bool> {
+    match text.trim() {
+        "?1" => Some(true),
+        "?0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Writes a structured field's boolean.
+pub const fn upload_bool(value: bool) -> &'static str {
+    if value { "?1" } else { "?0" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_it_writes_and_nothing_else() {
+        let id = UploadId::new([0xa5; 16]);
+        assert_eq!(UploadId::of_query(&format!("x=1&upload={id}")), Some(id));
+        for query in ["", "upload=", "upload=+5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a", "Upload=00"] {
+            assert_eq!(UploadId::of_query(query), None, "{query}");
+        }
+        assert_eq!(parse_upload_bytes(" 12 "), Some(Bytes::new(12)));
+        for text in ["", "-1", "+1", "1.0", "1000000000000000"] {
+            assert_eq!(parse_upload_bytes(text), None, "{text}");
+        }
+        for value in [true, false] {
+            assert_eq!(parse_upload_bool(upload_bool(value)), Some(value));
+        }
+        assert_eq!(parse_upload_bool("1"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_panics(query in "\\PC*") {
+            let _ = UploadId::of_query(&query);
+            let _ = UploadId::of_query(&format!("upload={query}"));
+        }
+    }
+}
