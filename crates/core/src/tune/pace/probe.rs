@@ -30,14 +30,14 @@ enum State {
 
 const EXCESS: Duration = Duration::from_micros(3500);
 const LEAST_EXCESS: Duration = Duration::from_micros(800);
-const GAINS: (f64, f64) = (0.06, 0.5);
+const GAINS: (f64, f64) = (0.125, 0.5);
 /// A longer queue by less than this share of the excess is noise.
 const TELLS: f64 = 0.4;
 /// How much of what passed is taken.
 const TAKEN: f64 = 0.97;
 /// How long after its round trip a probe may still be felt.
 const AFTER: Duration = Duration::from_millis(8);
-const MOST_PATIENCE: u32 = 6;
+const MOST_PATIENCE: u32 = 4;
 
 impl Probe {
     /// Rests until `until`.
