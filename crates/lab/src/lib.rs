@@ -19,4 +19,4 @@ pub use host::{FarCommand, Finished, Host, Process};
 pub use lab::Lab;
 pub use link::{DirectionStats, PathStats};
 pub use privilege::gain_privilege;
-pub use spec::{Aqm, Hosts, ParseChoiceError, PathSpec, QueueLimit};
+pub use spec::{Aqm, BackgroundSteps, Hosts, ParseBackgroundError, ParseChoiceError, PathSpec, QueueLimit};

@@ -89,6 +89,8 @@ fn explains_what_it_cannot_do() {
         (["--loss", "2"], "loss: 2 is not a share between 0 and 1"),
         (["--queue", "10p"], "a queue needs a rate"),
         (["--rate", "fast"], "'fast' is not a rate"),
+        (["--background", "20%"], "background: background traffic needs a rate"),
+        (["--background", "20%@soon"], "'20%@soon' is no background traffic: 'soon' is not a time"),
         (["--hosts", "big"], "'big' is not one of stock, tuned"),
     ] {
         let output = exec(&options, "true").output().unwrap();

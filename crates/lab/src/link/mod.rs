@@ -101,7 +101,9 @@ impl Direction {
             idle,
             writer: writer.thread().clone(),
             counters: Arc::clone(&direction.counters),
-            lag: spec.rate.map(|rate| read_lag::ReadLag::new(rate, spec.one_way())),
+            lag: spec
+                .rate
+                .map(|rate| read_lag::ReadLag::new(rate, spec.one_way(), spec.background.is_none())),
         };
         // From here on an early return stops the writer.
         direction.writer = Some(writer);

@@ -1,5 +1,7 @@
 //! What every link must keep, whatever packets come.
 
+mod background;
+
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};

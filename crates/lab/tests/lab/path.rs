@@ -152,3 +152,25 @@ fn hosts_without_delay_are_joined_directly() {
     assert_eq!(far.recv(&mut packet).unwrap(), 100);
     assert!(lab.stats().unwrap().near_to_far.packets >= 1);
 }
+
+#[test]
+fn background_traffic_shares_the_path_and_reaches_no_host() {
+    let spec = PathSpec { background: "50%".parse().unwrap(), ..path("100Mbit", 4) };
+    let Some(lab) = lab(spec) else { return };
+    let (near, far) = udp(&lab);
+    let start = Instant::now();
+    near.send(b"first").unwrap();
+    thread::sleep(Duration::from_millis(400));
+    near.send(b"last").unwrap();
+    let sent = start.elapsed();
+    let mut packet = [0; FULL];
+    assert_eq!((far.recv(&mut packet).unwrap(), far.recv(&mut packet).unwrap()), (5, 4));
+    assert!(far.recv(&mut packet).is_err(), "nothing else comes");
+    let stats = lab.stats().unwrap();
+    let offered = stats.near_to_far.background.offered as f64;
+    let mean = sent.as_secs_f64() * 50e6 / 12_000.0;
+    assert!((offered - mean).abs() < 4.0 * mean.sqrt() + 100.0, "{offered}, not {mean}");
+    assert_eq!((stats.near_to_far.background.lost, stats.near_to_far.packets), (0, 2));
+    assert_eq!(stats.far_to_near.background.offered, 0, "no packet has begun that direction");
+    assert!(stats.to_string().contains("0 of them dropped (0.00 %)"), "{stats}");
+}
