@@ -9,6 +9,7 @@ mod delay;
 mod droptail;
 mod loss;
 mod rate;
+pub mod simulation;
 #[cfg(test)]
 mod tests;
 mod time;

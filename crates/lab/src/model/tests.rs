@@ -1,6 +1,7 @@
 //! What every link must keep, whatever packets come.
 
 mod background;
+mod simulation;
 
 use std::time::Duration;
 
