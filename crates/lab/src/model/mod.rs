@@ -4,6 +4,7 @@
 //! one question: a packet of this size arrives now, when does it leave, if at all? Nodes are FIFO, so
 //! the answer is known on arrival, and the same link runs under real time or a virtual clock.
 
+mod ack_compression;
 mod background;
 mod delay;
 mod droptail;
@@ -18,6 +19,7 @@ use std::fmt;
 
 use longhaul_core::units::Bytes;
 
+pub use ack_compression::AckCompression;
 pub use background::{Background, BackgroundCounts};
 pub use delay::Delay;
 pub use droptail::DropTail;

@@ -1,5 +1,6 @@
 //! What every link must keep, whatever packets come.
 
+mod ack_compression;
 mod background;
 mod simulation;
 

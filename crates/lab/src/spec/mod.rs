@@ -11,7 +11,7 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use crate::error::LabError;
-use crate::model::{Background, Delay, DropTail, Link, RandomLoss, RateLimit};
+use crate::model::{AckCompression, Background, Delay, DropTail, Link, RandomLoss, RateLimit};
 
 pub use aqm::Aqm;
 pub use background::{BackgroundSteps, ParseBackgroundError};
@@ -39,6 +39,8 @@ pub struct PathSpec {
     pub aqm: Aqm,
     /// The others' packets, Poisson, that share the bottleneck and its queue; each way as many.
     pub background: BackgroundSteps,
+    /// How long, at most, pure acknowledgements are held to leave together, each way; zero: not at all.
+    pub ack_compression: Rtt,
     /// The limits of both hosts' TCP buffers.
     pub hosts: Hosts,
     /// Both hosts' default congestion control.
@@ -58,6 +60,7 @@ impl Default for PathSpec {
             loss: 0.0,
             aqm: Aqm::DropTail,
             background: BackgroundSteps::default(),
+            ack_compression: Rtt::default(),
             hosts: Hosts::Stock,
             congestion: "cubic".to_owned(),
             seed: 1,
@@ -84,6 +87,9 @@ impl PathSpec {
         }
         if self.rtt.get() > Duration::from_secs(60) {
             return bad("rtt", format!("{} is above one minute", self.rtt));
+        }
+        if self.ack_compression.get() > Duration::from_secs(1) {
+            return bad("ack_compression", format!("{} is above one second", self.ack_compression));
         }
         if self.queue.is_some() && self.rate.is_none() {
             return bad("queue", "a queue needs a rate: nothing waits on an unlimited path".to_owned());
@@ -121,7 +127,15 @@ impl PathSpec {
 
     /// Says whether nothing is asked that a plain veth pair does not do.
     pub fn is_plain(&self) -> bool {
-        self.rate.is_none() && self.rtt.get().is_zero() && self.loss == 0.0
+        self.rate.is_none()
+            && self.rtt.get().is_zero()
+            && self.loss == 0.0
+            && self.ack_compression.get().is_zero()
+    }
+
+    /// Says whether a packet waits only for those that the hosts sent before it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.background.is_none() && self.ack_compression.get().is_zero()
     }
 
     /// Returns the queue that applies; `None` where no rate is set.
@@ -150,6 +164,9 @@ impl PathSpec {
         // Lost on the line: a lost packet has used its share of the bottleneck.
         if self.loss > 0.0 {
             link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
+        }
+        if !self.ack_compression.get().is_zero() {
+            link = link.then(AckCompression::new(self.ack_compression.get()));
         }
         if !self.rtt.get().is_zero() {
             link = link.then(Delay::new(self.one_way()));
@@ -201,6 +218,7 @@ mod tests {
             PathSpec { queue: Some(QueueLimit::Packets(0)), ..good.clone() },
             PathSpec { queue: Some(QueueLimit::Packets(10)), rate: None, ..good.clone() },
             PathSpec { congestion: "cubic\n".to_owned(), ..good.clone() },
+            PathSpec { ack_compression: Rtt::new(Duration::from_millis(1001)), ..good.clone() },
             PathSpec { background: "10Gbit".parse().unwrap(), ..good.clone() },
             PathSpec { background: "0,100%@3s".parse().unwrap(), ..good.clone() },
             PathSpec { background: "20%".parse().unwrap(), rate: None, ..good.clone() },

@@ -174,3 +174,25 @@ fn background_traffic_shares_the_path_and_reaches_no_host() {
     assert_eq!(stats.far_to_near.background.offered, 0, "no packet has begun that direction");
     assert!(stats.to_string().contains("0 of them dropped (0.00 %)"), "{stats}");
 }
+
+#[test]
+fn acknowledgements_leave_together() {
+    let spec = PathSpec { ack_compression: "100ms".parse().unwrap(), ..path("100Mbit", 2) };
+    let Some(lab) = lab(spec) else { return };
+    let (near, far) = udp(&lab);
+    // As spread as acknowledgements are, and as small.
+    let sender = thread::spawn(move || {
+        for _ in 0..60 {
+            near.send(&[0; 24]).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let mut arrivals = Vec::new();
+    while far.recv(&mut [0; 64]).is_ok() {
+        arrivals.push(Instant::now());
+    }
+    sender.join().unwrap();
+    assert_eq!(arrivals.len(), 60);
+    let clumps = 1 + arrivals.windows(2).filter(|pair| pair[1] - pair[0] > Duration::from_millis(50)).count();
+    assert!((3..=6).contains(&clumps), "{clumps} clumps in 300 ms and a little more");
+}

@@ -64,6 +64,10 @@ struct PathArgs {
     #[arg(long, value_name = "RATE", default_value_t)]
     background: BackgroundSteps,
 
+    /// Hold pure acknowledgements, each way, to the next multiple of this time, as a switch that bunches them
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    ack_compression: Rtt,
+
     /// The hosts' TCP buffer limits: stock (Debian's) or tuned (1 GiB)
     #[arg(long, default_value_t)]
     hosts: Hosts,
@@ -90,6 +94,7 @@ impl PathArgs {
             loss: self.loss,
             aqm: self.aqm,
             background: self.background,
+            ack_compression: self.ack_compression,
             hosts: self.hosts,
             congestion: self.congestion,
             seed: self.seed,
