@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
+use crate::cross_traffic::CrossFlowStats;
 use crate::model::BackgroundCounts;
 
 use super::lateness::Lateness;
@@ -127,6 +128,8 @@ pub struct PathStats {
     pub near_to_far: DirectionStats,
     /// From the far host to the near one.
     pub far_to_near: DirectionStats,
+    /// The cross flows, which are also among the packets of both directions.
+    pub cross_flows: CrossFlowStats,
     /// How often the kernel, which both hosts share, ran short of memory for TCP (`net.ipv4.tcp_mem`).
     pub memory_pressures: u64,
 }
@@ -137,6 +140,10 @@ impl PathStats {
         [("near to far", self.near_to_far), ("far to near", self.far_to_near)]
             .into_iter()
             .filter_map(|(name, stats)| Some(format!("{name}: {}", stats.infidelity(one_way)?)))
+            .chain((self.cross_flows.failed > 0).then(|| {
+                let CrossFlowStats { flows, failed, .. } = self.cross_flows;
+                format!("{failed} of {flows} cross flows could not be made, or broke off")
+            }))
             .chain((self.memory_pressures > 0).then(|| {
                 "the kernel ran short of memory for TCP, dropped data it had received and closed windows: raise \
                  net.ipv4.tcp_mem on this machine, which both hosts share"
@@ -148,6 +155,10 @@ impl PathStats {
 
 impl fmt::Display for PathStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "near to far: {}; far to near: {}", self.near_to_far, self.far_to_near)
+        write!(f, "near to far: {}; far to near: {}", self.near_to_far, self.far_to_near)?;
+        match self.cross_flows {
+            CrossFlowStats { flows: 0, .. } => Ok(()),
+            cross => write!(f, "; {} cross flows: {} in {:.1?}", cross.flows, cross.goodput(), cross.time),
+        }
     }
 }

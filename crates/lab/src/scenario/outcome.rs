@@ -166,6 +166,9 @@ impl RunResult {
                 ]);
             }
         }
+        if stats.cross_flows.flows > 0 {
+            self.add_values([("cross_goodput_bps", stats.cross_flows.goodput().as_bits_per_sec() as f64)]);
+        }
         if let Some(rate) = spec.rate {
             self.add_values([("path_rate_bps", rate.as_bits_per_sec() as f64)]);
         }

@@ -2,6 +2,7 @@
 
 mod aqm;
 mod background;
+mod cross_flows;
 mod fields;
 mod hosts;
 mod queue;
@@ -15,11 +16,15 @@ use crate::model::{AckCompression, Background, Delay, DropTail, Link, RandomLoss
 
 pub use aqm::Aqm;
 pub use background::{BackgroundSteps, ParseBackgroundError};
+pub use cross_flows::{CrossFlows, ParseCrossFlowsError};
 pub use hosts::Hosts;
 pub use queue::QueueLimit;
 
 /// Below, a packet would take seconds.
 const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
+
+/// More would keep the thread that serves them from its rounds.
+const MOST_CROSS_FLOWS: u16 = 64;
 
 /// The others send packets of this size, or of the MTU where that is less.
 const BACKGROUND_PACKET: Bytes = Bytes::new(1500);
@@ -39,6 +44,8 @@ pub struct PathSpec {
     pub aqm: Aqm,
     /// The others' packets, Poisson, that share the bottleneck and its queue; each way as many.
     pub background: BackgroundSteps,
+    /// The others' bulk TCP flows, from the far host to the near one.
+    pub cross_flows: CrossFlows,
     /// How long, at most, pure acknowledgements are held to leave together, each way; zero: not at all.
     pub ack_compression: Rtt,
     /// The limits of both hosts' TCP buffers.
@@ -60,6 +67,7 @@ impl Default for PathSpec {
             loss: 0.0,
             aqm: Aqm::DropTail,
             background: BackgroundSteps::default(),
+            cross_flows: CrossFlows::default(),
             ack_compression: Rtt::default(),
             hosts: Hosts::Stock,
             congestion: "cubic".to_owned(),
@@ -87,6 +95,9 @@ impl PathSpec {
         }
         if self.rtt.get() > Duration::from_secs(60) {
             return bad("rtt", format!("{} is above one minute", self.rtt));
+        }
+        if self.cross_flows.count > MOST_CROSS_FLOWS {
+            return bad("cross_flows", format!("{} are above {MOST_CROSS_FLOWS}", self.cross_flows.count));
         }
         if self.ack_compression.get() > Duration::from_secs(1) {
             return bad("ack_compression", format!("{} is above one second", self.ack_compression));
@@ -219,6 +230,7 @@ mod tests {
             PathSpec { queue: Some(QueueLimit::Packets(10)), rate: None, ..good.clone() },
             PathSpec { congestion: "cubic\n".to_owned(), ..good.clone() },
             PathSpec { ack_compression: Rtt::new(Duration::from_millis(1001)), ..good.clone() },
+            PathSpec { cross_flows: "65".parse().unwrap(), ..good.clone() },
             PathSpec { background: "10Gbit".parse().unwrap(), ..good.clone() },
             PathSpec { background: "0,100%@3s".parse().unwrap(), ..good.clone() },
             PathSpec { background: "20%".parse().unwrap(), rate: None, ..good.clone() },
