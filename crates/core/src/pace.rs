@@ -21,6 +21,14 @@ pub enum Pace {
 }
 
 impl Pace {
+    /// Returns what stands in [`PACE_HEADER`]: a rate is a number of bits per second.
+    pub fn header(self) -> String {
+        match self {
+            Self::Rate(rate) => rate.as_bits_per_sec().to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// Returns the stricter of what both sides want: a server's own limit holds whatever a client asks for.
     pub fn within(self, limit: Self) -> Self {
         match (self, limit) {

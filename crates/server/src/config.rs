@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 
 /// What to serve, where, and how.
@@ -17,8 +18,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The congestion control of every connection; the kernel's default where `None`.
     pub congestion: Option<String>,
-    /// Bounds the rate of every connection (SO_MAX_PACING_RATE).
-    pub pace: Option<Rate>,
+    /// How large replies are paced; a client may ask for less with `Longhaul-Pace`, never for more.
+    pub pace: Pace,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
     /// Where `/metrics` is served.
@@ -47,7 +48,7 @@ impl Config {
             listen: vec![listen],
             tls: None,
             congestion: None,
-            pace: None,
+            pace: Pace::Auto,
             hidden: false,
             metrics: Metrics::Off,
             limits: Limits::default(),

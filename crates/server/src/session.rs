@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use longhaul_core::pace::PACE_HEADER;
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
 use longhaul_core::units::Rate;
 use tokio::task::spawn_blocking;
@@ -12,6 +13,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::accept::Shared;
 use crate::census::{Replied, Seat};
 use crate::metrics;
+use crate::pace::PacedConnection;
 use crate::patience::Patience;
 use crate::reply::{Framing, Queued, Reply};
 use crate::routes::{Action, route};
@@ -25,6 +27,7 @@ pub(crate) struct Session {
     pub(crate) shared: Shared,
     /// Where it counts; given up after the transport, so that what the peer took last is counted too.
     pub(crate) seat: Option<Seat>,
+    pub(crate) paced: PacedConnection,
     /// Bytes received and not yet read as a request; pipelined requests wait here.
     pub(crate) inbox: Vec<u8>,
 }
@@ -77,13 +80,15 @@ impl Session {
         let mut framing = Framing { head_only: false, keep_alive: false };
         // Whoever asks for metrics is no part of them.
         let mut counts = true;
-        let (method, target, reply) = match next {
+        let mut asked = None;
+        let (method, target, mut reply) = match next {
             Next::Closed => return After::Close,
             Next::Refused(status, why) => ("-".to_owned(), "-".to_owned(), Reply::text(status, &why)),
             Next::Request(request) => {
                 framing.head_only = request.method() == "HEAD";
                 // A body is never read here, so nothing after it can be told from it.
                 framing.keep_alive = request.keeps_alive() && request.body() == RequestBody::None;
+                asked = request.header(PACE_HEADER).and_then(|pace| pace.parse().ok());
                 let (method, target) = (request.method().to_owned(), request.target().to_owned());
                 let action = route(self.shared.served, &request);
                 counts = !matches!(action, Action::Metrics);
@@ -92,12 +97,20 @@ impl Session {
         };
         framing.keep_alive &= *self.shared.phase.borrow() == Phase::Running;
         let status = reply.status();
+        let pace = self.shared.pace.of_reply(reply.length(), asked);
+        if let Some(pace) = pace {
+            reply.add(PACE_HEADER, &pace.header());
+        }
         let Queued { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
         let seat = self.seat.as_ref().filter(|_| counts);
         if let Some(seat) = seat {
             seat.begins(self.transport.socket());
         }
+        if let Some(pace) = pace.filter(|_| !framing.head_only) {
+            self.paced.begin(&self.shared.pace, self.transport.socket(), pace);
+        }
         let result = self.transport.send(&mut outgoing, &self.shared.limits).await;
+        self.paced.end();
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
         let replied = Replied { method, target, status, sent, took };

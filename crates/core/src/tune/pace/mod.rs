@@ -66,6 +66,7 @@ pub struct Pacer {
 
 #[derive(Debug, Clone)]
 enum Phase {
+    Off,
     Listen { trains: Trains, round: Round },
     Climb { from: Rate, since: Duration },
     Cruise { target: Rate, probe: Probe },
@@ -115,13 +116,14 @@ impl Pacer {
     /// `None` while slow start is to run free. Call it as often as [`Self::interval`] says.
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let min_rtt = seen.min_rtt.get();
-        if min_rtt < SHORTEST {
-            return None;
+        if min_rtt < SHORTEST && self.pace.is_none() {
+            self.phase = Phase::Off;
         }
         // While slow start runs free what is sent is what the window lets.
         let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
         self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
         match &mut self.phase {
+            Phase::Off => {}
             Phase::Listen { trains, round } => {
                 let told = trains.observe(seen.goodput, now);
                 let stopped = round.stopped(seen.goodput, min_rtt, now);
@@ -140,8 +142,24 @@ impl Pacer {
     /// Returns how soon to observe again.
     pub fn interval(&self) -> Duration {
         match self.phase {
+            Phase::Off => Duration::from_secs(1),
             Phase::Listen { .. } => Duration::from_micros(500),
             Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
+        }
+    }
+
+    /// Returns whether it needs slow start no longer to be as it is.
+    pub fn has_settled(&self) -> bool {
+        matches!(self.phase, Phase::Off | Phase::Cruise { .. })
+    }
+
+    /// Goes on after a time in which nothing was sent: what was seen before says nothing of now.
+    pub fn resume(&mut self) {
+        self.history = History::default();
+        match &mut self.phase {
+            Phase::Listen { trains, round } => (*trains, *round) = (Trains::default(), Round::default()),
+            Phase::Off | Phase::Climb { .. } => {}
+            Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
         }
     }
 
