@@ -166,16 +166,14 @@ impl Simulation {
     fn send(&mut self, now: Time) {
         self.now = now;
         self.totals.sent += 1;
-        let echo = match self.link.pass(now, self.packet) {
-            Fate::Leaves(at) => Echo { at: at + self.back, sent: now, is_lost: false },
-            // Told by the acknowledgements of those behind it, which come after those of all before it.
-            Fate::Dropped(_) => {
-                let rtt = if self.rtt.is_some() { self.min_rtt } else { self.back };
-                let before = self.echoes.back().map_or(now, |echo| echo.at);
-                Echo { at: before.max(now + rtt), sent: now, is_lost: true }
-            }
+        let (at, is_lost) = match self.link.pass(now, self.packet) {
+            Fate::Leaves(at) => (at + self.back, false),
+            // Told by the acknowledgements of those behind it.
+            Fate::Dropped(_) => (now + self.rtt.map_or(self.back, |_| self.min_rtt), true),
         };
-        self.echoes.push_back(echo);
+        // What is heard of packets is heard in their order.
+        let at = self.echoes.back().map_or(at, |before| at.max(before.at));
+        self.echoes.push_back(Echo { at, sent: now, is_lost });
         if let Some(rate) = self.pacing_rate() {
             self.next = self.next.max(now) + rate.time_for(self.packet);
         }
