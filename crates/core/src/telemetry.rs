@@ -122,6 +122,8 @@ pub struct Counters {
     pub out_of_order: u64,
     /// Segments that the peers reported to have got twice (`tcpi_dsack_dups`, RFC 2883): sent again in vain.
     pub dsacks: u64,
+    /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
+    pub data_segments: u64,
     /// Bytes that arrived in order, read or not (`tcpi_bytes_received`).
     pub received: Bytes,
     /// Bytes sent, those sent again included (`tcpi_bytes_sent`).
@@ -137,6 +139,7 @@ impl Counters {
             retransmits: tcp.tcpi_total_retrans().unwrap_or(0),
             out_of_order: tcp.tcpi_rcv_ooopack().unwrap_or(0),
             dsacks: tcp.tcpi_dsack_dups().unwrap_or(0),
+            data_segments: tcp.tcpi_data_segs_in().unwrap_or(0),
             received: Bytes::new(tcp.tcpi_bytes_received().unwrap_or(0)),
             sent: Bytes::new(tcp.tcpi_bytes_sent().unwrap_or(0)),
             acked: tcp.bytes_acked().unwrap_or_default(),
@@ -149,6 +152,7 @@ impl Counters {
             retransmits: self.retransmits.saturating_sub(before.retransmits),
             out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
             dsacks: self.dsacks.saturating_sub(before.dsacks),
+            data_segments: self.data_segments.saturating_sub(before.data_segments),
             received: self.received.saturating_sub(before.received),
             sent: self.sent.saturating_sub(before.sent),
             acked: self.acked.saturating_sub(before.acked),
@@ -161,6 +165,7 @@ impl Counters {
             retransmits: self.retransmits.max(other.retransmits),
             out_of_order: self.out_of_order.max(other.out_of_order),
             dsacks: self.dsacks.max(other.dsacks),
+            data_segments: self.data_segments.max(other.data_segments),
             received: self.received.max(other.received),
             sent: self.sent.max(other.sent),
             acked: self.acked.max(other.acked),
@@ -173,6 +178,7 @@ impl std::ops::AddAssign for Counters {
         self.retransmits += other.retransmits;
         self.out_of_order += other.out_of_order;
         self.dsacks += other.dsacks;
+        self.data_segments += other.data_segments;
         self.received += other.received;
         self.sent += other.sent;
         self.acked += other.acked;
@@ -275,9 +281,10 @@ mod tests {
             received: Bytes::new(n + 3),
             sent: Bytes::new(n + 4),
             acked: Bytes::new(n + 5),
+            data_segments: n + 6,
         };
         let set = |bytes: &mut Vec<u8>| {
-            for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9)] {
+            for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9), (152, 13)] {
                 bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
             }
             for (offset, value) in [(128, 10u64), (200, 11), (120, 12)] {

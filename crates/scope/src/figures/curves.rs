@@ -5,6 +5,9 @@ use crate::record::schema::{Sample, Side};
 
 use super::flow::Counter;
 
+/// Segments have one size where their mean differs from the connection's by less than this part.
+const ALIKE: f64 = 0.05;
+
 /// Of a window, the part by which a sample's time may be in doubt.
 const DOUBT: f64 = 0.1;
 
@@ -18,20 +21,35 @@ pub(super) fn receives(record: &Record) -> bool {
     }
 }
 
-/// Counts what passed the wire here: what arrived in order at a receiver, whoever read it, and what left a
+/// Counts the bytes that passed the wire here: what arrived at a receiver, whoever read it, and what left a
 /// sender, once more where it was sent again.
 ///
-/// Older records do not have it: then what was read and waited to be read, and what was acknowledged.
+/// The kernel counts bytes that arrive only once they are in order: those behind a gap all at once, when it is
+/// filled. It counts segments as they come, so that these tell when, wherever all have one size. Older records have
+/// neither: then what was read and waited to be read, and what was acknowledged.
 pub(super) fn wire(record: &Record, window: f64) -> Counter {
-    let known = |of: fn(&Sample) -> u64| record.samples.iter().any(|(_, sample)| of(sample) > 0);
-    let received = |sample: &Sample| sample.sockets.received;
-    let sent = |sample: &Sample| sample.sockets.sent;
+    let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     match receives(record) {
-        true if known(received) => counted(record, window, received),
+        true if last.received > 0 => match segment(record) {
+            Some(size) => {
+                counted(record, window, |sample| (sample.sockets.data_segments as f64 * size) as u64)
+            }
+            None => counted(record, window, |sample| sample.sockets.received),
+        },
         true => counted(record, window, |sample| sample.moved.saturating_add(sample.sockets.unread)),
-        false if known(sent) => counted(record, window, sent),
+        false if last.sent > 0 => counted(record, window, |sample| sample.sockets.sent),
         false => acked(record, window),
     }
+}
+
+/// Returns the mean bytes of an arriving segment; `None` where they are not all alike, as the segments that a
+/// virtual link leaves together, which the kernel counts as one.
+fn segment(record: &Record) -> Option<f64> {
+    let (_, last) = record.samples.last()?;
+    let streams = record.samples.iter().rev().flat_map(|(_, sample)| &sample.streams);
+    let size = streams.filter_map(|stream| stream.tcp.get("tcpi_rcv_mss")).next()? as f64;
+    let mean = last.sockets.received as f64 / last.sockets.data_segments as f64;
+    ((mean - size).abs() <= ALIKE * size).then_some(mean)
 }
 
 /// Counts what the peers of a sender acknowledged.
@@ -83,6 +101,30 @@ mod tests {
             record.header.side = side;
             assert_eq!((receives(&record), total(&record)), (is_receiver, bytes), "{side:?}");
         }
+    }
+
+    #[test]
+    fn what_comes_behind_a_gap_counts_when_it_comes() {
+        // A segment of 1000 bytes each 10 ms; the one at 0.2 s comes only after 0.7 s.
+        let mut record = made_up::record(1.0, |at| {
+            let mut sample = Sample::default();
+            let segments = (at * 100.0).round() as u64;
+            sample.sockets.data_segments = segments;
+            sample.sockets.received = if (0.2..0.7).contains(&at) { 19 } else { segments } * 1000;
+            sample
+        });
+        let with_mss = |record: &mut Record, mss: u64| {
+            let tcp = serde_json::from_value(serde_json::json!({ "tcpi_rcv_mss": mss })).unwrap();
+            record.samples[3].1.streams = vec![crate::record::schema::Stream { stream: 0, unread: 0, tcp }];
+        };
+        let at_half = |record: &Record| wire(record, 1.0).at(0.5);
+        assert_eq!(at_half(&record), 19_000.0, "nobody knows how large segments are");
+        with_mss(&mut record, 1010);
+        assert_eq!(at_half(&record), 50_000.0);
+        with_mss(&mut record, 500);
+        assert_eq!(at_half(&record), 19_000.0, "two of them at once count as one");
+        with_mss(&mut record, 0);
+        assert_eq!(at_half(&record), 19_000.0);
     }
 
     #[test]

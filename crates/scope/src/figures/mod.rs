@@ -190,6 +190,38 @@ mod tests {
         }
     }
 
+    /// ICDC's longest run, each millisecond of it.
+    #[test]
+    fn a_long_record_is_drawn_at_once_and_keeps_its_peak() {
+        let mut record = made_up::every(0.001, 180.0, |at| {
+            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
+            sample.sockets.received = sample.moved + if at < 99.9995 { 0 } else { 900_000 };
+            sample.sockets.out_of_order = (at * 500.0) as u64;
+            sample
+        });
+        record.header.interval = 0.001;
+        let begun = std::time::Instant::now();
+        let sheet = of_records(&[("a".to_owned(), record)]);
+        let (page, picture) = (crate::draw::html(&sheet), crate::draw::svg(&sheet));
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 15, "{took:?}, without optimization");
+        assert!(page.len() < 5 << 20 && picture.len() < 2 << 20, "{} {}", page.len(), picture.len());
+        let data = page.split("<script type=\"application/json\" id=\"sheet\">").nth(1).unwrap();
+        let data: serde_json::Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
+        let highest = |series: &serde_json::Value| {
+            let heights = series["y"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64);
+            heights.fold(0.0, f64::max)
+        };
+        let chart = &data["charts"][1]["series"];
+        assert_eq!(chart[0]["name"], "received, over 1 ms");
+        assert!((highest(&chart[0]) - 8e9).abs() < 1e7, "ten times the mean: {}", highest(&chart[0]));
+        assert!(highest(&chart[1]) < 0.81e9);
+        assert_eq!(
+            (&chart[2]["mark"], &chart[2]["name"]),
+            (&"events".into(), &"duplicate ACKs sent (90,000)".into())
+        );
+    }
+
     #[test]
     fn a_record_without_a_sample_has_no_chart_and_fails_nothing() {
         let mut record = full(1.0);

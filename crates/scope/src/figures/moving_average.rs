@@ -45,7 +45,7 @@ pub(super) fn resolves(counter: &Counter, window: f64) -> Result<(), f64> {
 
 /// Returns which part of a span was read often enough for averages over `window`, from 0 to 1.
 pub(super) fn resolved_share(counter: &Counter, window: f64, span: Span) -> f64 {
-    let close: f64 = counter.gaps(span).filter(|gap| *gap <= CLOSE * window).sum();
+    let close = counter.gaps(span).filter(|gap| *gap <= CLOSE * window).fold(0.0, |sum, gap| sum + gap);
     (close / (span.1 - span.0)).min(1.0)
 }
 

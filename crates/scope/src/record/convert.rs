@@ -110,6 +110,7 @@ fn sockets(all: &telemetry::Sockets) -> Sockets {
         retransmits: all.counters.retransmits,
         out_of_order: all.counters.out_of_order,
         dsacks: all.counters.dsacks,
+        data_segments: all.counters.data_segments,
         received: all.counters.received.get(),
         sent: all.counters.sent.get(),
         acked: all.counters.acked.get(),

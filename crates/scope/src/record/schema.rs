@@ -202,6 +202,9 @@ pub struct Sockets {
     /// Segments that the peers reported to have got twice so far, closed connections included.
     #[serde(default)]
     pub dsacks: u64,
+    /// Segments with data that arrived so far, closed connections included; 0 where it is not known.
+    #[serde(default)]
+    pub data_segments: u64,
     /// Bytes that arrived in order so far, closed connections included; 0 where it is not known.
     #[serde(default)]
     pub received: u64,
