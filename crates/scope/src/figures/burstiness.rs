@@ -4,7 +4,7 @@ use crate::record::Record;
 
 use super::curves;
 use super::flow::{Counter, Span};
-use super::moving_average::{NARROW, WIDE, moving_average, peak, resolved_share, resolves};
+use super::moving_average::{NARROW, WIDE, moving_average, peak, quantile, resolved_share, resolves};
 
 /// A transfer runs steadily from when the average over 1 s first reaches this part of its maximum.
 const REACHED: f64 = 0.9;
@@ -12,6 +12,9 @@ const REACHED: f64 = 0.9;
 const ENDING: f64 = 1.0;
 /// A shorter time tells nothing of a steady flow, in seconds.
 const SHORTEST: f64 = 0.1;
+
+/// The part of the time in which no more is sent than [`Burstiness::p99`].
+const MOSTLY: f64 = 0.99;
 
 /// The flow while it was steady, in bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +25,8 @@ pub(super) struct Burstiness {
     pub(super) goodput: f64,
     /// The largest average over 1 ms; `None` where samples were too seldom for that.
     pub(super) peak: Option<f64>,
+    /// What the averages over 1 ms do not exceed in 99 % of the time; `None` as for the peak.
+    pub(super) p99: Option<f64>,
     /// The part of the time in which samples were close enough to see it: elsewhere it may have been higher.
     pub(super) seen: f64,
 }
@@ -36,7 +41,8 @@ impl Burstiness {
         Some(Self {
             mean: coarse.rate(steady),
             goodput: Counter::moved(record).rate(steady),
-            peak: if is_fine { peak(&fine, NARROW, steady) } else { None },
+            peak: is_fine.then(|| peak(&fine, NARROW, steady)).flatten(),
+            p99: is_fine.then(|| quantile(&fine, NARROW, steady, MOSTLY)).flatten(),
             seen: resolved_share(&fine, NARROW, steady),
         })
     }
@@ -86,6 +92,8 @@ mod tests {
         let burst = |when: f64| move |at: f64| if at >= when { 200_000.0 } else { 0.0 };
         let ratio = |when: f64| Burstiness::of(&record(0.001, burst(when))).unwrap().ratio().unwrap();
         assert!((ratio(5.0) - 3.0).abs() < 0.05, "{}", ratio(5.0));
+        let once = Burstiness::of(&record(0.001, burst(5.0))).unwrap();
+        assert!((once.p99.unwrap() - 1e8).abs() < 1e5, "{once:?}");
         assert!(ratio(1.2) < 1.01 && ratio(9.5) < 1.01, "{} {}", ratio(1.2), ratio(9.5));
     }
 
@@ -101,7 +109,7 @@ mod tests {
     #[test]
     fn what_cannot_be_seen_is_left_out() {
         let seldom = Burstiness::of(&record(0.01, |_| 0.0)).unwrap();
-        assert_eq!((seldom.peak, seldom.ratio(), seldom.seen), (None, None, 0.0));
+        assert_eq!((seldom.peak, seldom.p99, seldom.ratio(), seldom.seen), (None, None, None, 0.0));
         assert!((seldom.mean - 1e8).abs() < 1e5);
         let of = |seconds: f64| {
             let moved = |at: f64| Sample { moved: (at * 1e8) as u64, ..Sample::default() };

@@ -35,6 +35,14 @@ pub(super) fn peak(counter: &Counter, window: f64, (from, to): Span) -> Option<f
     within.chain(ends.into_iter().flatten()).max_by(f64::total_cmp)
 }
 
+/// Returns what `share` of the moving averages within a span do not exceed, at the times at which it was read.
+pub(super) fn quantile(counter: &Counter, window: f64, (from, to): Span, share: f64) -> Option<f64> {
+    let times = counter.times().filter(|at| (from + window..=to).contains(at));
+    let mut averages: Vec<f64> = times.map(|at| average(counter, window, at)).collect();
+    averages.sort_by(f64::total_cmp);
+    averages.get((averages.len() as f64 * share) as usize).copied()
+}
+
 /// Says whether it was read often enough while it grew for averages over `window`; else how far apart typically.
 pub(super) fn resolves(counter: &Counter, window: f64) -> Result<(), f64> {
     match counter.growing().and_then(|span| counter.typical_gap(span)) {
@@ -90,6 +98,16 @@ mod tests {
         assert_eq!(peak(&counter, NARROW, (0.0, 0.0118)), Some(largest(&averages)));
         assert!(peak(&counter, NARROW, (0.0, 0.011)).unwrap() < 160e6, "windows that end before it does");
         assert_eq!(peak(&counter, NARROW, (0.0, 0.0005)), None);
+    }
+
+    #[test]
+    fn a_quantile_leaves_rare_bursts_out() {
+        let burst = |at: f64| if at > 0.5 { 1_000_000.0 } else { 0.0 };
+        let bytes = |at: f64| (at * 1e8 + burst(at)).round() as u64;
+        let counter = Counter::new(0.0, (1..=1000).map(|n| f64::from(n) / 1000.0).map(|at| (at, bytes(at))));
+        let most = |share: f64| quantile(&counter, NARROW, (0.1, 1.0), share).unwrap();
+        assert!((most(0.99) - 1e8).abs() < 1.0 && (most(0.9999) - 1.1e9).abs() < 1.0, "{}", most(0.9999));
+        assert_eq!(quantile(&counter, NARROW, (0.1, 0.1005), 0.99), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::flow::{Counter, Span};
 /// | `mean_bps` | the mean of what arrived at a receiver or left a sender, while it ran steadily: from the first 90 % of the largest average over 1 s to 1 s before its end |
 /// | `steady_goodput_bps` | the mean of what the application read, or the peer acknowledged, in that time |
 /// | `peak_1ms_bps` | the largest average over 1 ms in that time; where samples are a millisecond apart |
+/// | `p99_1ms_bps` | what the averages over 1 ms do not exceed in 99 % of that time |
 /// | `burstiness_1ms` | `peak_1ms_bps` / `mean_bps` |
 /// | `seen_1ms_share` | the part of that time in which samples were close enough to see such a peak |
 /// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time; of a receiver |
@@ -52,6 +53,7 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
         ("mean_bps", bps(|even| Some(even.mean))),
         ("steady_goodput_bps", bps(|even| Some(even.goodput))),
         ("peak_1ms_bps", bps(|even| even.peak)),
+        ("p99_1ms_bps", bps(|even| even.p99)),
         ("burstiness_1ms", even.and_then(|even| even.ratio())),
         ("seen_1ms_share", even.map(|even| even.seen)),
         ("rwin_bytes", rwin),
