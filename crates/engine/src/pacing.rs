@@ -181,6 +181,7 @@ impl Driven {
             return;
         };
         let pace = self.pacer.observe(&seen, now);
+        tracing::trace!(target: "longhaul::pacing", ?now, ?pace, ?seen, pacer = ?self.pacer.phase());
         if let Some(rate) = pace.filter(|_| pace != self.pace) {
             // Where the kernel refuses, the connection goes on as it would have.
             let _ = set_max_pacing_rate(&self.socket, rate);

@@ -65,6 +65,8 @@ struct ToRead {
 
 /// How everything stands.
 pub(crate) struct Reading {
+    /// When reading began.
+    began: Duration,
     /// Connections so far.
     pub(crate) arrived: usize,
     /// Connections open.
@@ -117,14 +119,16 @@ impl Census {
 
     /// Reads every socket on which something is being sent, and forgets those that have delivered all of it.
     pub(crate) fn read(&self) -> Reading {
+        let began = self.age();
         let streams = self.to_read().into_iter().map(ToRead::read).collect();
-        self.take_in(streams)
+        self.take_in(began, streams)
     }
 
     /// Does the same for a task: others have their turn in between.
     pub(crate) async fn read_in_turns(&self) -> Reading {
         /// Reading so many takes a fraction of a millisecond.
         const AT_ONCE: usize = 64;
+        let began = self.age();
         let mut streams = Vec::new();
         for one in self.to_read() {
             streams.push(one.read());
@@ -132,7 +136,7 @@ impl Census {
                 tokio::task::yield_now().await;
             }
         }
-        self.take_in(streams)
+        self.take_in(began, streams)
     }
 
     /// Lists the sockets to be read: that takes long where there are many, and no connection shall wait for it.
@@ -147,7 +151,7 @@ impl Census {
     }
 
     /// Takes in what was read; a connection that left meanwhile has settled what it counted.
-    fn take_in(&self, read: Vec<(ToRead, StreamSample)>) -> Reading {
+    fn take_in(&self, began: Duration, read: Vec<(ToRead, StreamSample)>) -> Reading {
         let mut counts = self.lock();
         let Counts { arrived, open, replies, sending, settled } = &mut *counts;
         let mut streams = Vec::with_capacity(read.len());
@@ -165,7 +169,7 @@ impl Census {
         }
         let mut totals = *settled;
         sending.values().for_each(|connection| totals += connection.counted());
-        Reading { arrived: *arrived, open: *open, replies: replies.clone(), streams, totals }
+        Reading { began, arrived: *arrived, open: *open, replies: replies.clone(), streams, totals }
     }
 
     /// Tells whoever observes.
@@ -285,6 +289,7 @@ impl Reading {
     /// Makes the sample that an observer hears.
     pub(crate) fn sample(self) -> Sample {
         let sockets = self.sockets();
-        Sample { moved: self.totals.counters.acked, sockets, streams: self.streams, ..Sample::default() }
+        let (began, moved) = (self.began, self.totals.counters.acked);
+        Sample { began, moved, sockets, streams: self.streams, ..Sample::default() }
     }
 }

@@ -153,6 +153,11 @@ impl Pacer {
         matches!(self.phase, Phase::Off | Phase::Cruise { .. })
     }
 
+    /// Returns what it is about, for whoever follows it closely.
+    pub fn phase(&self) -> &impl std::fmt::Debug {
+        &self.phase
+    }
+
     /// Goes on after a time in which nothing was sent: what was seen before says nothing of now.
     pub fn resume(&mut self) {
         self.history = History::default();
