@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longhaul_core::proto::http::{
-    ReplyHead, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
-    Validator, upload_bool,
+    ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
+    UPLOAD_OFFSET, UploadId, Validator, upload_bool,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -61,12 +61,18 @@ impl Uploads {
         match operation {
             Operation::Look(id) => Ok(Begun::Answered(target.look(id)?)),
             Operation::Drop(id) => Ok(Begun::Answered(target.drop_upload(id)?)),
-            Operation::Append(append) => self.append(target, append, receiving),
+            Operation::Append(append) => self.append(target, append, request.body(), receiving),
             Operation::Whole(whole) => self.whole(target, whole, receiving),
         }
     }
 
-    fn append(&self, target: Target, append: Append, receiving: &Arc<Receiving>) -> Result<Begun, Reply> {
+    fn append(
+        &self,
+        target: Target,
+        append: Append,
+        body: RequestBody,
+        receiving: &Arc<Receiving>,
+    ) -> Result<Begun, Reply> {
         let slot = self.slot()?;
         let Append { id, offset, length, complete, digest } = append;
         let (exists, part) = (target.exists, target.open()?);
@@ -89,6 +95,9 @@ impl Uploads {
                 return Err(Reply::text(400, "an upload begins with Upload-Length"));
             }
         };
+        if matches!(body, RequestBody::Length(length) if length > size - there) {
+            return Err(Reply::text(400, "the part is longer than what is left of the file"));
+        }
         let journal = journal(id, size)?;
         let committed: RangeSet =
             [ByteRange::with_len(0, there)].into_iter().filter(|r| !r.is_empty()).collect();
