@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_server::{Config, Token};
@@ -214,6 +215,24 @@ fn who_waits_to_be_asked_is_asked_once_there_is_space() {
     assert_eq!(std::fs::metadata(site.dir.path().join("f.longhaul-part")).unwrap().len(), 5);
     assert_eq!(talk.ask("", b"hello").status, 201);
     assert_eq!(content(&site, "f"), b"hello");
+}
+
+#[test]
+fn a_long_verification_is_no_silence() {
+    let site = writable_with(|config| config.limits.processing = Duration::from_millis(5));
+    let (file, url) = (noise(64 << 20), resource("f", ID));
+    let mut talk = Talk::to(&site);
+    let put = patch(&url, 0, file.len(), file.len(), true);
+    talk.send(&put.replacen("\r\n\r\n", &format!("\r\n{}\r\n\r\n", blake3_field(&file)), 1), &file);
+    let mut interim = 0;
+    loop {
+        match talk.answer().status {
+            102 => interim += 1,
+            status => break assert_eq!(status, 201),
+        }
+    }
+    assert!(interim > 1, "{interim} interim answers");
+    assert!(content(&site, "f") == file);
 }
 
 #[test]
