@@ -312,13 +312,13 @@ impl Reading {
 
     /// Makes the sample that an observer hears; what was received is in it once there was an upload.
     pub(crate) fn sample(self) -> Sample {
-        let (sockets, taken) = (self.sockets(), self.received > Bytes::ZERO || self.written.uploads > 0);
+        let (sockets, under_way) = (self.sockets(), self.written.uploads > 0);
         Sample {
             moved: self.totals.counters.acked + self.received,
             sockets,
             streams: self.streams,
-            segments: taken.then_some(self.written.segments),
-            written: taken.then_some(self.written.written),
+            segments: under_way.then_some(self.written.segments),
+            written: (under_way || self.received > Bytes::ZERO).then_some(self.written.written),
             ..Sample::default()
         }
     }
