@@ -5,6 +5,7 @@
 
 pub mod cancel;
 pub mod digest;
+pub mod pacing;
 pub mod recv;
 pub mod send;
 pub mod source;
