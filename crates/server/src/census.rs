@@ -16,6 +16,7 @@ use longhaul_sys::tcp_info;
 
 use crate::telemetry::Telemetry;
 use crate::totals::Totals;
+use crate::upload::{Receiving, Written};
 
 /// All connections of a server.
 ///
@@ -28,6 +29,7 @@ pub(crate) struct Census {
     /// Somebody will ask.
     watched: bool,
     counts: Mutex<Counts>,
+    receiving: Arc<Receiving>,
 }
 
 #[derive(Default)]
@@ -77,6 +79,10 @@ pub(crate) struct Reading {
     pub(crate) streams: Vec<StreamSample>,
     /// What all have counted so far, those that are closed included.
     pub(crate) totals: Totals,
+    /// Bytes of uploads so far.
+    pub(crate) received: Bytes,
+    /// The buffers behind the sockets.
+    pub(crate) written: Written,
 }
 
 /// A request and what became of it.
@@ -86,6 +92,8 @@ pub(crate) struct Replied {
     pub(crate) status: u16,
     /// Bytes of the body that the socket has taken.
     pub(crate) sent: Bytes,
+    /// Bytes of the request's body that were taken, where it is an upload.
+    pub(crate) received: Option<Bytes>,
     pub(crate) took: Duration,
 }
 
@@ -99,7 +107,13 @@ impl Census {
     /// Begins to count; sockets are watched only where `telemetry` asks for samples, or `watched` says so.
     pub(crate) fn new(telemetry: Option<Telemetry>, watched: bool) -> Self {
         let sampled = telemetry.as_ref().is_some_and(|telemetry| telemetry.sample.is_some());
-        Self { started: Instant::now(), telemetry, watched: watched || sampled, counts: Mutex::default() }
+        Self {
+            started: Instant::now(),
+            telemetry,
+            watched: watched || sampled,
+            counts: Mutex::default(),
+            receiving: Arc::default(),
+        }
     }
 
     /// Gives a connection its place.
@@ -169,7 +183,22 @@ impl Census {
         }
         let mut totals = *settled;
         sending.values().for_each(|connection| totals += connection.counted());
-        Reading { began, arrived: *arrived, open: *open, replies: replies.clone(), streams, totals }
+        let (received, written) = (self.receiving.total(), self.receiving.look());
+        Reading {
+            began,
+            arrived: *arrived,
+            open: *open,
+            replies: replies.clone(),
+            streams,
+            totals,
+            received,
+            written,
+        }
+    }
+
+    /// Returns what uploads count.
+    pub(crate) fn receiving(&self) -> &Arc<Receiving> {
+        &self.receiving
     }
 
     /// Tells whoever observes.
@@ -222,7 +251,7 @@ impl Seat {
                 connection.replied = true;
             }
         }
-        let Replied { method, target, status, sent, took } = with;
+        let Replied { method, target, status, sent, took, .. } = with;
         self.census.tell(&Event::Replied { stream: self.number, method, target, status, sent, took });
     }
 }
@@ -286,10 +315,17 @@ impl Reading {
         Sockets { open, counters, ..Sockets::of(&self.streams, Counters::default()) }
     }
 
-    /// Makes the sample that an observer hears.
+    /// Makes the sample that an observer hears; what was received is in it once there was an upload.
     pub(crate) fn sample(self) -> Sample {
-        let sockets = self.sockets();
-        let (began, moved) = (self.began, self.totals.counters.acked);
-        Sample { began, moved, sockets, streams: self.streams, ..Sample::default() }
+        let (sockets, under_way) = (self.sockets(), self.written.uploads > 0);
+        Sample {
+            began: self.began,
+            moved: self.totals.counters.acked + self.received,
+            sockets,
+            streams: self.streams,
+            segments: under_way.then_some(self.written.segments),
+            written: (under_way || self.received > Bytes::ZERO).then_some(self.written.written),
+            ..Sample::default()
+        }
     }
 }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::pace::PACE_HEADER;
+use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
-use longhaul_core::units::Rate;
+use longhaul_core::units::{Bytes, Rate};
 use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
@@ -19,6 +19,7 @@ use crate::reply::{Framing, Queued, Reply};
 use crate::routes::{Action, route};
 use crate::server::Phase;
 use crate::transport::{ReplyError, Transport};
+use crate::upload::{self, Received, Uploads};
 
 /// One connection.
 pub(crate) struct Session {
@@ -41,18 +42,52 @@ enum Next {
     Closed,
 }
 
+/// A reply, and what is to be known of its request.
+struct Answer {
+    method: String,
+    target: String,
+    reply: Reply,
+    framing: Framing,
+    /// Whether it is counted: whoever asks for metrics is no part of them.
+    counts: bool,
+    /// The pace that was asked for.
+    pace: Option<Pace>,
+    /// How much of the body was taken, where it is an upload.
+    received: Option<Bytes>,
+}
+
+impl Answer {
+    /// Answers what is no request; the connection then ends.
+    fn refusal(status: u16, why: &str) -> Self {
+        Self {
+            method: "-".to_owned(),
+            target: "-".to_owned(),
+            reply: Reply::text(status, why),
+            framing: Framing { head_only: false, keep_alive: false },
+            counts: true,
+            pace: None,
+            received: None,
+        }
+    }
+}
+
 /// What becomes of the connection after an exchange.
 #[derive(PartialEq, Eq)]
 enum After {
     /// Another request may follow.
     Another,
-    /// The last reply was sent: see that it arrives.
-    Finish,
+    /// The last reply was sent: see that it arrives, though so much may still come.
+    Finish(Bytes),
     /// Nothing is under way.
     Close,
     /// The peer takes nothing more.
     Reset,
 }
+
+/// How much of what nobody asked for is read off a finished connection.
+const SURPLUS: Bytes = Bytes::mib(1);
+/// The same where an upload was refused: its sender may hear of that only when a window is on its way.
+const REFUSED: Bytes = Bytes::gib(1);
 
 /// How long the peer of a finished connection may go on without acknowledging what it was sent.
 const LINGER: Duration = Duration::from_secs(2);
@@ -60,13 +95,12 @@ const LINGER: Duration = Duration::from_secs(2);
 impl Session {
     /// Serves the connection to its end.
     pub(crate) async fn run(mut self) {
+        let slowest = self.shared.limits.slowest;
         loop {
             match self.exchange().await {
                 After::Another => {}
-                After::Finish => return self.transport.finish(LINGER, self.shared.limits.slowest).await,
-                After::Close => {
-                    return self.transport.finish(Duration::ZERO, self.shared.limits.slowest).await;
-                }
+                After::Finish(most) => return self.transport.finish(LINGER, slowest, most).await,
+                After::Close => return self.transport.finish(Duration::ZERO, slowest, SURPLUS).await,
                 After::Reset => return self.transport.reset(),
             }
         }
@@ -77,27 +111,41 @@ impl Session {
         let waiting = Arc::clone(&self.shared.waiting);
         let next = waiting.wait(self.next()).await.unwrap_or(Next::Closed);
         let started = Instant::now();
-        let mut framing = Framing { head_only: false, keep_alive: false };
-        // Whoever asks for metrics is no part of them.
-        let mut counts = true;
-        let mut asked = None;
-        let (method, target, mut reply) = match next {
+        let answer = match next {
             Next::Closed => return After::Close,
-            Next::Refused(status, why) => ("-".to_owned(), "-".to_owned(), Reply::text(status, &why)),
-            Next::Request(request) => {
-                framing.head_only = request.method() == "HEAD";
-                // A body is never read here, so nothing after it can be told from it.
-                framing.keep_alive = request.keeps_alive() && request.body() == RequestBody::None;
-                asked = request.header(PACE_HEADER).and_then(|pace| pace.parse().ok());
-                let (method, target) = (request.method().to_owned(), request.target().to_owned());
-                let action = route(self.shared.served, &request);
-                counts = !matches!(action, Action::Metrics);
-                (method, target, self.act(action, request).await)
-            }
+            Next::Refused(status, why) => Answer::refusal(status, &why),
+            Next::Request(request) => self.answer(request).await,
         };
+        self.send(answer, started).await
+    }
+
+    /// Finds the answer to a request; takes the body of an upload.
+    async fn answer(&mut self, request: RequestHead) -> Answer {
+        let (method, target) = (request.method().to_owned(), request.target().to_owned());
+        let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
+        let pace = request.header(PACE_HEADER).and_then(|pace| pace.parse().ok());
+        // Where a body is not read, nothing after it can be told from it.
+        let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
+        let action = route(self.shared.served, self.shared.uploads.is_some(), &request);
+        let counts = !matches!(action, Action::Metrics);
+        let reply = match (action, self.shared.uploads.clone()) {
+            (Action::Upload, Some(uploads)) => {
+                let taken = self.take(&uploads, request).await;
+                (received, body_read) = (Some(taken.bytes), taken.body_read);
+                taken.reply
+            }
+            (action, _) => self.act(action, request).await,
+        };
+        let framing = Framing { head_only, keep_alive: keeps_alive && body_read };
+        Answer { method, target, reply, framing, counts, pace, received }
+    }
+
+    /// Sends an answer, and says what becomes of the connection.
+    async fn send(&mut self, answer: Answer, started: Instant) -> After {
+        let Answer { method, target, mut reply, mut framing, counts, pace, received } = answer;
         framing.keep_alive &= *self.shared.phase.borrow() == Phase::Running;
         let status = reply.status();
-        let pace = self.shared.pace.of_reply(reply.length(), asked);
+        let pace = self.shared.pace.of_reply(reply.length(), pace);
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
@@ -113,18 +161,27 @@ impl Session {
         self.paced.end();
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
-        let replied = Replied { method, target, status, sent, took };
+        let replied = Replied { method, target, status, sent, received, took };
         self.log(&replied, result.as_ref().err());
         if let Some(seat) = seat {
             seat.ends(replied);
         }
         match result {
             Ok(()) if framing.keep_alive => After::Another,
-            Ok(()) => After::Finish,
+            Ok(()) => After::Finish(if received.is_some() { REFUSED } else { SURPLUS }),
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => After::Reset,
             // The peer must not take what it has for the whole: the end comes before the promised length.
             Err(ReplyError::Send(_)) => After::Close,
         }
+    }
+
+    /// Takes a file, or part of one.
+    async fn take(&mut self, uploads: &Arc<Uploads>, request: RequestHead) -> Received {
+        let Self { transport, inbox, shared, seat, .. } = self;
+        if let Some(seat) = seat {
+            seat.begins(transport.socket());
+        }
+        upload::exchange(uploads, shared, transport, inbox, request).await
     }
 
     /// Does what a request asks for; on a blocking thread where that may take a while.
@@ -132,6 +189,7 @@ impl Session {
         match action {
             Action::Reply(reply) => reply,
             Action::Metrics => metrics::reply(&self.shared.census).await,
+            Action::Upload => Reply::text(405, "files are only read here"),
             Action::Read(path) => {
                 let site = Arc::clone(&self.shared.site);
                 let read = spawn_blocking(move || site.read(&path, &request, SystemTime::now()));
@@ -197,12 +255,14 @@ impl Session {
     }
 
     fn log(&self, replied: &Replied, error: Option<&ReplyError>) {
-        let Replied { method, target: path, status, sent, took } = replied;
+        let Replied { method, target: path, status, sent, received, took } = replied;
+        // What counts is the file, whichever way it went.
+        let moved = received.unwrap_or(*sent);
         let peer = self.peer;
         let seconds = format_args!("{:.3}", took.as_secs_f64()).to_string();
         // Until the socket has taken the last byte; the peer has it up to a send buffer later.
-        let goodput = Rate::over(*sent, *took);
-        let bytes = sent.get();
+        let goodput = Rate::over(moved, *took);
+        let bytes = moved.get();
         match error {
             None => {
                 tracing::info!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput);
