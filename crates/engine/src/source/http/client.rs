@@ -179,7 +179,7 @@ impl Client {
     }
 
     /// Aims an open connection at another URL of its origin.
-    fn aim(&self, connection: &mut Connection, target: &Target) -> Result<(), HttpError> {
+    pub(crate) fn aim(&self, connection: &mut Connection, target: &Target) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         let place = Place { url: target.safe_url(), peer: connection.peer() };
@@ -188,7 +188,7 @@ impl Client {
     }
 
     /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
-    fn answer_challenge(&self, target: &Target, head: &ResponseHead) -> Result<Option<Target>, HttpError> {
+    pub(crate) fn answer_challenge(&self, target: &Target, head: &ResponseHead) -> Result<Option<Target>, HttpError> {
         let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
         let Some(path) = self.config.netrc.as_ref().filter(|_| wanted && !target.is_authorised()) else {
             return Ok(None);
