@@ -96,6 +96,11 @@ impl ReadAhead {
         self.usage.clone()
     }
 
+    /// Returns whether nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.left == Bytes::ZERO
+    }
+
     /// Returns how many bytes have left.
     pub fn sent(&self) -> Bytes {
         self.sent
@@ -112,7 +117,7 @@ impl ReadAhead {
     /// [`SendError`]; after [`SendError::Changed`] nothing of the changed block has left.
     pub fn turn(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
         let end = self.sent + share;
-        while self.sent < end && self.left > Bytes::ZERO {
+        while self.sent < end && !self.is_done() {
             let data = self.next(end - self.sent)?;
             if data.is_empty() {
                 return Ok(Turn::More);
@@ -123,7 +128,7 @@ impl ReadAhead {
                 Err(error) => return Err(SendError::Socket(error.into())),
             }
         }
-        Ok(if self.left == Bytes::ZERO { Turn::Done } else { Turn::More })
+        Ok(if self.is_done() { Turn::Done } else { Turn::More })
     }
 
     /// Copies the next bytes, at most `limit`, to the end of `buffer`; adds nothing once all is sent.
@@ -139,7 +144,7 @@ impl ReadAhead {
     }
 
     /// Returns the next bytes, at most `limit`; none where the device keeps us waiting, or at the end.
-    fn next(&mut self, limit: Bytes) -> Result<&[u8], SendError> {
+    pub(crate) fn next(&mut self, limit: Bytes) -> Result<&[u8], SendError> {
         if self.current.is_none() && self.left > Bytes::ZERO {
             let began = Instant::now();
             let block = self.filled.recv_timeout(PATIENCE);
@@ -163,7 +168,8 @@ impl ReadAhead {
         Ok(&memory[*start..end])
     }
 
-    fn consume(&mut self, sent: usize) {
+    /// Drops `sent` bytes from the front.
+    pub(crate) fn consume(&mut self, sent: usize) {
         let bytes = Bytes::new(sent as u64);
         (self.sent, self.left) = (self.sent + bytes, self.left - bytes);
         let Some(block) = &mut self.current else { return };
@@ -257,7 +263,7 @@ mod tests {
     fn reads_every_range_whatever_its_edges() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let block = BLOCK.as_usize();
-        let bytes: Vec<u8> = (0..5 * block + 1).map(|n| (n * n >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..5 * block + 1).map(|n| ((n * n) >> 7) as u8).collect();
         for len in [0, 1, 511, 4095, 4096, 4097, block, block + 1, 5 * block + 1] {
             let Some((source, alignment)) = source(dir.path(), &bytes[..len]) else { return };
             for start in [0, 1, 4096, 5000, block - 1, block, 2 * block + 77] {
@@ -276,12 +282,15 @@ mod tests {
         let len = 8 * BLOCK.get();
         for shrinks in [true, false] {
             let Some((source, alignment)) = source(dir.path(), &vec![7; len as usize]) else { return };
-            let mut ahead =
-                ReadAhead::start(Arc::clone(&source), alignment, ByteRange::new(0, len)).unwrap();
+            let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, ByteRange::new(0, len)).unwrap();
             let mut all = Vec::new();
             ahead.fill(&mut all, Bytes::new(1)).unwrap();
             let file = File::options().write(true).open(source.path()).unwrap();
-            if shrinks { file.set_len(len / 2).unwrap() } else { file.write_all_at(b"x", len - 1).unwrap() }
+            if shrinks {
+                file.set_len(len / 2).unwrap()
+            } else {
+                file.write_all_at(b"x", len - 1).unwrap()
+            }
             let error = loop {
                 if let Err(error) = ahead.fill(&mut all, BLOCK) {
                     break error;

@@ -57,6 +57,14 @@ impl Supply {
         }
     }
 
+    /// Returns whether nothing is left to send.
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::PageCache(outgoing) => outgoing.is_done(),
+            Self::Direct(ahead) => ahead.is_done(),
+        }
+    }
+
     /// Returns how many bytes have left.
     pub fn sent(&self) -> Bytes {
         match self {

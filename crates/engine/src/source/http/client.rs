@@ -188,7 +188,11 @@ impl Client {
     }
 
     /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
-    pub(crate) fn answer_challenge(&self, target: &Target, head: &ResponseHead) -> Result<Option<Target>, HttpError> {
+    pub(crate) fn answer_challenge(
+        &self,
+        target: &Target,
+        head: &ResponseHead,
+    ) -> Result<Option<Target>, HttpError> {
         let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
         let Some(path) = self.config.netrc.as_ref().filter(|_| wanted && !target.is_authorised()) else {
             return Ok(None);
