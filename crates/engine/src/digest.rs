@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 use std::str::FromStr;
 
 use digest::DynDigest;
@@ -80,13 +79,13 @@ impl Checksum {
     }
 }
 
-/// Reads a file and returns its checksum; `Ok(None)` where cancelled.
+/// Reads a file from where it stands to its end and returns its checksum; `Ok(None)` where cancelled.
 ///
 /// It reads what is on disk, not what went by: a write that was lost is found too.
 ///
 /// # Errors
 /// What the kernel says of the file.
-pub fn of_file(path: &Path, algorithm: Algorithm, cancel: &Cancel) -> io::Result<Option<Checksum>> {
+pub fn of(mut file: File, algorithm: Algorithm, cancel: &Cancel) -> io::Result<Option<Checksum>> {
     let mut hasher: Box<dyn DynDigest> = match algorithm {
         Algorithm::Md5 => Box::new(md5::Md5::default()),
         Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
@@ -94,7 +93,6 @@ pub fn of_file(path: &Path, algorithm: Algorithm, cancel: &Cancel) -> io::Result
         Algorithm::Sha512 => Box::new(sha2::Sha512::default()),
         Algorithm::Blake3 => Box::new(blake3::Hasher::new()),
     };
-    let mut file = File::open(path)?;
     let mut buf = vec![0; 1 << 20];
     while !cancel.is_cancelled() {
         match file.read(&mut buf)? {
@@ -123,7 +121,7 @@ mod tests {
             "blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
         ] {
             let wanted: Checksum = text.parse().unwrap();
-            let found = of_file(file.path(), wanted.algorithm, &Cancel::new()).unwrap();
+            let found = of(file.reopen().unwrap(), wanted.algorithm, &Cancel::new()).unwrap();
             assert_eq!(found, Some(wanted));
         }
     }

@@ -37,13 +37,19 @@ pub fn waiting_pages() -> Option<HostPages> {
     waiting(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Reads `Dirty:` and `Writeback:` (proc_meminfo(5)), which are in KiB.
+/// Returns the memory that can be had without swapping, by the kernel's estimate.
+pub fn available_memory() -> Option<Bytes> {
+    entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
 fn waiting(meminfo: &str) -> Option<HostPages> {
-    let of = |name: &str| {
-        let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().strip_suffix(" kB")?.parse().ok().map(Bytes::kib)
-    };
-    Some(HostPages { dirty: of("Dirty:")?, writeback: of("Writeback:")? })
+    Some(HostPages { dirty: entry(meminfo, "Dirty:")?, writeback: entry(meminfo, "Writeback:")? })
+}
+
+/// Reads an entry of proc_meminfo(5), which is in KiB.
+fn entry(meminfo: &str, name: &str) -> Option<Bytes> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix(" kB")?.parse().ok().map(Bytes::kib)
 }
 
 /// Returns the CPU time of the calling thread.
@@ -74,7 +80,7 @@ mod tests {
         assert_eq!(waiting(text), Some(HostPages { dirty: Bytes::kib(3100), writeback: Bytes::ZERO }));
         assert_eq!(waiting(text.rsplit_once("Writeback:").unwrap().0), None);
         assert_eq!(waiting("Dirty: many kB\nWriteback: 0 kB\n"), None);
-        assert!(waiting_pages().is_some());
+        assert!(waiting_pages().is_some() && available_memory().unwrap() > Bytes::mib(1));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::Checksum;
 use longhaul_engine::recv::part_file::is_partial;
+use longhaul_engine::recv::ring::AppBuffer;
 use longhaul_engine::recv::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_engine::transfer::{self, GetRequest, Outcome, Target};
@@ -48,9 +49,9 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
     recv_buffer: AutoOr<Bytes>,
 
-    /// The application buffer: what a slow disk may lag behind
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    app_buffer: Bytes,
+    /// The application buffer: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
+    app_buffer: AppBuffer,
 
     /// The size of its segments, a power of two; every stream gets at least two [default: 4MiB, less for many streams]
     #[arg(long, value_name = "SIZE", value_parser = segment)]
@@ -174,6 +175,14 @@ fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
         Ok(size) if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
         Ok(_) => Err("a receive buffer of nothing receives nothing".into()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Reads `--app-buffer`.
+pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
+    match text {
+        "auto" => Ok(AppBuffer::Auto),
+        size => size.parse().map(AppBuffer::Fixed).map_err(|error| format!("{error}")),
     }
 }
 
@@ -316,7 +325,7 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
         if args.output.as_ref().is_some_and(|output| record::is_same(record, output)) {
             bail!("{} cannot be both the file and its record", record.display());
         }
-        if record.file_name().is_some_and(|name| is_partial(&name.to_string_lossy())) {
+        if record.file_name().is_some_and(|name| is_partial(name.as_encoded_bytes())) {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }

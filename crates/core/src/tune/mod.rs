@@ -1,3 +1,4 @@
 //! Controllers: functions of what was observed, without I/O, clock or threads.
 
+pub mod ring;
 pub mod window;

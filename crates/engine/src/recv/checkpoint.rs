@@ -2,14 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-
-use super::journal::Journal;
 
 /// What the writers have written, and the thread that makes it durable from time to time.
 #[derive(Debug)]
@@ -66,13 +63,14 @@ impl Checkpoint {
 
     /// Commits every two seconds until ended, and once more then; nothing after a failed write.
     ///
+    /// `store` puts what is on the device into the journal.
     /// `file` must be an open file description of its own, made before the first write: each hears of a
     /// write-back error once, and this one must hear of all.
     ///
     /// # Errors
     /// The first error of a sync or of the journal; a range is journalled only after it is on the device,
     /// so that not even a power failure makes the journal lie.
-    pub fn run(&self, file: &File, journal: &Journal, path: &Path) -> io::Result<()> {
+    pub fn run(&self, file: &File, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
         let mut committed = RangeSet::new();
         loop {
             let (state, _) = self
@@ -89,7 +87,7 @@ impl Checkpoint {
                 if self.lock().failed {
                     return Ok(());
                 }
-                journal.store(path, &written)?;
+                store(&written)?;
                 committed = written;
             }
             if ended {
@@ -106,34 +104,32 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_core::proto::http::Validator;
 
     #[test]
     fn nothing_is_committed_after_a_failed_write() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, file) = (dir.path().join("journal"), tempfile::tempfile().unwrap());
-        let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
         let checkpoint = Checkpoint::new(RangeSet::new());
         checkpoint.wrote(ByteRange::new(0, 60));
         checkpoint.write_failed();
         checkpoint.end();
-        checkpoint.run(&file, &journal, &path).unwrap();
-        assert!(!path.exists());
+        let never = |_: &RangeSet| Err(io::Error::other("stored"));
+        checkpoint.run(&tempfile::tempfile().unwrap(), never).unwrap();
     }
 
     #[test]
     fn the_last_piece_is_journalled_too() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, file) = (dir.path().join("journal"), tempfile::tempfile().unwrap());
-        let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+        let (file, stored) = (tempfile::tempfile().unwrap(), Mutex::new(RangeSet::new()));
         let checkpoint = Checkpoint::new([ByteRange::new(0, 10)].into_iter().collect());
+        let store = |ranges: &RangeSet| {
+            stored.lock().unwrap().clone_from(ranges);
+            Ok(())
+        };
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| checkpoint.run(&file, &journal, &path));
+            let run = scope.spawn(|| checkpoint.run(&file, store));
             checkpoint.wrote(ByteRange::new(10, 60));
             checkpoint.end();
             run.join().unwrap().unwrap();
         });
-        assert!(Journal::load(&path).unwrap().committed().contains(ByteRange::new(0, 60)));
+        assert!(stored.into_inner().unwrap().contains(ByteRange::new(0, 60)));
         assert!(checkpoint.covers(ByteRange::new(0, 60)) && checkpoint.written() == Bytes::new(60));
     }
 }

@@ -1,8 +1,6 @@
 //! What an interrupted transfer leaves behind so that the next run can go on.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 
 use longhaul_core::proto::http::Validator;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -60,29 +58,23 @@ impl Journal {
         identity(self) == identity(other)
     }
 
-    /// Reads a journal; `None` where there is none, or it is of another version, damaged, or claims
-    /// bytes past the file's end: the transfer then starts over.
-    pub fn load(path: &Path) -> Option<Self> {
-        let journal: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    /// Reads a journal; `None` where it is of another version, damaged, or claims bytes past the file's
+    /// end: the transfer then starts over.
+    pub fn decode(text: &[u8]) -> Option<Self> {
+        let journal: Self = serde_json::from_slice(text).ok()?;
         let sound = journal.version == VERSION
             && journal.validator().is_some()
             && journal.committed.iter().all(|&(start, end)| start < end && end <= journal.size);
         sound.then_some(journal)
     }
 
-    /// Writes the journal with these committed ranges, replacing the last one atomically.
+    /// Writes the journal as text, with these committed ranges.
     ///
     /// # Errors
-    /// What the kernel says of the directory.
-    pub fn store(&self, path: &Path, committed: &RangeSet) -> io::Result<()> {
+    /// None that is known: every journal can be written.
+    pub fn encode(&self, committed: &RangeSet) -> io::Result<Vec<u8>> {
         let committed = committed.iter().map(|r| (r.start(), r.end())).collect();
-        let text = serde_json::to_vec(&Self { committed, ..self.clone() })?;
-        let mut fresh = path.as_os_str().to_owned();
-        fresh.push("~");
-        let mut file = File::create(&fresh)?;
-        file.write_all(&text)?;
-        file.sync_data()?;
-        fs::rename(&fresh, path)
+        Ok(serde_json::to_vec(&Self { committed, ..self.clone() })?)
     }
 }
 
@@ -100,19 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn comes_back_as_stored() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("j");
+    fn comes_back_as_written() {
         let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
-        journal("\"a\"").store(&path, &ranges).unwrap();
-        assert_eq!(Journal::load(&path).unwrap().committed(), ranges);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let text = journal("\"a\"").encode(&ranges).unwrap();
+        assert_eq!(Journal::decode(&text).unwrap().committed(), ranges);
     }
 
     #[test]
     fn a_damaged_journal_is_no_journal() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("j");
         let good =
             r#"{"version":1,"url":"u","url_digest":"d","size":9,"validator":"\"a\"","committed":[[0,9]]}"#;
         for (text, sound) in [
@@ -123,10 +110,8 @@ mod tests {
             (good.replace("[0,9]", "[9,3]"), false),
             (String::new(), false),
         ] {
-            fs::write(&path, &text).unwrap();
-            assert_eq!(Journal::load(&path).is_some(), sound, "{text}");
+            assert_eq!(Journal::decode(text.as_bytes()).is_some(), sound, "{text}");
         }
-        assert_eq!(Journal::load(&dir.path().join("none")), None);
     }
 
     #[test]

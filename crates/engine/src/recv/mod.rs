@@ -1,12 +1,19 @@
-//! Network to disk, after the socket: segments from a bounded pool, a writer, a journal.
+//! Network to disk, after the socket: segments from a bounded ring, writers, a journal.
 //!
 //! ```text
-//! socket buffer --read--> segment --channel--> writer threads --> direct | mmap | buffered --> file
-//!                 ^ pool (bounded) <--- freed ---'                      '-> committed ranges --> journal
+//! socket buffer --read--> segment --queue--> writer threads --> direct | mmap | buffered --> part file
+//!                 ^ ring (bounded) <-- freed ----'                    '-> committed ranges --> journal
 //! ```
+//!
+//! [`pipeline`] is the whole of it; `get` and the server's uploads both use it.
 
+pub mod arrivals;
 pub mod checkpoint;
+pub mod directory;
 pub mod journal;
+pub mod pages;
 pub mod part_file;
+pub mod pipeline;
 pub mod pool;
+pub mod ring;
 pub mod writer;

@@ -1,16 +1,20 @@
 //! The file under its temporary name: locked, its space reserved, then renamed at once.
 
-use std::fs::{self, File};
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags, Stat, fallocate, flock, fstatvfs};
+use rustix::io::Errno;
 use thiserror::Error;
 
+use super::directory::Directory;
 use super::journal::Journal;
 
 /// Why the output could not be made.
@@ -74,19 +78,26 @@ pub enum OutputError {
 
 const PART: &str = ".longhaul-part";
 const JOURNAL: &str = ".longhaul-journal";
+/// A journal that is not yet whole.
+const JOURNAL_FRESH: &str = ".longhaul-journal~";
 
 /// Returns whether `name` is one of a partial file or its journal: a server that could choose such a
 /// name could make another transfer go on from content of its own.
-pub fn is_partial(name: &str) -> bool {
-    [PART, JOURNAL].iter().any(|suffix| name.ends_with(suffix))
+pub fn is_partial(name: impl AsRef<[u8]>) -> bool {
+    [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| name.as_ref().ends_with(suffix.as_bytes()))
 }
 
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
 #[derive(Debug)]
 pub struct PartFile {
-    target: PathBuf,
-    part: PathBuf,
-    journal: PathBuf,
+    directory: Directory,
+    /// Names within the directory.
+    target: OsString,
+    part: OsString,
+    journal: OsString,
+    /// The same two as paths, for messages.
+    target_path: PathBuf,
+    part_path: PathBuf,
     file: File,
 }
 
@@ -99,29 +110,53 @@ impl PartFile {
         if target.is_dir() {
             return Err(OutputError::IsDirectory(target.to_owned()));
         }
+        let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = target.file_name().unwrap_or_default();
+        let failed = |source| OutputError::Create { path: parent.join(beside(name, PART)), source };
+        let mut part = Self::open_in(Directory::open(parent).map_err(failed)?, name)?;
+        // As the user wrote it.
+        part.target_path = target.to_owned();
+        Ok(part)
+    }
+
+    /// Does the same for a name in an open directory.
+    ///
+    /// # Errors
+    /// As of [`PartFile::open`].
+    pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
+        Self::open_as(directory, target, OFlags::CREATE)
+    }
+
+    /// Opens and locks a partial file that is there.
+    ///
+    /// # Errors
+    /// As of [`PartFile::open`]; ENOENT where there is none.
+    pub fn existing(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
+        Self::open_as(directory, target, OFlags::empty())
+    }
+
+    fn open_as(directory: Directory, target: &OsStr, how: OFlags) -> Result<Self, OutputError> {
         let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
-        let failed = |source| OutputError::Create { path: part.clone(), source };
+        let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
+        if directory.look(target, true).is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir()) {
+            return Err(OutputError::IsDirectory(target_path));
+        }
+        let failed = |source| OutputError::Create { path: part_path.clone(), source };
         loop {
-            let file = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                // The name can be guessed: nobody shall lead us to another file by a link.
-                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-                .open(&part)
-                .map_err(failed)?;
+            let file = directory.open_file(&part, how).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
-                Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Err(OutputError::Busy(target.to_owned())),
+                Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+                Err(Errno::WOULDBLOCK) => return Err(OutputError::Busy(target_path)),
                 Err(error) => return Err(failed(error.into())),
             }
             // Another run may have renamed this very file to its final name before we held the lock.
             let ours = file.metadata().map_err(failed)?;
-            if fs::metadata(&part).is_ok_and(|there| there.ino() == ours.ino() && there.dev() == ours.dev()) {
-                return Ok(Self { target: target.to_owned(), part, journal, file });
+            let is_ours = |there: Stat| (there.st_ino, there.st_dev) == (ours.ino(), ours.dev());
+            if directory.look(&part, false).is_ok_and(is_ours) {
+                let target = target.to_owned();
+                return Ok(Self { directory, target, part, journal, target_path, part_path, file });
             }
         }
     }
@@ -131,7 +166,8 @@ impl PartFile {
         &self.file
     }
 
-    /// Opens the file once more: another open file description hears of write-back errors by itself.
+    /// Opens the file once more: another open file description hears of write-back errors by itself, and
+    /// has a position of its own.
     ///
     /// # Errors
     /// What the kernel says.
@@ -141,23 +177,35 @@ impl PartFile {
 
     /// Returns the final name.
     pub fn target(&self) -> &Path {
-        &self.target
+        &self.target_path
     }
 
     /// Returns the temporary name.
     pub fn path(&self) -> &Path {
-        &self.part
+        &self.part_path
     }
 
     /// Returns where the journal stands.
-    pub fn journal_path(&self) -> &Path {
-        &self.journal
+    pub fn journal_path(&self) -> PathBuf {
+        self.directory.path_of(&self.journal)
     }
 
     /// Returns the journal of an earlier run, where it is sound and its partial file is there.
     pub fn journal(&self) -> Option<Journal> {
-        let journal = Journal::load(&self.journal)?;
-        self.file.metadata().is_ok_and(|meta| meta.len() == journal.size).then_some(journal)
+        sound_journal(&self.directory, &self.journal, self.file.metadata().ok()?.len())
+    }
+
+    /// Writes the journal with these committed ranges, replacing the last one atomically.
+    ///
+    /// # Errors
+    /// What the kernel says of the directory.
+    pub fn store(&self, journal: &Journal, committed: &RangeSet) -> io::Result<()> {
+        let mut fresh = self.journal.clone();
+        fresh.push("~");
+        let mut file = self.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all(&journal.encode(committed)?)?;
+        file.sync_data()?;
+        self.directory.rename(&fresh, &self.journal)
     }
 
     /// Empties the file and forgets its journal.
@@ -165,11 +213,15 @@ impl PartFile {
     /// # Errors
     /// [`OutputError::Create`].
     pub fn start_over(&self) -> Result<(), OutputError> {
-        let failed = |path: &Path, source| OutputError::Create { path: path.to_owned(), source };
-        match fs::remove_file(&self.journal) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.journal, error)),
+        match self.directory.remove(&self.journal) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(OutputError::Create { path: self.journal_path(), source })
+            }
             // Gone before the data is: a journal of a file without it would be believed.
-            _ => self.file.set_len(0).map_err(|error| failed(&self.part, error)),
+            _ => self
+                .file
+                .set_len(0)
+                .map_err(|source| OutputError::Create { path: self.part_path.clone(), source }),
         }
     }
 
@@ -178,12 +230,12 @@ impl PartFile {
     /// # Errors
     /// [`OutputError::Reserve`] where it does not fit; a fresh partial file is removed again by the caller.
     pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
-        let failed = |source: io::Error| OutputError::Reserve { path: self.part.clone(), size, source };
+        let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
         if size > Bytes::ZERO {
             match fallocate(&self.file, FallocateFlags::empty(), 0, size.get()) {
                 Ok(()) => {}
                 // Some file systems cannot reserve; then at least the room must be there now.
-                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     let fs = fstatvfs(&self.file).map_err(|e| failed(e.into()))?;
                     // An earlier run's part has some of it already; blocks are counted in 512 bytes.
                     let held = self.file.metadata().map_err(failed)?.blocks() * 512;
@@ -197,65 +249,69 @@ impl PartFile {
         self.file.set_len(size.get()).map_err(failed)
     }
 
-    /// Makes the content durable and gives the file its final name, atomically.
+    /// Makes the content durable and gives the file its final name, atomically; returns that.
     ///
     /// # Errors
     /// [`OutputError::Write`]; the partial file then stays.
-    pub fn finish(self, replace: bool) -> Result<PathBuf, OutputError> {
-        let failed = |operation, source| OutputError::Write { operation, path: self.target.clone(), source };
+    pub fn finish(&self, replace: bool) -> Result<PathBuf, OutputError> {
+        let target = &self.target_path;
+        let failed = |operation, source| OutputError::Write { operation, path: target.clone(), source };
         self.file.sync_all().map_err(|e| failed("sync", e))?;
         if replace {
-            fs::rename(&self.part, &self.target).map_err(|e| failed("give the final name to", e))?;
+            let renamed = self.directory.rename(&self.part, &self.target);
+            renamed.map_err(|e| failed("give the final name to", e))?;
         } else {
-            rename_new(&self.part, &self.target).map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists => OutputError::Exists(self.target.clone()),
+            self.directory.rename_new(&self.part, &self.target).map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => OutputError::Exists(target.clone()),
                 _ => failed("give the final name to", e),
             })?;
         }
-        let directory = self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|d| d.sync_all()).map_err(|e| failed("sync the directory of", e))?;
-        let _ = fs::remove_file(&self.journal);
-        Ok(self.target)
+        self.directory.sync().map_err(|e| failed("sync the directory of", e))?;
+        let _ = self.directory.remove(&self.journal);
+        Ok(target.clone())
     }
 
     /// Removes the partial file and its journal: nothing of it can be used.
-    pub fn discard(self) {
-        let _ = fs::remove_file(&self.journal);
-        let _ = fs::remove_file(&self.part);
+    pub fn discard(&self) {
+        let _ = self.directory.remove(&self.journal);
+        let _ = self.directory.remove(&self.part);
     }
 }
 
-/// Renames without replacing, where the file system can; else checks first.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) if !to.exists() => fs::rename(from, to),
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::ErrorKind::AlreadyExists.into()),
-        done => done.map_err(io::Error::from),
-    }
+/// Returns the journal of what is there of `target`, whoever may be writing it.
+pub fn journal_of(directory: &Directory, target: &OsStr) -> Option<Journal> {
+    let part = directory.look(&beside(target, PART), false).ok()?;
+    sound_journal(directory, &beside(target, JOURNAL), u64::try_from(part.st_size).ok()?)
 }
 
-/// Returns `target` with `suffix`, in the same directory; a name near the limit of 255 bytes is shortened by its hash.
-fn beside(target: &Path, suffix: &str) -> PathBuf {
+/// Reads a journal; `None` where it is not sound, or not of a partial file of this length.
+fn sound_journal(directory: &Directory, name: &OsStr, length: u64) -> Option<Journal> {
+    Journal::decode(&directory.read(name).ok()?).filter(|journal| journal.size == length)
+}
+
+/// Returns `target` with `suffix`; a name near the limit of 255 bytes is shortened by its hash.
+fn beside(target: &OsStr, suffix: &str) -> OsString {
     const LONGEST: usize = 255;
-    let name = target.file_name().unwrap_or_default().as_bytes();
+    let name = target.as_bytes();
     // One more byte for the journal's own temporary name.
     if name.len() + suffix.len() < LONGEST {
-        let mut path = target.as_os_str().to_owned();
-        path.push(suffix);
-        return path.into();
+        let mut name = target.to_owned();
+        name.push(suffix);
+        return name;
     }
     let hash = blake3::hash(name).to_hex();
     let mut short = name[..100].to_vec();
     short.extend_from_slice(&hash.as_bytes()[..16]);
     short.extend_from_slice(suffix.as_bytes());
-    target.with_file_name(std::ffi::OsString::from_vec(short))
+    OsString::from_vec(short)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use longhaul_core::proto::http::Validator;
-    use longhaul_core::ranges::RangeSet;
+    use longhaul_core::ranges::ByteRange;
 
     use super::*;
 
@@ -267,9 +323,8 @@ mod tests {
         let part = PartFile::open(&target).unwrap();
         part.reserve(Bytes::new(3)).unwrap();
         fs::write(part.path(), "new").unwrap();
-        Journal::new("u", "u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap())
-            .store(part.journal_path(), &RangeSet::new())
-            .unwrap();
+        let journal = Journal::new("u", "u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap());
+        part.store(&journal, &RangeSet::new()).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"old");
         assert_eq!(part.finish(true).unwrap(), target);
         assert_eq!(fs::read(&target).unwrap(), b"new");
@@ -305,6 +360,24 @@ mod tests {
         }
         part.discard();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_journal_comes_back_as_stored_and_only_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = PartFile::open(&dir.path().join("file")).unwrap();
+        let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
+        let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+        part.store(&journal, &ranges).unwrap();
+        assert_eq!(part.journal(), None, "the part is shorter than its journal says");
+        part.reserve(Bytes::new(100)).unwrap();
+        assert_eq!(part.journal().unwrap().committed(), ranges);
+        let directory = Directory::open(dir.path()).unwrap();
+        assert_eq!(journal_of(&directory, OsStr::new("file")), part.journal());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        part.discard();
+        assert_eq!(journal_of(&directory, OsStr::new("file")), None);
+        assert!(PartFile::existing(directory, OsStr::new("file")).is_err());
     }
 
     #[test]

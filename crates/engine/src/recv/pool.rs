@@ -10,6 +10,7 @@ use std::time::Duration;
 use longhaul_core::plan::SegmentPlan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
+use longhaul_core::units::Bytes;
 use longhaul_sys::memory::AlignedBuf;
 
 /// A bounded pool of segments; clones share it.
@@ -20,14 +21,17 @@ pub struct SegmentPool {
 
 #[derive(Debug)]
 struct Shared {
+    /// As it was at the start.
     plan: SegmentPlan,
     state: Mutex<State>,
     freed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     in_use: usize,
+    /// How many may be.
+    count: usize,
     /// Memory kept for the next segment, so that a steady flow need not fault it in again.
     spare: Vec<AlignedBuf>,
 }
@@ -38,7 +42,24 @@ const SPARE: usize = 4;
 impl SegmentPool {
     /// Makes a pool; it holds no memory yet.
     pub fn new(plan: SegmentPlan) -> Self {
-        Self { shared: Arc::new(Shared { plan, state: Mutex::default(), freed: Condvar::new() }) }
+        let state = State { in_use: 0, count: plan.count, spare: Vec::new() };
+        Self { shared: Arc::new(Shared { plan, state: Mutex::new(state), freed: Condvar::new() }) }
+    }
+
+    /// Lets as many segments be in use as make up `size`; never fewer than before.
+    pub fn grow(&self, size: Bytes) {
+        let count = usize::try_from(size.get().div_ceil(self.shared.plan.size.get())).unwrap_or(usize::MAX);
+        let mut state = self.shared.lock();
+        if count > state.count {
+            state.count = count;
+            drop(state);
+            self.shared.freed.notify_all();
+        }
+    }
+
+    /// Returns how it was planned.
+    pub fn plan(&self) -> SegmentPlan {
+        self.shared.plan
     }
 
     /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
@@ -49,7 +70,7 @@ impl SegmentPool {
     /// ENOMEM where the kernel has no memory for it.
     pub fn take(&self, range: ByteRange, patience: Duration) -> io::Result<Option<Segment>> {
         let state = self.shared.lock();
-        let full = |state: &mut State| state.in_use >= self.shared.plan.count;
+        let full = |state: &mut State| state.in_use >= state.count;
         let waited = self.shared.freed.wait_timeout_while(state, patience, full);
         let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() && full(&mut state) {
@@ -76,8 +97,8 @@ impl SegmentPool {
 
     /// Returns how much of the application buffer is in use.
     pub fn usage(&self) -> Segments {
-        let SegmentPlan { size, count } = self.shared.plan;
-        Segments { in_use: self.shared.lock().in_use, count, size }
+        let state = self.shared.lock();
+        Segments { in_use: state.in_use, count: state.count, size: self.shared.plan.size }
     }
 }
 
@@ -149,8 +170,6 @@ impl Drop for Segment {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::Bytes;
-
     use super::*;
 
     const SIZE: u64 = 64 << 10;
@@ -172,6 +191,22 @@ mod tests {
         assert_eq!(pool.usage().bytes(), Bytes::new(2 * SIZE));
         drop(first);
         assert!(take(&pool, range).is_some());
+    }
+
+    #[test]
+    fn growing_wakes_who_waits_and_never_shrinks() {
+        let pool = pool(1);
+        let held = take(&pool, ByteRange::new(0, 1));
+        std::thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| pool.take(ByteRange::new(0, 1), Duration::from_secs(10)).unwrap().is_some());
+            std::thread::sleep(Duration::from_millis(20));
+            pool.grow(Bytes::new(SIZE + 1));
+            assert!(waiter.join().unwrap());
+        });
+        pool.grow(Bytes::ZERO);
+        assert_eq!(pool.usage().count, 2);
+        drop(held);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::digest::Checksum;
 use crate::recv::part_file::OutputError;
+use crate::recv::pipeline::PipelineError;
 use crate::source::http::{ErrorKind, HttpError, Retry};
 
 /// Why a transfer failed; what was fetched is kept wherever it can be used.
@@ -119,6 +120,15 @@ pub enum TransferErrorKind {
     Host,
     /// The user stopped it.
     Interrupted,
+}
+
+impl From<PipelineError> for TransferError {
+    fn from(error: PipelineError) -> Self {
+        match error {
+            PipelineError::Output(error) => Self::Output(error),
+            PipelineError::Thread(whose, error) => Self::Thread(whose, error),
+        }
+    }
 }
 
 impl TransferError {

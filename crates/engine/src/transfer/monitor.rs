@@ -9,21 +9,15 @@ use longhaul_core::event::{Event, Snapshot};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 
-use super::Job;
-use super::pages::PageCounter;
 use super::shared::{Shared, lock};
+use crate::recv::pages::PageCounter;
 
 const TICK: Duration = Duration::from_millis(100);
 /// The highest goodput is taken over at least this long; less would be that of a burst.
 const OVER: Duration = Duration::from_secs(1);
 
 /// Watches until every stream's end of `alive` is gone; counts pages where that falls to the monitor.
-pub(super) fn watch(
-    job: &Job<'_>,
-    shared: &Shared<'_>,
-    mut pages: Option<PageCounter>,
-    alive: &Receiver<()>,
-) -> Facts {
+pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: &Receiver<()>) -> Facts {
     let began = Instant::now();
     let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
     let (mut since, mut before) = (began, Bytes::ZERO);
@@ -32,7 +26,7 @@ pub(super) fn watch(
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(shared.start.elapsed())) {
             *lock(&shared.pages) = Some(counted);
         }
-        let now = snapshot(job, shared);
+        let now = snapshot(shared);
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.data_rtt = facts.data_rtt.max(now.sockets.data_rtt);
         facts.rwin = facts.rwin.max(now.sockets.rwin);
@@ -56,16 +50,16 @@ pub(super) fn watch(
     facts
 }
 
-fn snapshot(job: &Job<'_>, shared: &Shared<'_>) -> Snapshot {
-    let received = shared.received_so_far();
-    let present = job.resumed + received;
+fn snapshot(shared: &Shared<'_>) -> Snapshot {
+    let (pipeline, received) = (&shared.pipeline, shared.received_so_far());
+    let present = pipeline.resumed() + received;
     Snapshot {
-        present: job.size.map_or(present, |size| present.min(size)),
+        present: pipeline.size().map_or(present, |size| present.min(size)),
         received,
-        written: shared.checkpoint.written() - job.resumed,
-        size: job.size,
+        written: pipeline.written() - pipeline.resumed(),
+        size: pipeline.size(),
         sockets: shared.sockets.read().1,
-        segments: shared.pool.usage(),
+        segments: pipeline.ring().usage(),
         page_cache: *lock(&shared.pages),
     }
 }

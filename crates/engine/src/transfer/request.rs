@@ -8,6 +8,7 @@ use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use crate::digest::Checksum;
+use crate::recv::ring::AppBuffer;
 use crate::recv::writer::WriterChoice;
 use crate::source::http::ClientConfig;
 
@@ -30,7 +31,7 @@ pub struct GetRequest {
     /// How many connections to use, where the server answers ranges.
     pub streams: usize,
     /// The application buffer.
-    pub app_buffer: Bytes,
+    pub app_buffer: AppBuffer,
     /// The size of its segments, a power of two; `None` lets the transfer choose.
     pub segment: Option<Bytes>,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.

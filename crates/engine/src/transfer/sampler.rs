@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use longhaul_core::telemetry::Sample;
-use longhaul_core::units::Bytes;
 
-use super::pages::{HostCounter, PageCounter};
 use super::shared::{Shared, lock};
+use crate::recv::pages::{HostCounter, PageCounter};
 use crate::telemetry;
 
 /// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
@@ -16,7 +15,6 @@ use crate::telemetry;
 pub(super) fn run(
     shared: &Shared<'_>,
     mut pages: Option<PageCounter>,
-    resumed: Bytes,
     interval: Duration,
     alive: &Receiver<()>,
 ) {
@@ -34,8 +32,8 @@ pub(super) fn run(
             moved: shared.received_so_far(),
             sockets,
             streams,
-            segments: Some(shared.pool.usage()),
-            written: Some(shared.checkpoint.written() - resumed),
+            segments: Some(shared.pipeline.ring().usage()),
+            written: Some(shared.pipeline.written() - shared.pipeline.resumed()),
             page_cache,
             host_pages,
         })

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::telemetry::PageCache;
@@ -14,8 +13,7 @@ use super::error::TransferError;
 use super::watched::Watched;
 use super::work::Work;
 use crate::cancel::Cancel;
-use crate::recv::checkpoint::Checkpoint;
-use crate::recv::pool::{Segment, SegmentPool};
+use crate::recv::pipeline::Pipeline;
 
 /// State shared by streams, writers and the monitor of a transfer.
 pub(super) struct Shared<'a> {
@@ -24,8 +22,7 @@ pub(super) struct Shared<'a> {
     /// Raised when the user cancels, and when any thread fails for good.
     pub(super) stop: Cancel,
     pub(super) work: Work,
-    pub(super) pool: SegmentPool,
-    pub(super) checkpoint: Checkpoint,
+    pub(super) pipeline: Pipeline,
     pub(super) limiter: Option<Mutex<Limiter>>,
     pub(super) received: AtomicU64,
     pub(super) running: AtomicUsize,
@@ -53,8 +50,7 @@ impl<'a> Shared<'a> {
         observer: &'a dyn Observer,
         stop: Cancel,
         work: Work,
-        pool: SegmentPool,
-        checkpoint: Checkpoint,
+        pipeline: Pipeline,
         limiter: Option<Limiter>,
     ) -> Self {
         Self {
@@ -62,8 +58,7 @@ impl<'a> Shared<'a> {
             observer,
             stop,
             work,
-            pool,
-            checkpoint,
+            pipeline,
             limiter: limiter.map(Mutex::new),
             received: AtomicU64::new(0),
             running: AtomicUsize::new(0),
@@ -125,14 +120,6 @@ impl<'a> Shared<'a> {
                 add(&self.waits.limit, wait);
             }
         }
-    }
-}
-
-/// Hands finished segments to the writers; the receiving end outlives every stream.
-pub(super) fn hand_over(queue: &Sender<Segment>, segment: Segment) {
-    if !segment.data().is_empty() {
-        // Fails only where every writer is gone, and then the transfer has failed.
-        let _ = queue.send(segment);
     }
 }
 

@@ -4,21 +4,22 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::plan;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Backoff;
-use longhaul_core::units::{Bytes, Rtt};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 use longhaul_sys::tcp_info;
 
-use super::arrivals::{ALIVE, Arrivals};
 use super::error::TransferError;
 use super::remote::Remote;
-use super::shared::{Shared, add, hand_over};
+use super::shared::{Shared, add};
+use crate::recv::arrivals::{ALIVE, Arrivals};
+use crate::recv::pipeline::Inlet;
 use crate::recv::pool::Segment;
+use crate::recv::ring::Flow;
 use crate::source::http::{self, Client, Connection, HttpError, Read, Retry};
 
 /// How streams treat failures and windows.
@@ -34,7 +35,7 @@ pub(super) struct StreamOptions {
 pub(super) struct Stream<'a> {
     pub(super) id: usize,
     pub(super) shared: &'a Shared<'a>,
-    pub(super) queue: Sender<Segment>,
+    pub(super) inlet: Inlet<'a>,
     pub(super) client: &'a Client,
     pub(super) remote: &'a Remote,
     pub(super) options: StreamOptions,
@@ -62,7 +63,7 @@ impl<'a> Stream<'a> {
     pub(super) fn new(
         id: usize,
         shared: &'a Shared<'a>,
-        queue: Sender<Segment>,
+        inlet: Inlet<'a>,
         client: &'a Client,
         remote: &'a Remote,
         options: StreamOptions,
@@ -73,7 +74,7 @@ impl<'a> Stream<'a> {
         Self {
             id,
             shared,
-            queue,
+            inlet,
             client,
             remote,
             options,
@@ -303,12 +304,16 @@ impl<'a> Stream<'a> {
 
     fn need_segment(&mut self, left: ByteRange) -> Result<(), TransferError> {
         let mut waiting_since = None;
+        // The others bring about as much.
+        let streams = self.shared.running.load(Ordering::SeqCst) as u64;
+        let rate = Rate::bits_per_sec(self.arrivals.rate.as_bits_per_sec().saturating_mul(streams));
+        let flow = Flow { rate, rtt: self.arrivals.rtt };
         while self.segment.is_none() {
             if self.shared.stop.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             let began = Instant::now();
-            self.segment = self.shared.pool.take(left, LOOK_UP).map_err(TransferError::Memory)?;
+            self.segment = self.inlet.take(left, LOOK_UP, flow).map_err(TransferError::Memory)?;
             self.segment_since = Instant::now();
             waiting_since.get_or_insert(began);
         }
@@ -343,7 +348,7 @@ impl<'a> Stream<'a> {
 
     fn flush(&mut self) {
         if let Some(segment) = self.segment.take() {
-            hand_over(&self.queue, segment);
+            self.inlet.hand_over(segment);
         }
     }
 

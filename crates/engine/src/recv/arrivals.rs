@@ -1,7 +1,7 @@
 //! What a connection brings, and what follows from that: whether it is alive, how fast it is, how far
 //! its window should be open.
 
-use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use longhaul_core::tune::window::WindowTuner;
@@ -10,16 +10,19 @@ use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
 
 /// A connection that brings less than this within the stall time is taken for dead.
-pub(super) const ALIVE: Bytes = Bytes::kib(1);
+pub const ALIVE: Bytes = Bytes::kib(1);
 /// The shortest time over which a rate is measured; on short paths a round trip is that of a burst.
 const SHORTEST: Duration = Duration::from_millis(20);
 
 /// Accounts for one connection's bytes.
-pub(super) struct Arrivals {
-    pub(super) total: Bytes,
-    pub(super) rtt: Rtt,
+#[derive(Debug)]
+pub struct Arrivals {
+    /// What it has brought.
+    pub total: Bytes,
+    /// That of the empty path.
+    pub rtt: Rtt,
     /// Over the last round trip.
-    pub(super) rate: Rate,
+    pub rate: Rate,
     window: Mark,
     stall: Mark,
     /// What lay unread in the socket at the start of the window: it had arrived before.
@@ -28,6 +31,7 @@ pub(super) struct Arrivals {
 }
 
 /// Bytes since a moment.
+#[derive(Debug)]
 struct Mark {
     since: Instant,
     bytes: Bytes,
@@ -45,7 +49,7 @@ impl Mark {
 
 impl Arrivals {
     /// Starts counting for a connection with this RTT; `hold` keeps its receive window near the BDP.
-    pub(super) fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
+    pub fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
         Self {
             total: Bytes::ZERO,
             rtt,
@@ -58,13 +62,13 @@ impl Arrivals {
     }
 
     /// Accounts for bytes read from `socket`, and once a round trip looks at its window.
-    pub(super) fn add(&mut self, bytes: Bytes, socket: &TcpStream, now: Instant) {
+    pub fn add(&mut self, bytes: Bytes, socket: impl AsFd, now: Instant) {
         self.total += bytes;
         self.window.bytes += bytes;
         self.stall.bytes += bytes;
         let time = self.window.age(now);
         if time >= self.rtt.get().max(SHORTEST) {
-            let unread = sockopt::unread(socket).unwrap_or_default();
+            let unread = sockopt::unread(&socket).unwrap_or_default();
             self.rate = Rate::over((self.window.bytes + unread) - self.unread, time);
             self.unread = unread;
             self.window = Mark::now(now);
@@ -72,8 +76,8 @@ impl Arrivals {
         }
     }
 
-    fn hold(&mut self, socket: &TcpStream) {
-        let data_rtt = tcp_info::read(socket).ok().and_then(|info| info.rcv_rtt());
+    fn hold(&mut self, socket: impl AsFd) {
+        let data_rtt = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt());
         let (Some(tuner), Some(data_rtt)) = (&mut self.tuner, data_rtt) else { return };
         if let Some(clamp) = tuner.observe(self.rate, self.rtt, data_rtt) {
             // Set every time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
@@ -82,12 +86,12 @@ impl Arrivals {
     }
 
     /// Forgives time in which nobody read the socket.
-    pub(super) fn paused(&mut self, time: Duration) {
+    pub fn paused(&mut self, time: Duration) {
         self.stall.since += time;
     }
 
     /// Returns whether the last `patience` has brought next to nothing.
-    pub(super) fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
+    pub fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
         if self.stall.age(now) < patience {
             return false;
         }

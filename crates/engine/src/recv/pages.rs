@@ -14,7 +14,8 @@ const FILES_SHARE: u32 = 400;
 const HOSTS_TURN: Duration = Duration::from_millis(100);
 
 /// Counts the pages of the output file.
-pub(super) struct PageCounter {
+#[derive(Debug)]
+pub struct PageCounter {
     /// A descriptor of its own: the part file is gone, under its final name, before the last count.
     file: File,
     sparingly: Sparingly,
@@ -24,7 +25,7 @@ pub(super) struct PageCounter {
 
 impl PageCounter {
     /// Makes one for `file`; without a descriptor left for it, its pages are not counted.
-    pub(super) fn of(file: &File) -> Option<Self> {
+    pub fn of(file: &File) -> Option<Self> {
         match file.try_clone() {
             Ok(file) => Some(Self::new(file)),
             Err(error) => {
@@ -39,7 +40,7 @@ impl PageCounter {
     }
 
     /// Counts anew, unless that was done so lately that doing it again would cost too much.
-    pub(super) fn fresh(&mut self, now: Duration) -> Option<PageCache> {
+    pub fn fresh(&mut self, now: Duration) -> Option<PageCache> {
         self.count(now, cachestat::page_cache)
     }
 
@@ -61,14 +62,14 @@ impl PageCounter {
 }
 
 /// Reads the pages of all of the host's files.
-#[derive(Default)]
-pub(super) struct HostCounter {
+#[derive(Debug, Default)]
+pub struct HostCounter {
     due: Duration,
 }
 
 impl HostCounter {
     /// Reads anew, unless that was done lately.
-    pub(super) fn fresh(&mut self, now: Duration) -> Option<HostPages> {
+    pub fn fresh(&mut self, now: Duration) -> Option<HostPages> {
         if now < self.due {
             return None;
         }

@@ -1,0 +1,142 @@
+//! A directory held open: names are found in it, wherever its path leads by now.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+/// An open directory. Each `name` is that of an entry, without a slash.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens a directory, which need not be readable.
+    ///
+    /// # Errors
+    /// What the kernel says of the path.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Takes one that is open; `path` is for messages.
+    pub fn from_fd(fd: OwnedFd, path: PathBuf) -> Self {
+        Self { fd, path }
+    }
+
+    /// Returns the path of an entry, for messages.
+    pub fn path_of(&self, name: &OsStr) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Looks at an entry, `through` a symbolic link or at the link itself.
+    ///
+    /// # Errors
+    /// ENOENT and what else the kernel says.
+    pub fn look(&self, name: &OsStr, through: bool) -> io::Result<Stat> {
+        let flags = if through { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        Ok(rustix::fs::statat(&self.fd, name, flags)?)
+    }
+
+    /// Opens a file for reading and writing, never through a symbolic link: the name may be guessed.
+    ///
+    /// A new one has the permissions that the umask leaves.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open_file(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
+        let flags = how | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o666))?.into())
+    }
+
+    /// Reads all of a file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut content = Vec::new();
+        File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?).read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// Renames an entry; what has the new name is replaced.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Renames without replacing, where the file system can; else checks first.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, and what the kernel says.
+    pub fn rename_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => match self.look(to, false) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(from, to),
+                _ => Err(io::ErrorKind::AlreadyExists.into()),
+            },
+            done => Ok(done?),
+        }
+    }
+
+    /// Makes what was renamed durable.
+    ///
+    /// # Errors
+    /// What the kernel says; the directory must be readable for it.
+    pub fn sync(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let readable = rustix::fs::openat(&self.fd, ".", flags, Mode::empty())?;
+        Ok(rustix::fs::fsync(readable)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn names_stay_in_a_directory_that_is_moved() {
+        let above = tempfile::tempdir().unwrap();
+        let (here, there) = (above.path().join("here"), above.path().join("there"));
+        fs::create_dir(&here).unwrap();
+        let directory = Directory::open(&here).unwrap();
+        fs::rename(&here, &there).unwrap();
+        drop(directory.open_file(OsStr::new("a"), OFlags::CREATE).unwrap());
+        directory.rename_new(OsStr::new("a"), OsStr::new("b")).unwrap();
+        directory.sync().unwrap();
+        assert!(there.join("b").exists() && directory.read(OsStr::new("b")).unwrap().is_empty());
+        drop(directory.open_file(OsStr::new("a"), OFlags::CREATE).unwrap());
+        let taken = directory.rename_new(OsStr::new("a"), OsStr::new("b")).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn no_file_is_opened_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("link")).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        assert!(directory.open_file(OsStr::new("link"), OFlags::CREATE).is_err());
+        assert!(!dir.path().join("elsewhere").exists());
+    }
+}

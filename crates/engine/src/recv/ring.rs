@@ -1,0 +1,148 @@
+//! The application buffer of one transfer: a pool that may grow while the disk stalls.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::plan::{self, SegmentPlan};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::telemetry::Segments;
+use longhaul_core::tune::ring::{RingTuner, START, Stalls};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::host;
+
+use super::pool::{Segment, SegmentPool};
+
+/// How much a transfer may hold between socket and file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AppBuffer {
+    /// 64 MiB, and more where the disk stalls for longer than that covers.
+    #[default]
+    Auto,
+    /// So much.
+    Fixed(Bytes),
+}
+
+impl AppBuffer {
+    /// Returns its size before anything was measured.
+    pub const fn at_start(self) -> Bytes {
+        match self {
+            Self::Auto => START,
+            Self::Fixed(size) => size,
+        }
+    }
+}
+
+/// What a path brings, all of a transfer's connections together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Flow {
+    /// How fast.
+    pub rate: Rate,
+    /// How far away the sender is.
+    pub rtt: Rtt,
+}
+
+/// Segments, and what is known of who empties them.
+#[derive(Debug)]
+pub struct Ring {
+    pool: SegmentPool,
+    tuner: Option<Mutex<RingTuner>>,
+    stalls: Mutex<Stalls>,
+    started: Instant,
+}
+
+/// How often a receiver that waits for a segment looks whether there should be more of them.
+const STEP: Duration = Duration::from_millis(5);
+
+impl Ring {
+    /// Plans one for so many streams, with segments of the usual size or of `segment`; it holds no memory yet.
+    pub fn new(buffer: AppBuffer, segment: Option<Bytes>, streams: usize) -> Self {
+        let size = buffer.at_start();
+        // Where the host does not tell its memory, it stays as it starts.
+        let tuner =
+            (buffer == AppBuffer::Auto).then(|| RingTuner::new(host::available_memory().unwrap_or_default()));
+        let usual = plan::segments(size, streams);
+        let plan = segment.map_or(usual, |segment| plan::segments_of(segment, size, streams));
+        let (tuner, stalls) = (tuner.map(Mutex::new), Mutex::default());
+        Self { pool: SegmentPool::new(plan), tuner, stalls, started: Instant::now() }
+    }
+
+    /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
+    ///
+    /// Waits up to `patience` for one to be free, and meanwhile grows where the writers stall; `Ok(None)` where
+    /// none was.
+    ///
+    /// # Errors
+    /// ENOMEM where the kernel has no memory for it.
+    pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let segment = self.pool.take(range, left.min(STEP))?;
+            if segment.is_some() || left.is_zero() {
+                return Ok(segment);
+            }
+            if let Some(tuner) = &self.tuner {
+                let stall = lock(&self.stalls).longest(self.started.elapsed());
+                self.pool.grow(lock(tuner).observe(stall, flow.rate, flow.rtt));
+            }
+        }
+    }
+
+    /// Runs one write of a segment, and notes how long it takes.
+    pub(super) fn writing<T>(&self, write: impl FnOnce() -> T) -> T {
+        lock(&self.stalls).begin(self.started.elapsed());
+        let done = write();
+        lock(&self.stalls).done(self.started.elapsed());
+        done
+    }
+
+    /// Returns how its segments are cut; the count is that of the start.
+    pub fn plan(&self) -> SegmentPlan {
+        self.pool.plan()
+    }
+
+    /// Returns how much is in use.
+    pub fn usage(&self) -> Segments {
+        self.pool.usage()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Numbers, whole whatever happened to another thread.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Flow =
+        Flow { rate: Rate::bits_per_sec(10_000_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
+    const WAIT: Duration = Duration::from_millis(50);
+
+    /// Takes segments until none is left or `most` are held.
+    fn fill(ring: &Ring, most: usize) -> Vec<Segment> {
+        let size = ring.plan().size.get();
+        let take = |n: u64| ring.take(ByteRange::new(n * size, (n + 1) * size), WAIT, FAST).unwrap();
+        (0..most as u64).map_while(take).collect()
+    }
+
+    #[test]
+    fn grows_while_the_writers_stall() {
+        let ring = Ring::new(AppBuffer::Auto, None, 1);
+        assert_eq!(ring.usage().capacity(), START);
+        let held = ring.writing(|| fill(&ring, 20));
+        assert_eq!(held.len(), 20);
+        // At least a BDP of 250 MB, on a host that has eight times that.
+        assert!(ring.usage().capacity() >= Bytes::mib(80), "{:?}", ring.usage());
+    }
+
+    #[test]
+    fn stays_as_it_was_asked_for() {
+        let ring = Ring::new(AppBuffer::Fixed(Bytes::mib(8)), None, 1);
+        assert_eq!(ring.writing(|| fill(&ring, 20)).len(), 2);
+        let large = Ring::new(AppBuffer::Fixed(Bytes::gib(4)), None, 1);
+        assert_eq!((large.usage().capacity(), large.usage().in_use), (Bytes::gib(4), 0));
+    }
+}
