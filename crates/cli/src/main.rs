@@ -6,9 +6,11 @@ mod exit;
 mod interrupt;
 mod json;
 mod log_thread;
+mod pace;
 mod progress;
 mod record;
 mod say;
+mod transfer_args;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     let _log = log_to_stderr(&cli);
     let result = match cli.command {
         Command::Get(args) => Ok(commands::get::run(&args)),
+        Command::Put(args) => Ok(commands::put::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
         Command::Lab(args) => commands::lab::run(args),
         Command::Report(args) => Ok(commands::report::run(&args)),

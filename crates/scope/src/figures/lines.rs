@@ -40,7 +40,7 @@ fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
 pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
     let counted = match record.header.side {
         Side::Get => "tcpi_bytes_received",
-        Side::Serve => "tcpi_bytes_acked",
+        Side::Serve | Side::Put => "tcpi_bytes_acked",
     };
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
     for (at, sample) in &record.samples {
@@ -174,7 +174,7 @@ pub(super) fn delivery(record: &Record) -> Vec<Point> {
 
 /// Takes what means something on one side only.
 fn of_side(record: &Record, side: Side, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
-    if record.header.side == side { sampled(record, value) } else { Vec::new() }
+    if record.header.side.sends() == side.sends() { sampled(record, value) } else { Vec::new() }
 }
 
 /// Packets that arrived out of order, in each bin.

@@ -20,6 +20,7 @@ pub(super) fn title(record: &Record) -> String {
     match record.header.side {
         Side::Get => short(&record.header.what),
         Side::Serve => format!("Served: {}", short(&record.header.what)),
+        Side::Put => format!("Sent: {}", short(&record.header.what)),
     }
 }
 
@@ -83,7 +84,7 @@ fn result(record: &Record) -> String {
         Side::Get => {
             format!("{} packets out of order", told(Unit::Number, sample.sockets.out_of_order as f64))
         }
-        Side::Serve => {
+        Side::Serve | Side::Put => {
             format!("{} packets sent again", told(Unit::Number, sample.sockets.retransmits as f64))
         }
     });

@@ -42,6 +42,15 @@ pub enum Side {
     Get,
     /// The server of files.
     Serve,
+    /// The sender of a file.
+    Put,
+}
+
+impl Side {
+    /// Returns whether this side sends.
+    pub fn sends(self) -> bool {
+        matches!(self, Self::Serve | Self::Put)
+    }
 }
 
 /// The host that recorded.
