@@ -48,6 +48,15 @@ pub struct Checksum {
 )]
 pub struct ParseChecksumError(String);
 
+impl Checksum {
+    /// Makes one of a digest's bytes; `None` where the algorithm's has another length.
+    pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Self> {
+        let (_, _, length) = NAMES.into_iter().find(|(_, known, _)| *known == algorithm)?;
+        let hex = || digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        (digest.len() == length).then(|| Self { algorithm, hex: hex() })
+    }
+}
+
 impl FromStr for Checksum {
     type Err = ParseChecksumError;
 

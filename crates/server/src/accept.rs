@@ -19,6 +19,7 @@ use crate::server::Phase;
 use crate::session::Session;
 use crate::site::Site;
 use crate::transport::Transport;
+use crate::upload::Uploads;
 use crate::waiting::Waiting;
 
 /// How long to wait where the process or the host has no descriptor left: one must be closed first.
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) served: Served,
     pub(crate) census: Arc<Census>,
     pub(crate) site: Arc<Site>,
+    /// Where files are taken too.
+    pub(crate) uploads: Option<Arc<Uploads>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) slots: Arc<Semaphore>,

@@ -16,6 +16,7 @@ use longhaul_sys::tcp_info;
 
 use crate::telemetry::Telemetry;
 use crate::totals::Totals;
+use crate::upload::{Receiving, Written};
 
 /// All connections of a server.
 ///
@@ -28,6 +29,7 @@ pub(crate) struct Census {
     /// Somebody will ask.
     watched: bool,
     counts: Mutex<Counts>,
+    receiving: Arc<Receiving>,
 }
 
 #[derive(Default)]
@@ -75,6 +77,10 @@ pub(crate) struct Reading {
     pub(crate) streams: Vec<StreamSample>,
     /// What all have counted so far, those that are closed included.
     pub(crate) totals: Totals,
+    /// Bytes of uploads so far.
+    pub(crate) received: Bytes,
+    /// The buffers behind the sockets.
+    pub(crate) written: Written,
 }
 
 /// A request and what became of it.
@@ -84,6 +90,8 @@ pub(crate) struct Replied {
     pub(crate) status: u16,
     /// Bytes of the body that the socket has taken.
     pub(crate) sent: Bytes,
+    /// Bytes of the request's body that were taken, where it is an upload.
+    pub(crate) received: Option<Bytes>,
     pub(crate) took: Duration,
 }
 
@@ -97,7 +105,13 @@ impl Census {
     /// Begins to count; sockets are watched only where `telemetry` asks for samples, or `watched` says so.
     pub(crate) fn new(telemetry: Option<Telemetry>, watched: bool) -> Self {
         let sampled = telemetry.as_ref().is_some_and(|telemetry| telemetry.sample.is_some());
-        Self { started: Instant::now(), telemetry, watched: watched || sampled, counts: Mutex::default() }
+        Self {
+            started: Instant::now(),
+            telemetry,
+            watched: watched || sampled,
+            counts: Mutex::default(),
+            receiving: Arc::default(),
+        }
     }
 
     /// Gives a connection its place.
@@ -165,7 +179,21 @@ impl Census {
         }
         let mut totals = *settled;
         sending.values().for_each(|connection| totals += connection.counted());
-        Reading { arrived: *arrived, open: *open, replies: replies.clone(), streams, totals }
+        let (received, written) = (self.receiving.total(), self.receiving.look());
+        Reading {
+            arrived: *arrived,
+            open: *open,
+            replies: replies.clone(),
+            streams,
+            totals,
+            received,
+            written,
+        }
+    }
+
+    /// Returns what uploads count.
+    pub(crate) fn receiving(&self) -> &Arc<Receiving> {
+        &self.receiving
     }
 
     /// Tells whoever observes.
@@ -218,7 +246,7 @@ impl Seat {
                 connection.replied = true;
             }
         }
-        let Replied { method, target, status, sent, took } = with;
+        let Replied { method, target, status, sent, took, received: _ } = with;
         self.census.tell(&Event::Replied { stream: self.number, method, target, status, sent, took });
     }
 }
@@ -282,9 +310,16 @@ impl Reading {
         Sockets { open, counters, ..Sockets::of(&self.streams, Counters::default()) }
     }
 
-    /// Makes the sample that an observer hears.
+    /// Makes the sample that an observer hears; what was received is in it once there was an upload.
     pub(crate) fn sample(self) -> Sample {
-        let sockets = self.sockets();
-        Sample { moved: self.totals.counters.acked, sockets, streams: self.streams, ..Sample::default() }
+        let (sockets, taken) = (self.sockets(), self.received > Bytes::ZERO || self.written.uploads > 0);
+        Sample {
+            moved: self.totals.counters.acked + self.received,
+            sockets,
+            streams: self.streams,
+            segments: taken.then_some(self.written.segments),
+            written: taken.then_some(self.written.written),
+            ..Sample::default()
+        }
     }
 }

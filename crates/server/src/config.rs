@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::units::Rate;
+use longhaul_engine::recv::ring::AppBuffer;
+
+use crate::Token;
 
 /// What to serve, where, and how.
 #[derive(Debug, Clone)]
@@ -21,6 +24,10 @@ pub struct Config {
     pub pace: Option<Rate>,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
+    /// Takes files from whoever shows this token; files are only read where `None`.
+    pub writable: Option<Token>,
+    /// The application buffer of each upload.
+    pub app_buffer: AppBuffer,
     /// Where `/metrics` is served.
     pub metrics: Metrics,
     /// How much clients may ask for, and how long they may take.
@@ -49,6 +56,8 @@ impl Config {
             congestion: None,
             pace: None,
             hidden: false,
+            writable: None,
+            app_buffer: AppBuffer::Auto,
             metrics: Metrics::Off,
             limits: Limits::default(),
         }
@@ -73,7 +82,8 @@ pub struct Limits {
     pub head: Duration,
     /// How long a connection may wait for a request while nothing moves on it.
     pub idle: Duration,
-    /// How long a reply may go on without the peer acknowledging a byte. A slow peer is not a dead one.
+    /// How long a reply may go on without the peer acknowledging a byte, or an upload without it sending
+    /// any. A slow peer is not a dead one.
     pub stall: Duration,
     /// The rate below which a peer, on average over three stall times and more, is no better than a dead one.
     ///
@@ -83,6 +93,8 @@ pub struct Limits {
     pub grace: Duration,
     /// How many entries a directory's page shows at most.
     pub listing: usize,
+    /// How many uploads are received at once; further ones are told to come back.
+    pub uploads: usize,
     /// How many directories' pages are made or being sent at once; further requests are told to come back.
     pub pages: usize,
 }
@@ -97,6 +109,7 @@ impl Default for Limits {
             slowest: Rate::bytes_per_sec(1_000),
             grace: Duration::from_secs(30),
             listing: 1_000,
+            uploads: 16,
             pages: 32,
         }
     }

@@ -4,7 +4,8 @@
 //!   listen -> accept -> session (one task a connection) -> routes -> site -> reply
 //!                          |                                          |
 //!                          |                                         root (openat2, never above DIR)
-//!                          `-> transport -> engine::send: file -> sendfile -> socket
+//!                          |-> transport -> engine::send: file -> sendfile -> socket
+//!                          '-> upload <- socket: engine::recv::pipeline -> file (where the server is writable)
 //! ```
 //!
 //! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may
@@ -31,9 +32,11 @@ mod telemetry;
 mod tls;
 mod totals;
 mod transport;
+mod upload;
 mod waiting;
 
 pub use config::{Config, Limits, Metrics, TlsFiles};
 pub use error::ServeError;
 pub use server::{Ended, Server, Stopper};
 pub use telemetry::Telemetry;
+pub use upload::{Token, TokenError};

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
+use longhaul_engine::recv::part_file::is_partial;
 use rustix::fs::{AtFlags, Dir, FileType};
 
 use crate::site::Site;
@@ -70,7 +71,8 @@ impl Listing {
             let item = item?;
             let name = item.file_name();
             let hidden = name.to_bytes().first() == Some(&b'.');
-            if matches!(name.to_bytes(), b"." | b"..") || (hidden && !site.hidden) {
+            let partial = is_partial(name.to_bytes());
+            if matches!(name.to_bytes(), b"." | b"..") || (hidden && !site.hidden) || partial {
                 continue;
             }
             if entries.len() == site.listing {

@@ -48,6 +48,11 @@ fn totals(page: &mut Page, reading: &Reading) {
         "Bytes that peers have acknowledged, heads and encryption included, /metrics not",
         totals.counters.acked.get(),
     );
+    page.counter(
+        "longhaul_received_bytes_total",
+        "Bytes of files that clients have put here",
+        reading.received.get(),
+    );
     page.counter("longhaul_retransmits_total", "Segments sent again", totals.counters.retransmits);
     for (name, help, time) in [
         ("longhaul_busy_seconds_total", "Time with data to send, summed over connections", totals.busy),
@@ -73,8 +78,14 @@ fn present(page: &mut Page, reading: &Reading) {
     page.gauge("longhaul_connections", "Connections open, idle ones included", Some(reading.open));
     page.gauge(
         "longhaul_sending_connections",
-        "Connections with a reply that is being sent or not yet acknowledged",
+        "Connections with an upload, or a reply that is being sent or not yet acknowledged",
         Some(reading.streams.len()),
+    );
+    page.gauge("longhaul_uploads", "Files being received", Some(reading.written.uploads));
+    page.gauge(
+        "longhaul_application_buffer_bytes",
+        "Bytes between sockets and files, summed over uploads",
+        Some(reading.written.segments.bytes().get()),
     );
     let sockets = reading.sockets();
     let seconds = |time: Option<Rtt>| time.map(|rtt| rtt.get().as_secs_f64());

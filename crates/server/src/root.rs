@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longhaul_engine::recv::directory::Directory;
 use longhaul_engine::send::SourceFile;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -62,6 +63,16 @@ impl Root {
     /// Returns the file or directory that `names` lead to, without the right to read it.
     pub(crate) fn look(&self, names: &[Vec<u8>]) -> io::Result<File> {
         Ok(File::from(self.beneath(&join(names))?))
+    }
+
+    /// Opens the directory that `names` lead to, for writing into it.
+    pub(crate) fn directory(&self, names: &[Vec<u8>]) -> io::Result<Directory> {
+        let below = join(names);
+        let looked = self.beneath(&below)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode) {
+            FileType::Directory => Ok(Directory::from_fd(looked, self.path.join(below))),
+            _ => Err(Errno::NOTDIR.into()),
+        }
     }
 
     fn beneath(&self, below: &Path) -> Result<OwnedFd, Errno> {

@@ -15,6 +15,7 @@ use crate::root::Root;
 use crate::routes::Served;
 use crate::site::Site;
 use crate::telemetry::{Sampler, Telemetry};
+use crate::upload::Uploads;
 use crate::{Config, Limits, Metrics, ServeError, tls};
 
 /// How many connections an address that serves nothing but metrics has at once.
@@ -40,6 +41,7 @@ pub struct Server {
     metrics: Option<(TcpListener, SocketAddr)>,
     telemetry: Option<Telemetry>,
     site: Arc<Site>,
+    uploads: Option<Arc<Uploads>>,
     tls: Option<TlsAcceptor>,
     limits: Arc<Limits>,
     phase: watch::Sender<Phase>,
@@ -97,6 +99,8 @@ impl Server {
         }
         let pages = Arc::new(Semaphore::new(limits.pages));
         let site = Site { root, hidden: config.hidden, listing: limits.listing, pages };
+        let app_buffer = config.app_buffer;
+        let uploads = config.writable.map(|token| Arc::new(Uploads::new(token, app_buffer, &limits)));
         Ok(Self {
             listeners,
             addresses,
@@ -108,6 +112,7 @@ impl Server {
             metrics,
             telemetry: None,
             site: Arc::new(site),
+            uploads,
             tls,
             limits: Arc::new(limits),
             phase: watch::Sender::new(Phase::Running),
@@ -147,6 +152,7 @@ impl Server {
             served: self.served,
             census,
             site: self.site,
+            uploads: self.uploads,
             slots: Arc::new(Semaphore::new(self.limits.connections)),
             limits: self.limits,
             tls: self.tls,
@@ -179,6 +185,10 @@ impl Server {
         self.phase.send_replace(Phase::Ended);
         // Lets every task see the end and drop its connection before the runtime goes.
         empty().await;
+        // What has come is made durable, so that uploads can go on.
+        if let Some(uploads) = &files.uploads {
+            uploads.empty(&files.limits).await;
+        }
         if let Some(sampler) = sampler {
             sampler.end();
         }
@@ -205,6 +215,7 @@ fn metrics_only(files: &Shared) -> Shared {
         slots: Arc::new(Semaphore::new(limits.connections)),
         limits: Arc::new(limits),
         tls: None,
+        uploads: None,
         waiting: Arc::default(),
         ..files.clone()
     }

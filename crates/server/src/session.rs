@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
-use longhaul_core::units::Rate;
+use longhaul_core::units::{Bytes, Rate};
 use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
@@ -17,6 +17,7 @@ use crate::reply::{Framing, Queued, Reply};
 use crate::routes::{Action, route};
 use crate::server::Phase;
 use crate::transport::{ReplyError, Transport};
+use crate::upload::{self, Received, Uploads};
 
 /// One connection.
 pub(crate) struct Session {
@@ -43,13 +44,18 @@ enum Next {
 enum After {
     /// Another request may follow.
     Another,
-    /// The last reply was sent: see that it arrives.
-    Finish,
+    /// The last reply was sent: see that it arrives, though so much may still come.
+    Finish(Bytes),
     /// Nothing is under way.
     Close,
     /// The peer takes nothing more.
     Reset,
 }
+
+/// How much of what nobody asked for is read off a finished connection.
+const SURPLUS: Bytes = Bytes::mib(1);
+/// The same where an upload was refused: its sender may hear of that only when a window is on its way.
+const REFUSED: Bytes = Bytes::gib(1);
 
 /// How long the peer of a finished connection may go on without acknowledging what it was sent.
 const LINGER: Duration = Duration::from_secs(2);
@@ -57,13 +63,12 @@ const LINGER: Duration = Duration::from_secs(2);
 impl Session {
     /// Serves the connection to its end.
     pub(crate) async fn run(mut self) {
+        let slowest = self.shared.limits.slowest;
         loop {
             match self.exchange().await {
                 After::Another => {}
-                After::Finish => return self.transport.finish(LINGER, self.shared.limits.slowest).await,
-                After::Close => {
-                    return self.transport.finish(Duration::ZERO, self.shared.limits.slowest).await;
-                }
+                After::Finish(most) => return self.transport.finish(LINGER, slowest, most).await,
+                After::Close => return self.transport.finish(Duration::ZERO, slowest, SURPLUS).await,
                 After::Reset => return self.transport.reset(),
             }
         }
@@ -77,17 +82,28 @@ impl Session {
         let mut framing = Framing { head_only: false, keep_alive: false };
         // Whoever asks for metrics is no part of them.
         let mut counts = true;
+        let (mut received, mut surplus) = (None, SURPLUS);
         let (method, target, reply) = match next {
             Next::Closed => return After::Close,
             Next::Refused(status, why) => ("-".to_owned(), "-".to_owned(), Reply::text(status, &why)),
             Next::Request(request) => {
                 framing.head_only = request.method() == "HEAD";
-                // A body is never read here, so nothing after it can be told from it.
-                framing.keep_alive = request.keeps_alive() && request.body() == RequestBody::None;
+                // Where a body is not read, nothing after it can be told from it.
+                framing.keep_alive = request.keeps_alive();
+                let mut body_read = request.body() == RequestBody::None;
                 let (method, target) = (request.method().to_owned(), request.target().to_owned());
-                let action = route(self.shared.served, &request);
+                let action = route(self.shared.served, self.shared.uploads.is_some(), &request);
                 counts = !matches!(action, Action::Metrics);
-                (method, target, self.act(action, request).await)
+                let reply = match (action, self.shared.uploads.clone()) {
+                    (Action::Upload, Some(uploads)) => {
+                        let taken = self.take(&uploads, request).await;
+                        (received, body_read, surplus) = (Some(taken.bytes), taken.body_read, REFUSED);
+                        taken.reply
+                    }
+                    (action, _) => self.act(action, request).await,
+                };
+                framing.keep_alive &= body_read;
+                (method, target, reply)
             }
         };
         framing.keep_alive &= *self.shared.phase.borrow() == Phase::Running;
@@ -100,18 +116,27 @@ impl Session {
         let result = self.transport.send(&mut outgoing, &self.shared.limits).await;
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
-        let replied = Replied { method, target, status, sent, took };
+        let replied = Replied { method, target, status, sent, received, took };
         self.log(&replied, result.as_ref().err());
         if let Some(seat) = seat {
             seat.ends(replied);
         }
         match result {
             Ok(()) if framing.keep_alive => After::Another,
-            Ok(()) => After::Finish,
+            Ok(()) => After::Finish(surplus),
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => After::Reset,
             // The peer must not take what it has for the whole: the end comes before the promised length.
             Err(ReplyError::Send(_)) => After::Close,
         }
+    }
+
+    /// Takes a file, or part of one.
+    async fn take(&mut self, uploads: &Arc<Uploads>, request: RequestHead) -> Received {
+        let Self { transport, inbox, shared, seat, .. } = self;
+        if let Some(seat) = seat {
+            seat.begins(transport.socket());
+        }
+        upload::exchange(uploads, shared, transport, inbox, request).await
     }
 
     /// Does what a request asks for; on a blocking thread where that may take a while.
@@ -119,6 +144,7 @@ impl Session {
         match action {
             Action::Reply(reply) => reply,
             Action::Metrics => metrics::reply(&self.shared.census).await,
+            Action::Upload => Reply::text(405, "files are only read here"),
             Action::Read(path) => {
                 let site = Arc::clone(&self.shared.site);
                 let read = spawn_blocking(move || site.read(&path, &request, SystemTime::now()));
@@ -184,12 +210,14 @@ impl Session {
     }
 
     fn log(&self, replied: &Replied, error: Option<&ReplyError>) {
-        let Replied { method, target: path, status, sent, took } = replied;
+        let Replied { method, target: path, status, sent, received, took } = replied;
+        // What counts is the file, whichever way it went.
+        let moved = received.unwrap_or(*sent);
         let peer = self.peer;
         let seconds = format_args!("{:.3}", took.as_secs_f64()).to_string();
         // Until the socket has taken the last byte; the peer has it up to a send buffer later.
-        let goodput = Rate::over(*sent, *took);
-        let bytes = sent.get();
+        let goodput = Rate::over(moved, *took);
+        let bytes = moved.get();
         match error {
             None => {
                 tracing::info!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput);

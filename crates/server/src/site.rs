@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
+use longhaul_engine::recv::part_file::is_partial;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
@@ -33,7 +34,8 @@ impl Site {
     }
 
     fn find(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> io::Result<Reply> {
-        if path.is_hidden() && !self.hidden {
+        let partial = path.names().last().is_some_and(is_partial);
+        if partial || (path.is_hidden() && !self.hidden) {
             return Err(Errno::NOENT.into());
         }
         let directory = match self.root.find(path.names())? {

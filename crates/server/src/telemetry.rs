@@ -88,7 +88,8 @@ impl Reader<'_> {
         let new = last || state.0 || self.told != Some(state);
         new.then(|| {
             self.told = Some(state);
-            reading.sample()
+            let (page_cache, host_pages) = self.census.receiving().pages(now);
+            Sample { page_cache, host_pages, ..reading.sample() }
         })
     }
 }

@@ -102,18 +102,19 @@ impl Transport {
     /// Says that no more comes, then reads off what the peer still sends, for closing on unread
     /// bytes would reset the connection (RFC 9112, section 9.6). Waits at most `limit` after the
     /// peer's last acknowledgement, and not for one slower than `slowest`.
-    pub(crate) async fn finish(&mut self, limit: Duration, slowest: Rate) {
-        const MOST: usize = 1 << 20;
+    ///
+    /// No more than `most` is read off: a request's body that nobody wants may be long.
+    pub(crate) async fn finish(&mut self, limit: Duration, slowest: Rate, most: Bytes) {
         let said = match self {
             Self::Plain(stream) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_ok(),
             Self::Tls(stream) => matches!(timeout(limit, stream.shutdown()).await, Ok(Ok(()))),
         };
         let mut patience = Patience::new(self.socket(), limit, slowest);
         let mut deadline = Instant::now() + limit;
-        let (mut dropped, mut inbox) = (0, Vec::new());
-        while said && dropped < MOST {
+        let (mut dropped, mut inbox) = (Bytes::ZERO, Vec::new());
+        while said && dropped < most {
             match timeout_at(deadline, self.read(&mut inbox)).await {
-                Ok(Ok(length @ 1..)) => dropped += length,
+                Ok(Ok(length @ 1..)) => dropped += Bytes::new(length as u64),
                 Ok(_) => return,
                 Err(_) if patience.renewed(self.socket()) => deadline = Instant::now() + limit,
                 Err(_) => return,

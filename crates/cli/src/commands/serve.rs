@@ -1,6 +1,8 @@
 //! `longhaul serve DIR`: flags, limits of the process, signals; the server itself is a library.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -9,18 +11,23 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use longhaul_core::units::{Rate, Rtt};
+use longhaul_engine::recv::ring::AppBuffer;
 use longhaul_scope::record::schema::Side;
-use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles};
+use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::commands::get::app_buffer;
 use crate::record::RecordArgs;
 use crate::{exit, interrupt, say};
 
 /// Descriptors for everything but connections and the files they are sent.
 const SPARE_DESCRIPTORS: u64 = 64;
+
+/// Descriptors of one upload: the file, opened several times, its directory, and its connection's.
+const UPLOAD_DESCRIPTORS: u64 = 12;
 
 /// Threads that open files, list directories and run sendfile; they wait for disks, and for a client
 /// only the milliseconds in which one that keeps up makes room.
@@ -58,6 +65,18 @@ pub(crate) struct ServeArgs {
     /// Pace each connection to at most this rate, as 6.5Gbit; off leaves it to the congestion control
     #[arg(long, value_name = "off|RATE", default_value = "off")]
     pace: Pace,
+
+    /// Take files too, by PUT or `longhaul put`, from whoever shows the token
+    #[arg(long, requires = "token")]
+    writable: bool,
+
+    /// A file that holds the token for writing: letters, digits and -._~+/=
+    #[arg(long, value_name = "FILE", requires = "writable", value_hint = ValueHint::FilePath)]
+    token: Option<PathBuf>,
+
+    /// The application buffer of each upload: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
+    app_buffer: AppBuffer,
 
     /// Serve and list names that start with a dot too
     #[arg(long)]
@@ -110,7 +129,14 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     }
     interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-    let mut server = match Server::bind(config(&args)) {
+    let writable = match args.token.as_deref().map(|file| token(file, &args)).transpose() {
+        Ok(token) => token,
+        Err((why, code)) => {
+            say::error(format_args!("{why:#}"));
+            return Ok(code.into());
+        }
+    };
+    let mut server = match Server::bind(config(&args, writable)) {
         Ok(server) => server,
         Err(error) => {
             say::error(&error);
@@ -159,7 +185,34 @@ fn is_below(file: &Path, directory: &Path) -> bool {
     matches!((place, directory.canonicalize()), (Ok(place), Ok(root)) if place.starts_with(&root))
 }
 
-fn config(args: &ServeArgs) -> Config {
+/// Reads the token that lets clients write; says why it cannot be one, and with which exit code to end.
+fn token(file: &Path, args: &ServeArgs) -> Result<Token, (anyhow::Error, exit::Code)> {
+    let shown = file.display();
+    if is_below(file, &args.directory) {
+        let why = anyhow::anyhow!("the token in {shown} would be served to everybody: keep it elsewhere");
+        return Err((why, exit::USAGE));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let code = match error.kind() {
+            ErrorKind::PermissionDenied => exit::NO_PERMISSION,
+            _ => exit::NO_INPUT,
+        };
+        (anyhow::Error::new(error).context(format!("cannot read the token in {shown}")), code)
+    })?;
+    let token = Token::new(&text).map_err(|error| {
+        let why = "write one with: openssl rand -hex 32";
+        (anyhow::anyhow!("cannot use the token in {shown}: {error}; {why}"), exit::CONFIG)
+    })?;
+    if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o007 != 0) {
+        tracing::warn!("everybody on this host may read or change the token in {shown}: chmod 600 it");
+    }
+    if args.tls_cert.is_none() && args.listen.iter().any(|address| !address.ip().is_loopback()) {
+        tracing::warn!("clients send the token unencrypted; --tls-cert and --tls-key protect it");
+    }
+    Ok(token)
+}
+
+fn config(args: &ServeArgs, writable: Option<Token>) -> Config {
     let metrics = match args.metrics {
         None => Metrics::Off,
         Some(None) => Metrics::WithFiles,
@@ -167,6 +220,9 @@ fn config(args: &ServeArgs) -> Config {
     };
     // Its socket and one file, twice while that is opened; a second descriptor of the socket where it is watched.
     let watched = metrics != Metrics::Off || args.record.file().is_some();
+    let limits = Limits::default();
+    let uploads = if args.writable { limits.uploads as u64 } else { 0 };
+    let spare = SPARE_DESCRIPTORS + uploads * UPLOAD_DESCRIPTORS;
     Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
@@ -175,25 +231,27 @@ fn config(args: &ServeArgs) -> Config {
         congestion: args.congestion.clone(),
         pace: args.pace.0,
         hidden: args.hidden,
+        writable,
+        app_buffer: args.app_buffer,
         metrics,
         limits: Limits {
-            connections: affordable(args.connections, if watched { 4 } else { 3 }),
+            connections: affordable(args.connections, if watched { 4 } else { 3 }, spare),
             grace: args.grace.get(),
-            ..Limits::default()
+            ..limits
         },
     }
 }
 
-/// Raises the limit of open files as far as it goes; returns how many connections of so many `descriptors` that allows.
-fn affordable(connections: u32, descriptors: u64) -> usize {
+/// Raises the limit of open files as far as it goes; returns how many connections of so many `descriptors`
+/// that allows, with some to `spare`.
+fn affordable(connections: u32, descriptors: u64, spare: u64) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
     // No limit at all reads as None.
-    let most =
-        limit.current.map_or(u64::MAX, |files| files.saturating_sub(SPARE_DESCRIPTORS) / descriptors).max(1);
+    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(spare) / descriptors).max(1);
     if u64::from(connections) > most {
         tracing::warn!(
             asked = connections,

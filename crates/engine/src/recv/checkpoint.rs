@@ -40,6 +40,11 @@ impl Checkpoint {
         self.lock().written.insert(range);
     }
 
+    /// Returns which ranges have been handed to the kernel, in this run or before.
+    pub fn ranges(&self) -> RangeSet {
+        self.lock().written.clone()
+    }
+
     /// Returns how many bytes of the file have been handed to the kernel, in this run or before.
     pub fn written(&self) -> Bytes {
         self.lock().written.total()

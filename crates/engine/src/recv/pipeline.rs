@@ -81,6 +81,20 @@ impl Pipeline {
         Self { part, journal, size, resumed, choice, ring, checkpoint: Checkpoint::new(committed) }
     }
 
+    /// Writes the journal as it stands before the first byte: what was begun can be found again.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn note(&self) -> Result<(), OutputError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let stored = self.part.store(journal, &self.checkpoint.ranges());
+        stored.map_err(|source| OutputError::Write {
+            operation: "write",
+            path: self.part.journal_path(),
+            source,
+        })
+    }
+
     /// Opens the way in, and the queue for [`Pipeline::start`].
     pub fn inlet(&self) -> (Inlet<'_>, Receiver<Segment>) {
         let (queue, segments) = crossbeam_channel::unbounded();
@@ -186,6 +200,11 @@ impl Pipeline {
     /// Returns the partial file.
     pub fn part(&self) -> &PartFile {
         &self.part
+    }
+
+    /// Returns how the next run would know the file, where it can go on.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     /// Returns the file's size, where it is known.

@@ -13,3 +13,7 @@ mod ranges;
 mod shutdown;
 mod site;
 mod tls;
+mod uploads;
+mod uploads_broken;
+mod uploads_measured;
+mod uploads_refused;

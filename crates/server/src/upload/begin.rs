@@ -1,0 +1,203 @@
+//! The beginning of an upload: everything that can be refused is refused here, before the body comes.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use longhaul_core::proto::http::{
+    ReplyHead, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
+    Validator, upload_bool,
+};
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+use longhaul_engine::recv::directory::Directory;
+use longhaul_engine::recv::journal::Journal;
+use longhaul_engine::recv::part_file::{self, OutputError, PartFile, is_partial};
+use longhaul_engine::recv::pipeline::Pipeline;
+use longhaul_engine::recv::ring::Ring;
+use longhaul_engine::recv::writer::WriterChoice;
+use rustix::fs::FileType;
+
+use super::receive::{Then, Upload};
+use super::request::{Append, Operation, Whole};
+use super::{Receiving, Uploads, refusal};
+use crate::reply::Reply;
+use crate::site::Site;
+
+/// What came of a request's head.
+pub(super) enum Begun {
+    /// Everything: this is the answer.
+    Answered(Reply),
+    /// The body may come.
+    Ready(Box<Upload>),
+}
+
+/// A name to write to.
+struct Target {
+    directory: Directory,
+    name: Vec<u8>,
+    /// Whether a file has it.
+    exists: bool,
+}
+
+impl Uploads {
+    /// Does all that can be done without the body; waits for the disk.
+    pub(super) fn begin(
+        &self,
+        site: &Site,
+        receiving: &Arc<Receiving>,
+        request: &RequestHead,
+    ) -> Result<Begun, Reply> {
+        if !self.token.allows(request) {
+            return Err(refusal::unauthorized());
+        }
+        let path = TargetPath::parse(request.target()).map_err(|error| match error {
+            TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
+            error => Reply::text(400, &error.to_string()),
+        })?;
+        let operation = Operation::of(request, &path)?;
+        let target = Target::find(site, &path)?;
+        match operation {
+            Operation::Look(id) => Ok(Begun::Answered(target.look(id)?)),
+            Operation::Drop(id) => Ok(Begun::Answered(target.drop_upload(id)?)),
+            Operation::Append(append) => self.append(target, append, receiving),
+            Operation::Whole(whole) => self.whole(target, whole, receiving),
+        }
+    }
+
+    fn append(&self, target: Target, append: Append, receiving: &Arc<Receiving>) -> Result<Begun, Reply> {
+        let slot = self.slot()?;
+        let Append { id, offset, length, complete, digest } = append;
+        let (exists, part) = (target.exists, target.open()?);
+        let prior = part.journal().filter(|journal| is_of(journal, id));
+        let there = prior.as_ref().map_or(Bytes::ZERO, prefix);
+        if offset != there {
+            if prior.is_none() && part.journal().is_none() {
+                part.discard();
+            }
+            return Err(refusal::elsewhere(there));
+        }
+        let size = match (&prior, length) {
+            (Some(journal), Some(length)) if length.get() != journal.size => {
+                return Err(Reply::text(400, "the upload was begun with another Upload-Length"));
+            }
+            (Some(journal), _) => Bytes::new(journal.size),
+            (None, Some(length)) => length,
+            (None, None) => {
+                part.discard();
+                return Err(Reply::text(400, "an upload begins with Upload-Length"));
+            }
+        };
+        let journal = journal(id, size)?;
+        let committed: RangeSet =
+            [ByteRange::with_len(0, there)].into_iter().filter(|r| !r.is_empty()).collect();
+        let then = if complete { Then::Finish { digest, replace: true } } else { Then::GoOn };
+        let ring = Ring::new(self.app_buffer, None, 1);
+        let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring);
+        Upload::prepare(pipeline, then, exists, receiving, slot).map(Begun::ready)
+    }
+
+    fn whole(&self, target: Target, whole: Whole, receiving: &Arc<Receiving>) -> Result<Begun, Reply> {
+        let slot = self.slot()?;
+        let Whole { length, digest, replace } = whole;
+        if target.exists && !replace {
+            return Err(Reply::text(412, "there is a file of this name"));
+        }
+        let (exists, part) = (target.exists, target.open()?);
+        let ring = Ring::new(self.app_buffer, None, 1);
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, ring);
+        let then = Then::Finish { digest, replace };
+        Upload::prepare(pipeline, then, exists, receiving, slot).map(Begun::ready)
+    }
+
+    fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {
+        let slot = Arc::clone(&self.slots).try_acquire_owned();
+        slot.map_err(|_| refusal::crowded(&"too many uploads at once"))
+    }
+}
+
+impl Begun {
+    fn ready(upload: Upload) -> Self {
+        Self::Ready(Box::new(upload))
+    }
+}
+
+impl Target {
+    /// Finds the directory below the root, and what has the name there.
+    fn find(site: &Site, path: &TargetPath) -> Result<Self, Reply> {
+        let Some((name, above)) = path.names().split_last() else {
+            return Err(Reply::text(409, "the root is a directory; name a file"));
+        };
+        if path.has_trailing_slash() {
+            return Err(Reply::text(409, "a name that ends in a slash is a directory's; name a file"));
+        }
+        if (path.is_hidden() && !site.hidden) || path.names().iter().any(is_partial) {
+            return Err(Reply::text(403, "files of this name are not taken"));
+        }
+        let directory = site.root.directory(above).map_err(|error| refusal::directory(&error))?;
+        // A link may lead out of the root, and what is no file is not replaced by one.
+        let exists = match directory.look(OsStr::from_bytes(name), false) {
+            Ok(there) => match FileType::from_raw_mode(there.st_mode) {
+                FileType::RegularFile => true,
+                FileType::Directory => return Err(Reply::text(409, "there is a directory of this name")),
+                _ => return Err(Reply::text(403, "what has this name is no file, and is not replaced")),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(refusal::directory(&error)),
+        };
+        Ok(Self { directory, name: name.clone(), exists })
+    }
+
+    fn open(self) -> Result<PartFile, Reply> {
+        let opened = PartFile::open_in(self.directory, OsStr::from_bytes(&self.name));
+        opened.map_err(|error| refusal::output(&error))
+    }
+
+    /// Says how far an upload is; one that is under way is further than that by now.
+    fn look(&self, id: UploadId) -> Result<Reply, Reply> {
+        let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
+        let journal = journal.filter(|journal| is_of(journal, id)).ok_or_else(refusal::no_upload)?;
+        let head = ReplyHead::new(204)
+            .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
+            .with(UPLOAD_LENGTH, &journal.size.to_string())
+            .with(UPLOAD_COMPLETE, upload_bool(false))
+            .with("Cache-Control", "no-store");
+        Ok(Reply::empty(head))
+    }
+
+    /// Forgets an upload.
+    fn drop_upload(self, id: UploadId) -> Result<Reply, Reply> {
+        let part = PartFile::existing(self.directory, OsStr::from_bytes(&self.name));
+        let part = part.map_err(|error| match &error {
+            OutputError::Create { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                refusal::no_upload()
+            }
+            error => refusal::output(error),
+        })?;
+        if !part.journal().is_some_and(|journal| is_of(&journal, id)) {
+            return Err(refusal::no_upload());
+        }
+        part.discard();
+        Ok(Reply::empty(ReplyHead::new(204)))
+    }
+}
+
+/// Makes the journal of an upload: its ID takes the place of the URL and of the validator.
+fn journal(id: UploadId, size: Bytes) -> Result<Journal, Reply> {
+    let name = format!("upload:{id}");
+    let validator = Validator::parse(&format!("\"{id}\""));
+    let validator = validator.ok_or_else(|| Reply::text(400, "the upload's name is no entity tag"))?;
+    Ok(Journal::new(&name, name.clone(), size, &validator))
+}
+
+fn is_of(journal: &Journal, id: UploadId) -> bool {
+    self::journal(id, Bytes::new(journal.size)).is_ok_and(|of_id| of_id.same_file(journal))
+}
+
+/// Returns how much is there from the start on without a gap.
+fn prefix(journal: &Journal) -> Bytes {
+    let whole = ByteRange::new(0, journal.size);
+    let gap = journal.committed().gaps(whole).first().map_or(journal.size, |gap| gap.start());
+    Bytes::new(gap)
+}

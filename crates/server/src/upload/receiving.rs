@@ -1,0 +1,132 @@
+//! What uploads have brought, and what lies in their buffers: for whoever measures.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_core::telemetry::{HostPages, PageCache, Segments};
+use longhaul_core::units::Bytes;
+use longhaul_engine::recv::pages::{HostCounter, PageCounter};
+use longhaul_engine::recv::pipeline::Pipeline;
+
+/// All uploads of a server.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    received: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    active: Vec<Active>,
+    /// What uploads have written that are over.
+    written: Bytes,
+    host: HostCounter,
+}
+
+struct Active {
+    number: u64,
+    pipeline: Arc<Pipeline>,
+    pages: Option<PageCounter>,
+    /// As last counted.
+    counted: PageCache,
+}
+
+/// An upload's place among them, left when dropped.
+pub(super) struct Place {
+    receiving: Arc<Receiving>,
+    number: u64,
+}
+
+/// The buffers behind the sockets, of all uploads under way.
+#[derive(Default)]
+pub(crate) struct Written {
+    /// How many there are.
+    pub(crate) uploads: usize,
+    pub(crate) segments: Segments,
+    /// Bytes handed to the kernel so far, those of uploads that are over included.
+    pub(crate) written: Bytes,
+}
+
+impl Receiving {
+    /// Accounts for bytes of a body.
+    pub(super) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of bodies so far.
+    pub(crate) fn total(&self) -> Bytes {
+        Bytes::new(self.received.load(Ordering::Relaxed))
+    }
+
+    /// Enters an upload.
+    pub(super) fn enter(self: &Arc<Self>, pipeline: &Arc<Pipeline>) -> Place {
+        let pages = PageCounter::of(pipeline.part().file());
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        let pipeline = Arc::clone(pipeline);
+        state.active.push(Active { number, pipeline, pages, counted: PageCache::default() });
+        Place { receiving: Arc::clone(self), number }
+    }
+
+    /// Looks at the buffers.
+    pub(crate) fn look(&self) -> Written {
+        let state = self.lock();
+        let start = Written { uploads: state.active.len(), written: state.written, ..Written::default() };
+        state.active.iter().fold(start, |sum, active| {
+            let usage = active.pipeline.ring().usage();
+            let segments = Segments {
+                in_use: sum.segments.in_use + usage.in_use,
+                count: sum.segments.count + usage.count,
+                // Alike for all: one setting makes them.
+                size: usage.size,
+            };
+            Written { segments, written: sum.written + active.written(), ..sum }
+        })
+    }
+
+    /// Counts the pages of files under way where that is due, and those of the host; `None` while there are none.
+    pub(crate) fn pages(&self, now: Duration) -> (Option<PageCache>, Option<HostPages>) {
+        let mut state = self.lock();
+        if state.active.is_empty() {
+            return (None, None);
+        }
+        let mut fresh = false;
+        for active in &mut state.active {
+            if let Some(counted) = active.pages.as_mut().and_then(|pages| pages.fresh(now)) {
+                (active.counted, fresh) = (counted, true);
+            }
+        }
+        let sum = state.active.iter().fold(PageCache::default(), |sum, Active { counted, .. }| PageCache {
+            cached: sum.cached + counted.cached,
+            dirty: sum.dirty + counted.dirty,
+            writeback: sum.writeback + counted.writeback,
+            evicted: sum.evicted + counted.evicted,
+            recently_evicted: sum.recently_evicted + counted.recently_evicted,
+        });
+        (fresh.then_some(sum), state.host.fresh(now))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Active {
+    fn written(&self) -> Bytes {
+        self.pipeline.written() - self.pipeline.resumed()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.receiving.lock();
+        if let Some(at) = state.active.iter().position(|active| active.number == self.number) {
+            let over = state.active.swap_remove(at);
+            state.written += over.written();
+        }
+    }
+}

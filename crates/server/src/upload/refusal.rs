@@ -1,0 +1,93 @@
+//! Why a file is not taken, as replies: what the client may know, and the log the rest.
+
+use std::io;
+
+use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET};
+use longhaul_core::units::Bytes;
+use longhaul_engine::recv::part_file::OutputError;
+use longhaul_engine::recv::pipeline::PipelineError;
+use rustix::io::Errno;
+
+use crate::reply::Reply;
+
+/// Refuses a request without the token.
+pub(super) fn unauthorized() -> Reply {
+    let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
+    Reply::explained(head, "files are written here with a token: Authorization: Bearer TOKEN")
+}
+
+/// Refuses a part that does not follow what is there.
+pub(super) fn elsewhere(offset: Bytes) -> Reply {
+    let head = ReplyHead::new(409).with(UPLOAD_OFFSET, &offset.get().to_string());
+    Reply::explained(head, "the upload stands at another offset")
+}
+
+/// Tells that nothing is there of an upload.
+pub(super) fn no_upload() -> Reply {
+    Reply::text(404, "nothing is there of this upload")
+}
+
+/// Tells why the directory of a target cannot be used.
+pub(super) fn directory(error: &io::Error) -> Reply {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR) => {
+            Reply::text(409, "the directory does not exist; it must be made on the server")
+        }
+        Some(Errno::XDEV | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {
+            Reply::text(403, "nothing may be written there")
+        }
+        Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
+        _ => internal("a directory cannot be opened", error),
+    }
+}
+
+/// Tells why a partial file cannot be made or written.
+pub(super) fn output(error: &OutputError) -> Reply {
+    match error {
+        OutputError::IsDirectory(_) => Reply::text(409, "there is a directory of this name"),
+        OutputError::Exists(_) => Reply::text(412, "there is a file of this name"),
+        OutputError::Busy(_) => {
+            let head = ReplyHead::new(423).with("Retry-After", "5");
+            Reply::explained(head, "the file is being written by another upload")
+        }
+        OutputError::Create { source, .. }
+        | OutputError::Reserve { source, .. }
+        | OutputError::Write { source, .. } => match Errno::from_io_error(source) {
+            // Some file systems have reserved nothing, and say so only at the last byte.
+            Some(Errno::NOSPC | Errno::DQUOT) => full(error),
+            _ if source.kind() == io::ErrorKind::StorageFull => full(error),
+            Some(Errno::FBIG) => Reply::text(413, "the file is larger than the server may store"),
+            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+                Reply::text(403, "nothing may be written there")
+            }
+            Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
+            _ => internal("a file cannot be written", error),
+        },
+        _ => internal("a file cannot be written", error),
+    }
+}
+
+/// Tells why writing ended.
+pub(super) fn pipeline(error: &PipelineError) -> Reply {
+    match error {
+        PipelineError::Output(error) => output(error),
+        PipelineError::Thread(..) => crowded(error),
+    }
+}
+
+/// Asks to come back when there are fewer.
+pub(super) fn crowded(why: &dyn std::fmt::Display) -> Reply {
+    tracing::warn!(%why, "out of resources");
+    let head = ReplyHead::new(503).with("Retry-After", "5");
+    Reply::explained(head, "the server is busy with other uploads; try again")
+}
+
+fn full(error: &OutputError) -> Reply {
+    tracing::warn!(%error, "no space");
+    Reply::text(507, "there is not enough space on the server's disk")
+}
+
+fn internal(what: &str, error: &dyn std::fmt::Display) -> Reply {
+    tracing::error!(%error, "{what}");
+    Reply::text(500, "the file could not be written; the server's log says why")
+}

@@ -1,0 +1,54 @@
+//! `Repr-Digest`: what the client says that the whole file's digest is (RFC 9530).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longhaul_engine::digest::{Algorithm, Checksum};
+
+/// Those that are known here, the fastest first; `blake3` is known to Longhaul only.
+const KNOWN: [(&str, Algorithm); 3] =
+    [("blake3", Algorithm::Blake3), ("sha-256", Algorithm::Sha256), ("sha-512", Algorithm::Sha512)];
+
+/// Reads a dictionary of byte sequences, as in `blake3=:BASE64:, sha-256=:BASE64:` (RFC 9651).
+///
+/// `None` where it holds no known algorithm with a digest of its length: a client that asks for
+/// verification shall not take silence for a yes.
+pub(super) fn parse(field: &str) -> Option<Checksum> {
+    let digest_of = |name: &str| {
+        // Of a key that is given twice the last counts (RFC 9651, section 3.2).
+        let mut members = field.rsplit(',').filter_map(|member| member.trim().split_once('='));
+        let (_, value) = members.find(|(key, _)| *key == name)?;
+        let text = value.strip_prefix(':')?.strip_suffix(':')?;
+        STANDARD.decode(text).ok()
+    };
+    KNOWN.iter().find_map(|(name, algorithm)| Checksum::new(*algorithm, &digest_of(name)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_it_knows() {
+        let text = |algorithm: Algorithm, bytes: &[u8]| Checksum::new(algorithm, bytes).unwrap().to_string();
+        let zeros = STANDARD.encode([0; 32]);
+        for (field, checksum) in [
+            (format!("blake3=:{zeros}:"), Some(text(Algorithm::Blake3, &[0; 32]))),
+            (format!("md5=:AA==:, sha-256=:{zeros}:"), Some(text(Algorithm::Sha256, &[0; 32]))),
+            (format!("sha-256=:{zeros}:,blake3=:{zeros}:"), Some(text(Algorithm::Blake3, &[0; 32]))),
+            (format!("blake3={zeros}"), None),
+            ("blake3=:AA==:".to_owned(), None),
+            ("crc32c=:AA==:".to_owned(), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(parse(&field).map(|found| found.to_string()), checksum, "{field}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(field in "(blake3|sha-256|=|:|,|\\PC){0,20}") {
+            let _ = parse(&field);
+        }
+    }
+}

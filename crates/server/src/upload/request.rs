@@ -1,0 +1,176 @@
+//! What a request to write asks for; nothing is looked at on the disk yet.
+
+use longhaul_core::proto::http::{
+    PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
+    UPLOAD_OFFSET, UploadId, parse_upload_bool, parse_upload_bytes,
+};
+use longhaul_core::units::Bytes;
+use longhaul_engine::digest::Checksum;
+
+use super::repr_digest;
+use crate::reply::Reply;
+
+/// What is to be done with an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Say how far it is.
+    Look(UploadId),
+    /// Add a part to it.
+    Append(Append),
+    /// Forget it.
+    Drop(UploadId),
+    /// Take a whole file in one request.
+    Whole(Whole),
+}
+
+/// A part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Append {
+    pub(super) id: UploadId,
+    pub(super) offset: Bytes,
+    /// The whole file's; needed where the upload begins.
+    pub(super) length: Option<Bytes>,
+    /// The file is whole once this part is there.
+    pub(super) complete: bool,
+    pub(super) digest: Option<Checksum>,
+}
+
+/// A whole file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// `None` where it comes in chunks.
+    pub(super) length: Option<Bytes>,
+    pub(super) digest: Option<Checksum>,
+    /// Whether a file of that name may be replaced.
+    pub(super) replace: bool,
+}
+
+impl Operation {
+    /// Reads it off a request's head.
+    pub(super) fn of(request: &RequestHead, path: &TargetPath) -> Result<Self, Reply> {
+        let bad = |why: &str| Err(Reply::text(400, why));
+        let id = path.query().and_then(UploadId::of_query);
+        if request.header("if-match").or(request.header("if-unmodified-since")).is_some() {
+            return Err(Reply::text(
+                412,
+                "the only condition for writing that is known here is If-None-Match: *",
+            ));
+        }
+        match (request.method(), id) {
+            ("PUT", _) => Self::whole(request),
+            (_, None) => bad("an upload is named by ?upload= and 32 hexadecimal digits"),
+            ("PATCH", Some(id)) => Self::append(request, id),
+            (_, Some(_)) if request.body() != RequestBody::None => bad("this request carries no body"),
+            ("DELETE", Some(id)) => Ok(Self::Drop(id)),
+            (_, Some(id)) => Ok(Self::Look(id)),
+        }
+    }
+
+    fn whole(request: &RequestHead) -> Result<Self, Reply> {
+        // A server that ignored it would replace the file by its part (RFC 9110, section 14.5).
+        if request.header("content-range").is_some() {
+            return Err(Reply::text(400, "PUT writes whole files; parts go by PATCH, see OPTIONS"));
+        }
+        if request.header("content-encoding").is_some() {
+            return Err(Reply::text(415, "files are stored as they come; send it without Content-Encoding"));
+        }
+        let length = match request.body() {
+            // A PUT that says nothing of its body has none (RFC 9112, section 6.3).
+            RequestBody::None => Some(Bytes::ZERO),
+            RequestBody::Length(length) => Some(length),
+            RequestBody::Chunked => None,
+        };
+        let replace = request.header("if-none-match").is_none_or(|tags| tags.trim() != "*");
+        Ok(Self::Whole(Whole { length, digest: digest(request)?, replace }))
+    }
+
+    fn append(request: &RequestHead, id: UploadId) -> Result<Self, Reply> {
+        let bad = |why: &str| Err(Reply::text(400, why));
+        let typed = request.header("content-type").is_some_and(|media| {
+            media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(PARTIAL_UPLOAD)
+        });
+        if !typed {
+            return Err(Reply::text(415, "a part of an upload has the type application/partial-upload"));
+        }
+        let Some(offset) = request.header(UPLOAD_OFFSET).and_then(parse_upload_bytes) else {
+            return bad("Upload-Offset must say where the part begins, in bytes");
+        };
+        let Some(complete) = request.header(UPLOAD_COMPLETE).and_then(parse_upload_bool) else {
+            return bad("Upload-Complete must be ?0 or ?1");
+        };
+        let length = match request.header(UPLOAD_LENGTH).map(parse_upload_bytes) {
+            None => None,
+            Some(Some(length)) => Some(length),
+            Some(None) => return bad("Upload-Length must be the file's size in bytes"),
+        };
+        if length.is_some_and(|length| offset > length) {
+            return bad("the part begins past the end of the file");
+        }
+        Ok(Self::Append(Append { id, offset, length, complete, digest: digest(request)? }))
+    }
+}
+
+fn digest(request: &RequestHead) -> Result<Option<Checksum>, Reply> {
+    match request.list(REPR_DIGEST) {
+        None => Ok(None),
+        Some(field) => match repr_digest::parse(&field) {
+            None => Err(Reply::text(400, "of Repr-Digest blake3, sha-256 and sha-512 are known here")),
+            digest => Ok(digest),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(first: &str, lines: &[&str]) -> Result<Operation, u16> {
+        let text = format!("{first} HTTP/1.1\r\nHost: h\r\n{}\r\n\r\n", lines.join("\r\n"));
+        let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
+        let path = TargetPath::parse(request.target()).unwrap();
+        Operation::of(&request, &path).map_err(|reply| reply.status())
+    }
+
+    const PART: &str = "PATCH /f?upload=00112233445566778899aabbccddeeff";
+    const TYPE: &str = "Content-Type: application/partial-upload";
+
+    #[test]
+    fn reads_a_part() {
+        let lines = [TYPE, "Upload-Offset: 3", "Upload-Length: 9", "Upload-Complete: ?0"];
+        let Ok(Operation::Append(part)) = read(PART, &lines) else { panic!() };
+        let of = (part.offset, part.length, part.complete, part.digest);
+        assert_eq!(of, (Bytes::new(3), Some(Bytes::new(9)), false, None));
+    }
+
+    #[test]
+    fn refuses_what_is_unclear() {
+        let chunked = "Transfer-Encoding: chunked";
+        for (first, lines, status) in [
+            (PART, vec!["Upload-Offset: 0", "Upload-Complete: ?0"], 415),
+            (PART, vec![TYPE, "Upload-Complete: ?0"], 400),
+            (PART, vec![TYPE, "Upload-Offset: -1", "Upload-Complete: ?0"], 400),
+            (PART, vec![TYPE, "Upload-Offset: 0"], 400),
+            (PART, vec![TYPE, "Upload-Offset: 0", "Upload-Complete: yes"], 400),
+            (PART, vec![TYPE, "Upload-Offset: 0", "Upload-Complete: ?0", "Upload-Length: x"], 400),
+            (PART, vec![TYPE, "Upload-Offset: 5", "Upload-Complete: ?0", "Upload-Length: 4"], 400),
+            (PART, vec![TYPE, "Upload-Offset: 0", "Upload-Complete: ?1", "Repr-Digest: md5=:AA==:"], 400),
+            ("PATCH /f", vec![TYPE], 400),
+            ("PATCH /f?upload=0", vec![TYPE], 400),
+            ("DELETE /f", vec!["X: y"], 400),
+            ("DELETE /f?upload=00112233445566778899aabbccddeeff", vec![chunked], 400),
+            ("PUT /f", vec!["Content-Range: bytes 0-1/2"], 400),
+            ("PUT /f", vec!["Content-Encoding: gzip"], 415),
+            ("PUT /f", vec!["If-Match: \"a\""], 412),
+        ] {
+            assert_eq!(read(first, &lines), Err(status), "{first} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn reads_a_whole_file() {
+        let whole = |length, replace| Ok(Operation::Whole(Whole { length, digest: None, replace }));
+        assert_eq!(read("PUT /f", &["Content-Length: 7"]), whole(Some(Bytes::new(7)), true));
+        assert_eq!(read("PUT /f", &["If-None-Match: *"]), whole(Some(Bytes::ZERO), false));
+        assert_eq!(read("PUT /f", &["Transfer-Encoding: chunked"]), whole(None, true));
+    }
+}

@@ -1,0 +1,127 @@
+//! Uploads that break off: what can be resumed is kept, what cannot is gone, and nothing is ever half a file.
+
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use longhaul_server::Ended;
+
+use crate::site::noise;
+use crate::uploads::{ID, Talk, content, head, names, patch, resource, writable, writable_with};
+use crate::uploads_refused::wait_for;
+
+const STALL: Duration = Duration::from_millis(400);
+
+#[test]
+fn a_client_that_dies_resumes_where_the_journal_says() {
+    let (site, file, url) = (writable(), noise(12_000_001), resource("f", ID));
+    let mut first = Talk::to(&site);
+    first.send(&patch(&url, 0, file.len(), file.len(), false), &file[..10_000_000]);
+    drop(first);
+    let offset = || {
+        let there = Talk::to(&site).ask(&head("HEAD", &url, &[]), b"");
+        there.header("upload-offset").map_or(0, |offset| offset.parse::<usize>().unwrap())
+    };
+    wait_for(|| offset() == 10_000_000);
+    assert_eq!(site.get("/f", &[]).status, 404);
+    let rest = &file[10_000_000..];
+    // The first may be unlocking the file just now.
+    wait_for(|| Talk::to(&site).ask(&patch(&url, 10_000_000, rest.len(), file.len(), true), rest).status == 201);
+    assert!(content(&site, "f") == file);
+    assert_eq!(names(&site), ["f"]);
+}
+
+#[test]
+fn bodies_that_are_not_what_they_say() {
+    let (site, url) = (writable(), resource("f", ID));
+    let chunked = |target| head("PUT", target, &["Transfer-Encoding: chunked"]);
+    let put = head("PUT", "/g", &["Content-Length: 100"]);
+    for (request, body) in [
+        (put.as_str(), "short"),
+        (&chunked("/g"), "5\r\nshort\r\n"),
+        (&chunked("/g"), "5\r\nshort\r\n0\r\n"),
+        (&chunked("/g"), "many\r\n"),
+        (&chunked("/g"), "ffffffffffffffffff\r\n"),
+        (&patch(&url, 0, 100, 100, true), "short"),
+    ] {
+        let mut talk = Talk::to(&site);
+        talk.send(request, body.as_bytes());
+        talk.0.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(talk.answer().status, 400, "{request}{body}");
+    }
+    // Of a whole file nothing is kept, of an upload what came.
+    assert_eq!(names(&site), ["f.longhaul-journal", "f.longhaul-part"]);
+    let there = Talk::to(&site).ask(&head("HEAD", &url, &[]), b"");
+    assert_eq!(there.header("upload-offset"), Some("5"));
+    // Longer than was announced: the rest is the next request, and none.
+    let mut talk = Talk::to(&site);
+    assert_eq!(talk.ask(&head("PUT", "/h", &["Content-Length: 5"]), b"hello and more\r\n\r\n").status, 201);
+    assert_eq!((talk.answer().status, content(&site, "h")), (400, b"hello".to_vec()));
+    // Chunks that go on past the size of the file.
+    let long = patch(&resource("i", ID), 0, 0, 5, true).replace("Content-Length: 0", "Transfer-Encoding: chunked");
+    assert_eq!(Talk::to(&site).ask(&long, b"8\r\ntoo long\r\n0\r\n\r\n").status, 400);
+    assert!(!site.dir.path().join("i").exists());
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let site = writable_with(|config| config.limits.stall = STALL);
+    for first in [b"".as_slice(), b"a few"] {
+        let started = Instant::now();
+        let answer = Talk::to(&site).ask(&head("PUT", "/f", &["Content-Length: 1000"]), first);
+        assert!(answer.status == 408 && started.elapsed() < Duration::from_secs(5), "{answer:?}");
+    }
+    // A byte now and then is no better.
+    let mut talk = Talk::to(&site);
+    talk.send(&head("PUT", "/f", &["Content-Length: 1000"]), b"");
+    let started = Instant::now();
+    let mut slow = talk.0.try_clone().unwrap();
+    std::thread::spawn(move || {
+        use std::io::Write;
+        while slow.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    assert!(talk.answer().status == 408 && started.elapsed() < Duration::from_secs(5));
+    wait_for(|| names(&site).is_empty());
+}
+
+#[test]
+fn an_ending_server_keeps_what_has_come() {
+    let site = writable_with(|config| config.limits.grace = Duration::from_millis(300));
+    let (file, url) = (noise(5_000_000), resource("f", ID));
+    let mut part = Talk::to(&site);
+    part.send(&patch(&url, 0, file.len(), file.len(), true), &file[..3_000_000]);
+    let mut whole = Talk::to(&site);
+    whole.send(&head("PUT", "/g", &["Content-Length: 10"]), b"12345");
+    wait_for(|| names(&site).len() == 3);
+    std::thread::sleep(Duration::from_millis(200));
+    let dir = site.dir.path().to_owned();
+    let moved = tempfile::tempdir().unwrap();
+    site.stopper.finish();
+    wait_for(|| std::fs::read_to_string(dir.join("f.longhaul-journal")).is_ok_and(|text| text.contains("3000000")));
+    // Of the whole file nothing stays.
+    wait_for(|| !dir.join("g.longhaul-part").exists());
+    for name in ["f.longhaul-part", "f.longhaul-journal"] {
+        std::fs::copy(dir.join(name), moved.path().join(name)).unwrap();
+    }
+    assert_eq!(site.ended(), Ended { cut: 2 });
+    let again = writable_with(|config| config.root = moved.path().to_owned());
+    let there = Talk::to(&again).ask(&head("HEAD", &url, &[]), b"");
+    assert_eq!(there.header("upload-offset"), Some("3000000"));
+    let rest = patch(&url, 3_000_000, 2_000_000, file.len(), true);
+    assert_eq!(Talk::to(&again).ask(&rest, &file[3_000_000..]).status, 201);
+    assert!(std::fs::read(moved.path().join("f")).unwrap() == file);
+}
+
+#[test]
+fn an_upload_under_way_is_finished_within_the_grace() {
+    let site = writable_with(|config| config.limits.grace = Duration::from_secs(20));
+    let mut talk = Talk::to(&site);
+    talk.send(&head("PUT", "/f", &["Content-Length: 10"]), b"12345");
+    wait_for(|| names(&site).len() == 1);
+    site.stopper.finish();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(talk.ask("", b"67890").status, 201);
+    assert_eq!(content(&site, "f"), b"1234567890");
+    assert_eq!(site.ended(), Ended { cut: 0 });
+}
