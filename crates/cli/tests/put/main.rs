@@ -8,4 +8,6 @@ mod support;
 mod answers;
 mod interface;
 mod real_servers;
+mod resuming;
+mod serve;
 mod sources;

@@ -99,6 +99,9 @@ impl Pump<'_> {
             if !all_sent && !ready.is_empty() {
                 all_sent = self.turn(connection, supply)? == Turn::Done;
                 self.shared.sent(supply.sent());
+                if all_sent {
+                    connection.body_sent();
+                }
             }
             if let Some(behind) = &mut self.behind {
                 behind.follow(self.shared);

@@ -143,8 +143,8 @@ struct Upload<'a> {
     backoff: Backoff,
     /// The most that the server ever had.
     furthest: Option<Bytes>,
-    /// The server may still be busy with a connection of ours that broke.
-    was_sending: bool,
+    /// The server has something of this upload: what it is busy with is a connection of ours that broke.
+    began: bool,
 }
 
 /// How the server takes files.
@@ -156,7 +156,7 @@ enum Manner {
 impl<'a> Upload<'a> {
     fn new(session: Session<'a>) -> Self {
         let backoff = Backoff::new(session.request.retries);
-        Self { session, manner: None, backoff, furthest: None, was_sending: false }
+        Self { session, manner: None, backoff, furthest: None, began: false }
     }
 
     /// Tries until the server has the file, or for good reason gives up.
@@ -169,7 +169,7 @@ impl<'a> Upload<'a> {
             self.session.hang_up();
             let shared = self.session.shared;
             let asked_to_wait = match (&error, error.retry()) {
-                (UploadError::Refused { status: 423, .. }, _) if self.was_sending => None,
+                (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
                 (_, Retry::Never) => return Err(error),
                 (_, Retry::Now) => None,
                 (_, Retry::After(wait)) => Some(wait),
@@ -203,8 +203,10 @@ impl<'a> Upload<'a> {
         self.furthest = self.furthest.max(Some(offset));
         session.shared.found(offset, session.source, session.reader);
         if offset < session.shared.size || there.is_none() {
-            self.was_sending = true;
-            resource.send(session, offset)?;
+            self.began |= there.is_some();
+            let sent = resource.send(session, offset);
+            self.began |= session.shared.look().0.written > Bytes::ZERO;
+            sent?;
         }
         let digest = if session.request.verify { Some(wait_for_digest(session, hashed)?) } else { None };
         session.check_source()?;

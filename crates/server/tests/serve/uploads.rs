@@ -144,7 +144,10 @@ fn an_empty_file_is_an_upload_too() {
     let (site, url) = (writable(), resource("f", ID));
     assert_eq!(Talk::to(&site).ask(&patch(&url, 0, 0, 0, true), b"").status, 201);
     assert_eq!(Talk::to(&site).ask(&head("PUT", "/g", &["Content-Length: 0"]), b"").status, 201);
-    assert_eq!((names(&site), content(&site, "f"), content(&site, "g")), (vec!["f".into(), "g".into()], vec![], vec![]));
+    assert_eq!(
+        (names(&site), content(&site, "f"), content(&site, "g")),
+        (vec!["f".into(), "g".into()], vec![], vec![])
+    );
 }
 
 #[test]

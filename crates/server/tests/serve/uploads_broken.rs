@@ -25,7 +25,9 @@ fn a_client_that_dies_resumes_where_the_journal_says() {
     assert_eq!(site.get("/f", &[]).status, 404);
     let rest = &file[10_000_000..];
     // The first may be unlocking the file just now.
-    wait_for(|| Talk::to(&site).ask(&patch(&url, 10_000_000, rest.len(), file.len(), true), rest).status == 201);
+    wait_for(|| {
+        Talk::to(&site).ask(&patch(&url, 10_000_000, rest.len(), file.len(), true), rest).status == 201
+    });
     assert!(content(&site, "f") == file);
     assert_eq!(names(&site), ["f"]);
 }
@@ -57,7 +59,8 @@ fn bodies_that_are_not_what_they_say() {
     assert_eq!(talk.ask(&head("PUT", "/h", &["Content-Length: 5"]), b"hello and more\r\n\r\n").status, 201);
     assert_eq!((talk.answer().status, content(&site, "h")), (400, b"hello".to_vec()));
     // Chunks that go on past the size of the file.
-    let long = patch(&resource("i", ID), 0, 0, 5, true).replace("Content-Length: 0", "Transfer-Encoding: chunked");
+    let long =
+        patch(&resource("i", ID), 0, 0, 5, true).replace("Content-Length: 0", "Transfer-Encoding: chunked");
     assert_eq!(Talk::to(&site).ask(&long, b"8\r\ntoo long\r\n0\r\n\r\n").status, 400);
     assert!(!site.dir.path().join("i").exists());
 }
@@ -98,7 +101,9 @@ fn an_ending_server_keeps_what_has_come() {
     let dir = site.dir.path().to_owned();
     let moved = tempfile::tempdir().unwrap();
     site.stopper.finish();
-    wait_for(|| std::fs::read_to_string(dir.join("f.longhaul-journal")).is_ok_and(|text| text.contains("3000000")));
+    wait_for(|| {
+        std::fs::read_to_string(dir.join("f.longhaul-journal")).is_ok_and(|text| text.contains("3000000"))
+    });
     // Of the whole file nothing stays.
     wait_for(|| !dir.join("g.longhaul-part").exists());
     for name in ["f.longhaul-part", "f.longhaul-journal"] {

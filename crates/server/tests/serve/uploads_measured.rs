@@ -28,7 +28,8 @@ fn samples_show_the_three_buffers_while_a_file_comes() {
     let samples = Arc::new(Samples::default());
     let observer: Arc<dyn Observer> = samples.clone();
     let telemetry = Telemetry { observer, sample: Some(Duration::from_millis(2)) };
-    let writable = |config: &mut longhaul_server::Config| config.writable = Some(Token::new("s3cret").unwrap());
+    let writable =
+        |config: &mut longhaul_server::Config| config.writable = Some(Token::new("s3cret").unwrap());
     let site = Site::observed(writable, Some(telemetry));
     let file = noise(24 << 20);
     let mut talk = Talk::to(&site);

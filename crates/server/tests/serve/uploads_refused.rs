@@ -13,14 +13,26 @@ fn without_the_token_nothing_is_written_nor_told() {
     let site = writable();
     site.write("f", b"content");
     let url = resource("f", ID);
-    for line in ["X: y", "Authorization: Bearer s3cre", "Authorization: Basic s3cret", "Authorization: Bearer"] {
-        for (method, target) in
-            [("PUT", "/f"), ("PUT", "/g"), ("PATCH", url.as_str()), ("DELETE", &url), ("HEAD", &url), ("PUT", "/../g")]
-        {
-            let body = if method == "HEAD" { "" } else { "Content-Length: 1000000\r\nExpect: 100-continue\r\n" };
+    for line in
+        ["X: y", "Authorization: Bearer s3cre", "Authorization: Basic s3cret", "Authorization: Bearer"]
+    {
+        for (method, target) in [
+            ("PUT", "/f"),
+            ("PUT", "/g"),
+            ("PATCH", url.as_str()),
+            ("DELETE", &url),
+            ("HEAD", &url),
+            ("PUT", "/../g"),
+        ] {
+            let body =
+                if method == "HEAD" { "" } else { "Content-Length: 1000000\r\nExpect: 100-continue\r\n" };
             let text = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{line}\r\n{body}\r\n");
             let answer = Talk::to(&site).ask(&text, b"");
-            assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{method} {line}");
+            assert_eq!(
+                (answer.status, answer.header("www-authenticate")),
+                (401, Some("Bearer")),
+                "{method} {line}"
+            );
         }
     }
     // Reading and asking need none.
@@ -98,7 +110,8 @@ fn targets_that_are_no_place_for_a_file() {
 fn parts_that_do_not_follow_what_is_there() {
     let (site, url) = (writable(), resource("f", ID));
     let mut talk = Talk::to(&site);
-    let at = |answer: &crate::site::Answer| (answer.status, answer.header("upload-offset").map(str::to_owned));
+    let at =
+        |answer: &crate::site::Answer| (answer.status, answer.header("upload-offset").map(str::to_owned));
     let ask = |request: String| at(&Talk::to(&site).ask(&request, b"12345"));
     assert_eq!(ask(patch(&url, 3, 5, 9, false)), (409, Some("0".into())));
     assert_eq!(names(&site).len(), 0);

@@ -158,12 +158,6 @@ impl Peer {
     }
 
     /// Reads `length` bytes of a body; returns those that came before the client closed.
-    pub(crate) fn read(&mut self, length: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let _ = (&self.stream).take(length as u64).read_to_end(&mut bytes);
-        bytes
-    }
-
     /// Sends; returns whether the client still takes it.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()

@@ -12,11 +12,13 @@ mod program;
 mod real;
 #[path = "../../get/support/tls.rs"]
 mod tls;
+mod writable;
 
 pub(crate) use content::{content, same};
 pub(crate) use http::{Ask, Peer, Server};
 pub(crate) use program::{Get as Put, longhaul, skip};
 pub(crate) use real::{Apache, Nginx, Site};
+pub(crate) use writable::Writable;
 
 /// Makes a `longhaul put` in an empty directory.
 pub(crate) fn put() -> Put {

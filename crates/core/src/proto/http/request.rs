@@ -120,6 +120,11 @@ impl Ask<'_> {
         matches!(self, Self::Head)
     }
 
+    /// Returns whether a body follows the head.
+    pub fn has_body(&self) -> bool {
+        matches!(self, Self::Put(length) | Self::Patch(UploadPart { length, .. }) if *length > Bytes::ZERO)
+    }
+
     fn write(&self, head: &mut Head) {
         match self {
             Self::Get(range) => {

@@ -39,7 +39,9 @@ pub struct Connection {
     cancel: Cancel,
     /// For each request without an answer: whether it was a HEAD, whose answer has no body.
     unanswered: VecDeque<bool>,
-    /// An answer that came before the request's body had left.
+    /// A body was announced and has not been sent.
+    body_owed: bool,
+    /// An answer that came while it was being sent.
     early: Option<ResponseHead>,
     body: Body,
     reusable: bool,
@@ -62,6 +64,7 @@ impl Connection {
             timeouts,
             cancel,
             unanswered,
+            body_owed: false,
             early: None,
             body,
             reusable: true,
@@ -95,6 +98,7 @@ impl Connection {
         let sent = send_all(&mut self.transport, &request, &self.place, &wait);
         self.reusable = sent.is_ok();
         self.unanswered.push_back(ask.is_head());
+        self.body_owed = ask.has_body();
         sent
     }
 
@@ -150,6 +154,11 @@ impl Connection {
         self.transport.send(pending)
     }
 
+    /// Says that all of the request's body has been sent: after its answer the connection can be used again.
+    pub fn body_sent(&mut self) {
+        self.body_owed = false;
+    }
+
     /// Reads the head of the next answer; interim ones (1xx) are skipped.
     ///
     /// The body must be read to its end before the next head. A server that says 102 (Processing, RFC 2518,
@@ -168,10 +177,9 @@ impl Connection {
             return Err(out_of_order("a head was asked for without a request"));
         };
         let still_open = std::mem::replace(&mut self.reusable, false);
-        let early = self.early.take();
-        // Whoever answers early does not want the rest of the body, which would be taken for a request.
-        let still_open = still_open && early.is_none();
-        let head = match early {
+        // Without the body that was announced, the next request would be taken for it.
+        let still_open = still_open && !self.body_owed;
+        let head = match self.early.take() {
             Some(head) => head,
             None => self.read_final_head()?,
         };
