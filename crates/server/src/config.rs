@@ -95,6 +95,8 @@ pub struct Limits {
     pub listing: usize,
     /// How many uploads are received at once; further ones are told to come back.
     pub uploads: usize,
+    /// How often the client of an upload hears that its file is still being written or verified.
+    pub processing: Duration,
     /// How many directories' pages are made or being sent at once; further requests are told to come back.
     pub pages: usize,
 }
@@ -110,6 +112,7 @@ impl Default for Limits {
             grace: Duration::from_secs(30),
             listing: 1_000,
             uploads: 16,
+            processing: Duration::from_secs(5),
             pages: 32,
         }
     }

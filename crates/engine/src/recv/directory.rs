@@ -32,6 +32,14 @@ impl Directory {
         Self { fd, path }
     }
 
+    /// Opens it once more.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
+    }
+
     /// Returns the path of an entry, for messages.
     pub fn path_of(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)

@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::{
-    ReplyHead, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
-    Validator, upload_bool,
+    ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
+    UPLOAD_OFFSET, UploadId, Validator, upload_bool,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -24,6 +25,10 @@ use super::request::{Append, Operation, Whole};
 use super::{Receiving, Uploads, refusal};
 use crate::reply::Reply;
 use crate::site::Site;
+
+/// How long an upload may take to end that was told to: a sync of what it has received.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What came of a request's head.
 pub(super) enum Begun {
@@ -61,15 +66,21 @@ impl Uploads {
         match operation {
             Operation::Look(id) => Ok(Begun::Answered(target.look(id)?)),
             Operation::Drop(id) => Ok(Begun::Answered(target.drop_upload(id)?)),
-            Operation::Append(append) => self.append(target, append, receiving),
+            Operation::Append(append) => self.append(target, append, request.body(), receiving),
             Operation::Whole(whole) => self.whole(target, whole, receiving),
         }
     }
 
-    fn append(&self, target: Target, append: Append, receiving: &Arc<Receiving>) -> Result<Begun, Reply> {
+    fn append(
+        &self,
+        target: Target,
+        append: Append,
+        body: RequestBody,
+        receiving: &Arc<Receiving>,
+    ) -> Result<Begun, Reply> {
         let slot = self.slot()?;
         let Append { id, offset, length, complete, digest } = append;
-        let (exists, part) = (target.exists, target.open()?);
+        let (exists, part) = (target.exists, target.open_for(id, receiving)?);
         let prior = part.journal().filter(|journal| is_of(journal, id));
         let there = prior.as_ref().map_or(Bytes::ZERO, prefix);
         if offset != there {
@@ -89,6 +100,9 @@ impl Uploads {
                 return Err(Reply::text(400, "an upload begins with Upload-Length"));
             }
         };
+        if matches!(body, RequestBody::Length(length) if length > size - there) {
+            return Err(Reply::text(400, "the part is longer than what is left of the file"));
+        }
         let journal = journal(id, size)?;
         let committed: RangeSet =
             [ByteRange::with_len(0, there)].into_iter().filter(|r| !r.is_empty()).collect();
@@ -104,7 +118,8 @@ impl Uploads {
         if target.exists && !replace {
             return Err(Reply::text(412, "there is a file of this name"));
         }
-        let (exists, part) = (target.exists, target.open()?);
+        let part = target.open().map_err(|error| refusal::output(&error))?;
+        let exists = target.exists;
         let ring = Ring::new(self.app_buffer, None, 1);
         let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, ring);
         let then = Then::Finish { digest, replace };
@@ -149,9 +164,30 @@ impl Target {
         Ok(Self { directory, name: name.clone(), exists })
     }
 
-    fn open(self) -> Result<PartFile, Reply> {
-        let opened = PartFile::open_in(self.directory, OsStr::from_bytes(&self.name));
-        opened.map_err(|error| refusal::output(&error))
+    fn open(&self) -> Result<PartFile, OutputError> {
+        let name = OsStr::from_bytes(&self.name);
+        let failed = |source| OutputError::Create { path: self.directory.path_of(name), source };
+        PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)
+    }
+
+    /// Opens the partial file for a part of an upload; where an older connection of the same upload is as good
+    /// as dead, that one ends first: its client would otherwise wait until it is found out.
+    fn open_for(&self, id: UploadId, receiving: &Receiving) -> Result<PartFile, Reply> {
+        let until = Instant::now() + ENDS_WITHIN;
+        let path = self.directory.path_of(OsStr::from_bytes(&self.name));
+        let mut ending = false;
+        loop {
+            match self.open() {
+                Err(OutputError::Busy(_)) if Instant::now() < until => {
+                    ending = ending || receiving.end_silent(&path, |journal| is_of(journal, id));
+                    if !ending {
+                        return Err(refusal::output(&OutputError::Busy(path)));
+                    }
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                opened => return opened.map_err(|error| refusal::output(&error)),
+            }
+        }
     }
 
     /// Says how far an upload is; one that is under way is further than that by now.

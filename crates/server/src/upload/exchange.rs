@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use longhaul_core::proto::http::{RequestBody, RequestHead};
 use longhaul_core::units::Bytes;
@@ -32,9 +31,6 @@ pub(crate) struct Received {
     /// Whether nothing of the request is left to come.
     pub(crate) body_read: bool,
 }
-
-/// How often a client hears that its file is still being verified.
-const PROCESSING: Duration = Duration::from_secs(5);
 
 /// How much of a TLS connection is decrypted at once.
 const TLS_CHUNK: usize = 64 << 10;
@@ -94,13 +90,12 @@ async fn receive(
         RequestBody::Length(length) => length.get().saturating_sub(inbox.len() as u64),
         RequestBody::Chunked => u64::MAX,
     };
-    let cancel = CancelOnDrop(Cancel::new());
+    let _cancel = CancelOnDrop(upload.life.cancel.clone());
     let whole = Arc::new(AtomicBool::new(false));
     let connection = Connection {
         body: Body::new(source, std::mem::take(inbox), body),
         socket,
         limits: Arc::clone(&shared.limits),
-        cancel: cancel.0.clone(),
         whole: Arc::clone(&whole),
     };
     let (done, mut outcome) = oneshot::channel();
@@ -122,7 +117,7 @@ async fn receive(
             },
             _ => tokio::select! {
                 outcome = &mut outcome => Some(outcome),
-                () = tokio::time::sleep(PROCESSING) => None,
+                () = tokio::time::sleep(shared.limits.processing) => None,
             },
         };
         match ended {

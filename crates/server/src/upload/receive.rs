@@ -20,7 +20,7 @@ use longhaul_sys::tcp_info;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Body, BodyError, Read, TICK};
-use super::receiving::{Place, Receiving};
+use super::receiving::{Life, Place, Receiving};
 use super::refusal;
 use crate::Limits;
 use crate::reply::Reply;
@@ -41,6 +41,7 @@ pub(super) struct Upload {
     /// Whether a file stood under its name before.
     exists: bool,
     receiving: Arc<Receiving>,
+    pub(super) life: Arc<Life>,
     _place: Place,
     /// Held to the end, the last sync included.
     _slot: OwnedSemaphorePermit,
@@ -52,8 +53,6 @@ pub(super) struct Connection {
     /// The TCP socket, of which the window is held and the round trip is known.
     pub(super) socket: OwnedFd,
     pub(super) limits: Arc<Limits>,
-    /// Raised where the connection has gone or the server ends.
-    pub(super) cancel: Cancel,
     /// Set once the body is there: what follows takes the disk's time, not the peer's.
     pub(super) whole: Arc<AtomicBool>,
 }
@@ -102,16 +101,17 @@ impl Upload {
             refusal::output(&error)
         })?;
         let pipeline = Arc::new(pipeline);
-        let place = receiving.enter(&pipeline);
+        let life = Arc::new(Life::default());
+        let place = receiving.enter(&pipeline, &life);
         let receiving = Arc::clone(receiving);
-        Ok(Self { pipeline, writer, then, exists, receiving, _place: place, _slot: slot })
+        Ok(Self { pipeline, writer, then, exists, receiving, life, _place: place, _slot: slot })
     }
 
     /// Receives the body and does what follows it.
     pub(super) fn run(self, mut connection: Connection) -> Outcome {
         let before = self.pipeline.resumed();
         let failure: Mutex<Option<PipelineError>> = Mutex::default();
-        let stop = connection.cancel.child();
+        let stop = self.life.cancel.child();
         let fail = |error: PipelineError| {
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             stop.cancel();
@@ -122,6 +122,7 @@ impl Upload {
             let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
             let taken = Receiver::new(&self, &mut connection, inlet, &stop).run(&mut received);
             connection.whole.store(taken.is_ok(), Ordering::Relaxed);
+            self.life.note(None);
             running.end();
             taken
         });
@@ -129,7 +130,7 @@ impl Upload {
         let reply = match (failure, taken) {
             (Some(error), _) => Err(refusal::pipeline(&error)),
             (None, Err(trouble)) => Err(trouble.reply()),
-            (None, Ok(())) => self.conclude(before + received, &connection.cancel),
+            (None, Ok(())) => self.conclude(before + received, &self.life.cancel),
         };
         let reply = reply.unwrap_or_else(|reply| {
             // Part of a whole file is of no use to anybody; part of an upload is.
@@ -192,6 +193,7 @@ impl<'a> Receiver<'a> {
         let now = Instant::now();
         let at = upload.pipeline.resumed().get();
         let arrivals = Arrivals::new(rtt, true, now);
+        upload.life.note(Some(now));
         Self { upload, connection, inlet, stop, arrivals, started: now, at, segment: None, since: now }
     }
 
@@ -230,8 +232,10 @@ impl<'a> Receiver<'a> {
                 Read::Idle => {}
                 Read::Data(length) => {
                     self.at += length as u64;
+                    let now = Instant::now();
                     self.upload.receiving.received(length);
-                    self.arrivals.add(Bytes::new(length as u64), &self.connection.socket, Instant::now());
+                    self.upload.life.note(Some(now));
+                    self.arrivals.add(Bytes::new(length as u64), &self.connection.socket, now);
                 }
             }
             self.check_pace()?;
@@ -245,10 +249,12 @@ impl<'a> Receiver<'a> {
             return Ok(segment);
         }
         let flow = Flow { rate: self.arrivals.rate, rtt: self.arrivals.rtt };
+        self.upload.life.note(None);
         let waited = Instant::now();
         while !self.stop.is_cancelled() {
             if let Some(segment) = self.inlet.take(left, TICK, flow).map_err(Trouble::Memory)? {
                 self.since = Instant::now();
+                self.upload.life.note(Some(self.since));
                 self.arrivals.paused(waited.elapsed());
                 self.started += waited.elapsed();
                 return Ok(segment);

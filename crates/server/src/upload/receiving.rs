@@ -1,11 +1,14 @@
 //! What uploads have brought, and what lies in their buffers: for whoever measures.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::telemetry::{HostPages, PageCache, Segments};
 use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::recv::journal::Journal;
 use longhaul_engine::recv::pages::{HostCounter, PageCounter};
 use longhaul_engine::recv::pipeline::Pipeline;
 
@@ -28,10 +31,23 @@ struct State {
 struct Active {
     number: u64,
     pipeline: Arc<Pipeline>,
+    life: Arc<Life>,
     pages: Option<PageCounter>,
     /// As last counted.
     counted: PageCache,
 }
+
+/// Whether an upload's client is still there.
+#[derive(Default)]
+pub(super) struct Life {
+    /// Raised where its connection has gone, the server ends, or its client has come back on another connection.
+    pub(super) cancel: Cancel,
+    /// When bytes came last; `None` while it is not the client that is waited for.
+    heard: Mutex<Option<Instant>>,
+}
+
+/// After so long without a byte, a client that comes back is believed that the old connection is dead.
+const SILENT: Duration = Duration::from_secs(3);
 
 /// An upload's place among them, left when dropped.
 pub(super) struct Place {
@@ -61,14 +77,24 @@ impl Receiving {
     }
 
     /// Enters an upload.
-    pub(super) fn enter(self: &Arc<Self>, pipeline: &Arc<Pipeline>) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, pipeline: &Arc<Pipeline>, life: &Arc<Life>) -> Place {
         let pages = PageCounter::of(pipeline.part().file());
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        let pipeline = Arc::clone(pipeline);
-        state.active.push(Active { number, pipeline, pages, counted: PageCache::default() });
+        let (pipeline, life) = (Arc::clone(pipeline), Arc::clone(life));
+        state.active.push(Active { number, pipeline, life, pages, counted: PageCache::default() });
         Place { receiving: Arc::clone(self), number }
+    }
+
+    /// Ends the upload to `target` that `is_same`, where nothing has come of it for a while; returns whether it does.
+    pub(super) fn end_silent(&self, target: &Path, is_same: impl Fn(&Journal) -> bool) -> bool {
+        let state = self.lock();
+        let found = state.active.iter().find(|active| {
+            active.pipeline.part().target() == target && active.pipeline.journal().is_some_and(&is_same)
+        });
+        let silent = found.filter(|active| active.life.is_silent(Instant::now()));
+        silent.inspect(|active| active.life.cancel.cancel()).is_some()
     }
 
     /// Looks at the buffers.
@@ -112,6 +138,18 @@ impl Receiving {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Life {
+    /// Notes that the client was heard, or that something else is waited for.
+    pub(super) fn note(&self, heard: Option<Instant>) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard;
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.is_some_and(|heard| now.saturating_duration_since(heard) >= SILENT)
     }
 }
 

@@ -66,7 +66,7 @@ impl Scrape {
                 assert!(values.insert(key.to_owned(), value).is_none(), "{line} comes twice");
             }
         }
-        assert_eq!(kinds.len(), 16, "{kinds:?}");
+        assert_eq!(kinds.len(), 19, "{kinds:?}");
         Self(values)
     }
 

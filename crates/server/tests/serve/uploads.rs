@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_server::{Config, Token};
@@ -58,8 +59,17 @@ impl Talk {
         self.0.write_all(body).unwrap();
     }
 
-    /// Reads one answer, which has a body only where it says how long that is.
+    /// Reads one answer, and its body where it says how long that is.
     pub(crate) fn answer(&mut self) -> Answer {
+        let mut answer = self.answer_head();
+        let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        answer.body = String::from_utf8(body).unwrap();
+        answer
+    }
+
+    fn answer_head(&mut self) -> Answer {
         let mut text = Vec::new();
         while !text.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -68,17 +78,13 @@ impl Talk {
             });
             text.push(byte[0]);
         }
-        let mut answer = Answer::read(&String::from_utf8(text).unwrap());
-        let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
-        answer.body = String::from_utf8(body).unwrap();
-        answer
+        Answer::read(&String::from_utf8(text).unwrap())
     }
 
     pub(crate) fn ask(&mut self, head: &str, body: &[u8]) -> Answer {
         self.send(head, body);
-        self.answer()
+        // What answers HEAD tells the length of a body that does not come.
+        if head.starts_with("HEAD ") { self.answer_head() } else { self.answer() }
     }
 }
 
@@ -209,6 +215,24 @@ fn who_waits_to_be_asked_is_asked_once_there_is_space() {
     assert_eq!(std::fs::metadata(site.dir.path().join("f.longhaul-part")).unwrap().len(), 5);
     assert_eq!(talk.ask("", b"hello").status, 201);
     assert_eq!(content(&site, "f"), b"hello");
+}
+
+#[test]
+fn a_long_verification_is_no_silence() {
+    let site = writable_with(|config| config.limits.processing = Duration::from_millis(5));
+    let (file, url) = (noise(64 << 20), resource("f", ID));
+    let mut talk = Talk::to(&site);
+    let put = patch(&url, 0, file.len(), file.len(), true);
+    talk.send(&put.replacen("\r\n\r\n", &format!("\r\n{}\r\n\r\n", blake3_field(&file)), 1), &file);
+    let mut interim = 0;
+    loop {
+        match talk.answer().status {
+            102 => interim += 1,
+            status => break assert_eq!(status, 201),
+        }
+    }
+    assert!(interim > 1, "{interim} interim answers");
+    assert!(content(&site, "f") == file);
 }
 
 #[test]

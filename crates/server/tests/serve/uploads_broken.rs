@@ -33,6 +33,23 @@ fn a_client_that_dies_resumes_where_the_journal_says() {
 }
 
 #[test]
+fn a_client_that_comes_back_needs_not_wait_for_its_dead_connection() {
+    let (site, url) = (writable(), resource("f", ID));
+    let mut dead = Talk::to(&site);
+    dead.send(&patch(&url, 0, 10, 10, true), b"12345");
+    wait_for(|| names(&site).len() == 2);
+    let rest = patch(&url, 5, 5, 10, true);
+    assert_eq!(Talk::to(&site).ask(&rest, b"67890").status, 423, "the first may be alive");
+    std::thread::sleep(Duration::from_millis(3_100));
+    // Somebody else's upload waits all the same.
+    let other = resource("f", longhaul_core::proto::http::UploadId::new([1; 16]));
+    assert_eq!(Talk::to(&site).ask(&patch(&other, 0, 5, 5, true), b"67890").status, 423);
+    assert_eq!(Talk::to(&site).ask(&rest, b"67890").status, 201);
+    assert_eq!(content(&site, "f"), b"1234567890");
+    assert_eq!(dead.answer().status, 503);
+}
+
+#[test]
 fn bodies_that_are_not_what_they_say() {
     let (site, url) = (writable(), resource("f", ID));
     let chunked = |target| head("PUT", target, &["Transfer-Encoding: chunked"]);
