@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::time::Duration;
 
-use crate::support::{Put, Writable, content, put, same};
+use crate::support::{Put, Writable, content, old_kernel, put, same};
 
 /// A put of `f` to `path`, with the server's token.
 pub(crate) fn to(site: &Writable, path: &str, bytes: &[u8]) -> Put {
@@ -57,6 +57,25 @@ fn over_tls() {
         run.run().ok();
         same(site.path("f"), &bytes);
     }
+}
+
+#[test]
+fn a_file_system_without_direct_io_is_read_through_the_cache() {
+    let Some(old_kernel) = old_kernel() else { return };
+    let site = Writable::start();
+    // A tmpfs, on a kernel that does not tell what the page cache has.
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let bytes = content(40 << 20, 10);
+    let path = dir.path().join("f");
+    fs::write(&path, &bytes).unwrap();
+    let run = put().through(&[&old_kernel]).args(["--json", "--token"]).args([site.token()]);
+    let run = run.args([path.as_os_str(), site.url("/").as_ref()]);
+    let ended = run.run().ok();
+    let opened = ended.json().into_iter().find(|line| line["event"] == "opened").unwrap();
+    assert_eq!(opened["writer"], "sendfile");
+    same(site.path("f"), &bytes);
+    let direct = put().args(["--reader", "direct"]).args([path.as_os_str(), site.url("/").as_ref()]);
+    direct.run().fails(64, &["Direct I/O", "--reader auto"]);
 }
 
 #[test]

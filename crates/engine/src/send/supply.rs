@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
+use rustix::fs::{Advice, fadvise};
 
 use super::read_ahead::{ReadAhead, RingUsage};
 use super::{Outgoing, Piece, Reader, SendError, SourceFile, Turn};
@@ -27,7 +28,11 @@ impl Supply {
     pub fn open(source: &Arc<SourceFile>, reader: Reader, range: ByteRange) -> io::Result<Self> {
         let source = Arc::clone(source);
         Ok(match reader {
-            Reader::PageCache { .. } => {
+            Reader::PageCache { drop_behind } => {
+                if drop_behind {
+                    // Only a hint: a cold file is read further ahead.
+                    let _ = fadvise(source.file(), range.start(), None, Advice::Sequential);
+                }
                 let (start, length) = (Bytes::new(range.start()), range.len());
                 Self::PageCache(Outgoing::new([Piece::File { source, start, length }]))
             }

@@ -16,7 +16,7 @@ mod writable;
 
 pub(crate) use content::{content, same};
 pub(crate) use http::{Ask, Peer, Server};
-pub(crate) use program::{Get as Put, longhaul, skip};
+pub(crate) use program::{Ended, Get as Put, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};
 pub(crate) use writable::Writable;
 

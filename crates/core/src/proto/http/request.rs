@@ -94,7 +94,7 @@ impl Request<'_> {
         if !self.headers.iter().any(|h| h.is("host")) {
             head.field("Host", &self.host);
         }
-        for header in self.headers {
+        for header in self.headers.iter().filter(|h| !self.ask.sets(h)) {
             head.field(header.name(), &header.value());
         }
         self.ask.write(&mut head);
@@ -123,6 +123,13 @@ impl Ask<'_> {
     /// Returns whether a body follows the head.
     pub fn has_body(&self) -> bool {
         matches!(self, Self::Put(length) | Self::Patch(UploadPart { length, .. }) if *length > Bytes::ZERO)
+    }
+
+    /// Returns whether the request has this field of its own, whatever the user's headers say.
+    fn sets(&self, header: &HeaderField) -> bool {
+        const OF_A_PART: [&str; 5] =
+            ["content-type", UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, REPR_DIGEST];
+        matches!(self, Self::Patch(_) | Self::Complete(..)) && OF_A_PART.iter().any(|name| header.is(name))
     }
 
     fn write(&self, head: &mut Head) {
@@ -232,6 +239,9 @@ mod tests {
              Upload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
              Repr-Digest: blake3=:AA==:\r\nContent-Length: 0\r\n\r\n"
         );
+        let typed = ["Content-Type: text/plain".parse().unwrap()];
+        assert_eq!(ask(&typed, Ask::Patch(part)), ask(&[], Ask::Patch(part)));
+        assert!(ask(&typed, Ask::Put(Bytes::ZERO)).contains("\r\nContent-Type: text/plain\r\n"));
         assert_eq!(
             ask(&[], Ask::Put(Bytes::ZERO)),
             "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Length: 0\r\n\r\n"
