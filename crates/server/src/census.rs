@@ -246,7 +246,7 @@ impl Seat {
                 connection.replied = true;
             }
         }
-        let Replied { method, target, status, sent, took, received: _ } = with;
+        let Replied { method, target, status, sent, took, .. } = with;
         self.census.tell(&Event::Replied { stream: self.number, method, target, status, sent, took });
     }
 }

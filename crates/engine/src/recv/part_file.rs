@@ -124,18 +124,6 @@ impl PartFile {
     /// # Errors
     /// As of [`PartFile::open`].
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
-        Self::open_as(directory, target, OFlags::CREATE)
-    }
-
-    /// Opens and locks a partial file that is there.
-    ///
-    /// # Errors
-    /// As of [`PartFile::open`]; ENOENT where there is none.
-    pub fn existing(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
-        Self::open_as(directory, target, OFlags::empty())
-    }
-
-    fn open_as(directory: Directory, target: &OsStr, how: OFlags) -> Result<Self, OutputError> {
         let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
         if directory.look(target, true).is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir()) {
@@ -143,7 +131,7 @@ impl PartFile {
         }
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
         loop {
-            let file = directory.open_file(&part, how).map_err(failed)?;
+            let file = directory.open_file(&part, OFlags::CREATE).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
@@ -377,7 +365,6 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         part.discard();
         assert_eq!(journal_of(&directory, OsStr::new("file")), None);
-        assert!(PartFile::existing(directory, OsStr::new("file")).is_err());
     }
 
     #[test]

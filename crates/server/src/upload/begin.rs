@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,8 +65,8 @@ impl Uploads {
         let operation = Operation::of(request, &path)?;
         let target = Target::find(site, &path)?;
         match operation {
-            Operation::Look(id) => Ok(Begun::Answered(target.look(id)?)),
-            Operation::Drop(id) => Ok(Begun::Answered(target.drop_upload(id)?)),
+            Operation::Look(id) => Ok(Begun::Answered(target.look(id, receiving)?)),
+            Operation::Drop(id) => Ok(Begun::Answered(target.drop_upload(id, receiving)?)),
             Operation::Append(append) => self.append(target, append, request.body(), receiving),
             Operation::Whole(whole) => self.whole(target, whole, receiving),
         }
@@ -84,9 +85,7 @@ impl Uploads {
         let prior = part.journal().filter(|journal| is_of(journal, id));
         let there = prior.as_ref().map_or(Bytes::ZERO, prefix);
         if offset != there {
-            if prior.is_none() && part.journal().is_none() {
-                part.discard();
-            }
+            let_go(&part);
             return Err(refusal::elsewhere(there));
         }
         let size = match (&prior, length) {
@@ -96,7 +95,7 @@ impl Uploads {
             (Some(journal), _) => Bytes::new(journal.size),
             (None, Some(length)) => length,
             (None, None) => {
-                part.discard();
+                let_go(&part);
                 return Err(Reply::text(400, "an upload begins with Upload-Length"));
             }
         };
@@ -164,6 +163,10 @@ impl Target {
         Ok(Self { directory, name: name.clone(), exists })
     }
 
+    fn path(&self) -> PathBuf {
+        self.directory.path_of(OsStr::from_bytes(&self.name))
+    }
+
     fn open(&self) -> Result<PartFile, OutputError> {
         let name = OsStr::from_bytes(&self.name);
         let failed = |source| OutputError::Create { path: self.directory.path_of(name), source };
@@ -174,7 +177,7 @@ impl Target {
     /// as dead, that one ends first: its client would otherwise wait until it is found out.
     fn open_for(&self, id: UploadId, receiving: &Receiving) -> Result<PartFile, Reply> {
         let until = Instant::now() + ENDS_WITHIN;
-        let path = self.directory.path_of(OsStr::from_bytes(&self.name));
+        let path = self.path();
         let mut ending = false;
         loop {
             match self.open() {
@@ -190,10 +193,20 @@ impl Target {
         }
     }
 
-    /// Says how far an upload is; one that is under way is further than that by now.
-    fn look(&self, id: UploadId) -> Result<Reply, Reply> {
+    /// Returns what is there of an upload; one that is under way is further than that by now.
+    fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
         let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
-        let journal = journal.filter(|journal| is_of(journal, id)).ok_or_else(refusal::no_upload)?;
+        journal.filter(|journal| is_of(journal, id)).ok_or_else(refusal::no_upload)
+    }
+
+    /// Says how far an upload is.
+    fn look(&self, id: UploadId, receiving: &Receiving) -> Result<Reply, Reply> {
+        let mut journal = self.journal(id)?;
+        if receiving.end_silent(&self.path(), |journal| is_of(journal, id)) {
+            // It commits what it has, and lets go of the file.
+            let_go(&self.open_for(id, receiving)?);
+            journal = self.journal(id)?;
+        }
         let head = ReplyHead::new(204)
             .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
             .with(UPLOAD_LENGTH, &journal.size.to_string())
@@ -203,19 +216,20 @@ impl Target {
     }
 
     /// Forgets an upload.
-    fn drop_upload(self, id: UploadId) -> Result<Reply, Reply> {
-        let part = PartFile::existing(self.directory, OsStr::from_bytes(&self.name));
-        let part = part.map_err(|error| match &error {
-            OutputError::Create { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                refusal::no_upload()
-            }
-            error => refusal::output(error),
-        })?;
-        if !part.journal().is_some_and(|journal| is_of(&journal, id)) {
-            return Err(refusal::no_upload());
-        }
+    fn drop_upload(&self, id: UploadId, receiving: &Receiving) -> Result<Reply, Reply> {
+        self.journal(id)?;
+        let part = self.open_for(id, receiving)?;
+        // Whoever had the lock meanwhile may have finished it, or begun another.
+        self.journal(id).inspect_err(|_| let_go(&part))?;
         part.discard();
         Ok(Reply::empty(ReplyHead::new(204)))
+    }
+}
+
+/// Leaves a partial file as it is, unless it is of no use to anybody.
+fn let_go(part: &PartFile) {
+    if part.journal().is_none() {
+        part.discard();
     }
 }
 

@@ -296,7 +296,7 @@ impl Trouble {
                 Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
             }
             Self::Memory(error) => refusal::crowded(error),
-            Self::Stopped => Reply::text(503, "the server is ending; go on when it is back"),
+            Self::Stopped => Reply::text(503, "the upload was ended here; ask how far it is, and go on"),
         }
     }
 }

@@ -164,6 +164,11 @@ fn another_state_of_the_source_starts_over_and_an_upload_can_be_dropped() {
     assert_eq!(talk.ask(&patch(&old, 0, 4, 9, false), b"olds").status, 204);
     assert_eq!(talk.ask(&head("HEAD", &new, &[]), b"").status, 404);
     assert_eq!(talk.ask(&head("DELETE", &new, &[]), b"").status, 404);
+    // What makes no sense takes nothing away from the first.
+    let bad = patch(&new, 0, 0, 5, false).replace("Upload-Length: 5\r\n", "");
+    assert_eq!(talk.ask(&bad, b"").status, 400);
+    assert_eq!(talk.ask(&patch(&new, 2, 0, 5, false), b"").status, 409);
+    assert_eq!(talk.ask(&head("HEAD", &old, &[]), b"").header("upload-offset"), Some("4"));
     assert_eq!(talk.ask(&patch(&new, 0, 3, 5, false), b"new").status, 204);
     assert_eq!(talk.ask(&head("HEAD", &old, &[]), b"").status, 404);
     assert_eq!(talk.ask(&head("DELETE", &new, &[]), b"").status, 204);
