@@ -64,7 +64,7 @@ fn a_source_that_is_written_to_is_never_completed() {
         let began = std::time::Instant::now();
         running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
         File::options().write(true).open(run.path("f")).unwrap().write_all_at(b"new", 5).unwrap();
-        running.end().fails(65, &["f changed while it was sent", "Run again"]);
+        running.end().fails(65, &["f changed while it was sent", "run again"]);
         assert!(!site.path("dav/f").exists());
     }
 }

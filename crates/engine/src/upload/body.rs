@@ -106,8 +106,8 @@ impl Pump<'_> {
             if let Some(behind) = &mut self.behind {
                 behind.follow(self.shared);
             }
-            let unacked = self.stall.check(connection)?;
-            if all_sent && unacked == Some(0) {
+            let outstanding = self.stall.check(connection)?;
+            if all_sent && outstanding == Some(0) {
                 return Ok(());
             }
         }
@@ -189,17 +189,19 @@ impl Stall {
         Self { limit, since: Instant::now(), acked }
     }
 
-    /// Fails where next to nothing was acknowledged for too long; returns how many segments still are not.
+    /// Fails where next to nothing was acknowledged for too long; returns whether, and how much, still is not.
     fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
         let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };
         let acked = info.bytes_acked();
-        let (unacked, unsent) = (info.tcpi_unacked(), info.tcpi_notsent_bytes());
-        if acked.zip(self.acked).is_none_or(|(now, then)| now >= then + ALIVE) {
+        let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
+        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + ALIVE);
+        // With nothing to take the server waits for us: for the disk, or for `--limit`.
+        if moves || outstanding == Some(0) {
             (self.since, self.acked) = (Instant::now(), acked);
         }
         if self.since.elapsed() > self.limit {
             return Err(BodyError::Stalled(self.limit));
         }
-        Ok(unacked.zip(unsent).map(|(unacked, unsent)| unacked + unsent))
+        Ok(outstanding)
     }
 }

@@ -46,7 +46,7 @@ pub enum UploadError {
     #[error("cannot read {} by Direct I/O: its file system has none; use --reader auto", .0.display())]
     NoDirectIo(PathBuf),
     /// The source was written to while it was sent.
-    #[error("{} changed while it was sent; nothing stands under its name on the server. Run again once nobody writes to it", .0.display())]
+    #[error("{} changed while it was sent; run again once nobody writes to it", .0.display())]
     Changed(PathBuf),
     /// The socket took no more.
     #[error("sending to {place} failed: {source}")]

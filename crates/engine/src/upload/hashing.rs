@@ -1,7 +1,8 @@
 //! The source's digest, computed beside the sending and never in its way.
 //!
 //! It follows the sender through the page cache, on a thread of low priority. A file that is read past the
-//! cache is read a second time once the first is over: two readers would halve the device's rate.
+//! cache is read a second time: while the sender's ring is full, so that the device has time to spare, and
+//! what is then left after the last byte.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -78,15 +79,17 @@ fn past_the_cache(
     shared: &Shared<'_>,
     hasher: &mut blake3::Hasher,
 ) -> Result<bool, UploadError> {
-    while shared.read_so_far() < shared.size {
-        if shared.cancel.sleep(TICK) {
-            return Ok(false);
-        }
-    }
     let all = ByteRange::with_len(0, shared.size);
     let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all)
         .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
     while !ahead.is_done() {
+        if shared.read_so_far() < shared.size && !shared.ring().is_some_and(|ring| ring.in_use == ring.count)
+        {
+            if shared.cancel.sleep(TICK) {
+                return Ok(false);
+            }
+            continue;
+        }
         if shared.cancel.is_cancelled() {
             return Ok(false);
         }
