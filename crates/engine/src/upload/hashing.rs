@@ -83,8 +83,7 @@ fn past_the_cache(
     let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all)
         .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
     while !ahead.is_done() {
-        if shared.read_so_far() < shared.size && !shared.ring().is_some_and(|ring| ring.in_use == ring.count)
-        {
+        if shared.read_so_far() < shared.size && shared.ring().is_none_or(|ring| ring.in_use < ring.count) {
             if shared.cancel.sleep(TICK) {
                 return Ok(false);
             }
