@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get, lab, man, report, serve};
+use crate::commands::{completions, get, lab, man, put, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Fetches files over HTTP or HTTPS, and resumes what was interrupted
     Get(Box<get::GetArgs>),
+    /// Sends files over HTTP or HTTPS, and resumes what was interrupted where the server can
+    Put(Box<put::PutArgs>),
     /// Serves a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),
     /// Emulates a long fat network on this machine, with real kernel TCP at both ends

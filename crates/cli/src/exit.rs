@@ -2,6 +2,7 @@
 
 use longhaul_engine::source::http::ErrorKind;
 use longhaul_engine::transfer::{TransferError, TransferErrorKind};
+use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
 use longhaul_scope::draw::{DrawError, DrawErrorKind};
 use longhaul_scope::record::{RecordError, RecordErrorKind};
@@ -54,7 +55,16 @@ impl From<Code> for std::process::ExitCode {
 
 /// Returns the code of a failed transfer.
 pub(crate) fn of_transfer(error: &TransferError) -> Code {
-    match error.kind() {
+    of_kind(error.kind())
+}
+
+/// Returns the code of a failed upload.
+pub(crate) fn of_upload(error: &UploadError) -> Code {
+    of_kind(error.kind())
+}
+
+fn of_kind(kind: TransferErrorKind) -> Code {
+    match kind {
         TransferErrorKind::Http(kind) => match kind {
             ErrorKind::Usage => USAGE,
             ErrorKind::LocalFile | ErrorKind::NotFound => NO_INPUT,

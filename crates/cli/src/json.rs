@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_core::event::{Event, Observer, Snapshot};
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_engine::transfer::{Outcome, TransferError};
+use longhaul_engine::upload::{PutOutcome, UploadError};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -26,10 +27,34 @@ impl Observer for JsonLines {
 pub(crate) fn end(result: &Result<Outcome, TransferError>) -> Value {
     match result {
         Ok(outcome) => done(outcome),
-        Err(error) => {
-            json!({ "event": "error", "message": error.to_string(), "exit_code": exit::of_transfer(error).number() })
-        }
+        Err(error) => failed(error, exit::of_transfer(error)),
     }
+}
+
+/// Returns the last line of an upload.
+pub(crate) fn end_of_put(result: &Result<PutOutcome, UploadError>) -> Value {
+    match result {
+        Ok(outcome) => json!({
+            "event": "done",
+            "path": outcome.path.to_string_lossy(),
+            "bytes": outcome.size.get(),
+            "resumed": outcome.resumed.get(),
+            "seconds": seconds(outcome.time),
+            "goodput_bps": outcome.goodput.as_bits_per_sec(),
+            "streams": 1,
+            "retransmits": outcome.retransmits,
+            // Only the receiver counts these.
+            "out_of_order": Value::Null,
+            "limited_by": outcome.finding.limit.name(),
+            "advice": outcome.finding.advice,
+            "digest": outcome.digest.as_ref().map(ToString::to_string),
+        }),
+        Err(error) => failed(error, exit::of_upload(error)),
+    }
+}
+
+fn failed(error: &dyn std::error::Error, code: exit::Code) -> Value {
+    json!({ "event": "error", "message": error.to_string(), "exit_code": code.number() })
 }
 
 fn done(outcome: &Outcome) -> Value {

@@ -9,6 +9,7 @@ mod log_thread;
 mod progress;
 mod record;
 mod say;
+mod transfer_args;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let _log = log_to_stderr(&cli);
     let result = match cli.command {
         Command::Get(args) => Ok(commands::get::run(&args)),
+        Command::Put(args) => Ok(commands::put::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
         Command::Lab(args) => commands::lab::run(args),
         Command::Report(args) => Ok(commands::report::run(&args)),

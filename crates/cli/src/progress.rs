@@ -10,11 +10,13 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longhaul_core::event::{Event, Observer, Snapshot};
 use longhaul_core::units::{Bytes, Rate};
+use longhaul_scope::record::schema::Side;
 
 /// Draws a line on stderr where that is a terminal, and nothing elsewhere.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
     pace: Mutex<Pace>,
+    side: Side,
     /// The terminal has no room for everything.
     narrow: AtomicBool,
 }
@@ -43,13 +45,13 @@ struct Pace {
 const HALF_LIFE: f64 = 1.0;
 
 impl ProgressLine {
-    pub(crate) fn new(visible: bool) -> Self {
+    pub(crate) fn new(visible: bool, side: Side) -> Self {
         let target =
             if visible { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
         let bar =
             ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {prefix} {wide_msg}"));
         *lock(&DRAWN) = visible.then(|| bar.clone());
-        Self { bar, pace: Mutex::default(), narrow: AtomicBool::new(false) }
+        Self { bar, pace: Mutex::default(), side, narrow: AtomicBool::new(false) }
     }
 
     /// Removes the line.
@@ -73,7 +75,8 @@ impl ProgressLine {
     fn show(&self, at: Duration, now: &Snapshot) {
         let rate = lock(&self.pace).follow(at, now.received);
         self.bar.set_position(now.present.get());
-        self.bar.set_message(line(now, rate, self.narrow.load(Ordering::Relaxed)));
+        let buffers = if self.side == Side::Put { flight(now) } else { buffers(now) };
+        self.bar.set_message(line(now, rate, &buffers, self.narrow.load(Ordering::Relaxed)));
     }
 }
 
@@ -138,10 +141,10 @@ fn short_name(path: &Path, longest: usize) -> String {
     }
 }
 
-/// Writes one moment: how much, how fast, how full the three buffers are, how long still, and over what.
+/// Writes one moment: how much, how fast, how full the buffers are, how long still, and over what.
 ///
 /// What does not fit is cut off at the end. Where it is narrow, per cents say how much.
-fn line(now: &Snapshot, rate: Rate, narrow: bool) -> String {
+fn line(now: &Snapshot, rate: Rate, buffers: &str, narrow: bool) -> String {
     let much = match now.size {
         Some(size) if narrow => format!("of {size}"),
         Some(size) => format!("{} of {size}", now.present),
@@ -155,7 +158,13 @@ fn line(now: &Snapshot, rate: Rate, narrow: bool) -> String {
     let rtt = now.sockets.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
     let streams =
         if now.sockets.open == 1 { "1 stream".into() } else { format!("{} streams", now.sockets.open) };
-    format!("{much}  {rate}  {}{eta}  {streams}{rtt}", buffers(now))
+    format!("{much}  {rate}  {buffers}{eta}  {streams}{rtt}")
+}
+
+/// Writes what a sender has on the way: the congestion window, and what had to be sent again.
+fn flight(now: &Snapshot) -> String {
+    let cwnd = now.sockets.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
+    format!("{cwnd}lost {}", now.sockets.counters.retransmits)
 }
 
 /// Writes the fill of the three buffers: the socket's, the application's, and the file's pages on their way to the disk.
@@ -216,14 +225,14 @@ mod tests {
             }),
             ..Snapshot::default()
         };
-        let text = line(&now, Rate::bits_per_sec(9_800_000_000), false);
+        let text = line(&now, Rate::bits_per_sec(9_800_000_000), &buffers(&now), false);
         assert_eq!(
             text,
             "2 GiB of 8 GiB  9.80 Gbit/s  sock 10% app 12% cache 2 GiB  ETA 0:05  1 stream  RTT 200 ms"
         );
         let unknown = Snapshot { present: Bytes::gib(2), ..Snapshot::default() };
         for narrow in [false, true] {
-            let text = line(&unknown, Rate::default(), narrow);
+            let text = line(&unknown, Rate::default(), &buffers(&unknown), narrow);
             assert_eq!(text, "2 GiB  0 bit/s  sock 0 B app 0%  0 streams");
         }
     }
@@ -239,7 +248,7 @@ mod tests {
             page_cache: Some(PageCache { dirty: odd, ..PageCache::default() }),
             ..Snapshot::default()
         };
-        let text = line(&now, Rate::bits_per_sec(99_990_000_000), true);
+        let text = line(&now, Rate::bits_per_sec(99_990_000_000), &buffers(&now), true);
         let cache = "cache 1023.9 GiB";
         let shown = short_name(Path::new("a-long-name.tar.gz"), SHORT).len() + " 100% ".len();
         let end = text.find(cache).unwrap() + cache.len();

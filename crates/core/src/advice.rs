@@ -1,10 +1,14 @@
 //! From what a transfer showed to what held it back, and which knob to turn.
 
+mod sender;
+
 use std::fmt;
 use std::time::Duration;
 
 use crate::plan::window_ceiling;
 use crate::units::{Bytes, Rate, Rtt};
+
+pub use sender::{SenderFacts, diagnose_sender};
 
 /// What a finished transfer showed of itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,8 +46,10 @@ pub enum LimitedBy {
     Disk,
     /// One core was busy throughout.
     Cpu,
-    /// This host's receive window: goodput is RWIN/RTT.
+    /// The receiver's window: goodput is RWIN/RTT.
     ReceiveWindow,
+    /// This host's send buffer.
+    SendBuffer,
     /// A fixed amount in flight, far below the window, without loss: the server's send buffer.
     ServerSendBuffer,
     /// Loss on the path.
@@ -62,6 +68,7 @@ impl LimitedBy {
             Self::Disk => "disk",
             Self::Cpu => "cpu",
             Self::ReceiveWindow => "receive-window",
+            Self::SendBuffer => "send-buffer",
             Self::ServerSendBuffer => "server-send-buffer",
             Self::Loss => "loss",
             Self::RampUp => "ramp-up",

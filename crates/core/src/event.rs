@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::telemetry::{PageCache, Sample, Segments, Sockets};
-use crate::units::{Bytes, Rtt};
+use crate::units::{Bytes, Rate, Rtt};
 
 /// How a transfer stands; counters run from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Snapshot {
     /// Bytes of the file that are there, those of an earlier run included.
     pub present: Bytes,
-    /// Bytes read from sockets in this run.
+    /// Bytes read from sockets in this run; where we send, acknowledged by the peer.
     pub received: Bytes,
-    /// Bytes of this run that the writer has handed to the kernel.
+    /// Bytes of this run that the writer, or where we send the reader, has handed to the kernel.
     pub written: Bytes,
     /// The size of the file, where known.
     pub size: Option<Bytes>,
@@ -32,13 +32,13 @@ pub struct Snapshot {
 pub enum Event {
     /// The file's name and size are known and its space is reserved.
     Opened {
-        /// Where the finished file will stand.
+        /// Where the finished file will stand; where we send, the source.
         path: PathBuf,
         /// Its size, where the server tells.
         size: Option<Bytes>,
-        /// What an earlier run has left and this one need not fetch again.
+        /// What an earlier run has left and this one need not move again.
         resumed: Bytes,
-        /// The writer in use.
+        /// The writer in use; where we send, the reader.
         writer: &'static str,
     },
     /// A stream has a connection.
@@ -109,6 +109,17 @@ pub enum Warning {
     /// Several streams were asked for, and the server cannot serve parts.
     #[error("this server answers no ranges: one stream")]
     NoRanges,
+    /// A fixed pace was asked for, and the kernel does not keep it.
+    #[error(
+        "the kernel does not pace at {wanted}{}: the sender's bursts are not held back",
+        .found.map_or_else(String::new, |found| format!(" but at {found}"))
+    )]
+    NotPaced {
+        /// What was asked for.
+        wanted: Rate,
+        /// What the kernel paces at, where it tells.
+        found: Option<Rate>,
+    },
     /// A stream has given up, and others do its work.
     #[error("going on without stream {stream}: {reason}")]
     StreamLost {

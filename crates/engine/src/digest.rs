@@ -81,6 +81,13 @@ impl fmt::Display for Checksum {
     }
 }
 
+impl Checksum {
+    /// Makes one of a BLAKE3 digest.
+    pub fn of_blake3(hash: &blake3::Hash) -> Self {
+        Self { algorithm: Algorithm::Blake3, hex: hash.to_hex().to_string() }
+    }
+}
+
 /// Reads a file from where it stands to its end and returns its checksum; `Ok(None)` where cancelled.
 ///
 /// It reads what is on disk, not what went by: a write that was lost is found too.

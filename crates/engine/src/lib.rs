@@ -1,6 +1,6 @@
 //! Longhaul's engine: bytes move here and nowhere else.
 //!
-//! Network to disk is [`source`] -> [`recv`], wired by [`transfer`]; disk to network is [`send`].
+//! Network to disk is [`source`] -> [`recv`], wired by [`transfer`]; disk to network is [`send`], by a client in [`upload`].
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
@@ -11,3 +11,4 @@ pub mod send;
 pub mod source;
 pub mod telemetry;
 pub mod transfer;
+pub mod upload;

@@ -15,8 +15,8 @@ use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::tune::pace::{Observation, Pacer};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
-use longhaul_sys::tcp_info;
-use socket2::SockRef;
+use longhaul_sys::{host, tcp_info};
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// The thread that paces; it ends with this and the last [`Paced`].
 #[derive(Debug)]
@@ -48,9 +48,33 @@ const BBR: &[u8] = b"bbr";
 /// So many sockets are looked at as often as their controllers ask; more, less often.
 const AT_ONCE: u32 = 32;
 
-/// Returns the congestion control with which a socket of `congestion` is to connect or listen, where [`Pace::Auto`] is meant.
-pub fn congestion_at_first(congestion: &str) -> &str {
-    if congestion.as_bytes() == BBR { "reno" } else { congestion }
+/// Which congestion control a paced socket has, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Congestion {
+    /// The one to connect or listen with; `None` leaves it to the kernel.
+    pub at_first: Option<String>,
+    /// The one for [`Pacing::take`].
+    pub later: Option<String>,
+}
+
+impl Congestion {
+    /// Plans for a socket that is to have `asked`, or what the host has by default.
+    pub fn plan(asked: Option<&str>, pace: Pace) -> Self {
+        let is_bbr = |name: &String| name.as_bytes() == BBR;
+        let wanted = asked.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
+        let put_off = pace == Pace::Auto && wanted.as_ref().is_some_and(is_bbr);
+        let at_first =
+            if put_off { Some(String::from_utf8_lossy(AT_FIRST).into_owned()) } else { wanted.clone() };
+        Self { at_first, later: wanted }
+    }
+
+    /// Makes sure that the kernel has what was asked for, on a socket of no other use.
+    ///
+    /// # Errors
+    /// What the kernel says of it.
+    pub fn check(name: &str) -> io::Result<()> {
+        Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(name.as_bytes())
+    }
 }
 
 impl Pacing {

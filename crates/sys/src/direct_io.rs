@@ -33,9 +33,21 @@ pub fn alignment(file: &File) -> Option<u64> {
 /// # Errors
 /// EINVAL where the file system has no Direct I/O.
 pub fn reopen(file: &File) -> io::Result<File> {
+    open_again(file, libc::O_RDWR)
+}
+
+/// Opens the file behind `file` once more, for reading past the page cache (O_DIRECT).
+///
+/// # Errors
+/// EINVAL where the file system has no Direct I/O.
+pub fn reopen_for_reading(file: &File) -> io::Result<File> {
+    open_again(file, libc::O_RDONLY)
+}
+
+fn open_again(file: &File, access: libc::c_int) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
     // SAFETY: `path` ends in NUL and lives across the call.
-    let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDWR | libc::O_DIRECT | libc::O_CLOEXEC) };
+    let fd = unsafe { libc::open(path.as_ptr().cast(), access | libc::O_DIRECT | libc::O_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -57,6 +69,8 @@ mod tests {
             let buf = crate::memory::AlignedBuf::new(align as usize).unwrap();
             direct.write_all_at(&buf, align).unwrap();
             assert_eq!(file.metadata().unwrap().len(), 2 * align);
+            let mut back = crate::memory::AlignedBuf::new(align as usize).unwrap();
+            reopen_for_reading(&file).unwrap().read_exact_at(&mut back, align).unwrap();
         }
     }
 

@@ -15,6 +15,11 @@ pub fn congestion_control() -> Option<String> {
     Some(sysctl("net/ipv4/tcp_congestion_control")?.trim().to_owned())
 }
 
+/// Returns the send buffer's autotuning limit, `net.ipv4.tcp_wmem[2]`.
+pub fn tcp_wmem_max() -> Option<Bytes> {
+    sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
+}
+
 /// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`.
 pub fn rmem_max() -> Option<Bytes> {
     sysctl("net/core/rmem_max")?.trim().parse().ok().map(Bytes::new)
@@ -68,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_its_limits() {
-        assert!(tcp_rmem_max().unwrap() > Bytes::kib(4));
+        assert!(tcp_rmem_max().unwrap() > Bytes::kib(4) && tcp_wmem_max().unwrap() > Bytes::kib(4));
         // In a network namespace of its own `rmem_max` may be hidden.
         assert!(rmem_max().is_none_or(|max| max > Bytes::kib(1)));
     }

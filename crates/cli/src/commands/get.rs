@@ -1,31 +1,26 @@
 //! `longhaul get URL...`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::event::Observer;
 use longhaul_core::plan::LARGEST_WINDOW;
-use longhaul_core::proto::http::HeaderField;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::Checksum;
 use longhaul_engine::recv::part_file::is_partial;
 use longhaul_engine::recv::ring::AppBuffer;
 use longhaul_engine::recv::writer::WriterChoice;
-use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
-use longhaul_engine::transfer::{self, GetRequest, Outcome, Target};
+use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::transfer::{self, GetRequest, Target};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::json::{self, JsonLines};
-use crate::progress::ProgressLine;
-use crate::record::{self, RecordArgs};
-use crate::{exit, interrupt, say};
+use crate::transfer_args::{Summary, TransferArgs};
+use crate::{exit, interrupt, json, record, say};
 
 /// What to fetch, and how.
 #[derive(Debug, Args)]
@@ -65,52 +60,8 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "ALG:HEX")]
     checksum: Option<Checksum>,
 
-    /// A further request header; may be given several times
-    #[arg(long, value_name = "K: V")]
-    header: Vec<HeaderField>,
-
-    /// The highest rate, as in 500Mbit or 60MB/s
-    #[arg(long, value_name = "RATE", value_parser = limit)]
-    limit: Option<Rate>,
-
-    /// Starts over instead of resuming
-    #[arg(long)]
-    no_resume: bool,
-
-    /// Prints one JSON object a line on stdout
-    #[arg(long)]
-    json: bool,
-
-    /// Prints nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
-
     #[command(flatten)]
-    record: RecordArgs,
-
-    /// Root certificates to trust besides the system's, in PEM
-    #[arg(long, value_name = "FILE")]
-    cacert: Option<PathBuf>,
-
-    /// The login for the server; ~/.netrc and the URL may hold one too
-    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
-    user: Option<String>,
-
-    /// A file with a bearer token for the server
-    #[arg(long, value_name = "FILE")]
-    token: Option<PathBuf>,
-
-    /// How many failures in a row a stream may have
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    retries: u32,
-
-    /// How long to wait for a connection
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
-    connect_timeout: Duration,
-
-    /// How long a connection may bring next to nothing before it is taken for dead
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
-    stall_timeout: Duration,
+    transfer: TransferArgs,
 }
 
 /// A value, or the program's own choice.
@@ -196,22 +147,6 @@ fn segment(text: &str) -> Result<Bytes, String> {
     }
 }
 
-fn limit(text: &str) -> Result<Rate, String> {
-    match text.parse::<Rate>() {
-        Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(rate),
-        Ok(_) => Err("at this rate nothing would ever arrive".into()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    match text.parse::<Rtt>() {
-        Ok(time) if !time.get().is_zero() => Ok(time.get()),
-        Ok(_) => Err("nothing happens in no time".into()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// Fetches every file in turn; the exit code is that of the first that fails.
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
@@ -235,72 +170,36 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
 }
 
 fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> Result<(), exit::Code> {
-    let shows_line = !args.quiet && !args.json && std::io::stderr().is_terminal();
+    let common = &args.transfer;
     let request = GetRequest {
         url: url.clone(),
         target: target(args.output.as_deref(), args.urls.len() > 1),
         streams: args.streams,
         app_buffer: args.app_buffer,
         segment: args.segment,
-        sample: args.record.interval(),
-        count_pages: args.json || shows_line,
+        sample: common.record.interval(),
+        count_pages: common.json || common.shows_line(),
         writer: args.writer.into(),
         checksum: args.checksum.clone(),
-        limit: args.limit,
-        resume: !args.no_resume,
-        retries: args.retries,
-        stall: args.stall_timeout,
+        limit: common.limit,
+        resume: !common.no_resume,
+        retries: common.retries,
+        stall: common.stall_timeout,
         client: client.clone(),
     };
-    let recorder = args.record.begin(Side::Get, &SafeUrl::of(url).to_string()).map_err(|error| {
-        say::error(&error);
-        exit::of_record(&error)
-    })?;
-    let line = ProgressLine::new(shows_line);
-    let shown: &dyn Observer = if args.json { &JsonLines } else { &line };
-    let recorded: &dyn Observer = match &recorder {
-        Some(recorder) => recorder,
-        None => &(),
-    };
-    let result = transfer::get(&request, &[shown, recorded], cancel);
-    line.clear();
-    let end = json::end(&result);
-    if args.json {
-        json::write(&end);
-    }
-    // A record that is cut off is no failed transfer.
-    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(end)) {
-        say::error(error);
-    }
-    match result {
-        Ok(outcome) => {
-            if !args.json && !args.quiet && std::io::stderr().is_terminal() {
-                summarise(&outcome);
-            }
-            Ok(())
-        }
-        Err(error) => {
-            say::error(&error);
-            Err(exit::of_transfer(&error))
-        }
-    }
-}
-
-fn summarise(outcome: &Outcome) {
-    let resumed = if outcome.resumed > Bytes::ZERO {
-        format!(" ({} were there)", outcome.resumed)
-    } else {
-        String::new()
-    };
-    say::line(format_args!(
-        "{}: {}{resumed} in {:.1} s, {}, limited by {}",
-        outcome.path.display(),
-        outcome.size,
-        outcome.time.as_secs_f64(),
-        outcome.goodput,
-        outcome.finding.limit
-    ));
-    outcome.finding.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
+    let get = |observer: &dyn Observer| transfer::get(&request, observer, cancel);
+    let outcome = common
+        .observe(Side::Get, &SafeUrl::of(url).to_string(), get, json::end)?
+        .map_err(|error| exit::of_transfer(&error))?;
+    common.summarise(&Summary {
+        name: &outcome.path.display(),
+        size: outcome.size,
+        resumed: outcome.resumed,
+        time: outcome.time,
+        goodput: outcome.goodput,
+        finding: &outcome.finding,
+    });
+    Ok(())
 }
 
 /// Tells a file from a directory: what ends in / is one, and so is the place for several files.
@@ -318,7 +217,7 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
     if args.checksum.is_some() && args.urls.len() > 1 {
         bail!("--checksum is for one file; fetch the others with commands of their own");
     }
-    if let Some(record) = args.record.file() {
+    if let Some(record) = args.transfer.record.file() {
         if args.urls.len() > 1 {
             bail!("--record is for one file; fetch the others with commands of their own");
         }
@@ -329,30 +228,12 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
-    let credentials = match (&args.user, &args.token) {
-        (Some(login), _) => Some(Credentials::from_login(login)),
-        (None, Some(file)) => {
-            let token = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read the token in {}", file.display()))?;
-            Some(Credentials::Bearer(token.trim().to_owned()))
-        }
-        (None, None) => None,
-    };
-    let environment = ClientConfig::from_env();
     Ok(ClientConfig {
-        headers: args.header.clone(),
-        credentials,
-        ca_file: args.cacert.clone(),
-        timeouts: Timeouts {
-            connect: args.connect_timeout,
-            head: args.stall_timeout,
-            ..environment.timeouts
-        },
         recv_buffer: match args.recv_buffer {
             AutoOr::Auto => None,
             AutoOr::Value(size) => Some(size),
         },
-        ..environment
+        ..args.transfer.client()?
     })
 }
 
@@ -374,7 +255,5 @@ mod tests {
         assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
         assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
         assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));
-        assert!(limit("1bit").is_err() && time("0s").is_err());
-        assert!("no colon".parse::<HeaderField>().is_err() && "K: a\r\nb".parse::<HeaderField>().is_err());
     }
 }

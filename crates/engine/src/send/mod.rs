@@ -1,18 +1,25 @@
 //! Disk -> network: what a sender does with bytes that leave this host.
 //!
 //! ```text
-//!   file --(page cache)--> sendfile --> socket buffer --> paced by the kernel --> path
-//!     \                                     ^
-//!      `--> copied, only where TLS encrypts --'
+//!   page cache --------- sendfile ------------------------> socket buffer --> paced by the kernel --> path
+//!   device --O_DIRECT--> ring of blocks --send(2)-------->        ^
+//!   either ------------> copied, only where TLS encrypts ---------'
 //! ```
 //!
 //! An [`Outgoing`] is a queue of texts and file ranges. [`Outgoing::turn`] moves some of it into a
 //! plain socket, blocking or not; [`Outgoing::fill`] copies the next bytes for whoever encrypts them.
+//! A [`Supply`] does the same for one file, from the page cache or past it as [`Reader`] says.
 
 mod error;
 mod outgoing;
+mod read_ahead;
+mod reader;
 mod source_file;
+mod supply;
 
 pub use error::SendError;
 pub use outgoing::{Outgoing, Piece, TURN, Turn};
+pub use read_ahead::{ReadAhead, RingUsage};
+pub use reader::{Reader, ReaderChoice};
 pub use source_file::SourceFile;
+pub use supply::Supply;

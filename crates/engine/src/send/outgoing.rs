@@ -93,8 +93,13 @@ impl Outgoing {
     /// All but the last piece goes with MSG_MORE, so that a head and the first file bytes leave in
     /// one segment. On a blocking socket it waits for the peer and never ends [`Turn::Blocked`].
     pub fn turn(&mut self, socket: impl AsFd) -> Result<Turn, SendError> {
+        self.turn_of(socket, TURN)
+    }
+
+    /// The same for at most `share` bytes.
+    pub fn turn_of(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
         let socket = socket.as_fd();
-        let end = self.sent + TURN;
+        let end = self.sent + share;
         while self.sent < end {
             let more = self.pieces.len() > 1;
             let share = end - self.sent;

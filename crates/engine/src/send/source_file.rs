@@ -38,7 +38,7 @@ impl SourceFile {
     }
 
     /// Makes sure that nobody has written to the file since it was opened.
-    pub(super) fn check(&self) -> Result<(), SendError> {
+    pub(crate) fn check(&self) -> Result<(), SendError> {
         let now =
             self.file.metadata().map_err(|source| SendError::Read { path: self.path.clone(), source })?;
         if self.is_same(&now) { Ok(()) } else { Err(SendError::Changed { path: self.path.clone() }) }

@@ -19,9 +19,9 @@ mod place;
 mod remote;
 mod request;
 mod sampler;
-mod shared;
+pub(crate) mod shared;
 mod stream;
-mod watched;
+pub(crate) mod watched;
 mod work;
 
 use std::io;

@@ -124,11 +124,11 @@ impl<'a> Shared<'a> {
 }
 
 /// Adds a time to a counter of nanoseconds.
-pub(super) fn add(counter: &AtomicU64, time: Duration) {
+pub(crate) fn add(counter: &AtomicU64, time: Duration) {
     counter.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 /// Locks, whatever happened to another thread that held it: the data is counters and lists.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

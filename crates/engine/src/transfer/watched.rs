@@ -11,7 +11,7 @@ use crate::telemetry;
 
 /// Sockets that are read now and then, and what those have counted that are closed.
 #[derive(Default)]
-pub(super) struct Watched(Mutex<Inner>);
+pub(crate) struct Watched(Mutex<Inner>);
 
 /// Under one lock, for a connection that closes must be counted once: as open, or as closed.
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Inner {
 
 impl Watched {
     /// Watches a stream's socket.
-    pub(super) fn add(&self, stream: usize, socket: &TcpStream) {
+    pub(crate) fn add(&self, stream: usize, socket: &TcpStream) {
         // Without a duplicate the stream is only not watched.
         if let Ok(socket) = socket.try_clone() {
             let mut inner = lock(&self.0);
@@ -34,7 +34,7 @@ impl Watched {
     }
 
     /// Ends that; what the socket has counted is kept.
-    pub(super) fn remove(&self, stream: usize) {
+    pub(crate) fn remove(&self, stream: usize) {
         let mut inner = lock(&self.0);
         let Inner { open, closed, .. } = &mut *inner;
         for (_, socket) in open.extract_if(.., |(id, _)| *id == stream) {
@@ -45,7 +45,7 @@ impl Watched {
     }
 
     /// Reads every watched socket; returns what each tells, and all of them together.
-    pub(super) fn read(&self) -> (Vec<StreamSample>, Sockets) {
+    pub(crate) fn read(&self) -> (Vec<StreamSample>, Sockets) {
         let inner = lock(&self.0);
         let streams: Vec<_> =
             inner.open.iter().map(|(stream, socket)| telemetry::read(*stream, socket)).collect();
@@ -56,7 +56,7 @@ impl Watched {
     }
 
     /// Returns the most connections that were open at once.
-    pub(super) fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         lock(&self.0).most
     }
 }

@@ -55,7 +55,7 @@ struct Shared {
 impl Recorder {
     /// Creates the record at `path`, or replaces one that stands there, and begins to write.
     ///
-    /// A transfer ([`Side::Get`]) replaces an earlier record with [`Event::Opened`]: one that fails before
+    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record with [`Event::Opened`]: one that fails before
     /// leaves that of a better run alone.
     ///
     /// `what` is recorded as it is: it must hold no password and no key.
@@ -66,8 +66,8 @@ impl Recorder {
     pub fn create(path: &Path, side: Side, what: &str, interval: Duration) -> Result<Self, RecordError> {
         let start = Instant::now();
         let earlier = match side {
-            Side::Get => Earlier::Kept,
-            Side::Put | Side::Serve => Earlier::Replaced,
+            Side::Get | Side::Put => Earlier::Kept,
+            Side::Serve => Earlier::Replaced,
         };
         let file = RecordFile::create(path, &header(side, what, interval), earlier)?;
         let (messages, received) = mpsc::channel();

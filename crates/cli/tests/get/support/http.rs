@@ -157,6 +157,7 @@ impl Peer {
         Some(ask)
     }
 
+    /// Reads `length` bytes of a body; returns those that came before the client closed.
     /// Sends; returns whether the client still takes it.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()

@@ -21,10 +21,11 @@ pub(crate) fn skip(why: &str) {
     println!("skipped: {why}");
 }
 
-/// A `longhaul get` to be run in a directory of its own.
+/// A `longhaul get`, or another command, to be run in a directory of its own.
 pub(crate) struct Get {
     dir: TempDir,
     program: String,
+    command: &'static str,
     /// Words before the program: how to run it.
     wrapper: Vec<String>,
     env: Vec<(&'static str, String)>,
@@ -33,9 +34,14 @@ pub(crate) struct Get {
 
 /// Makes a `longhaul get` in an empty directory; its home and working directory.
 pub(crate) fn get() -> Get {
+    longhaul("get")
+}
+
+/// Makes a `longhaul COMMAND` in an empty directory; its home and working directory.
+pub(crate) fn longhaul(command: &'static str) -> Get {
     // On the disk, not in a tmpfs: the writers shall meet a real file system.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    Get { dir, program: BIN.to_owned(), wrapper: Vec::new(), env: Vec::new(), args: Vec::new() }
+    Get { dir, program: BIN.to_owned(), command, wrapper: Vec::new(), env: Vec::new(), args: Vec::new() }
 }
 
 impl Get {
@@ -71,7 +77,7 @@ impl Get {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut words = self.wrapper.iter().map(String::as_str).chain([self.program.as_str(), "get"]);
+        let mut words = self.wrapper.iter().map(String::as_str).chain([self.program.as_str(), self.command]);
         let mut command = Command::new(words.next().unwrap_or(&self.program));
         command.args(words).args(&self.args).current_dir(self.dir.path());
         for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "NETRC"] {

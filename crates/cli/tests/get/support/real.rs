@@ -37,8 +37,13 @@ impl Site {
         site
     }
 
+    /// Returns where `name` stands; what is below `dav/` may be put.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.dir.path().join("files").join(name), bytes).unwrap();
+        fs::write(self.path(name), bytes).unwrap();
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -66,7 +71,14 @@ impl Drop for Site {
 fn site_dir() -> (TempDir, Certificates) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    fs::create_dir(dir.path().join("files")).unwrap();
+    // The servers that give up root write here too.
+    for name in ["files", "files/dav", "files/dav/private", "locks"] {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    }
+    // ann's password is secret.
+    fs::write(dir.path().join("logins"), "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();
     let certificates = certificates(dir.path());
     (dir, certificates)
 }
@@ -107,6 +119,11 @@ http {{
     location /closing/ {{ alias {root}/files/; keepalive_timeout 0; }}
     location /one-each/ {{ alias {root}/files/; keepalive_requests 1; }}
     location /no-ranges/ {{ alias {root}/files/; max_ranges 0; }}
+    location /dav/ {{ dav_methods PUT; client_max_body_size 0; }}
+    location /dav/small/ {{ dav_methods PUT; client_max_body_size 1m; }}
+    location /dav/private/ {{
+      dav_methods PUT; client_max_body_size 0; auth_basic x; auth_basic_user_file {root}/logins;
+    }}
   }}
 }}
 ",
@@ -130,10 +147,22 @@ impl Apache {
         let (dir, certificates) = site_dir();
         let (port, tls_port) = (free_port(), free_port());
         let root = dir.path().display();
-        let modules: String = ["mpm_event", "authz_core", "ssl", "mime", "dir"]
-            .iter()
-            .map(|m| format!("LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"))
-            .collect();
+        let modules: String = [
+            "mpm_event",
+            "authz_core",
+            "ssl",
+            "mime",
+            "dir",
+            "dav",
+            "dav_fs",
+            "auth_basic",
+            "authn_core",
+            "authn_file",
+            "authz_user",
+        ]
+        .iter()
+        .map(|m| format!("LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"))
+        .collect();
         let config = format!(
             "{modules}ServerRoot {root}
 ServerName localhost
@@ -150,6 +179,16 @@ Listen 127.0.0.1:{port}
 Listen 127.0.0.1:{tls_port}
 <Directory {root}/files>
   Require all granted
+</Directory>
+DavLockDB {root}/locks/db
+<Directory {root}/files/dav>
+  Dav On
+</Directory>
+<Directory {root}/files/dav/private>
+  AuthType Basic
+  AuthName x
+  AuthUserFile {root}/logins
+  Require user ann
 </Directory>
 <VirtualHost 127.0.0.1:{tls_port}>
   SSLEngine on

@@ -33,7 +33,7 @@ pub use header::{HeaderError, HeaderField};
 pub use multipart::MultipartByteranges;
 pub use range_answer::{RangeAnswer, RangeError};
 pub use reply_head::{ReplyHead, reason};
-pub use request::{GetRequest, RangeRequest};
+pub use request::{Ask, RangeRequest, Request, UploadPart};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
 pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, HeadError, ResponseHead};

@@ -1,8 +1,11 @@
-//! The head of a GET request, as a client sends it.
+//! The head of a request, as a client sends it.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
-use super::{HeaderField, Validator};
+use super::{
+    HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, Validator,
+    upload_bool,
+};
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
@@ -41,44 +44,153 @@ impl RangeRequest {
     }
 }
 
-/// A GET request over HTTP/1.1.
+/// What a request asks for, and what it brings along.
 #[derive(Debug, Clone, Copy)]
-pub struct GetRequest<'a> {
+pub enum Ask<'a> {
+    /// The file, or a range of it; its own bytes, without a content coding.
+    Get(Option<&'a RangeRequest>),
+    /// What a GET would be answered with, without the file.
+    Head,
+    /// What can be done with the target.
+    Options,
+    /// To put a whole file of this length there; the bytes follow the server's consent (100-continue).
+    Put(Bytes),
+    /// To add a part to an upload; the bytes follow the server's consent.
+    Patch(UploadPart),
+    /// To give an upload of this size its name, once it has this digest (the value of Repr-Digest).
+    Complete(Bytes, Option<&'a str>),
+    /// To drop the target.
+    Delete,
+}
+
+/// A part of an upload (docs/uploads.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UploadPart {
+    /// Where it begins.
+    pub offset: Bytes,
+    /// How much it is.
+    pub length: Bytes,
+    /// The whole upload's size.
+    pub whole: Bytes,
+}
+
+/// A request over HTTP/1.1.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
     /// The request target: origin form ("/path?query"), or absolute form towards a proxy.
     pub target: &'a str,
     /// The value of Host, unless `headers` holds one.
     pub host: &'a str,
     /// Further fields, in order.
     pub headers: &'a [HeaderField],
-    /// The range, if not everything is wanted.
-    pub range: Option<&'a RangeRequest>,
+    /// What is asked.
+    pub ask: Ask<'a>,
 }
 
-impl GetRequest<'_> {
-    /// Writes the head (RFC 9112, section 3), asking for the file's own bytes: no content coding.
+impl Request<'_> {
+    /// Writes the head (RFC 9112, section 3).
     pub fn encode(&self) -> Vec<u8> {
-        let mut head = format!("GET {} HTTP/1.1\r\n", self.target);
-        let mut field = |name: &str, value: &dyn std::fmt::Display| {
-            // Writing to a String cannot fail.
-            let _ = write!(head, "{name}: {value}\r\n");
-        };
+        let mut head = Head(format!("{} {} HTTP/1.1\r\n", self.ask.method(), self.target));
         if !self.headers.iter().any(|h| h.is("host")) {
-            field("Host", &self.host);
+            head.field("Host", &self.host);
         }
-        for header in self.headers {
-            field(header.name(), &header.value());
+        for header in self.headers.iter().filter(|h| !self.ask.sets(h)) {
+            head.field(header.name(), &header.value());
         }
-        field("Accept-Encoding", &"identity");
-        if let Some(range) = self.range {
-            let (first, end) = (range.range.start(), range.range.end());
-            let last = if end == u64::MAX { String::new() } else { (end - 1).to_string() };
-            field("Range", &format_args!("bytes={first}-{last}"));
-            if let Some(validator) = &range.if_range {
-                field("If-Range", validator);
+        self.ask.write(&mut head);
+        head.0.push_str("\r\n");
+        head.0.into_bytes()
+    }
+}
+
+impl Ask<'_> {
+    fn method(&self) -> &'static str {
+        match self {
+            Self::Get(_) => "GET",
+            Self::Head => "HEAD",
+            Self::Options => "OPTIONS",
+            Self::Put(_) => "PUT",
+            Self::Patch(_) | Self::Complete(..) => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Returns whether the answer has no body, whatever its head says (RFC 9112, section 6.3).
+    pub fn is_head(&self) -> bool {
+        matches!(self, Self::Head)
+    }
+
+    /// Returns whether a body follows the head.
+    pub fn has_body(&self) -> bool {
+        matches!(self, Self::Put(length) | Self::Patch(UploadPart { length, .. }) if *length > Bytes::ZERO)
+    }
+
+    /// Returns whether the request has this field of its own, whatever the user's headers say.
+    fn sets(&self, header: &HeaderField) -> bool {
+        const OF_A_PART: [&str; 5] =
+            ["content-type", UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, REPR_DIGEST];
+        matches!(self, Self::Patch(_) | Self::Complete(..)) && OF_A_PART.iter().any(|name| header.is(name))
+    }
+
+    fn write(&self, head: &mut Head) {
+        match self {
+            Self::Get(range) => {
+                head.field("Accept-Encoding", &"identity");
+                if let Some(range) = range {
+                    range.write(head);
+                }
+            }
+            // As for a GET: a length in the answer is then that of the file.
+            Self::Head => head.field("Accept-Encoding", &"identity"),
+            Self::Options | Self::Delete => {}
+            Self::Put(length) => head.body(*length),
+            Self::Patch(part) => {
+                head.part(part.offset, part.whole, false);
+                head.body(part.length);
+            }
+            Self::Complete(whole, digest) => {
+                head.part(*whole, *whole, true);
+                if let Some(digest) = digest {
+                    head.field(REPR_DIGEST, digest);
+                }
+                head.body(Bytes::ZERO);
             }
         }
-        head.push_str("\r\n");
-        head.into_bytes()
+    }
+}
+
+impl RangeRequest {
+    fn write(&self, head: &mut Head) {
+        let (first, end) = (self.range.start(), self.range.end());
+        let last = if end == u64::MAX { String::new() } else { (end - 1).to_string() };
+        head.field("Range", &format_args!("bytes={first}-{last}"));
+        if let Some(validator) = &self.if_range {
+            head.field("If-Range", validator);
+        }
+    }
+}
+
+/// A head that is being written.
+struct Head(String);
+
+impl Head {
+    fn field(&mut self, name: &str, value: &dyn Display) {
+        // Writing to a String cannot fail.
+        let _ = write!(self.0, "{name}: {value}\r\n");
+    }
+
+    fn part(&mut self, offset: Bytes, whole: Bytes, complete: bool) {
+        self.field("Content-Type", &PARTIAL_UPLOAD);
+        self.field(UPLOAD_OFFSET, &offset.get());
+        self.field(UPLOAD_LENGTH, &whole.get());
+        self.field(UPLOAD_COMPLETE, &upload_bool(complete));
+    }
+
+    fn body(&mut self, length: Bytes) {
+        self.field("Content-Length", &length.get());
+        if length > Bytes::ZERO {
+            self.field("Expect", &"100-continue");
+        }
     }
 }
 
@@ -87,7 +199,11 @@ mod tests {
     use super::*;
 
     fn encode(headers: &[HeaderField], range: Option<&RangeRequest>) -> String {
-        String::from_utf8(GetRequest { target: "/a?b", host: "h:81", headers, range }.encode()).unwrap()
+        ask(headers, Ask::Get(range))
+    }
+
+    fn ask(headers: &[HeaderField], ask: Ask<'_>) -> String {
+        String::from_utf8(Request { target: "/a?b", host: "h:81", headers, ask }.encode()).unwrap()
     }
 
     #[test]
@@ -106,6 +222,31 @@ mod tests {
         let range = RangeRequest::from(Bytes::new(7)).only_if(Validator::parse("\"v1\""));
         assert!(encode(&[], Some(&range)).ends_with("Range: bytes=7-\r\nIf-Range: \"v1\"\r\n\r\n"));
         assert_eq!(RangeRequest::of(ByteRange::new(5, 5)), None);
+    }
+
+    #[test]
+    fn writes_uploads() {
+        let part = UploadPart { offset: Bytes::new(5), length: Bytes::new(2), whole: Bytes::new(7) };
+        assert_eq!(
+            ask(&[], Ask::Patch(part)),
+            "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
+             Upload-Offset: 5\r\nUpload-Length: 7\r\nUpload-Complete: ?0\r\n\
+             Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+        );
+        assert_eq!(
+            ask(&[], Ask::Complete(Bytes::new(7), Some("blake3=:AA==:"))),
+            "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
+             Upload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
+             Repr-Digest: blake3=:AA==:\r\nContent-Length: 0\r\n\r\n"
+        );
+        let typed = ["Content-Type: text/plain".parse().unwrap()];
+        assert_eq!(ask(&typed, Ask::Patch(part)), ask(&[], Ask::Patch(part)));
+        assert!(ask(&typed, Ask::Put(Bytes::ZERO)).contains("\r\nContent-Type: text/plain\r\n"));
+        assert_eq!(
+            ask(&[], Ask::Put(Bytes::ZERO)),
+            "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Length: 0\r\n\r\n"
+        );
+        assert_eq!(ask(&[], Ask::Options), "OPTIONS /a?b HTTP/1.1\r\nHost: h:81\r\n\r\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use thiserror::Error;
 
 use super::content_range::number;
-use super::{ContentRange, ETag, FileName, Validator, challenge_schemes, retry_after};
+use super::{ContentRange, ETag, FileName, PARTIAL_UPLOAD, Validator, challenge_schemes, retry_after};
 use crate::units::Bytes;
 
 /// The most fields that are accepted; a head within 64 KiB rarely has 50.
@@ -166,6 +166,16 @@ impl ResponseHead {
     /// Returns whether the server says that it answers ranges; many that do say nothing.
     pub fn accepts_ranges(&self) -> bool {
         self.members("accept-ranges").iter().any(|unit| unit == "bytes")
+    }
+
+    /// Returns whether the server offers uploads that can be resumed (Accept-Patch, RFC 5789, section 3.1).
+    pub fn accepts_partial_uploads(&self) -> bool {
+        self.members("accept-patch").iter().any(|media| media == PARTIAL_UPLOAD)
+    }
+
+    /// Returns the length that the head announces; to a HEAD, that of the file.
+    pub fn content_length(&self) -> Option<Bytes> {
+        self.text("content-length").and_then(number).map(Bytes::new)
     }
 
     /// Returns the entity tag.

@@ -152,7 +152,11 @@ impl Client {
         if target.addresses.is_empty() {
             target.addresses = resolve(host, port, &wait, tick)?;
         }
-        let settings = SocketSettings { recv_buffer: self.config.recv_buffer, tick };
+        let settings = SocketSettings {
+            recv_buffer: self.config.recv_buffer,
+            congestion: self.config.congestion.as_deref(),
+            tick,
+        };
         let socket = dial(&name, &target.addresses, settings, &wait);
         if socket.is_err() {
             // The host may have moved.
@@ -179,7 +183,7 @@ impl Client {
     }
 
     /// Aims an open connection at another URL of its origin.
-    fn aim(&self, connection: &mut Connection, target: &Target) -> Result<(), HttpError> {
+    pub(crate) fn aim(&self, connection: &mut Connection, target: &Target) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         let place = Place { url: target.safe_url(), peer: connection.peer() };
@@ -188,7 +192,11 @@ impl Client {
     }
 
     /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
-    fn answer_challenge(&self, target: &Target, head: &ResponseHead) -> Result<Option<Target>, HttpError> {
+    pub(crate) fn answer_challenge(
+        &self,
+        target: &Target,
+        head: &ResponseHead,
+    ) -> Result<Option<Target>, HttpError> {
         let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
         let Some(path) = self.config.netrc.as_ref().filter(|_| wanted && !target.is_authorised()) else {
             return Ok(None);

@@ -1,9 +1,11 @@
-//! A connection that asks for a file, or parts of it, and reads the answers in order.
+//! A connection that sends requests, and reads the answers in order.
 
-use std::io::ErrorKind;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
-use longhaul_core::proto::http::{Framing, GetRequest, HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{Ask, Framing, HeaderField, RangeRequest, Request, ResponseHead};
 use longhaul_core::units::Bytes;
 
 use super::body::{Body, Read};
@@ -35,7 +37,12 @@ pub struct Connection {
     place: Place,
     timeouts: Timeouts,
     cancel: Cancel,
-    unanswered: usize,
+    /// For each request without an answer: whether it was a HEAD, whose answer has no body.
+    unanswered: VecDeque<bool>,
+    /// A body was announced and has not been sent.
+    body_owed: bool,
+    /// An answer that came while it was being sent.
+    early: Option<ResponseHead>,
     body: Body,
     reusable: bool,
 }
@@ -48,8 +55,20 @@ impl Connection {
         timeouts: Timeouts,
         cancel: Cancel,
     ) -> Self {
-        let (inbox, body) = (Inbox::default(), Body::Ended);
-        Self { transport, inbox, request, place, timeouts, cancel, unanswered: 0, body, reusable: true }
+        let (inbox, unanswered, body) = (Inbox::default(), VecDeque::new(), Body::Ended);
+        Self {
+            transport,
+            inbox,
+            request,
+            place,
+            timeouts,
+            cancel,
+            unanswered,
+            body_owed: false,
+            early: None,
+            body,
+            reusable: true,
+        }
     }
 
     /// Aims the following requests at another URL of the same origin.
@@ -61,22 +80,89 @@ impl Connection {
     /// Sends a GET for the whole file or a range of it, without waiting for the answer.
     ///
     /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_get(&mut self, range: Option<&RangeRequest>) -> Result<(), HttpError> {
+        self.send(Ask::Get(range))
+    }
+
+    /// Sends a request's head, without waiting for the answer.
+    ///
+    /// # Errors
     /// [`HttpError::ClosedBeforeHead`] where the server has said that it answers nothing more,
     /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
-    pub fn send_get(&mut self, range: Option<&RangeRequest>) -> Result<(), HttpError> {
+    pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
         self.require_reusable()?;
         let RequestLine { target, host, headers } = &self.request;
-        let request = GetRequest { target, host, headers, range }.encode();
+        let request = Request { target, host, headers, ask }.encode();
         let wait = Wait::new(&self.cancel, self.timeouts.head);
         let sent = send_all(&mut self.transport, &request, &self.place, &wait);
         self.reusable = sent.is_ok();
-        self.unanswered += 1;
+        self.unanswered.push_back(ask.is_head());
+        self.body_owed = ask.has_body();
         sent
+    }
+
+    /// Waits for the server to ask for the body of the request just sent (100-continue), for `limit` at most.
+    ///
+    /// Returns whether to send it: not where the answer has come already. A server that says nothing may not
+    /// know the expectation (RFC 9110, section 10.1.1).
+    ///
+    /// # Errors
+    /// Those of [`read_head`](Self::read_head).
+    pub fn await_consent(&mut self, limit: Duration) -> Result<bool, HttpError> {
+        let cancel = self.cancel.clone();
+        let wait = Wait::new(&cancel, limit);
+        while self.early.is_none() {
+            wait.check_cancel()?;
+            let left = wait.left();
+            if left.is_zero() {
+                return Ok(true);
+            }
+            if self.transport.is_readable(&mut self.inbox, left.min(self.timeouts.tick)) {
+                let head = self.read_one_head()?;
+                match head.status() {
+                    100 => return Ok(true),
+                    status if is_interim(status) => {}
+                    _ => self.early = Some(head),
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks, without waiting, whether the server has answered although it has not got all of the body.
+    ///
+    /// # Errors
+    /// Those of [`read_head`](Self::read_head).
+    pub fn has_answered(&mut self) -> Result<bool, HttpError> {
+        while self.early.is_none() {
+            if !self.transport.is_readable(&mut self.inbox, Duration::ZERO) {
+                return Ok(false);
+            }
+            let head = self.read_one_head()?;
+            self.early = Some(head).filter(|head| !is_interim(head.status()));
+        }
+        Ok(true)
+    }
+
+    /// Sends from the front of `pending`, a part of a request's body, which it shortens; returns whether everything
+    /// is on its way.
+    ///
+    /// # Errors
+    /// What the kernel or TLS says; of kind `WouldBlock` where a tick has passed.
+    pub fn send_body(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
+        self.transport.send(pending)
+    }
+
+    /// Says that all of the request's body has been sent: after its answer the connection can be used again.
+    pub fn body_sent(&mut self) {
+        self.body_owed = false;
     }
 
     /// Reads the head of the next answer; interim ones (1xx) are skipped.
     ///
-    /// The body must be read to its end before the next head.
+    /// The body must be read to its end before the next head. A server that says 102 (Processing, RFC 2518,
+    /// section 10.1) is given more time.
     ///
     /// # Errors
     /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::NotHttp`],
@@ -87,27 +173,44 @@ impl Connection {
         if !self.body.has_ended() {
             return Err(out_of_order("a head was asked for before the end of the body"));
         }
-        if self.unanswered == 0 {
+        let Some(&is_head) = self.unanswered.front() else {
             return Err(out_of_order("a head was asked for without a request"));
-        }
+        };
         let still_open = std::mem::replace(&mut self.reusable, false);
-        let wait = Wait::new(&self.cancel, self.timeouts.head);
-        let head = loop {
-            let head = head_reader::read_head(&mut self.transport, &mut self.inbox, &self.place, &wait)?;
-            // 101 would change the protocol, which nobody asked for; as a status it is then refused.
-            if !matches!(head.status(), 100 | 102..=199) {
-                break head;
-            }
+        // Without the body that was announced, the next request would be taken for it.
+        let still_open = still_open && !self.body_owed;
+        let head = match self.early.take() {
+            Some(head) => head,
+            None => self.read_final_head()?,
         };
         let bad = |source| HttpError::Head { place: self.place.clone(), source };
-        let framing = head.framing().map_err(bad)?;
+        let framing = if is_head { Framing::Length(Bytes::ZERO) } else { head.framing().map_err(bad)? };
         if matches!(head.status(), 200..=299) {
             head.require_identity().map_err(bad)?;
         }
-        self.unanswered -= 1;
+        self.unanswered.pop_front();
         self.body = Body::new(framing);
         self.reusable = still_open && head.keeps_alive() && framing != Framing::UntilClose;
         Ok(head)
+    }
+
+    fn read_final_head(&mut self) -> Result<ResponseHead, HttpError> {
+        let mut wait = Wait::new(&self.cancel, self.timeouts.head);
+        loop {
+            let head = head_reader::read_head(&mut self.transport, &mut self.inbox, &self.place, &wait)?;
+            if head.status() == 102 {
+                wait = Wait::new(&self.cancel, self.timeouts.head);
+            }
+            if !is_interim(head.status()) {
+                return Ok(head);
+            }
+        }
+    }
+
+    /// Reads the next head, interim or not.
+    fn read_one_head(&mut self) -> Result<ResponseHead, HttpError> {
+        let wait = Wait::new(&self.cancel, self.timeouts.head);
+        head_reader::read_head(&mut self.transport, &mut self.inbox, &self.place, &wait)
     }
 
     /// Reads some of the current body to the front of `buffer`.
@@ -140,7 +243,7 @@ impl Connection {
     /// Reads the rest of a short body so that the connection can be used again; returns whether that worked.
     ///
     /// Such a body comes with its head; where it does not, waiting would cost more than connecting anew.
-    pub(super) fn discard_body(&mut self, limit: Bytes) -> bool {
+    pub(crate) fn discard_body(&mut self, limit: Bytes) -> bool {
         let mut scrap = [0; 4096];
         let mut left = limit.as_usize();
         while self.reusable {
@@ -168,7 +271,7 @@ impl Connection {
 
     /// Returns how many requests have no answer yet.
     pub fn unanswered(&self) -> usize {
-        self.unanswered
+        self.unanswered.len()
     }
 
     /// Returns the socket, for its options and TCP_INFO; reading or writing it breaks the connection.
@@ -190,6 +293,11 @@ impl Connection {
     pub fn place(&self) -> &Place {
         &self.place
     }
+}
+
+/// 101 would change the protocol, which nobody asked for; as a status it is then refused.
+fn is_interim(status: u16) -> bool {
+    matches!(status, 100 | 102..=199)
 }
 
 /// Sends all of `bytes`.

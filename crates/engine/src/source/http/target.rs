@@ -59,6 +59,14 @@ impl Target {
         Ok(next)
     }
 
+    /// Returns the target beside this one that has `query` as well.
+    pub(crate) fn with_query(&self, query: &str) -> Self {
+        let mut next = self.clone();
+        let whole = self.url.query().map_or_else(|| query.to_owned(), |own| format!("{own}&{query}"));
+        next.url.set_query(Some(&whole));
+        next
+    }
+
     /// Returns the same target asked for with `credentials`.
     pub(super) fn with_credentials(&self, credentials: &Credentials) -> Result<Self, HttpError> {
         let next = Self::new(&self.url, self.headers.clone(), Some(credentials))?;

@@ -2,8 +2,12 @@
 
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
+
+use super::inbox::Inbox;
 
 /// What one attempt to receive brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,23 @@ impl Transport {
         }
     }
 
+    /// Returns whether bytes, or an end or error in their place, are there to receive; waits `limit` for them.
+    ///
+    /// Where TLS has to be asked, what it has decrypted is moved to `inbox`.
+    pub(super) fn is_readable(&mut self, inbox: &mut Inbox, limit: Duration) -> bool {
+        if !inbox.data().is_empty() {
+            return true;
+        }
+        match self {
+            Self::Plain(socket) => wait_readable(socket, limit),
+            Self::Tls(tls) => {
+                // Without waiting first: a record that came with an earlier one is no longer in the socket.
+                tls.decrypted(inbox)
+                    || (wait_readable(&tls.socket, limit) && (tls.pull().is_err() || tls.decrypted(inbox)))
+            }
+        }
+    }
+
     /// Sends from the front of `pending`, which it shortens; returns whether everything is on its way.
     ///
     /// An error of kind `WouldBlock` means that the tick has passed: try again.
@@ -92,6 +113,19 @@ impl TlsStream {
         }
     }
 
+    /// Moves what is decrypted already to `inbox`; returns whether there is any, or an end in its place.
+    fn decrypted(&mut self, inbox: &mut Inbox) -> bool {
+        const PIECE: usize = 4096;
+        match self.session.reader().read(inbox.room(PIECE)) {
+            Ok(n) => {
+                inbox.received(n);
+                true
+            }
+            // Tickets and key updates are records without bytes for us.
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+
     /// Receives some records and decrypts them; answers what the protocol itself wants answered.
     pub(super) fn pull(&mut self) -> io::Result<Received> {
         let received = outcome(|| self.session.read_tls(&mut self.socket))?;
@@ -106,6 +140,13 @@ impl TlsStream {
         }
         Ok(received)
     }
+}
+
+fn wait_readable(socket: &TcpStream, limit: Duration) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+    let timeout = Timespec::try_from(limit).ok();
+    // An interrupted poll is a short one; the caller comes back.
+    poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// Maps a read's result: a tick that passed is not an error, and an interrupted call is made again.

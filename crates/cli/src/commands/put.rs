@@ -1,0 +1,146 @@
+//! `longhaul put PATH... URL`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum, ValueHint};
+use longhaul_core::event::Observer;
+use longhaul_core::pace::Pace;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::send::ReaderChoice;
+use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::upload::{self, PutRequest};
+use longhaul_scope::record::schema::Side;
+use url::Url;
+
+use crate::transfer_args::{Summary, TransferArgs};
+use crate::{exit, interrupt, json, record, say};
+
+/// What to send, and how.
+#[derive(Debug, Args)]
+pub(crate) struct PutArgs {
+    /// The files
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    paths: Vec<PathBuf>,
+
+    /// Where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
+    ///
+    /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
+    /// name. Any other server that takes PUT gets each file in one piece.
+    #[arg(value_name = "URL")]
+    url: Url,
+
+    /// How fast the kernel sends; auto is what the path holds, off leaves it to the congestion control
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
+    pace: Pace,
+
+    /// Use this congestion control, as cubic or bbr, instead of the kernel's default
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+
+    /// How the files are read
+    #[arg(long, value_enum, default_value = "auto")]
+    reader: ReaderArg,
+
+    /// Does not have the server compare digests before the file gets its name
+    #[arg(long)]
+    no_verify: bool,
+
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+/// `--reader`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ReaderArg {
+    /// sendfile where the page cache has most of the file, else direct where the file system can
+    Auto,
+    /// From the page cache, without a copy
+    Sendfile,
+    /// O_DIRECT, past the page cache
+    Direct,
+}
+
+impl From<ReaderArg> for ReaderChoice {
+    fn from(arg: ReaderArg) -> Self {
+        match arg {
+            ReaderArg::Auto => Self::Auto,
+            ReaderArg::Sendfile => Self::Sendfile,
+            ReaderArg::Direct => Self::Direct,
+        }
+    }
+}
+
+/// Sends every file in turn; the exit code is that of the first that fails.
+pub(crate) fn run(args: &PutArgs) -> ExitCode {
+    let cancel = Cancel::new();
+    let client = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
+        Ok((client, ())) => client,
+        Err(error) => {
+            say::error(format_args!("{error:#}"));
+            return exit::of_setup(&error).into();
+        }
+    };
+    let mut first_failure = None;
+    for path in &args.paths {
+        if let Err(code) = send(args, path, &client, &cancel) {
+            first_failure.get_or_insert(code);
+        }
+        if cancel.is_cancelled() {
+            break;
+        }
+    }
+    first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
+}
+
+fn send(args: &PutArgs, path: &Path, client: &ClientConfig, cancel: &Cancel) -> Result<(), exit::Code> {
+    let url = upload::destination(&args.url, path).map_err(|error| {
+        say::error(&error);
+        exit::of_upload(&error)
+    })?;
+    let what = SafeUrl::of(&url).to_string();
+    let request = PutRequest {
+        path: path.to_owned(),
+        url,
+        reader: args.reader.into(),
+        verify: !args.no_verify,
+        pace: args.pace,
+        congestion: args.congestion.clone(),
+        limit: args.transfer.limit,
+        resume: !args.transfer.no_resume,
+        retries: args.transfer.retries,
+        stall: args.transfer.stall_timeout,
+        sample: args.transfer.record.interval(),
+        client: client.clone(),
+    };
+    let put = |observer: &dyn Observer| upload::put(&request, observer, cancel);
+    let outcome = args
+        .transfer
+        .observe(Side::Put, &what, put, json::end_of_put)?
+        .map_err(|error| exit::of_upload(&error))?;
+    args.transfer.summarise(&Summary {
+        name: &what,
+        size: outcome.size,
+        resumed: outcome.resumed,
+        time: outcome.time,
+        goodput: outcome.goodput,
+        finding: &outcome.finding,
+    });
+    Ok(())
+}
+
+fn client(args: &PutArgs) -> anyhow::Result<ClientConfig> {
+    if args.paths.len() > 1 && !args.url.path().ends_with('/') {
+        bail!("several files need a directory to go to: end the URL in /");
+    }
+    if let Some(record) = args.transfer.record.file() {
+        if args.paths.len() > 1 {
+            bail!("--record is for one file; send the others with commands of their own");
+        }
+        if args.paths.iter().any(|path| record::is_same(record, path)) {
+            bail!("{} cannot be both the file and its record", record.display());
+        }
+    }
+    args.transfer.client()
+}

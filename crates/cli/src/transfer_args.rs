@@ -1,0 +1,193 @@
+//! What `get` and `put` have in common: options, and who hears of a transfer.
+
+use std::fmt::Display;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use longhaul_core::advice::Finding;
+use longhaul_core::event::Observer;
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_engine::source::http::{ClientConfig, Credentials, Timeouts};
+use longhaul_scope::record::schema::Side;
+use serde_json::Value;
+
+use crate::json::{self, JsonLines};
+use crate::progress::ProgressLine;
+use crate::record::RecordArgs;
+use crate::{exit, say};
+
+/// How to talk to a server, and what to tell the user.
+#[derive(Debug, Args)]
+pub(crate) struct TransferArgs {
+    /// A further request header; may be given several times
+    #[arg(long, value_name = "K: V")]
+    header: Vec<HeaderField>,
+
+    /// The highest rate, as in 500Mbit or 60MB/s
+    #[arg(long, value_name = "RATE", value_parser = limit)]
+    pub(crate) limit: Option<Rate>,
+
+    /// Starts over instead of resuming
+    #[arg(long)]
+    pub(crate) no_resume: bool,
+
+    /// Prints one JSON object a line on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Prints nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) record: RecordArgs,
+
+    /// Root certificates to trust besides the system's, in PEM
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// The login for the server; ~/.netrc and the URL may hold one too
+    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
+    user: Option<String>,
+
+    /// A file with a bearer token for the server
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+
+    /// How many failures in a row a stream may have
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) retries: u32,
+
+    /// How long to wait for a connection
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    connect_timeout: Duration,
+
+    /// How long next to nothing may move on a connection before it is taken for dead
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub(crate) stall_timeout: Duration,
+}
+
+fn limit(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(rate),
+        Ok(_) => Err("at this rate nothing would ever arrive".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match text.parse::<Rtt>() {
+        Ok(time) if !time.get().is_zero() => Ok(time.get()),
+        Ok(_) => Err("nothing happens in no time".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl TransferArgs {
+    /// Returns how to talk to the server.
+    pub(crate) fn client(&self) -> anyhow::Result<ClientConfig> {
+        let credentials = match (&self.user, &self.token) {
+            (Some(login), _) => Some(Credentials::from_login(login)),
+            (None, Some(file)) => {
+                let token = std::fs::read_to_string(file)
+                    .with_context(|| format!("cannot read the token in {}", file.display()))?;
+                Some(Credentials::Bearer(token.trim().to_owned()))
+            }
+            (None, None) => None,
+        };
+        let environment = ClientConfig::from_env();
+        Ok(ClientConfig {
+            headers: self.header.clone(),
+            credentials,
+            ca_file: self.cacert.clone(),
+            timeouts: Timeouts {
+                connect: self.connect_timeout,
+                head: self.stall_timeout,
+                ..environment.timeouts
+            },
+            ..environment
+        })
+    }
+
+    /// Returns whether a progress line is drawn.
+    pub(crate) fn shows_line(&self) -> bool {
+        !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// Runs one transfer, heard by whoever is to hear of it; `what` must hold no secret.
+    ///
+    /// Fails where the record cannot be begun. The transfer's own error has been told.
+    pub(crate) fn observe<T, E: Display>(
+        &self,
+        side: Side,
+        what: &str,
+        transfer: impl FnOnce(&dyn Observer) -> Result<T, E>,
+        end: impl FnOnce(&Result<T, E>) -> Value,
+    ) -> Result<Result<T, E>, exit::Code> {
+        let recorder = self.record.begin(side, what).map_err(|error| {
+            say::error(&error);
+            exit::of_record(&error)
+        })?;
+        let line = ProgressLine::new(self.shows_line(), side);
+        let shown: &dyn Observer = if self.json { &JsonLines } else { &line };
+        let recorded: &dyn Observer = match &recorder {
+            Some(recorder) => recorder,
+            None => &(),
+        };
+        let result = transfer(&[shown, recorded]);
+        line.clear();
+        let end = end(&result);
+        if self.json {
+            json::write(&end);
+        }
+        // A record that is cut off is no failed transfer.
+        if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(end)) {
+            say::error(error);
+        }
+        if let Err(error) = &result {
+            say::error(error);
+        }
+        Ok(result)
+    }
+
+    /// Says how a transfer went, to whoever looks at a terminal.
+    pub(crate) fn summarise(&self, summary: &Summary<'_>) {
+        if self.json || self.quiet || !std::io::stderr().is_terminal() {
+            return;
+        }
+        let Summary { name, size, resumed, time, goodput, finding } = summary;
+        let were_there =
+            if *resumed > Bytes::ZERO { format!(" ({resumed} were there)") } else { String::new() };
+        say::line(format_args!(
+            "{name}: {size}{were_there} in {:.1} s, {goodput}, limited by {}",
+            time.as_secs_f64(),
+            finding.limit
+        ));
+        finding.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
+    }
+}
+
+/// How a transfer went.
+pub(crate) struct Summary<'a> {
+    pub(crate) name: &'a dyn Display,
+    pub(crate) size: Bytes,
+    pub(crate) resumed: Bytes,
+    pub(crate) time: Duration,
+    pub(crate) goodput: Rate,
+    pub(crate) finding: &'a Finding,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_options_that_cannot_work() {
+        assert!(limit("1bit").is_err() && time("0s").is_err());
+        assert!("no colon".parse::<HeaderField>().is_err() && "K: a\r\nb".parse::<HeaderField>().is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! What servers answer, and when: early, wrongly, or never.
+
+use std::fs;
+use std::io::Read;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::support::{Ask, Peer, Put, Server, content, put};
+
+/// A server that knows no uploads in parts, and answers a PUT as `play` says.
+fn plain(play: impl Fn(&mut Peer, &Ask) + Send + Sync + 'static) -> Server {
+    Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            if ask.head.starts_with("PUT ") {
+                play(peer, &ask);
+            } else if !peer.send("HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n") {
+                return;
+            }
+        }
+    })
+}
+
+/// Reads `length` bytes of a body; returns those that came before the client closed.
+fn read(peer: &Peer, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = (&peer.stream).take(length as u64).read_to_end(&mut bytes);
+    bytes
+}
+
+fn put_of(bytes: &[u8], args: &[&str]) -> Put {
+    let run = put().args(args);
+    fs::write(run.path("f"), bytes).unwrap();
+    run
+}
+
+#[test]
+fn each_refusal_before_the_body_has_its_code_and_sends_nothing() {
+    for (status, code, word) in [
+        (400, 76, "right port"),
+        (401, 77, "--token"),
+        (403, 77, "another"),
+        (404, 73, "directory must exist"),
+        (409, 73, "directory must exist"),
+        (413, 73, "smaller files"),
+        (423, 75, "under way"),
+        (501, 69, "--writable"),
+        (507, 74, "disk is full"),
+    ] {
+        let (told, unwanted) = mpsc::channel();
+        let server = plain(move |peer, _| {
+            peer.send(format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n"));
+            // Nothing but the end of the connection may follow the head.
+            told.send(read(peer, 1).len()).unwrap();
+        });
+        put_of(&content(1 << 20, 1), &["f", &server.url("/f")])
+            .run()
+            .fails(code, &[word, &status.to_string()]);
+        let put = server.asks().into_iter().find(|ask| ask.head.starts_with("PUT ")).unwrap();
+        assert_eq!(put.field("expect"), Some("100-continue"));
+        assert_eq!(put.field("content-length"), Some("1048576"));
+        assert_eq!(unwanted.recv(), Ok(0), "a body was sent");
+    }
+}
+
+#[test]
+fn an_answer_in_the_midst_of_the_body_is_heard_though_the_server_hangs_up() {
+    let bytes = content(64 << 20, 2);
+    for reader in ["sendfile", "direct"] {
+        for reset in [false, true] {
+            let server = plain(move |peer, _| {
+                peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+                read(peer, 1 << 20);
+                peer.send("HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                if reset {
+                    // Unread bytes make a reset of it.
+                    let _ = peer.stream.shutdown(std::net::Shutdown::Both);
+                } else {
+                    peer.close();
+                }
+            });
+            let ended = put_of(&bytes, &["--reader", reader, "f", &server.url("/f")]).run();
+            ended.fails(74, &["507 Full", "disk is full"]);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_know_the_expectation_gets_the_body_all_the_same() {
+    let bytes = content(300_000, 3);
+    let sent = bytes.clone();
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let head = match ask.head.split(' ').next() {
+                Some("PUT") => {
+                    assert!(read(peer, sent.len()) == sent);
+                    // Late, and of no use any more.
+                    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n".into()
+                }
+                Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", sent.len()),
+                _ => "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n".into(),
+            };
+            peer.send(head);
+        }
+    });
+    let ended = put_of(&bytes, &["f", &server.url("/f")]).run().ok();
+    assert!(ended.time > Duration::from_millis(1900), "the body went out unasked: {ended:?}");
+}
+
+#[test]
+fn a_file_that_arrived_short_is_no_success() {
+    for length in ["5", "7"] {
+        let server = Server::new(move |peer| {
+            while let Some(ask) = peer.ask() {
+                let head = match ask.head.split(' ').next() {
+                    Some("PUT") => {
+                        peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+                        read(peer, 6);
+                        "HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n".to_owned()
+                    }
+                    Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"),
+                    _ => "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                };
+                peer.send(head);
+            }
+        });
+        put_of(b"abcdef", &["f", &server.url("/f")]).run().fails(76, &[length, "of 6"]);
+    }
+}
+
+#[test]
+fn a_redirect_is_told_and_not_followed() {
+    let elsewhere = Server::answering("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
+    let to = elsewhere.url("/f");
+    let server = Server::answering(format!("HTTP/1.1 307 Go\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"));
+    put_of(b"abc", &["f", &server.url("/f")]).run().fails(76, &[&to, "put to that URL itself"]);
+    assert!(elsewhere.asks().is_empty());
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let server = Server::new(|peer| {
+        read(peer, usize::MAX);
+    });
+    let run = put_of(b"abc", &["--stall-timeout", "500ms", "--retries", "1", "f", &server.url("/f")]);
+    run.run().fails(75, &["within 500ms"]);
+    assert_eq!(server.asks().len(), 0);
+}
+
+#[test]
+fn a_server_that_stops_taking_is_given_up() {
+    for reader in ["sendfile", "direct"] {
+        let server = plain(|peer, _| {
+            peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+            read(peer, 100_000);
+            std::thread::sleep(Duration::from_secs(30));
+        });
+        let args = ["--stall-timeout", "1s", "--retries", "0", "--reader", reader, "f", &server.url("/f")];
+        let ended = put_of(&content(64 << 20, 4), &args).run();
+        assert!(ended.time < Duration::from_secs(15), "{ended:?}");
+        ended.fails(75, &["took nothing within 1s"]);
+    }
+}
+
+#[test]
+fn a_server_that_fails_for_a_while_is_asked_again() {
+    let bytes = content(200_000, 5);
+    let sent = bytes.clone();
+    let tries = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let head = match ask.head.split(' ').next() {
+                Some("PUT") if tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 => {
+                    "HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n".to_owned()
+                }
+                Some("PUT") => {
+                    peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+                    assert!(read(peer, sent.len()) == sent);
+                    "HTTP/1.1 204 Done\r\n\r\n".to_owned()
+                }
+                Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", sent.len()),
+                _ => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            };
+            if !peer.send(head) {
+                return;
+            }
+        }
+    });
+    let ended = put_of(&bytes, &["--json", "f", &server.url("/f")]).run().ok();
+    assert!(ended.json().iter().any(|line| line["event"] == "retrying"), "{ended:?}");
+}
+
+#[test]
+fn nobody_there_is_told() {
+    put_of(b"abc", &["--retries", "0", "f", "http://127.0.0.1:1/f"]).run().fails(69, &["127.0.0.1:1"]);
+    put_of(b"abc", &["--retries", "0", "f", "http://no-such-host.invalid/f"])
+        .run()
+        .fails(68, &["no-such-host.invalid"]);
+}

@@ -1,0 +1,92 @@
+//! Options, what is printed, and what is recorded.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::support::{Nginx, Put, content, put};
+
+fn of(bytes: &[u8], args: &[&str]) -> Put {
+    let run = put().args(args);
+    fs::write(run.path("f"), bytes).unwrap();
+    run
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    for (args, word) in [
+        (&["f"][..], "URL"),
+        (&["f", "ftp://h/f"], "http://"),
+        (&["f", "f", "http://h/f"], "end the URL in /"),
+        (&["--pace", "fast", "f", "http://h/"], "--pace"),
+        (&["--pace", "0bit", "f", "http://h/"], "--pace"),
+        (&["--record", "f", "f", "http://h/"], "both the file and its record"),
+        (&["--record", "r", "f", "f", "http://h/"], "one file"),
+        (&["--header", "Content-Length: 5", "f", "http://h/"], "the transfer sets it"),
+    ] {
+        let ended = of(b"abc", args).run();
+        assert_eq!(ended.status.code(), Some(64), "{ended:?}");
+        assert!(ended.stderr.contains(word), "{word}: {ended:?}");
+    }
+    of(b"abc", &["--token", "none", "f", "http://h/"]).run().fails(66, &["the token in none"]);
+}
+
+#[test]
+fn the_kernel_paces_and_the_program_limits() {
+    let Some(site) = Nginx::start() else { return };
+    let bytes = content(8 << 20, 1);
+    for option in ["--pace", "--limit"] {
+        let run = of(&bytes, &["--json", option, "64Mbit", "f", &site.url("/dav/")]);
+        let done = run.run().ok().done();
+        let rate = done["goodput_bps"].as_f64().unwrap();
+        // 8 MiB at 64 Mbit/s are 1.05 s. The kernel lets the first packets go unpaced.
+        assert!((30e6..80e6).contains(&rate), "{option}: {done}");
+        assert_eq!(done["limited_by"] == "limit", option == "--limit", "{done}");
+    }
+    let run = of(&bytes, &["--congestion", "no-such", "f", &site.url("/dav/")]);
+    run.run().fails(64, &["no-such", "tcp_available_congestion_control"]);
+    of(&bytes, &["--congestion", "reno", "--pace", "off", "f", &site.url("/dav/")]).run().ok();
+}
+
+#[test]
+fn json_and_the_record_tell_how_it_went() {
+    let Some(site) = Nginx::start() else { return };
+    let bytes = content(16 << 20, 2);
+    let url = site.url("/dav/f?key=secret");
+    for reader in ["sendfile", "direct"] {
+        let args =
+            ["--json", "--reader", reader, "--limit", "32MB/s", "--record", "r.jsonl", "f", url.as_str()];
+        let run = of(&bytes, &args);
+        let lines = run.run().ok().json();
+        let opened = lines.iter().find(|line| line["event"] == "opened").unwrap();
+        assert_eq!((opened["writer"].as_str(), opened["size"].as_u64()), (Some(reader), Some(16 << 20)));
+        assert!(lines.iter().any(|line| line["event"] == "connected"));
+        let last = lines.iter().rfind(|line| line["event"] == "progress").unwrap();
+        assert_eq!(last["present"], 16 << 20);
+
+        let record = fs::read_to_string(run.path("r.jsonl")).unwrap();
+        assert!(!record.contains("secret"));
+        let record: Vec<serde_json::Value> =
+            record.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(record[0]["side"], "put");
+        let samples: Vec<_> = record.iter().filter(|line| line["event"] == "sample").collect();
+        assert!(samples.len() > 10);
+        let moved: Vec<_> = samples.iter().map(|sample| sample["moved"].as_u64().unwrap()).collect();
+        assert!(moved.is_sorted() && moved.last() == Some(&(16 << 20)), "{moved:?}");
+        assert_eq!(samples.iter().any(|s| s["segments"]["in_use"].as_u64() > Some(0)), reader == "direct");
+        assert!(samples.iter().any(|s| s["streams"][0]["tcp"]["tcpi_bytes_acked"].as_u64() > Some(0)));
+        assert_eq!(record.last().unwrap()["outcome"]["event"], "done");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_it_cleanly() {
+    let Some(site) = Nginx::start() else { return };
+    let run = of(&content(16 << 20, 3), &["--limit", "4MB/s", "f", &site.url("/dav/")]);
+    let mut running = run.start();
+    let began = std::time::Instant::now();
+    running.until("some is sent", || began.elapsed() > std::time::Duration::from_millis(500));
+    running.signal(Signal::INT);
+    running.end().fails(130, &["interrupted", "cannot resume"]);
+    assert!(!site.path("dav/f").exists());
+}

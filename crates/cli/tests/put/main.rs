@@ -1,0 +1,13 @@
+//! `longhaul put` from end to end: the real program against real servers, and against scripted ones
+//! that do what no real server does.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+mod support;
+
+mod answers;
+mod interface;
+mod real_servers;
+mod resuming;
+mod serve;
+mod sources;

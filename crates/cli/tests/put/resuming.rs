@@ -1,0 +1,217 @@
+//! Uploads that break off and go on: what the server has is not sent again.
+
+use std::fs;
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::serve::to;
+use crate::support::{Ended, Peer, Put, Server, Writable, content, put, same};
+
+const SIZE: usize = 48 << 20;
+
+/// Waits until the server has made sure of a good part of a put at 12 MB/s: it does every 2 s.
+fn halfway() {
+    std::thread::sleep(Duration::from_millis(2800));
+}
+
+/// The put again, for its second run.
+fn again(run: Put, site: &Writable) -> Put {
+    run.again(["--json", "--token"]).args([site.token()]).args(["f", &site.url("/f")])
+}
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_is_gone_on_with() {
+    let mut site = Writable::start();
+    let bytes = content(SIZE, 1);
+    for reader in ["sendfile", "direct"] {
+        let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s", "--reader", reader]);
+        let running = run.start();
+        halfway();
+        site.kill();
+        std::thread::sleep(Duration::from_millis(300));
+        site.restart();
+        let ended = running.end().ok();
+        let lines = ended.json();
+        assert!(lines.iter().any(|line| line["event"] == "retrying"), "{ended:?}");
+        let moved = lines.iter().rfind(|line| line["event"] == "progress").unwrap()["received"].as_u64();
+        assert!(moved < Some(SIZE as u64 * 3 / 2), "{moved:?} bytes for {SIZE}");
+        same(site.path("f"), &bytes);
+        assert_eq!(site.names(), ["f"]);
+    }
+}
+
+#[test]
+fn a_put_that_was_killed_goes_on_in_the_next_run() {
+    let mut site = Writable::start();
+    let bytes = content(SIZE, 2);
+    for server_too in [false, true] {
+        let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
+        let running = run.start();
+        halfway();
+        drop(running);
+        if server_too {
+            site.kill();
+            site.restart();
+        }
+        let done = again(run, &site).run().ok().done();
+        assert!(done["resumed"].as_u64() > Some(10 << 20), "{done}");
+        same(site.path("f"), &bytes);
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn an_interrupt_says_how_to_go_on() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 3);
+    let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
+    let running = run.start();
+    halfway();
+    running.signal(Signal::INT);
+    running.end().fails(130, &["run the same command to resume"]);
+    let run = again(run, &site);
+    assert!(run.run().ok().done()["resumed"].as_u64() > Some(10 << 20));
+    same(site.path("f"), &bytes);
+}
+
+#[test]
+fn another_source_and_no_resume_start_over() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 4);
+    for starts_over in ["--no-resume", "another"] {
+        let mut run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
+        let running = run.start();
+        halfway();
+        running.signal(Signal::INT);
+        running.end().fails(130, &["resume"]);
+        run = again(run, &site);
+        let mut expected = bytes.clone();
+        if starts_over == "another" {
+            expected[5] ^= 1;
+            fs::write(run.path("f"), &expected).unwrap();
+        } else {
+            run = run.args([starts_over]);
+        }
+        assert_eq!(run.run().ok().done()["resumed"], 0);
+        same(site.path("f"), &expected);
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_stays_away_ends_it_and_the_next_run_goes_on() {
+    let mut site = Writable::start();
+    let bytes = content(SIZE, 5);
+    let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s", "--retries", "2"]);
+    let running = run.start();
+    halfway();
+    site.kill();
+    let began = Instant::now();
+    running.end().fails(69, &["cannot connect"]);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    site.restart();
+    assert!(again(run, &site).run().ok().done()["resumed"].as_u64() > Some(10 << 20));
+    same(site.path("f"), &bytes);
+}
+
+#[test]
+fn what_makes_no_sense_is_not_resumed() {
+    for (answer, word) in [
+        ("Upload-Offset: 9\r\nUpload-Length: 9", "9 of 9 bytes of a file of 3"),
+        ("Upload-Offset: 2\r\nUpload-Length: 4", "2 of 4 bytes of a file of 3"),
+        ("Upload-Length: 3", "unknown number"),
+        ("Upload-Offset: -1", "unknown number"),
+    ] {
+        let server = Server::new(move |peer| {
+            while let Some(ask) = peer.ask() {
+                let patch = "Accept-Patch: application/partial-upload";
+                let fields = if ask.head.starts_with("OPTIONS") { patch } else { answer };
+                peer.send(format!("HTTP/1.1 204 There\r\n{fields}\r\n\r\n"));
+            }
+        });
+        let run = put().args(["f", &server.url("/f")]);
+        fs::write(run.path("f"), "abc").unwrap();
+        run.run().fails(76, &[word]);
+    }
+}
+
+/// A server that takes parts of "abc"; `complete` answers the last request.
+fn scripted(complete: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
+    // It knows nothing at first, then that it has two bytes.
+    let asked = AtomicUsize::new(0);
+    Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let method = ask.head.split(' ').next().unwrap_or_default().to_owned();
+            let first = || asked.fetch_add(1, Ordering::SeqCst) == 0;
+            let answer = match method.as_str() {
+                "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload",
+                "HEAD" if first() => "404 Nothing\r\nContent-Length: 0",
+                "HEAD" => "204 There\r\nUpload-Offset: 2\r\nUpload-Length: 3\r\nUpload-Complete: ?0",
+                "PATCH" if ask.field("upload-complete") == Some("?1") => {
+                    complete(peer);
+                    continue;
+                }
+                "PATCH" if ask.field("upload-offset") == Some("0") => {
+                    "409 No\r\nUpload-Offset: 2\r\nContent-Length: 0"
+                }
+                _ => {
+                    peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+                    let mut byte = [0];
+                    (&peer.stream).read_exact(&mut byte).unwrap();
+                    if &byte == b"c" {
+                        "204 Got\r\nUpload-Offset: 3"
+                    } else {
+                        "500 Wrong\r\nContent-Length: 0"
+                    }
+                }
+            };
+            if !peer.send(format!("HTTP/1.1 {answer}\r\n\r\n")) {
+                return;
+            }
+        }
+    })
+}
+
+fn abc(server: &Server, args: &[&str]) -> Ended {
+    let run = put().args(args).args(["f", &server.url("/f")]);
+    fs::write(run.path("f"), "abc").unwrap();
+    run.run()
+}
+
+#[test]
+fn a_server_that_has_more_than_it_said_is_asked_again() {
+    let server = scripted(|peer| {
+        peer.send("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
+    });
+    abc(&server, &[]).ok();
+    let parts: Vec<_> = server.asks().into_iter().filter(|ask| ask.head.starts_with("PATCH")).collect();
+    let fields = |name| parts.iter().map(|part| part.field(name)).collect::<Vec<_>>();
+    assert_eq!(fields("upload-offset"), [Some("0"), Some("2"), Some("3")]);
+    assert_eq!(fields("content-length"), [Some("3"), Some("1"), Some("0")]);
+    // The digest of "abc".
+    let digest = "blake3=:ZDezrDhGUTP/tjt1JzqNtUjFWEZdedsD/TWcbNW9nYU=:";
+    assert_eq!(fields("repr-digest"), [None, None, Some(digest)]);
+}
+
+#[test]
+fn what_arrived_wrongly_is_told() {
+    let server = scripted(|peer| {
+        peer.send("HTTP/1.1 422 Differs\r\nContent-Length: 0\r\n\r\n");
+    });
+    abc(&server, &[]).fails(65, &["422", "not what was sent"]);
+}
+
+#[test]
+fn a_long_verification_is_waited_for_as_long_as_the_server_says_so() {
+    let server = scripted(|peer| {
+        for _ in 0..6 {
+            std::thread::sleep(Duration::from_millis(300));
+            peer.send("HTTP/1.1 102 Processing\r\n\r\n");
+        }
+        peer.send("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
+    });
+    abc(&server, &["--stall-timeout", "1s", "--retries", "1"]).ok();
+}

@@ -1,0 +1,84 @@
+//! Sources that cannot be sent, or do not stay what they were.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::{Nginx, Put, content, put, skip};
+
+/// A put of a file of 32 MiB, slow enough to be caught in the midst of it.
+fn slow(reader: &str, url: &str) -> Put {
+    let run = put().args(["--limit", "16MB/s", "--reader", reader, "f", url]);
+    fs::write(run.path("f"), content(32 << 20, 1)).unwrap();
+    run
+}
+
+#[test]
+fn what_is_no_readable_file_is_refused_before_anything_is_said() {
+    let url = "http://127.0.0.1:1/";
+    let run = put().args(["none", url]);
+    run.run().fails(66, &["none", "No such file"]);
+    fs::create_dir(run.path("dir")).unwrap();
+    let run = run.again(["dir", url]);
+    run.run().fails(66, &["dir", "a directory"]);
+    assert!(Command::new("mkfifo").arg(run.path("pipe")).status().unwrap().success());
+    let run = run.again(["pipe", url]);
+    run.run().fails(66, &["pipe", "a pipe"]);
+    let run = run.again(["/dev/null", url]);
+    run.run().fails(66, &["/dev/null", "a device"]);
+    run.again(["/", url]).run().fails(64, &["has no name"]);
+}
+
+#[test]
+fn a_file_of_somebody_else_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become another user");
+    }
+    let run = put().args(["f", "http://127.0.0.1:1/"]);
+    fs::write(run.path("f"), "secret").unwrap();
+    fs::set_permissions(run.path("f"), Permissions::from_mode(0o600)).unwrap();
+    // In a directory that everybody may read: a private one would be refused for itself.
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), dir.path().join("longhaul")).unwrap();
+    fs::copy(run.path("f"), dir.path().join("f")).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(dir.path().join("longhaul"))
+        .args(["put", "f", "http://127.0.0.1:1/"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(77), "{stderr}");
+    assert!(stderr.contains("cannot open f: Permission denied"), "{stderr}");
+}
+
+#[test]
+fn a_source_that_is_written_to_is_never_completed() {
+    let Some(site) = Nginx::start() else { return };
+    for reader in ["sendfile", "direct"] {
+        let run = slow(reader, &site.url("/dav/"));
+        let mut running = run.start();
+        let began = std::time::Instant::now();
+        running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+        File::options().write(true).open(run.path("f")).unwrap().write_all_at(b"new", 5).unwrap();
+        running.end().fails(65, &["f changed while it was sent", "run again"]);
+        assert!(!site.path("dav/f").exists());
+    }
+}
+
+#[test]
+fn a_source_that_shrinks_is_never_completed() {
+    let Some(site) = Nginx::start() else { return };
+    for reader in ["sendfile", "direct"] {
+        let run = slow(reader, &site.url("/dav/"));
+        let mut running = run.start();
+        let began = std::time::Instant::now();
+        running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+        File::options().write(true).open(run.path("f")).unwrap().set_len(1 << 20).unwrap();
+        running.end().fails(65, &["f changed while it was sent"]);
+        assert!(!site.path("dav/f").exists());
+    }
+}

@@ -1,0 +1,26 @@
+//! What the tests share: most of it with those of `get`.
+
+#![allow(dead_code, unreachable_pub, reason = "the tests of get need more of it")]
+
+#[path = "../../get/support/content.rs"]
+mod content;
+#[path = "../../get/support/http.rs"]
+mod http;
+#[path = "../../get/support/program.rs"]
+mod program;
+#[path = "../../get/support/real.rs"]
+mod real;
+#[path = "../../get/support/tls.rs"]
+mod tls;
+mod writable;
+
+pub(crate) use content::{content, same};
+pub(crate) use http::{Ask, Peer, Server};
+pub(crate) use program::{Ended, Get as Put, longhaul, old_kernel, skip};
+pub(crate) use real::{Apache, Nginx, Site};
+pub(crate) use writable::Writable;
+
+/// Makes a `longhaul put` in an empty directory.
+pub(crate) fn put() -> Put {
+    longhaul("put")
+}

@@ -1,0 +1,101 @@
+//! `longhaul serve --writable`, which can be killed and started again.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::tls::certificates;
+
+/// A server that takes files into `files/`, from whoever has the token.
+pub(crate) struct Writable {
+    child: Child,
+    dir: TempDir,
+    address: String,
+    scheme: &'static str,
+}
+
+impl Writable {
+    pub(crate) fn start() -> Self {
+        Self::with(&[], "http")
+    }
+
+    /// Speaks HTTPS.
+    pub(crate) fn encrypted() -> Self {
+        Self::with(&["--tls-cert", "server.pem", "--tls-key", "server.key"], "https")
+    }
+
+    fn with(options: &[&str], scheme: &'static str) -> Self {
+        // On the disk, not in a tmpfs: the writers shall meet a real file system.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::create_dir(dir.path().join("files")).unwrap();
+        fs::write(dir.path().join("token"), "sesame").unwrap();
+        fs::set_permissions(dir.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
+        if scheme == "https" {
+            certificates(dir.path());
+        }
+        let (child, address) = run(dir.path(), "127.0.0.1:0", options);
+        Self { child, dir, address, scheme }
+    }
+
+    pub(crate) fn token(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        let host = if self.scheme == "https" { "localhost" } else { "127.0.0.1" };
+        let port = self.address.rsplit(':').next().unwrap();
+        format!("{}://{host}:{port}{path}", self.scheme)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
+    /// Returns the names of what lies there.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.path("")).unwrap();
+        let mut names: Vec<_> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Ends the server without a word.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn restart(&mut self) {
+        let (child, address) = run(self.dir.path(), &self.address, &[]);
+        assert_eq!(address, self.address);
+        self.child = child;
+    }
+}
+
+impl Drop for Writable {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(dir: &Path, listen: &str, options: &[&str]) -> (Child, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.current_dir(dir).args(["serve", "files", "--writable", "--token", "token", "--listen", listen]);
+    let mut child = command.args(options).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let line = log.find(|line| line.starts_with("serving ")).unwrap();
+    // Somebody must read on, or the log would be dropped.
+    std::thread::spawn(move || log.for_each(drop));
+    let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    (child, address)
+}

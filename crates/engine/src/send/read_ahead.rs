@@ -1,0 +1,302 @@
+//! A file read ahead of its sender, past the page cache: a small ring of blocks.
+//!
+//! ```text
+//!   device --O_DIRECT--> block | block | block | block --send(2)--> socket
+//!              (a thread)                            (the sender)
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::telemetry::Segments;
+use longhaul_core::units::Bytes;
+use longhaul_sys::direct_io;
+use longhaul_sys::memory::AlignedBuf;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::SendFlags;
+
+use super::{SendError, SourceFile, Turn};
+
+/// A block: large enough that a device is read at its full rate.
+const BLOCK: Bytes = Bytes::mib(4);
+/// Blocks in the ring: one is being sent, one being read, and two bridge a device's pauses.
+const BLOCKS: usize = 4;
+/// How long a turn waits for the device before it says so.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A range of a file on its way past the page cache.
+pub struct ReadAhead {
+    source: Arc<SourceFile>,
+    filled: Receiver<io::Result<Block>>,
+    free: Sender<AlignedBuf>,
+    current: Option<Block>,
+    left: Bytes,
+    sent: Bytes,
+    waited: Duration,
+    usage: RingUsage,
+}
+
+/// Bytes `start..end` of `memory` are the file's next.
+struct Block {
+    memory: AlignedBuf,
+    start: usize,
+    end: usize,
+}
+
+/// How many blocks are in use, for whoever measures.
+#[derive(Debug, Clone, Default)]
+pub struct RingUsage(Arc<AtomicUsize>);
+
+impl RingUsage {
+    /// Returns the ring's use.
+    pub fn read(&self) -> Segments {
+        Segments { in_use: self.0.load(Ordering::Relaxed), count: BLOCKS, size: BLOCK }
+    }
+}
+
+impl ReadAhead {
+    /// Starts to read `range` of `source`, whose offsets O_DIRECT needs aligned to `alignment`.
+    ///
+    /// # Errors
+    /// What the kernel says of the file, of memory for the ring, or of a further thread.
+    pub fn start(source: Arc<SourceFile>, alignment: u64, range: ByteRange) -> io::Result<Self> {
+        let file = direct_io::reopen_for_reading(source.file())?;
+        let (to_reader, free) = bounded(BLOCKS);
+        let (filled_by_reader, filled) = bounded(BLOCKS);
+        for _ in 0..BLOCKS {
+            // Cannot fail: there is room for all of them.
+            let _ = to_reader.send(AlignedBuf::new(BLOCK.as_usize())?);
+        }
+        let usage = RingUsage::default();
+        let in_use = usage.clone();
+        let read = move || read_all(&file, range, alignment, &in_use, &free, &filled_by_reader);
+        thread::Builder::new().name("read-ahead".into()).spawn(read)?;
+        Ok(Self {
+            source,
+            filled,
+            free: to_reader,
+            current: None,
+            left: range.len(),
+            sent: Bytes::ZERO,
+            waited: Duration::ZERO,
+            usage,
+        })
+    }
+
+    /// Returns the ring's use, now and later.
+    pub fn usage(&self) -> RingUsage {
+        self.usage.clone()
+    }
+
+    /// Returns whether nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.left == Bytes::ZERO
+    }
+
+    /// Returns how many bytes have left.
+    pub fn sent(&self) -> Bytes {
+        self.sent
+    }
+
+    /// Returns for how long the sender waited for the device.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Moves at most `share` bytes into `socket`.
+    ///
+    /// # Errors
+    /// [`SendError`]; after [`SendError::Changed`] nothing of the changed block has left.
+    pub fn turn(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
+        let end = self.sent + share;
+        while self.sent < end && !self.is_done() {
+            let data = self.next(end - self.sent)?;
+            if data.is_empty() {
+                return Ok(Turn::More);
+            }
+            match retry_on_intr(|| rustix::net::send(&socket, data, SendFlags::NOSIGNAL)) {
+                Ok(sent) => self.consume(sent),
+                Err(Errno::AGAIN) => return Ok(Turn::Blocked),
+                Err(error) => return Err(SendError::Socket(error.into())),
+            }
+        }
+        Ok(if self.is_done() { Turn::Done } else { Turn::More })
+    }
+
+    /// Copies the next bytes, at most `limit`, to the end of `buffer`; adds nothing once all is sent.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub fn fill(&mut self, buffer: &mut Vec<u8>, limit: Bytes) -> Result<(), SendError> {
+        let data = self.next(limit)?;
+        buffer.extend_from_slice(data);
+        let copied = data.len();
+        self.consume(copied);
+        Ok(())
+    }
+
+    /// Returns the next bytes, at most `limit`; none where the device keeps us waiting, or at the end.
+    pub(crate) fn next(&mut self, limit: Bytes) -> Result<&[u8], SendError> {
+        if self.current.is_none() && self.left > Bytes::ZERO {
+            let began = Instant::now();
+            let block = self.filled.recv_timeout(PATIENCE);
+            self.waited += began.elapsed();
+            match block {
+                Ok(Ok(block)) => self.current = Some(block),
+                Ok(Err(source)) => {
+                    return Err(SendError::Read { path: self.source.path().clone(), source });
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(&[]),
+                // The file ended before the range did.
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(SendError::Changed { path: self.source.path().clone() });
+                }
+            }
+            // Later than the read: what is sent is then sure to be of one version.
+            self.source.check()?;
+        }
+        let Some(Block { memory, start, end }) = &self.current else { return Ok(&[]) };
+        let end = (*end).min(*start + limit.as_usize());
+        Ok(&memory[*start..end])
+    }
+
+    /// Drops `sent` bytes from the front.
+    pub(crate) fn consume(&mut self, sent: usize) {
+        let bytes = Bytes::new(sent as u64);
+        (self.sent, self.left) = (self.sent + bytes, self.left - bytes);
+        let Some(block) = &mut self.current else { return };
+        block.start += sent;
+        if block.start == block.end
+            && let Some(block) = self.current.take()
+        {
+            self.usage.0.fetch_sub(1, Ordering::Relaxed);
+            // The reader is gone once it has read everything.
+            let _ = self.free.send(block.memory);
+        }
+    }
+}
+
+/// Reads `range` block by block until its end, that of the file, an error, or until nobody wants more.
+fn read_all(
+    file: &File,
+    range: ByteRange,
+    alignment: u64,
+    usage: &RingUsage,
+    free: &Receiver<AlignedBuf>,
+    filled: &Sender<io::Result<Block>>,
+) {
+    let mut at = range.start() - range.start() % alignment;
+    while at < range.end() {
+        let Ok(mut memory) = free.recv() else { return };
+        usage.0.fetch_add(1, Ordering::Relaxed);
+        let block = match read_block(file, &mut memory, at, alignment) {
+            Ok(read) => {
+                let start = range.start().saturating_sub(at) as usize;
+                let end = Bytes::new(range.end() - at).as_usize().min(read);
+                (start < end).then_some(Ok(Block { memory, start, end }))
+            }
+            Err(error) => Some(Err(error)),
+        };
+        let Some(block) = block else { return };
+        let whole = block.as_ref().is_ok_and(|block| block.end == block.memory.len());
+        if filled.send(block).is_err() || !whole {
+            return;
+        }
+        at += BLOCK.get();
+    }
+}
+
+/// Fills `memory` from the offset `at`; reads less only at the end of the file.
+fn read_block(file: &File, memory: &mut AlignedBuf, at: u64, alignment: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < memory.len() {
+        match file.read_at(&mut memory[read..], at + read as u64) {
+            Ok(n) => read += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        // Only the last bytes of a file are no multiple; a further read would not be aligned.
+        if read == 0 || !(read as u64).is_multiple_of(alignment) || at + read as u64 >= file.metadata()?.len()
+        {
+            break;
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(dir: &std::path::Path, bytes: &[u8]) -> Option<(Arc<SourceFile>, u64)> {
+        let path = dir.join("f");
+        std::fs::write(&path, bytes).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let source = SourceFile::new(File::open(&path).unwrap(), path).unwrap();
+        let alignment = direct_io::alignment(source.file());
+        if alignment.is_none() {
+            assert!(std::env::var_os("CI").is_none(), "a file system with O_DIRECT is needed");
+            println!("skipped: this file system does not tell of Direct I/O");
+        }
+        Some((Arc::new(source), alignment?))
+    }
+
+    fn read(source: &Arc<SourceFile>, alignment: u64, range: ByteRange) -> Result<Vec<u8>, SendError> {
+        let mut ahead = ReadAhead::start(Arc::clone(source), alignment, range).unwrap();
+        let mut all = Vec::new();
+        while ahead.left > Bytes::ZERO {
+            ahead.fill(&mut all, Bytes::new(1_000_003))?;
+        }
+        assert_eq!(ahead.usage().read().in_use, 0);
+        Ok(all)
+    }
+
+    #[test]
+    fn reads_every_range_whatever_its_edges() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let block = BLOCK.as_usize();
+        let bytes: Vec<u8> = (0..5 * block + 1).map(|n| ((n * n) >> 7) as u8).collect();
+        for len in [0, 1, 511, 4095, 4096, 4097, block, block + 1, 5 * block + 1] {
+            let Some((source, alignment)) = source(dir.path(), &bytes[..len]) else { return };
+            for start in [0, 1, 4096, 5000, block - 1, block, 2 * block + 77] {
+                for end in [len, len.saturating_sub(3)] {
+                    let range = ByteRange::new(start.min(end) as u64, end as u64);
+                    let found = read(&source, alignment, range).unwrap();
+                    assert!(found == bytes[start.min(end)..end], "{start}..{end} of {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrinks_or_changes_is_told() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let len = 8 * BLOCK.get();
+        for shrinks in [true, false] {
+            let Some((source, alignment)) = source(dir.path(), &vec![7; len as usize]) else { return };
+            let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, ByteRange::new(0, len)).unwrap();
+            let mut all = Vec::new();
+            ahead.fill(&mut all, Bytes::new(1)).unwrap();
+            let file = File::options().write(true).open(source.path()).unwrap();
+            if shrinks {
+                file.set_len(len / 2).unwrap()
+            } else {
+                file.write_all_at(b"x", len - 1).unwrap()
+            }
+            let error = loop {
+                if let Err(error) = ahead.fill(&mut all, BLOCK) {
+                    break error;
+                }
+            };
+            assert!(matches!(error, SendError::Changed { .. }), "{error}");
+        }
+    }
+}

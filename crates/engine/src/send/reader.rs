@@ -1,0 +1,107 @@
+//! How a file is read to be sent.
+
+use std::io;
+
+use longhaul_core::units::Bytes;
+use longhaul_sys::{cachestat, direct_io};
+
+use super::SourceFile;
+
+/// Which reader to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReaderChoice {
+    /// sendfile where the page cache has most of the file, else Direct I/O where the file system can.
+    #[default]
+    Auto,
+    /// sendfile, through the page cache.
+    Sendfile,
+    /// Direct I/O, past the page cache.
+    Direct,
+}
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// From the page cache, by sendfile.
+    PageCache {
+        /// Whether pages that were sent leave the cache: those of a file that was not in it, so that a file
+        /// larger than memory does not push out everybody else's.
+        drop_behind: bool,
+    },
+    /// From the device into memory of our own.
+    Direct {
+        /// What O_DIRECT needs offsets, lengths and memory aligned to, in bytes.
+        alignment: u64,
+    },
+}
+
+/// A file up to this size is not worth a ring of its own.
+const SMALL: Bytes = Bytes::mib(16);
+
+impl Reader {
+    /// Chooses how to read `source`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] where [`ReaderChoice::Direct`] cannot be had.
+    pub fn choose(choice: ReaderChoice, source: &SourceFile) -> io::Result<Self> {
+        let direct = || {
+            let alignment = direct_io::alignment(source.file())?;
+            direct_io::reopen_for_reading(source.file()).ok().map(|_| Self::Direct { alignment })
+        };
+        match choice {
+            ReaderChoice::Sendfile => Ok(Self::PageCache { drop_behind: false }),
+            ReaderChoice::Direct => direct().ok_or_else(|| io::ErrorKind::Unsupported.into()),
+            ReaderChoice::Auto if is_warm(source) => Ok(Self::PageCache { drop_behind: false }),
+            ReaderChoice::Auto => Ok(direct().unwrap_or(Self::PageCache { drop_behind: true })),
+        }
+    }
+
+    /// Returns its name, as on the command line.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::PageCache { .. } => "sendfile",
+            Self::Direct { .. } => "direct",
+        }
+    }
+}
+
+/// Returns whether the page cache has most of the file, or the file is too small to matter.
+///
+/// A kernel that does not tell (cachestat(2)) is taken to say no: reading past a warm cache costs one reading
+/// from the device, filling memory with a cold file costs everybody.
+fn is_warm(source: &SourceFile) -> bool {
+    let size = Bytes::new(source.metadata().len());
+    size <= SMALL || cachestat::page_cache(source.file()).is_ok_and(|pages| pages.cached * 2 >= size)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use longhaul_core::ranges::ByteRange;
+    use longhaul_sys::write_back;
+
+    use super::*;
+
+    #[test]
+    fn a_warm_file_is_sent_from_the_cache_and_a_cold_one_past_it() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let path = dir.path().join("f");
+        let len = 32 << 20;
+        std::fs::write(&path, vec![7; len as usize]).unwrap();
+        let source = SourceFile::new(File::open(&path).unwrap(), path.clone()).unwrap();
+        let known = cachestat::page_cache(source.file()).is_ok();
+        let chosen = |choice| Reader::choose(choice, &source).unwrap();
+        assert!(!known || chosen(ReaderChoice::Auto) == Reader::PageCache { drop_behind: false });
+
+        File::open(&path).unwrap().sync_all().unwrap();
+        write_back::finish_and_drop(source.file(), ByteRange::new(0, len)).unwrap();
+        let dropped = cachestat::page_cache(source.file()).is_ok_and(|p| p.cached * 2 < Bytes::new(len));
+        let cold = chosen(ReaderChoice::Auto);
+        match direct_io::alignment(source.file()) {
+            Some(alignment) => assert!(!dropped || cold == Reader::Direct { alignment }),
+            None => assert!(!dropped || cold == Reader::PageCache { drop_behind: true }),
+        }
+        assert_eq!(chosen(ReaderChoice::Sendfile).name(), "sendfile");
+    }
+}

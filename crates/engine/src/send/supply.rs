@@ -1,0 +1,96 @@
+//! One file's bytes on their way into a socket, whichever reader brings them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use rustix::fs::{Advice, fadvise};
+
+use super::read_ahead::{ReadAhead, RingUsage};
+use super::{Outgoing, Piece, Reader, SendError, SourceFile, Turn};
+
+/// A range of a file, to be sent.
+pub enum Supply {
+    /// sendfile from the page cache.
+    PageCache(Outgoing),
+    /// send(2) from blocks that are read ahead.
+    Direct(ReadAhead),
+}
+
+impl Supply {
+    /// Opens `range` of `source`, to be read by `reader`.
+    ///
+    /// # Errors
+    /// Those of [`ReadAhead::start`].
+    pub fn open(source: &Arc<SourceFile>, reader: Reader, range: ByteRange) -> io::Result<Self> {
+        let source = Arc::clone(source);
+        Ok(match reader {
+            Reader::PageCache { drop_behind } => {
+                if drop_behind {
+                    // Only a hint: a cold file is read further ahead.
+                    let _ = fadvise(source.file(), range.start(), None, Advice::Sequential);
+                }
+                let (start, length) = (Bytes::new(range.start()), range.len());
+                Self::PageCache(Outgoing::new([Piece::File { source, start, length }]))
+            }
+            Reader::Direct { alignment } => Self::Direct(ReadAhead::start(source, alignment, range)?),
+        })
+    }
+
+    /// Moves at most `share` bytes into `socket`, without encryption.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn turn(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
+        match self {
+            Self::PageCache(outgoing) => outgoing.turn_of(socket, share),
+            Self::Direct(ahead) => ahead.turn(socket, share),
+        }
+    }
+
+    /// Copies the next bytes, at most `limit`, to the end of `buffer`, for whoever encrypts them.
+    ///
+    /// # Errors
+    /// [`SendError`]; `buffer` must then not be sent.
+    pub fn fill(&mut self, buffer: &mut Vec<u8>, limit: Bytes) -> Result<(), SendError> {
+        match self {
+            Self::PageCache(outgoing) => outgoing.fill(buffer, limit),
+            Self::Direct(ahead) => ahead.fill(buffer, limit),
+        }
+    }
+
+    /// Returns whether nothing is left to send.
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::PageCache(outgoing) => outgoing.is_done(),
+            Self::Direct(ahead) => ahead.is_done(),
+        }
+    }
+
+    /// Returns how many bytes have left.
+    pub fn sent(&self) -> Bytes {
+        match self {
+            Self::PageCache(outgoing) => outgoing.sent(),
+            Self::Direct(ahead) => ahead.sent(),
+        }
+    }
+
+    /// Returns for how long the sender waited for the device, where that can be told.
+    pub fn waited(&self) -> Duration {
+        match self {
+            Self::PageCache(_) => Duration::ZERO,
+            Self::Direct(ahead) => ahead.waited(),
+        }
+    }
+
+    /// Returns the use of the ring, where there is one.
+    pub fn ring(&self) -> Option<RingUsage> {
+        match self {
+            Self::PageCache(_) => None,
+            Self::Direct(ahead) => Some(ahead.usage()),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Sends a part of the file as a request's body, and listens meanwhile: a server may refuse in the midst of it.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::Bytes;
+use longhaul_sys::tcp_info;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Advice, fadvise};
+
+use super::error::UploadError;
+use super::shared::Shared;
+use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
+use crate::source::http::{Connection, HttpError, Place};
+
+/// How late cancellation and a stall are noticed.
+const TICK: Duration = Duration::from_millis(100);
+/// How much is encrypted at once.
+const ENCRYPTED: Bytes = Bytes::kib(256);
+/// A server that takes less than this within the stall time is taken for dead.
+const ALIVE: Bytes = Bytes::kib(1);
+/// Pages leave the cache in steps of this size.
+const DROPPED: Bytes = Bytes::mib(8);
+
+/// Why the body was not sent to its end.
+pub(super) enum BodyError {
+    Http(HttpError),
+    Send(SendError),
+    Stalled(Duration),
+}
+
+impl From<HttpError> for BodyError {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl From<SendError> for BodyError {
+    fn from(error: SendError) -> Self {
+        Self::Send(error)
+    }
+}
+
+impl BodyError {
+    /// Says where it happened.
+    pub(super) fn at(self, place: &Place) -> UploadError {
+        match self {
+            Self::Http(error) => error.into(),
+            Self::Send(error) => UploadError::of_send(error, place),
+            Self::Stalled(waited) => UploadError::Stalled { place: place.clone(), waited },
+        }
+    }
+}
+
+/// Sends all of `supply`, and waits until the server has acknowledged it or answers.
+///
+/// Returns as soon as an answer is there, however much is left: nobody wants the rest then.
+pub(super) fn send(
+    connection: &mut Connection,
+    supply: &mut Supply,
+    (source, reader): (&SourceFile, Reader),
+    shared: &Shared<'_>,
+    stall: Duration,
+) -> Result<(), BodyError> {
+    let drops = reader == Reader::PageCache { drop_behind: true };
+    let behind = drops.then_some(Behind { source, dropped: Bytes::ZERO });
+    let mut pump = Pump { shared, stall: Stall::new(connection, stall), text: Vec::new(), behind };
+    let result = pump.run(connection, supply);
+    // What the kernel said of sending is less than what the server may have said before it hung up.
+    if let Err(BodyError::Send(SendError::Socket(_))) = &result
+        && connection.has_answered().is_ok_and(|answered| answered)
+    {
+        return Ok(());
+    }
+    result
+}
+
+struct Pump<'a> {
+    shared: &'a Shared<'a>,
+    stall: Stall,
+    /// File bytes on their way into TLS.
+    text: Vec<u8>,
+    behind: Option<Behind<'a>>,
+}
+
+impl Pump<'_> {
+    fn run(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<(), BodyError> {
+        let mut all_sent = false;
+        loop {
+            if self.shared.cancel.is_cancelled() {
+                return Err(HttpError::Cancelled.into());
+            }
+            let ready = wait(connection, !all_sent);
+            if ready.contains(PollFlags::IN) && connection.has_answered()? {
+                return Ok(());
+            }
+            if !all_sent && !ready.is_empty() {
+                all_sent = self.turn(connection, supply)? == Turn::Done;
+                self.shared.sent(supply.sent());
+                if all_sent {
+                    connection.body_sent();
+                }
+            }
+            if let Some(behind) = &mut self.behind {
+                behind.follow(self.shared);
+            }
+            let outstanding = self.stall.check(connection)?;
+            if all_sent && outstanding == Some(0) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves some bytes without waiting for the server, so that its answer is noticed at once.
+    fn turn(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, BodyError> {
+        let socket = |error| SendError::Socket(error);
+        connection.socket().set_nonblocking(true).map_err(socket)?;
+        let turn = if connection.is_tls() {
+            self.encrypt(connection, supply)
+        } else {
+            supply.turn(connection.socket(), self.shared.share(TURN))
+        };
+        connection.socket().set_nonblocking(false).map_err(socket)?;
+        Ok(turn?)
+    }
+
+    fn encrypt(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, SendError> {
+        if self.text.is_empty() {
+            supply.fill(&mut self.text, self.shared.share(ENCRYPTED))?;
+        }
+        let mut pending = self.text.as_slice();
+        let before = pending.len();
+        let outcome = connection.send_body(&mut pending);
+        let taken = before - pending.len();
+        self.text.drain(..taken);
+        match outcome {
+            Ok(true) if supply.is_done() && self.text.is_empty() => Ok(Turn::Done),
+            Ok(_) => Ok(Turn::More),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(Turn::Blocked)
+            }
+            Err(error) => Err(SendError::Socket(error)),
+        }
+    }
+}
+
+/// Lets the page cache go of what nobody needs any more.
+struct Behind<'a> {
+    source: &'a SourceFile,
+    /// The file up to here is no longer in it.
+    dropped: Bytes,
+}
+
+impl Behind<'_> {
+    /// Follows what is acknowledged, for until then the socket may send it again, and hashed.
+    fn follow(&mut self, shared: &Shared<'_>) {
+        let hashed = Bytes::new(shared.hashed.load(Ordering::Relaxed));
+        let done = shared.look().0.present.min(hashed);
+        if done >= self.dropped + DROPPED {
+            let length = NonZeroU64::new((done - self.dropped).get());
+            // Only a hint.
+            let _ = fadvise(self.source.file(), self.dropped.get(), length, Advice::DontNeed);
+            self.dropped = done;
+        }
+    }
+}
+
+/// Waits for a tick at most until the socket can be written, where that is of use, or read.
+fn wait(connection: &Connection, writes: bool) -> PollFlags {
+    let wanted = PollFlags::IN | PollFlags::RDHUP | if writes { PollFlags::OUT } else { PollFlags::empty() };
+    let mut fds = [PollFd::new(connection.socket(), wanted)];
+    // An interrupted poll is a short one; the caller comes back.
+    let _ = poll(&mut fds, Timespec::try_from(TICK).ok().as_ref());
+    fds[0].revents()
+}
+
+/// Notices when the server takes nothing any more, by what it acknowledges.
+struct Stall {
+    limit: Duration,
+    since: Instant,
+    acked: Option<Bytes>,
+}
+
+impl Stall {
+    fn new(connection: &Connection, limit: Duration) -> Self {
+        let acked = tcp_info::read(connection.socket()).ok().and_then(|info| info.bytes_acked());
+        Self { limit, since: Instant::now(), acked }
+    }
+
+    /// Fails where next to nothing was acknowledged for too long; returns whether, and how much, still is not.
+    fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
+        let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };
+        let acked = info.bytes_acked();
+        let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
+        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + ALIVE);
+        // With nothing to take the server waits for us: for the disk, or for `--limit`.
+        if moves || outstanding == Some(0) {
+            (self.since, self.acked) = (Instant::now(), acked);
+        }
+        if self.since.elapsed() > self.limit {
+            return Err(BodyError::Stalled(self.limit));
+        }
+        Ok(outstanding)
+    }
+}

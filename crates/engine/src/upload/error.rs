@@ -1,0 +1,255 @@
+//! Why an upload failed.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use longhaul_core::proto::http::ResponseHead;
+use longhaul_core::units::Bytes;
+use thiserror::Error;
+
+use crate::send::SendError;
+use crate::source::http::{ErrorKind, HttpError, Place, Retry};
+use crate::transfer::TransferErrorKind;
+
+/// Why an upload failed; what a server that can resume has got stays there.
+#[derive(Debug, Error)]
+pub enum UploadError {
+    /// The way to the server, or its answer.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The source cannot be opened or read.
+    #[error("cannot {operation} {}: {source}", .path.display())]
+    Source {
+        /// What was tried.
+        operation: &'static str,
+        /// The source.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The source is something else than a file.
+    #[error("cannot send {}: it is {what}, and only files are sent", .path.display())]
+    NotAFile {
+        /// The source.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The source's path ends in no name, and the URL in `/`.
+    #[error("{} has no name to put it under: end the URL in one", .path.display())]
+    NoName {
+        /// The source.
+        path: PathBuf,
+    },
+    /// Direct I/O was asked for, and the source's file system has none.
+    #[error("cannot read {} by Direct I/O: its file system has none; use --reader auto", .0.display())]
+    NoDirectIo(PathBuf),
+    /// The source was written to while it was sent.
+    #[error("{} changed while it was sent; run again once nobody writes to it", .0.display())]
+    Changed(PathBuf),
+    /// The socket took no more.
+    #[error("sending to {place} failed: {source}")]
+    Send {
+        /// Where to.
+        place: Place,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The server refused.
+    #[error("{place} refused {step}: {status} {reason}{}", hint(*.status))]
+    Refused {
+        /// Where.
+        place: Place,
+        /// What was refused.
+        step: &'static str,
+        /// The status code.
+        status: u16,
+        /// The reason phrase, escaped.
+        reason: String,
+        /// How long the server asks us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The server has got another part of the file than it had said.
+    #[error("{place} has another part of the file than it said; run again to go on from there")]
+    Moved {
+        /// Where.
+        place: Place,
+    },
+    /// The server's answer makes no sense.
+    #[error("cannot use the answer of {place}: {why}")]
+    Answer {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        why: String,
+    },
+    /// The server took next to nothing.
+    #[error("{place} took nothing within {waited:?}: taken for dead; run again")]
+    Stalled {
+        /// Where.
+        place: Place,
+        /// How long it took.
+        waited: Duration,
+    },
+    /// The kernel refuses an option of the socket.
+    #[error(
+        "cannot use the congestion control '{name}': {source}; /proc/sys/net/ipv4/tcp_available_congestion_control lists those there are"
+    )]
+    Congestion {
+        /// Its name.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread for {0}: {1}")]
+    Thread(&'static str, io::Error),
+    /// The user stopped the upload.
+    #[error("interrupted; {}", if *.resumable {
+        "the server keeps what it has: run the same command to resume"
+    } else {
+        "this server cannot resume"
+    })]
+    Interrupted {
+        /// Whether the next run can go on from there.
+        resumable: bool,
+    },
+}
+
+impl UploadError {
+    /// Makes an error of an answer that is no success.
+    pub(super) fn refused(place: &Place, step: &'static str, head: &ResponseHead) -> Self {
+        Self::Refused {
+            place: place.clone(),
+            step,
+            status: head.status(),
+            reason: head.reason().escape_debug().to_string(),
+            retry_after: head.retry_after(SystemTime::now()),
+        }
+    }
+
+    /// Takes over what sending a file to `place` failed with.
+    pub(super) fn of_send(error: SendError, place: &Place) -> Self {
+        match error {
+            SendError::Socket(source) => Self::Send { place: place.clone(), source },
+            SendError::Read { path, source } => Self::cannot_read(path, source),
+            SendError::Changed { path } => Self::Changed(path),
+        }
+    }
+
+    /// Takes over what reading a file failed with.
+    pub(super) fn of_reading(error: SendError) -> Self {
+        match error {
+            SendError::Read { path, source } => Self::cannot_read(path, source),
+            SendError::Changed { path } => Self::Changed(path),
+            // Reading needs no socket.
+            SendError::Socket(source) => Self::cannot_read(PathBuf::new(), source),
+        }
+    }
+
+    pub(super) fn cannot_read(path: PathBuf, source: io::Error) -> Self {
+        Self::Source { operation: "read", path, source }
+    }
+
+    /// Classifies the error.
+    pub fn kind(&self) -> TransferErrorKind {
+        use TransferErrorKind as Kind;
+        match self {
+            Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
+            Self::Http(error) => Kind::Http(error.kind()),
+            Self::Source { operation: "read", .. } => Kind::Disk,
+            Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Kind::Http(ErrorKind::Denied)
+            }
+            Self::Source { .. } | Self::NotAFile { .. } => Kind::Http(ErrorKind::LocalFile),
+            Self::NoName { .. } | Self::NoDirectIo(_) | Self::Congestion { .. } => {
+                Kind::Http(ErrorKind::Usage)
+            }
+            Self::Changed(_) => Kind::Data,
+            Self::Send { .. } => Kind::Http(ErrorKind::Io),
+            Self::Refused { status, .. } => kind_of_status(*status),
+            Self::Answer { .. } => Kind::Http(ErrorKind::Protocol),
+            Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
+            Self::Thread(..) => Kind::Host,
+        }
+    }
+
+    /// Says whether trying again can help.
+    pub(super) fn retry(&self) -> Retry {
+        match self {
+            Self::Http(error) => error.retry(),
+            Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Retry::Now,
+            Self::Refused { status: 408 | 425 | 429 | 500 | 502..=504, retry_after, .. } => {
+                retry_after.map_or(Retry::Now, Retry::After)
+            }
+            _ => Retry::Never,
+        }
+    }
+}
+
+fn kind_of_status(status: u16) -> TransferErrorKind {
+    use TransferErrorKind as Kind;
+    match status {
+        401 | 403 | 407 | 451 => Kind::Http(ErrorKind::Denied),
+        404 | 409 | 410 | 413 => Kind::CannotCreate,
+        422 => Kind::Data,
+        423 => Kind::Temporary,
+        507 => Kind::Disk,
+        408 | 425 | 429 | 500 | 502..=599 => Kind::Http(ErrorKind::Unavailable),
+        405 | 501 => Kind::Http(ErrorKind::Unavailable),
+        _ => Kind::Http(ErrorKind::Protocol),
+    }
+}
+
+/// Says what a user can do about a status.
+fn hint(status: u16) -> &'static str {
+    match status {
+        400 => ": the server did not understand; is this the right port and scheme?",
+        401 => ": give the server's token with --token FILE, or a login with --user or in ~/.netrc",
+        403 => ": this name may not be written there; choose another",
+        404 | 409 | 410 => {
+            ": the directory must exist on the server, and the name must not be that of a directory"
+        }
+        405 | 501 => ": this server takes no files; start `longhaul serve --writable`, or allow PUT there",
+        407 => ": give the proxy's login in the proxy's URL",
+        413 => ": the server takes only smaller files; raise its limit",
+        422 => ": what arrived is not what was sent, and is dropped; run again",
+        423 => ": another upload to this name is under way; wait for its end, or choose another name",
+        507 => ": the server's disk is full; make room there and run again",
+        408 | 425 | 429 | 500..=599 => ": try again later",
+        _ => "",
+    }
+}
+
+/// Says how much of what, for errors.
+pub(super) fn of_bytes(found: Option<Bytes>) -> String {
+    found.map_or_else(|| "an unknown number of".to_owned(), |found| found.get().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_says_what_to_do_and_ends_as_it_should() {
+        let refused = |status: u16| UploadError::Refused {
+            place: Place {
+                url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),
+                peer: ([127, 0, 0, 1], 80).into(),
+            },
+            step: "the upload",
+            status,
+            reason: "No".into(),
+            retry_after: None,
+        };
+        for status in [400, 401, 403, 404, 405, 407, 409, 413, 422, 423, 500, 501, 503, 507] {
+            let text = refused(status).to_string();
+            assert!(text.contains(&format!(" {status} No: ")), "{text}");
+        }
+        assert_eq!(refused(503).retry(), Retry::Now);
+        for status in [401, 403, 409, 413, 423, 501, 507] {
+            assert_eq!(refused(status).retry(), Retry::Never, "{status}");
+        }
+    }
+}

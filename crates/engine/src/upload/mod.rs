@@ -1,0 +1,262 @@
+//! Sends a file to a server, so that it stands there whole or not at all.
+//!
+//! ```text
+//!   source --> send::Supply --> socket --> server
+//!     |        (sendfile, or a ring past the page cache)
+//!     '------> hashing, in the sender's wake --> digest --> compared by the server
+//!
+//!   OPTIONS --> resumable: HEAD (what is there?) --> PATCH (the rest) --> PATCH (complete, verified)
+//!           '-> plain:     PUT --> HEAD (is it all there?)
+//! ```
+//!
+//! The caller's thread talks and sends; one thread hashes, one watches, and one takes samples when asked.
+
+mod body;
+mod error;
+mod hashing;
+mod monitor;
+mod plain;
+mod request;
+mod resumable;
+mod session;
+mod shared;
+
+use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use longhaul_core::advice;
+use longhaul_core::event::{Event, Observer};
+use longhaul_core::proto::http::Ask;
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::Bytes;
+
+pub use error::UploadError;
+pub use request::{PutOutcome, PutRequest, destination};
+
+use crate::cancel::Cancel;
+use crate::digest::Checksum;
+use crate::pacing::Congestion;
+use crate::send::{Reader, SourceFile};
+use crate::source::http::{Client, ClientConfig, HttpError, Retry};
+use resumable::Resource;
+use session::{Session, Step};
+use shared::Shared;
+
+/// A server may close a connection on which nothing was said for longer.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// What the hasher ends with.
+type Hashed = Result<Option<blake3::Hash>, UploadError>;
+
+/// Sends a file; returns once the server has it, whole, under its name.
+///
+/// # Errors
+/// [`UploadError`]. What a server that can resume has got stays there for the next run; under the file's
+/// name never stands half of it.
+pub fn put(
+    request: &PutRequest,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<PutOutcome, UploadError> {
+    let start = Instant::now();
+    let source = Arc::new(open(&request.path)?);
+    let reader =
+        Reader::choose(request.reader, &source).map_err(|_| UploadError::NoDirectIo(request.path.clone()))?;
+    if let Some(name) = &request.congestion {
+        Congestion::check(name).map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
+    }
+    let congestion = Congestion::plan(request.congestion.as_deref(), request.pace);
+    let client = Client::new(ClientConfig { congestion: congestion.at_first, ..request.client.clone() })?;
+    let size = Bytes::new(source.metadata().len());
+    let shared = Shared::new(request, start, observer, cancel, size);
+    let (facts, result) = thread::scope(|threads| {
+        let shared = &shared;
+        let (alive, ended) = crossbeam_channel::bounded::<()>(0);
+        let sampled = ended.clone();
+        if let Some(interval) = request.sample {
+            let sample = move || monitor::sample(shared, interval, &sampled);
+            if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
+                tracing::warn!("no samples are taken: cannot start a thread: {error}");
+            }
+        }
+        let watch = move || monitor::watch(shared, &ended);
+        let watcher = named("monitor").spawn_scoped(threads, watch);
+        let (tell, hashed) = crossbeam_channel::bounded(1);
+        if request.verify {
+            let source = &source;
+            // Nobody may be waiting for it any more.
+            let hash = move || drop(tell.send(hashing::follow(source, reader, shared)));
+            if let Err(error) = named("hasher").spawn_scoped(threads, hash) {
+                return (None, Err(UploadError::Thread("the digest", error)));
+            }
+        } else {
+            shared.hashed.store(size.get(), Ordering::Relaxed);
+        }
+        let session = Session::new(request, shared, &source, reader, &client, congestion.later);
+        let result = session.and_then(|session| Upload::new(session).run(&hashed));
+        shared.cancel.cancel();
+        drop(alive);
+        (watcher.ok().and_then(|watcher| watcher.join().ok()), result)
+    });
+    let digest = match result {
+        Err(UploadError::Http(HttpError::Cancelled)) if cancel.is_cancelled() => {
+            return Err(UploadError::Interrupted { resumable: shared.is_resumable() });
+        }
+        result => result?,
+    };
+    let (time, facts) = (start.elapsed(), facts.unwrap_or_default());
+    Ok(PutOutcome {
+        path: request.path.clone(),
+        size,
+        resumed: shared.resumed(),
+        time,
+        goodput: shared.goodput(time),
+        retransmits: facts.retransmits,
+        digest: digest.as_ref().map(Checksum::of_blake3),
+        finding: advice::diagnose_sender(&facts),
+    })
+}
+
+/// Opens the source; whatever is no file is refused before it can block or surprise.
+fn open(path: &Path) -> Result<SourceFile, UploadError> {
+    let fail = |source| UploadError::Source { operation: "open", path: path.to_owned(), source };
+    // A FIFO without a writer would be waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(fail)?;
+    let kind = file.metadata().map_err(fail)?.file_type();
+    if kind.is_file() {
+        return SourceFile::new(file, path.to_owned()).map_err(fail);
+    }
+    let what = match kind {
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe",
+        _ => "a device",
+    };
+    Err(UploadError::NotAFile { path: path.to_owned(), what })
+}
+
+/// An upload under way, through all its tries.
+struct Upload<'a> {
+    session: Session<'a>,
+    manner: Option<Manner>,
+    backoff: Backoff,
+    /// The most that the server ever had.
+    furthest: Option<Bytes>,
+    /// The server has something of this upload: what it is busy with is a connection of ours that broke.
+    began: bool,
+}
+
+/// How the server takes files.
+enum Manner {
+    Resumable(Resource),
+    Plain,
+}
+
+impl<'a> Upload<'a> {
+    fn new(session: Session<'a>) -> Self {
+        let backoff = Backoff::new(session.request.retries);
+        Self { session, manner: None, backoff, furthest: None, began: false }
+    }
+
+    /// Tries until the server has the file, or for good reason gives up.
+    fn run(mut self, hashed: &Receiver<Hashed>) -> Hashed {
+        loop {
+            let error = match self.attempt(hashed) {
+                Ok(digest) => return Ok(digest),
+                Err(error) => error,
+            };
+            self.session.hang_up();
+            let shared = self.session.shared;
+            let asked_to_wait = match (&error, error.retry()) {
+                (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
+                (_, Retry::Never) => return Err(error),
+                (_, Retry::Now) => None,
+                (_, Retry::After(wait)) => Some(wait),
+            };
+            // The clock's nanoseconds are random enough to spread retries.
+            let jitter = f64::from(shared.start.elapsed().subsec_nanos() % 1000) / 1000.0;
+            let Some(wait) = self.backoff.failed(asked_to_wait, jitter) else { return Err(error) };
+            shared.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
+            if shared.cancel.sleep(wait) {
+                return Err(HttpError::Cancelled.into());
+            }
+        }
+    }
+
+    fn attempt(&mut self, hashed: &Receiver<Hashed>) -> Hashed {
+        if self.manner.is_none() {
+            self.manner = Some(self.ask_manner()?);
+        }
+        let session = &mut self.session;
+        let resource = match &self.manner {
+            Some(Manner::Resumable(resource)) => resource,
+            Some(Manner::Plain) | None => {
+                plain::send(session)?;
+                return Ok(None);
+            }
+        };
+        let there = resource.offset(session)?;
+        let offset = there.unwrap_or_default();
+        let brought = self.furthest.map_or(Bytes::ZERO, |furthest| offset - furthest);
+        self.backoff.received(brought);
+        self.furthest = self.furthest.max(Some(offset));
+        session.shared.found(offset, session.source, session.reader);
+        if offset < session.shared.size || there.is_none() {
+            self.began |= there.is_some();
+            let sent = resource.send(session, offset);
+            self.began |= session.shared.look().0.written > Bytes::ZERO;
+            sent?;
+        }
+        let digest = if session.request.verify { Some(wait_for_digest(session, hashed)?) } else { None };
+        session.check_source()?;
+        session.shared.emit(&Event::Verifying);
+        resource.complete(session, digest.as_ref())?;
+        Ok(digest)
+    }
+
+    /// Asks how the server takes files; drops what an earlier run left where it is not to be resumed.
+    fn ask_manner(&mut self) -> Result<Manner, UploadError> {
+        let session = &mut self.session;
+        let step = Step { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
+        let head = session.say(step)?;
+        if !head.accepts_partial_uploads() {
+            return Ok(Manner::Plain);
+        }
+        session.shared.set_resumable();
+        let resource = Resource::new(resumable::id(session.source, &session.request.url));
+        if !session.request.resume {
+            resource.start_over(session)?;
+        }
+        Ok(Manner::Resumable(resource))
+    }
+}
+
+/// Waits for the hasher, who has followed the sender.
+fn wait_for_digest(
+    session: &mut Session<'_>,
+    hashed: &Receiver<Hashed>,
+) -> Result<blake3::Hash, UploadError> {
+    let digest = match hashed.recv_timeout(IDLE) {
+        Err(RecvTimeoutError::Timeout) => {
+            session.hang_up();
+            hashed.recv().ok()
+        }
+        digest => digest.ok(),
+    };
+    match digest {
+        Some(Ok(Some(digest))) => Ok(digest),
+        Some(Err(error)) => Err(error),
+        // Only a cancelled hasher has none.
+        Some(Ok(None)) | None => Err(HttpError::Cancelled.into()),
+    }
+}
+
+fn named(name: &str) -> thread::Builder {
+    thread::Builder::new().name(name.to_owned())
+}

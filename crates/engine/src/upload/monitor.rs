@@ -1,0 +1,77 @@
+//! Watches a running upload: progress for the observer, facts for the diagnosis.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use longhaul_core::advice::SenderFacts;
+use longhaul_core::event::Event;
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::telemetry::Sample;
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_sys::host;
+
+use super::shared::Shared;
+use crate::telemetry;
+
+const TICK: Duration = Duration::from_millis(100);
+/// The highest goodput is taken over at least this long; less would be that of a burst.
+const OVER: Duration = Duration::from_secs(1);
+
+/// Watches until the other end of `alive` is gone.
+pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
+    let mut facts = SenderFacts { tcp_wmem_max: host::tcp_wmem_max(), ..SenderFacts::default() };
+    let (mut since, mut before) = (Instant::now(), Bytes::ZERO);
+    let mut first_byte = None;
+    loop {
+        let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
+        let (now, streams) = shared.look();
+        if now.received > Bytes::ZERO {
+            first_byte.get_or_insert_with(Instant::now);
+        }
+        facts.rtt = now.sockets.rtt.or(facts.rtt);
+        facts.min_rtt = now.sockets.min_rtt.or(facts.min_rtt);
+        facts.retransmits = now.sockets.counters.retransmits;
+        if let Some(tcp) = streams.iter().find_map(|stream| stream.tcp) {
+            limits(&tcp, &mut facts);
+        }
+        let window = since.elapsed();
+        if window >= OVER || (ended && facts.best == Rate::default()) {
+            facts.best = facts.best.max(Rate::over(now.received - before, window));
+            (since, before) = (Instant::now(), now.received);
+        }
+        shared.emit(&Event::Progress(now));
+        if ended {
+            break;
+        }
+    }
+    let waits = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
+    facts.flowing = first_byte.map_or(Duration::ZERO, |first| first.elapsed());
+    facts.waited_for_disk = waits(&shared.waits.disk);
+    facts.waited_for_limit = waits(&shared.waits.limit);
+    facts.sending_thread = waits(&shared.waits.cpu);
+    facts
+}
+
+/// Takes over what the kernel itself says limited a connection.
+fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
+    let time = |microseconds: Option<u64>| Duration::from_micros(microseconds.unwrap_or(0));
+    facts.busy = time(tcp.tcpi_busy_time());
+    facts.window_limited = time(tcp.tcpi_rwnd_limited());
+    facts.buffer_limited = time(tcp.tcpi_sndbuf_limited());
+}
+
+/// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
+pub(super) fn sample(shared: &Shared<'_>, interval: Duration, alive: &Receiver<()>) {
+    let take = |_last| {
+        let (now, streams) = shared.look();
+        Some(Sample {
+            moved: now.received,
+            sockets: now.sockets,
+            streams,
+            segments: shared.ring(),
+            ..Sample::default()
+        })
+    };
+    telemetry::sample(interval, alive, take, |event| shared.emit(event));
+}

@@ -1,0 +1,103 @@
+//! What an upload is asked to do, and what it did.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longhaul_core::advice::Finding;
+use longhaul_core::pace::Pace;
+use longhaul_core::units::{Bytes, Rate};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use url::Url;
+
+use super::error::UploadError;
+use crate::digest::Checksum;
+use crate::send::ReaderChoice;
+use crate::source::http::ClientConfig;
+
+/// A file to send.
+#[derive(Debug, Clone)]
+pub struct PutRequest {
+    /// The file.
+    pub path: PathBuf,
+    /// Where it goes; see [`destination`].
+    pub url: Url,
+    /// How the file is read.
+    pub reader: ReaderChoice,
+    /// Whether the server shall compare digests before the file gets its name.
+    pub verify: bool,
+    /// How the connection is paced.
+    pub pace: Pace,
+    /// The congestion control; `None` is the kernel's default.
+    pub congestion: Option<String>,
+    /// The highest rate at which to hand bytes to the kernel.
+    pub limit: Option<Rate>,
+    /// Whether to go on from what an earlier run left on the server.
+    pub resume: bool,
+    /// How many failures in a row there may be.
+    pub retries: u32,
+    /// How long the server may take next to nothing before the connection is taken for dead.
+    pub stall: Duration,
+    /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
+    pub sample: Option<Duration>,
+    /// How to talk to the server.
+    pub client: ClientConfig,
+}
+
+/// A file that the server has, whole.
+#[derive(Debug, Clone)]
+pub struct PutOutcome {
+    /// The source.
+    pub path: PathBuf,
+    /// Its size.
+    pub size: Bytes,
+    /// How much of it an earlier run had left on the server.
+    pub resumed: Bytes,
+    /// How long this run took, from the first look-up to the server's last word.
+    pub time: Duration,
+    /// What this run moved over how long it took.
+    pub goodput: Rate,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// The file's digest, where both ends compared it.
+    pub digest: Option<Checksum>,
+    /// What held the upload back.
+    pub finding: Finding,
+}
+
+/// What needs no escape within a segment of a path (RFC 3986, section 2.3).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Returns where the file at `path` goes: `url`, or within it where that ends in `/`.
+///
+/// # Errors
+/// [`UploadError::NoName`] where the path has none, as `/` or `..`.
+pub fn destination(url: &Url, path: &Path) -> Result<Url, UploadError> {
+    let mut url = url.clone();
+    if url.path().ends_with('/') {
+        let name = path.file_name().ok_or_else(|| UploadError::NoName { path: path.to_owned() })?;
+        let within = format!("{}{}", url.path(), percent_encode(name.as_encoded_bytes(), ESCAPED));
+        url.set_path(&within);
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    fn to(url: &str, path: &[u8]) -> String {
+        destination(&url.parse().unwrap(), Path::new(OsStr::from_bytes(path))).unwrap().into()
+    }
+
+    #[test]
+    fn a_directory_takes_the_files_name() {
+        assert_eq!(to("http://h/d/", b"/a/b c%?#.tar"), "http://h/d/b%20c%25%3F%23.tar");
+        assert_eq!(to("http://h", b"\xff"), "http://h/%FF");
+        assert_eq!(to("http://h/?k=1", b"f"), "http://h/f?k=1");
+        assert_eq!(to("http://h/d", b"f"), "http://h/d");
+        assert!(destination(&"http://h/".parse().unwrap(), Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! A server that takes uploads in parts (docs/uploads.md): ask what it has, send the rest, have it verified.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longhaul_core::proto::http::{
+    Ask, ResponseHead, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId, UploadPart, parse_upload_bytes,
+};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use url::{Position, Url};
+
+use super::error::{UploadError, of_bytes};
+use super::session::{Session, Step};
+use crate::send::SourceFile;
+
+/// Names the upload of this state of `source` to `url`, the same in every run.
+pub(super) fn id(source: &SourceFile, url: &Url) -> UploadId {
+    let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
+    let metadata = source.metadata();
+    let mut hasher = blake3::Hasher::new();
+    // No path holds a NUL.
+    hasher.update(path.as_os_str().as_bytes()).update(&[0]);
+    hasher.update(&metadata.len().to_le_bytes());
+    hasher.update(&metadata.mtime().to_le_bytes()).update(&metadata.mtime_nsec().to_le_bytes());
+    hasher.update(url[Position::BeforePath..].as_bytes());
+    let mut bits = [0; 16];
+    hasher.finalize_xof().fill(&mut bits);
+    UploadId::new(bits)
+}
+
+/// An upload resource on the server.
+pub(super) struct Resource {
+    query: String,
+}
+
+impl Resource {
+    pub(super) fn new(id: UploadId) -> Self {
+        Self { query: format!("upload={id}") }
+    }
+
+    fn step<'a>(&'a self, name: &'static str, ask: Ask<'a>) -> Step<'a> {
+        Step { name, query: Some(&self.query), ask, body: None }
+    }
+
+    /// Asks how much the server has; `None` where it knows nothing of the upload.
+    pub(super) fn offset(&self, session: &mut Session<'_>) -> Result<Option<Bytes>, UploadError> {
+        let step = self.step("to tell what it has", Ask::Head);
+        let head = session.say(step)?;
+        if head.status() == 404 {
+            return Ok(None);
+        }
+        session.require_success(step.name, &head)?;
+        let length = head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
+        let size = session.shared.size;
+        match offset_of(&head) {
+            Some(offset) if offset <= size && length.is_none_or(|length| length == size) => Ok(Some(offset)),
+            offset => Err(UploadError::Answer {
+                place: session.place(),
+                why: format!(
+                    "it says that it has {} of {} bytes of a file of {}; start over with --no-resume",
+                    of_bytes(offset),
+                    of_bytes(length),
+                    size.get()
+                ),
+            }),
+        }
+    }
+
+    /// Drops what the server has.
+    pub(super) fn start_over(&self, session: &mut Session<'_>) -> Result<(), UploadError> {
+        let step = self.step("to start over", Ask::Delete);
+        let head = session.say(step)?;
+        if head.status() == 404 { Ok(()) } else { session.require_success(step.name, &head) }
+    }
+
+    /// Sends what comes after `offset`.
+    pub(super) fn send(&self, session: &mut Session<'_>, offset: Bytes) -> Result<(), UploadError> {
+        let whole = session.shared.size;
+        let part = UploadPart { offset, length: whole - offset, whole };
+        let body = Some(ByteRange::new(offset.get(), whole.get()));
+        let step = Step { body, ..self.step("the upload", Ask::Patch(part)) };
+        let head = session.say(step)?;
+        // It has another part of the file than it said: ask again.
+        if head.status() == 409 && offset_of(&head).is_some_and(|there| there != offset) {
+            return Err(UploadError::Moved { place: session.place() });
+        }
+        session.require_success(step.name, &head)?;
+        match offset_of(&head) {
+            Some(there) if there == whole => Ok(()),
+            Some(there) if there > offset && there < whole => {
+                Err(UploadError::Moved { place: session.place() })
+            }
+            there => Err(UploadError::Answer {
+                place: session.place(),
+                why: format!("of {} bytes it says that it has {}", whole.get(), of_bytes(there)),
+            }),
+        }
+    }
+
+    /// Gives the file its name, once it has the digest where one is given.
+    pub(super) fn complete(
+        &self,
+        session: &mut Session<'_>,
+        digest: Option<&blake3::Hash>,
+    ) -> Result<(), UploadError> {
+        let digest = digest.map(|digest| format!("blake3=:{}:", STANDARD.encode(digest.as_bytes())));
+        let ask = Ask::Complete(session.shared.size, digest.as_deref());
+        let step = self.step("to complete the upload", ask);
+        let head = session.say(step)?;
+        session.require_success(step.name, &head)
+    }
+}
+
+fn offset_of(head: &ResponseHead) -> Option<Bytes> {
+    head.text(UPLOAD_OFFSET).and_then(parse_upload_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn an_upload_is_named_by_source_state_and_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let named = |url: &str| {
+            let source = SourceFile::new(File::open(&path).unwrap(), path.clone()).unwrap();
+            id(&source, &url.parse().unwrap())
+        };
+        std::fs::write(&path, "a").unwrap();
+        let first = named("http://h/a");
+        assert_eq!(first, named("http://other/a"), "one server may have many names");
+        assert_ne!(first, named("http://h/b"));
+        std::fs::write(&path, "ab").unwrap();
+        assert_ne!(first, named("http://h/a"));
+    }
+}

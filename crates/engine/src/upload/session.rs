@@ -1,0 +1,207 @@
+//! One server's side of an upload: a connection that is made when needed, and what is said over it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
+use longhaul_core::proto::http::{Ask, ResponseHead};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use longhaul_sys::host::thread_cpu_time;
+use longhaul_sys::tcp_info;
+
+use super::body;
+use super::error::UploadError;
+use super::request::PutRequest;
+use super::shared::Shared;
+use crate::pacing::{Paced, Pacing};
+use crate::send::{Reader, SourceFile, Supply};
+use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
+use crate::transfer::shared::add;
+
+/// The most of an answer's body that is read to keep the connection.
+const WORTH_READING: Bytes = Bytes::kib(64);
+/// How long a server may think about a request before it is sent the body unasked.
+const CONSENT: Duration = Duration::from_secs(2);
+
+/// What an upload says to its server.
+pub(super) struct Session<'a> {
+    pub(super) request: &'a PutRequest,
+    pub(super) shared: &'a Shared<'a>,
+    pub(super) source: &'a Arc<SourceFile>,
+    pub(super) reader: Reader,
+    client: &'a Client,
+    /// The file's place; its login may come from .netrc.
+    target: Target,
+    connection: Option<Connection>,
+    pacing: Option<Pacing>,
+    /// The connection's pace, while it is being found.
+    paced: Option<Paced>,
+    /// The congestion control for when slow start is over.
+    congestion: Option<String>,
+    /// The thread's CPU time when the session began.
+    cpu: Duration,
+}
+
+/// What to say, and of what.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a> {
+    /// What it is for, for errors.
+    pub(super) name: &'static str,
+    /// The query that makes an upload resource of the file's place.
+    pub(super) query: Option<&'a str>,
+    pub(super) ask: Ask<'a>,
+    /// The part of the file that goes along.
+    pub(super) body: Option<ByteRange>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        request: &'a PutRequest,
+        shared: &'a Shared<'a>,
+        source: &'a Arc<SourceFile>,
+        reader: Reader,
+        client: &'a Client,
+        congestion: Option<String>,
+    ) -> Result<Self, UploadError> {
+        let target = client.target(&request.url)?;
+        let pacing = Pacing::start().inspect_err(|error| tracing::warn!("not paced: {error}")).ok();
+        Ok(Self {
+            request,
+            shared,
+            source,
+            reader,
+            client,
+            target,
+            connection: None,
+            pacing,
+            paced: None,
+            congestion,
+            cpu: thread_cpu_time(),
+        })
+    }
+
+    /// Says one thing and returns the answer's head; answers one 401 by a login from .netrc.
+    ///
+    /// After an error the connection is dropped.
+    pub(super) fn say(&mut self, step: Step<'_>) -> Result<ResponseHead, UploadError> {
+        loop {
+            let head = self.exchange(step).inspect_err(|_| self.hang_up())?;
+            if (300..400).contains(&head.status()) {
+                return Err(self.redirected(&head));
+            }
+            match self.client.answer_challenge(&self.target, &head)? {
+                Some(target) => self.target = target,
+                None => return Ok(head),
+            }
+        }
+    }
+
+    fn exchange(&mut self, step: Step<'_>) -> Result<ResponseHead, UploadError> {
+        if !self.connection.as_ref().is_some_and(Connection::reusable) {
+            self.connect()?;
+        }
+        let Self { connection: Some(connection), client, target, shared, paced, .. } = self else {
+            return Err(HttpError::Cancelled.into());
+        };
+        let place = step.query.map_or_else(|| target.clone(), |query| target.with_query(query));
+        client.aim(connection, &place)?;
+        connection.send(step.ask)?;
+        if let Some(range) = step.body.filter(|range| !range.is_empty())
+            && connection.await_consent(CONSENT)?
+        {
+            let place = connection.place().clone();
+            let mut supply = Supply::open(self.source, self.reader, range)
+                .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
+            shared.begin_part(Bytes::new(range.start()), supply.ring());
+            if let Some(paced) = paced {
+                paced.resume();
+            }
+            let sent =
+                body::send(connection, &mut supply, (self.source, self.reader), shared, self.request.stall);
+            if let Some(paced) = paced {
+                paced.rest();
+            }
+            add(&shared.waits.disk, supply.waited());
+            sent.map_err(|error| error.at(&place))?;
+        }
+        let head = connection.read_head()?;
+        connection.discard_body(WORTH_READING);
+        Ok(head)
+    }
+
+    fn connect(&mut self) -> Result<(), UploadError> {
+        self.hang_up();
+        let (request, shared) = (self.request, self.shared);
+        let connection = self.client.connect(&mut self.target, &shared.cancel)?;
+        let socket = connection.socket();
+        self.paced = self.pacing.as_ref().and_then(|pacing| {
+            let paced = pacing.take(socket, request.pace, self.congestion.as_deref());
+            paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten()
+        });
+        if let Some(paced) = &self.paced {
+            paced.rest();
+        }
+        if let Pace::Rate(wanted) = request.pace {
+            // The kernel's word counts, not that it took the option.
+            let found = tcp_info::read(socket).ok().and_then(|info| info.pacing_rate());
+            if found.is_some_and(|found| found > wanted) {
+                shared.emit(&Event::Warning(Warning::NotPaced { wanted, found }));
+            }
+        }
+        let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
+        shared.sockets.add(0, socket);
+        shared.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Makes sure that the source is still what it was.
+    pub(super) fn check_source(&self) -> Result<(), UploadError> {
+        self.source.check().map_err(UploadError::of_reading)
+    }
+
+    /// Ends the connection.
+    pub(super) fn hang_up(&mut self) {
+        self.paced = None;
+        if self.connection.take().is_some() {
+            self.shared.sockets.remove(0);
+            self.shared.emit(&Event::Closed { stream: 0 });
+        }
+    }
+
+    /// Returns where the upload goes, for errors.
+    pub(super) fn place(&self) -> Place {
+        let peer = || ([0, 0, 0, 0], 0).into();
+        let peer = self.connection.as_ref().map_or_else(peer, Connection::peer);
+        Place { url: self.target.safe_url(), peer }
+    }
+
+    /// Returns an error where the answer is no success.
+    pub(super) fn require_success(&self, step: &'static str, head: &ResponseHead) -> Result<(), UploadError> {
+        match head.status() {
+            200..=299 => Ok(()),
+            _ => Err(UploadError::refused(&self.place(), step, head)),
+        }
+    }
+
+    /// A file goes where its user has said, and nowhere else.
+    fn redirected(&self, head: &ResponseHead) -> UploadError {
+        let to = head.text("location").unwrap_or("nowhere");
+        let to = self.target.url().join(to).map(|to| SafeUrl::of(&to).to_string());
+        HttpError::RedirectRefused {
+            from: self.target.safe_url(),
+            to: to.unwrap_or_else(|_| "what is no URL".to_owned()),
+            why: "an upload goes only where it is told to; put to that URL itself if you trust it",
+        }
+        .into()
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.hang_up();
+        add(&self.shared.waits.cpu, thread_cpu_time().saturating_sub(self.cpu));
+    }
+}
