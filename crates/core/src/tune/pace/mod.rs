@@ -75,6 +75,8 @@ struct Cut {
     since: Duration,
     /// The pace that was cut.
     from: Rate,
+    /// What had been sent again until then.
+    lost_before: Bytes,
 }
 
 #[derive(Debug, Clone)]
@@ -162,7 +164,7 @@ impl Pacer {
     pub fn interval(&self) -> Duration {
         match self.phase {
             Phase::Off => Duration::from_secs(1),
-            Phase::Listen { .. } => Duration::from_micros(500),
+            Phase::Listen { .. } => Duration::from_micros(200),
             Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
         }
     }
@@ -257,7 +259,11 @@ impl Pacer {
 
     /// Makes room for whoever has come.
     fn cut(&mut self, from: Rate, seen: &Observation, now: Duration) {
-        self.cut = Some(Cut { since: now.saturating_sub(seen.min_rtt.get() / NOTICED), from });
+        self.cut = Some(Cut {
+            since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
+            from,
+            lost_before: seen.retransmits,
+        });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
             probe.put_off(self.deaf_until + seen.min_rtt.get());
@@ -266,12 +272,16 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     fn recut(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { since, from }) = self.cut else { return };
+        let Some(Cut { since, from, lost_before }) = self.cut else { return };
         let arrives = self.history.delivery_rate(since);
         let sent = self
             .history
             .pace_between(since.saturating_sub(seen.rtt.get()), now.saturating_sub(seen.rtt.get()));
-        let left = self.left(arrives, sent).min(from).max(from.scaled(DEEPEST_CUT));
+        let share = self.left(arrives, sent);
+        // Of a queue that overflows, bursts lose more than what comes evenly: others may have lost nothing.
+        let left =
+            if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
+        let left = left.min(from).max(from.scaled(DEEPEST_CUT));
         if let Phase::Cruise { target, .. } = &mut self.phase {
             *target = left.scaled(HELD);
             self.pace = Some(left.scaled(DRAINING));
