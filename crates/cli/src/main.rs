@@ -6,7 +6,6 @@ mod exit;
 mod interrupt;
 mod json;
 mod log_thread;
-mod pace;
 mod progress;
 mod record;
 mod say;

@@ -1,9 +1,12 @@
 //! `longhaul report` as its user sees it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Two seconds of a transfer at 8 Mbit/s, cut off or not.
 fn record(whole: bool) -> String {
@@ -66,6 +69,21 @@ fn a_page_beside_the_record_is_the_default() {
     for word in ["http://server/big &lt;file&gt;", "limited by disk", "Throughput", "Socket buffer in use"] {
         assert!(page.contains(word), "{word}");
     }
+}
+
+#[test]
+fn numbers_are_printed_and_nothing_is_drawn_unasked() {
+    let directory = directory();
+    let Output { status, stdout, stderr } = report(directory.path(), &["a.jsonl", "a.jsonl", "--json"]);
+    assert_eq!((status.code(), text(&stderr).as_str()), (Some(0), ""));
+    let lines: Vec<serde_json::Value> =
+        text(&stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!([&lines[0]["record"], &lines[1]["record"]], ["a", "a (2)"]);
+    assert_eq!((&lines[0]["goodput_bps"], &lines[0]["duplicate_acks"]), (&8e6.into(), &0.0.into()));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    let args = ["a.jsonl", "--json", "-o", "a.svg"];
+    assert_eq!(text(&report(directory.path(), &args).stdout).lines().count(), 1);
+    assert!(directory.path().join("a.svg").exists());
 }
 
 #[test]
@@ -206,4 +224,71 @@ fn records_of_one_time_share_its_axis() {
     for note in ["clocks: a, far; time counts from", "another time: other; time counts"] {
         assert!(page.contains(note), "{note}");
     }
+}
+
+/// Ended when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Either is in vain where it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Fetches 64 MiB at 160 Mbit/s, recorded each millisecond at both ends.
+fn recorded_at_both_ends(directory: &Path) {
+    let served = directory.join("served");
+    fs::create_dir(&served).unwrap();
+    File::create(served.join("f")).unwrap().set_len(64 << 20).unwrap();
+    let program = || Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    let fine = |record: &str| ["--record-interval", "1ms", "--record", record].map(str::to_owned);
+    let mut serve = program();
+    serve.args(["serve", "served", "--listen", "127.0.0.1:0", "--pace", "160Mbit"]).args(fine("serve.jsonl"));
+    let mut server = Server(serve.current_dir(directory).stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(server.0.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("serving ") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+    }
+    let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
+    let mut get = program();
+    get.args(["get", "--quiet", &url, "-o", "f"]).args(fine("get.jsonl")).current_dir(directory);
+    assert!(get.status().unwrap().success());
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
+}
+
+#[test]
+fn both_ends_of_a_transfer_are_averaged_over_a_millisecond_and_a_second() {
+    let directory = tempfile::tempdir().unwrap();
+    recorded_at_both_ends(directory.path());
+    let records = ["get.jsonl", "serve.jsonl", "--json", "-o", "both.html"];
+    let Output { status, stdout, stderr } = report(directory.path(), &records);
+    assert_eq!((status.code(), text(&stderr).as_str()), (Some(0), ""));
+    for line in text(&stdout).lines() {
+        let values: serde_json::Value = serde_json::from_str(line).unwrap();
+        let value = |name: &str| values[name].as_f64().unwrap_or_else(|| panic!("no {name}: {values}"));
+        // Of the file's bytes; headers and a core that others take as well leave some room.
+        assert!((120e6..170e6).contains(&value("mean_bps")), "{values}");
+        let apart = (value("mean_bps") - value("steady_goodput_bps")).abs();
+        assert!(apart < 0.05 * value("mean_bps"), "{values}");
+        assert!(value("burstiness_1ms") >= 1.0 && value("seen_1ms_share") > 0.3, "{values}");
+        assert!(value("peak_1ms_bps") >= value("mean_bps"), "{values}");
+        assert_eq!(values["record"] == "get", values["duplicate_acks"] == 0.0, "{values}");
+        assert_eq!(values["record"] == "serve", values["retransmits"].is_f64(), "{values}");
+    }
+    let page = fs::read_to_string(directory.path().join("both.html")).unwrap();
+    for name in [
+        "\"get: received\"",
+        "\"serve: sent\"",
+        "received, over 1 ms",
+        "sent, over 1 ms",
+        "acknowledged, over 1000 ms",
+    ] {
+        assert!(page.contains(name), "{name}");
+    }
+    assert!(page.contains("clocks: get, serve; time counts from"));
 }

@@ -10,6 +10,7 @@ pub mod blocks;
 pub mod event;
 pub mod happy_eyeballs;
 pub mod limit;
+pub mod pace;
 pub mod plan;
 pub mod proto;
 pub mod ranges;

@@ -8,6 +8,8 @@ use crate::units::{Bytes, Rate, Rtt};
 /// One reading of everything, taken at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sample {
+    /// When reading the sockets began, on the clock by which it is told: what they say is of then or a little later.
+    pub began: Duration,
     /// Bytes of files moved so far: read from sockets where we receive, acknowledged by the peer where we send.
     pub moved: Bytes,
     /// All connections together.
@@ -103,6 +105,9 @@ pub struct Sockets {
     pub pacing_rate: Option<Rate>,
     /// Delivery rates, summed (`tcpi_delivery_rate`).
     pub delivery_rate: Option<Rate>,
+    /// Segments that the peers have beyond a gap, summed (`tcpi_sacked`): while there are any, every
+    /// acknowledgement is a duplicate.
+    pub sacked: u64,
     /// What only grows, connections that are closed included.
     pub counters: Counters,
 }
@@ -112,8 +117,17 @@ pub struct Sockets {
 pub struct Counters {
     /// Segments that this host sent again (`tcpi_total_retrans`).
     pub retransmits: u64,
-    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss.
+    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss, answered with a
+    /// duplicate acknowledgement each (RFC 5681, section 4.2).
     pub out_of_order: u64,
+    /// Segments that the peers reported to have got twice (`tcpi_dsack_dups`, RFC 2883): sent again in vain.
+    pub dsacks: u64,
+    /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
+    pub data_segments: u64,
+    /// Bytes that arrived in order, read or not (`tcpi_bytes_received`).
+    pub received: Bytes,
+    /// Bytes sent, those sent again included (`tcpi_bytes_sent`).
+    pub sent: Bytes,
     /// Bytes that the peers acknowledged (`tcpi_bytes_acked`).
     pub acked: Bytes,
 }
@@ -124,7 +138,37 @@ impl Counters {
         Self {
             retransmits: tcp.tcpi_total_retrans().unwrap_or(0),
             out_of_order: tcp.tcpi_rcv_ooopack().unwrap_or(0),
+            dsacks: tcp.tcpi_dsack_dups().unwrap_or(0),
+            data_segments: tcp.tcpi_data_segs_in().unwrap_or(0),
+            received: Bytes::new(tcp.tcpi_bytes_received().unwrap_or(0)),
+            sent: Bytes::new(tcp.tcpi_bytes_sent().unwrap_or(0)),
             acked: tcp.bytes_acked().unwrap_or_default(),
+        }
+    }
+
+    /// Returns what was counted since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            retransmits: self.retransmits.saturating_sub(before.retransmits),
+            out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
+            dsacks: self.dsacks.saturating_sub(before.dsacks),
+            data_segments: self.data_segments.saturating_sub(before.data_segments),
+            received: self.received.saturating_sub(before.received),
+            sent: self.sent.saturating_sub(before.sent),
+            acked: self.acked.saturating_sub(before.acked),
+        }
+    }
+
+    /// Returns the later of two readings of one connection, whichever way round they come.
+    pub fn later(self, other: Self) -> Self {
+        Self {
+            retransmits: self.retransmits.max(other.retransmits),
+            out_of_order: self.out_of_order.max(other.out_of_order),
+            dsacks: self.dsacks.max(other.dsacks),
+            data_segments: self.data_segments.max(other.data_segments),
+            received: self.received.max(other.received),
+            sent: self.sent.max(other.sent),
+            acked: self.acked.max(other.acked),
         }
     }
 }
@@ -133,6 +177,10 @@ impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
         self.retransmits += other.retransmits;
         self.out_of_order += other.out_of_order;
+        self.dsacks += other.dsacks;
+        self.data_segments += other.data_segments;
+        self.received += other.received;
+        self.sent += other.sent;
         self.acked += other.acked;
     }
 }
@@ -154,6 +202,7 @@ impl Sockets {
             .map(Rate::bytes_per_sec);
         all.rtt = mean(known().filter_map(TcpInfo::rtt));
         all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
+        all.sacked = known().filter_map(TcpInfo::tcpi_sacked).sum();
         all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
         all
     }
@@ -221,6 +270,36 @@ mod tests {
         assert_eq!(all.rtt, Some(Rtt::new(Duration::from_micros(200))));
         assert_eq!((all.data_rtt, all.counters.out_of_order), (None, 10));
         assert_eq!(Sockets::of(&[silent], closed).rwin, None);
+    }
+
+    #[test]
+    fn counters_are_read_summed_and_compared_field_by_field() {
+        let at = |n: u64| Counters {
+            retransmits: n,
+            out_of_order: n + 1,
+            dsacks: n + 2,
+            received: Bytes::new(n + 3),
+            sent: Bytes::new(n + 4),
+            acked: Bytes::new(n + 5),
+            data_segments: n + 6,
+        };
+        let set = |bytes: &mut Vec<u8>| {
+            for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9), (152, 13)] {
+                bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            for (offset, value) in [(128, 10u64), (200, 11), (120, 12)] {
+                bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+            }
+        };
+        let all = Sockets::of(&[stream(0, set), stream(1, set)], Counters::default());
+        let mut twice = at(7);
+        twice += at(7);
+        assert_eq!((all.counters, all.sacked), (twice, 18));
+        assert_eq!((at(7).later(at(3)), at(3).later(at(7))), (at(7), at(7)));
+        let mut again = at(7).since(at(3));
+        again += at(3);
+        assert_eq!(again, at(7));
+        assert_eq!(at(3).since(at(7)), Counters::default(), "never below zero");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 pub mod cancel;
 pub mod digest;
-pub mod pace;
+pub mod pacing;
 pub mod recv;
 pub mod send;
 pub mod source;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cross_traffic::CrossTraffic;
 use crate::error::LabError;
 use crate::host::{Host, Inner, Side};
 use crate::link::PathStats;
@@ -14,6 +15,8 @@ use crate::spec::PathSpec;
 /// there is no state on disk, so a later start has nothing to clean up.
 #[derive(Debug)]
 pub struct Lab {
+    /// Before the path, which it must not outlive.
+    cross: Option<CrossTraffic>,
     inner: Arc<Inner>,
 }
 
@@ -24,7 +27,12 @@ impl Lab {
     /// Fails where `spec` is not a path, where namespaces or TUN devices are not permitted, and where
     /// the kernel lacks the congestion control asked for.
     pub fn new(spec: PathSpec) -> Result<Self, LabError> {
-        Ok(Self { inner: Arc::new(Inner::start(spec)?) })
+        let flows = spec.cross_flows;
+        let mut lab = Self { cross: None, inner: Arc::new(Inner::start(spec)?) };
+        if flows.count > 0 {
+            lab.cross = Some(CrossTraffic::start(flows, &lab.near(), &lab.far())?);
+        }
+        Ok(lab)
     }
 
     /// Returns the near host.
@@ -49,6 +57,7 @@ impl Lab {
     /// # Errors
     /// Fails where a host's device was removed.
     pub fn stats(&self) -> Result<PathStats, LabError> {
-        self.inner.stats()
+        let cross_flows = self.cross.as_ref().map(CrossTraffic::stats).unwrap_or_default();
+        Ok(PathStats { cross_flows, ..self.inner.stats()? })
     }
 }

@@ -4,6 +4,7 @@
 //! packets from one TUN device to another, late, at a rate, and not all of them.
 
 mod clock;
+mod cross_traffic;
 mod error;
 mod host;
 mod lab;
@@ -14,9 +15,13 @@ pub mod scenario;
 mod spec;
 mod wire;
 
+pub use cross_traffic::CrossFlowStats;
 pub use error::{LabError, LabErrorKind};
 pub use host::{FarCommand, Finished, Host, Process};
 pub use lab::Lab;
 pub use link::{DirectionStats, PathStats};
 pub use privilege::gain_privilege;
-pub use spec::{Aqm, Hosts, ParseChoiceError, PathSpec, QueueLimit};
+pub use spec::{
+    Aqm, BackgroundSteps, CrossFlows, Hosts, ParseBackgroundError, ParseChoiceError, ParseCrossFlowsError,
+    PathSpec, QueueLimit,
+};

@@ -86,8 +86,10 @@ pub enum Mark {
     Dashed,
     /// A line that keeps its height up to the next point: bins and counters.
     Steps,
-    /// Points alone: events.
+    /// Points alone: values of which there are few.
     Dots,
+    /// Points alone, of which only the time means something.
+    Events,
     /// Points, a line through them, and their spread: measurements.
     Measured,
 }

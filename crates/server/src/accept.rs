@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
 use crate::census::Census;
+use crate::pace::{PacePolicy, PacedConnection};
 use crate::routes::Served;
 use crate::server::Phase;
 use crate::session::Session;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     /// Where files are taken too.
     pub(crate) uploads: Option<Arc<Uploads>>,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) pace: PacePolicy,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) waiting: Arc<Waiting>,
@@ -130,5 +132,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
             None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
         },
     };
-    Session { transport, peer, shared, seat, inbox: Vec::new() }.run().await;
+    Session { transport, peer, shared, seat, paced: PacedConnection::default(), inbox: Vec::new() }
+        .run()
+        .await;
 }

@@ -67,6 +67,8 @@ struct ToRead {
 
 /// How everything stands.
 pub(crate) struct Reading {
+    /// When reading began.
+    began: Duration,
     /// Connections so far.
     pub(crate) arrived: usize,
     /// Connections open.
@@ -131,14 +133,16 @@ impl Census {
 
     /// Reads every socket on which something is being sent, and forgets those that have delivered all of it.
     pub(crate) fn read(&self) -> Reading {
+        let began = self.age();
         let streams = self.to_read().into_iter().map(ToRead::read).collect();
-        self.take_in(streams)
+        self.take_in(began, streams)
     }
 
     /// Does the same for a task: others have their turn in between.
     pub(crate) async fn read_in_turns(&self) -> Reading {
         /// Reading so many takes a fraction of a millisecond.
         const AT_ONCE: usize = 64;
+        let began = self.age();
         let mut streams = Vec::new();
         for one in self.to_read() {
             streams.push(one.read());
@@ -146,7 +150,7 @@ impl Census {
                 tokio::task::yield_now().await;
             }
         }
-        self.take_in(streams)
+        self.take_in(began, streams)
     }
 
     /// Lists the sockets to be read: that takes long where there are many, and no connection shall wait for it.
@@ -161,7 +165,7 @@ impl Census {
     }
 
     /// Takes in what was read; a connection that left meanwhile has settled what it counted.
-    fn take_in(&self, read: Vec<(ToRead, StreamSample)>) -> Reading {
+    fn take_in(&self, began: Duration, read: Vec<(ToRead, StreamSample)>) -> Reading {
         let mut counts = self.lock();
         let Counts { arrived, open, replies, sending, settled } = &mut *counts;
         let mut streams = Vec::with_capacity(read.len());
@@ -181,6 +185,7 @@ impl Census {
         sending.values().for_each(|connection| totals += connection.counted());
         let (received, written) = (self.receiving.total(), self.receiving.look());
         Reading {
+            began,
             arrived: *arrived,
             open: *open,
             replies: replies.clone(),
@@ -312,13 +317,14 @@ impl Reading {
 
     /// Makes the sample that an observer hears; what was received is in it once there was an upload.
     pub(crate) fn sample(self) -> Sample {
-        let (sockets, taken) = (self.sockets(), self.received > Bytes::ZERO || self.written.uploads > 0);
+        let (sockets, under_way) = (self.sockets(), self.written.uploads > 0);
         Sample {
+            began: self.began,
             moved: self.totals.counters.acked + self.received,
             sockets,
             streams: self.streams,
-            segments: taken.then_some(self.written.segments),
-            written: taken.then_some(self.written.written),
+            segments: under_way.then_some(self.written.segments),
+            written: (under_way || self.received > Bytes::ZERO).then_some(self.written.written),
             ..Sample::default()
         }
     }

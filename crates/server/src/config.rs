@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::recv::ring::AppBuffer;
 
@@ -20,8 +21,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The congestion control of every connection; the kernel's default where `None`.
     pub congestion: Option<String>,
-    /// Bounds the rate of every connection (SO_MAX_PACING_RATE).
-    pub pace: Option<Rate>,
+    /// How large replies are paced; a client may ask for less with `Longhaul-Pace`, never for more.
+    pub pace: Pace,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
     /// Takes files from whoever shows this token; files are only read where `None`.
@@ -54,7 +55,7 @@ impl Config {
             listen: vec![listen],
             tls: None,
             congestion: None,
-            pace: None,
+            pace: Pace::Auto,
             hidden: false,
             writable: None,
             app_buffer: AppBuffer::Auto,

@@ -20,6 +20,7 @@ mod file_reply;
 mod listen;
 mod listing;
 mod metrics;
+mod pace;
 mod page;
 mod patience;
 mod reply;

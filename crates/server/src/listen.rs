@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
+use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
+use longhaul_engine::pacing::congestion_at_first;
 use longhaul_sys::send_options::set_max_pacing_rate;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -22,13 +24,14 @@ const BACKLOG: i32 = 1024;
 pub(crate) fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener, ServeError> {
     let socket = open(address).map_err(|source| ServeError::Listen { address, source })?;
     if let Some(name) = &config.congestion {
+        let name = if config.pace == Pace::Auto { congestion_at_first(name) } else { name };
         socket.set_tcp_congestion(name.as_bytes()).map_err(|source| ServeError::Congestion {
-            name: name.clone(),
+            name: name.to_owned(),
             available: available_congestion_controls(),
             source,
         })?;
     }
-    if let Some(rate) = config.pace {
+    if let Pace::Rate(rate) = config.pace {
         set_max_pacing_rate(&socket, rate).map_err(|source| ServeError::Pace { rate, source })?;
     }
     bind(&socket, address).map_err(|source| ServeError::Listen { address, source })?;

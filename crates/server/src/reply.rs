@@ -65,14 +65,24 @@ impl Reply {
         self.head.status()
     }
 
+    /// Returns how long the body is.
+    pub(crate) fn length(&self) -> Bytes {
+        self.body.iter().fold(Bytes::ZERO, |sum, piece| sum + piece.length())
+    }
+
+    /// Adds a line to the head.
+    pub(crate) fn add(&mut self, name: &str, value: &str) {
+        self.head.add(name, value);
+    }
+
     /// Completes the head and queues everything.
     pub(crate) fn queue(self, framing: Framing, now: SystemTime) -> Queued {
+        let length = self.length();
         let mut head = self.head;
         head.add("Date", &httpdate::fmt_http_date(now));
         head.add("Server", "longhaul");
         // 204 and 304 never have a body, and so no length (RFC 9110, section 8.6).
         if !matches!(head.status(), 204 | 304) {
-            let length = self.body.iter().fold(Bytes::ZERO, |sum, piece| sum + piece.length());
             head.add("Content-Length", &length.get().to_string());
         }
         // Said to 1.1 clients too where it is their default: clients of 1.0 must be told.

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -11,12 +12,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::accept::{Shared, accept};
 use crate::census::Census;
 use crate::listen::listen;
+use crate::pace::PacePolicy;
 use crate::root::Root;
 use crate::routes::Served;
 use crate::site::Site;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::upload::Uploads;
 use crate::{Config, Limits, Metrics, ServeError, tls};
+use longhaul_engine::pacing::congestion_at_first;
+use longhaul_sys::host;
 
 /// How many connections an address that serves nothing but metrics has at once.
 const METRICS_CONNECTIONS: usize = 16;
@@ -44,6 +48,8 @@ pub struct Server {
     uploads: Option<Arc<Uploads>>,
     tls: Option<TlsAcceptor>,
     limits: Arc<Limits>,
+    pace: Pace,
+    congestion: Option<String>,
     phase: watch::Sender<Phase>,
 }
 
@@ -78,7 +84,10 @@ pub struct Ended {
 
 impl Server {
     /// Opens the directory, the certificate and the listening sockets.
-    pub fn bind(config: Config) -> Result<Self, ServeError> {
+    pub fn bind(mut config: Config) -> Result<Self, ServeError> {
+        // BBR by the host's choice, too, is only for later.
+        let by_default = || host::congestion_control().filter(|name| congestion_at_first(name) != name);
+        config.congestion = config.congestion.or_else(by_default);
         let root = Root::open(&config.root)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
@@ -93,7 +102,7 @@ impl Server {
             Metrics::Off | Metrics::WithFiles => None,
         };
         let mut limits = config.limits;
-        if let Some(pace) = config.pace {
+        if let Pace::Rate(pace) = config.pace {
             // Whoever takes all that the pace allows is not slow.
             limits.slowest = limits.slowest.min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
         }
@@ -115,6 +124,8 @@ impl Server {
             uploads,
             tls,
             limits: Arc::new(limits),
+            pace: config.pace,
+            congestion: config.congestion,
             phase: watch::Sender::new(Phase::Running),
         })
     }
@@ -155,6 +166,7 @@ impl Server {
             uploads: self.uploads,
             slots: Arc::new(Semaphore::new(self.limits.connections)),
             limits: self.limits,
+            pace: PacePolicy::new(self.pace, self.congestion.as_deref()),
             tls: self.tls,
             waiting: Arc::default(),
             cut: Arc::default(),

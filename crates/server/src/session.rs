@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
 use tokio::task::spawn_blocking;
@@ -12,6 +13,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::accept::Shared;
 use crate::census::{Replied, Seat};
 use crate::metrics;
+use crate::pace::PacedConnection;
 use crate::patience::Patience;
 use crate::reply::{Framing, Queued, Reply};
 use crate::routes::{Action, route};
@@ -26,6 +28,7 @@ pub(crate) struct Session {
     pub(crate) shared: Shared,
     /// Where it counts; given up after the transport, so that what the peer took last is counted too.
     pub(crate) seat: Option<Seat>,
+    pub(crate) paced: PacedConnection,
     /// Bytes received and not yet read as a request; pipelined requests wait here.
     pub(crate) inbox: Vec<u8>,
 }
@@ -37,6 +40,35 @@ enum Next {
     Refused(u16, String),
     /// It left, stayed silent, or the server is finishing or needs the room.
     Closed,
+}
+
+/// A reply, and what is to be known of its request.
+struct Answer {
+    method: String,
+    target: String,
+    reply: Reply,
+    framing: Framing,
+    /// Whether it is counted: whoever asks for metrics is no part of them.
+    counts: bool,
+    /// The pace that was asked for.
+    pace: Option<Pace>,
+    /// How much of the body was taken, where it is an upload.
+    received: Option<Bytes>,
+}
+
+impl Answer {
+    /// Answers what is no request; the connection then ends.
+    fn refusal(status: u16, why: &str) -> Self {
+        Self {
+            method: "-".to_owned(),
+            target: "-".to_owned(),
+            reply: Reply::text(status, why),
+            framing: Framing { head_only: false, keep_alive: false },
+            counts: true,
+            pace: None,
+            received: None,
+        }
+    }
 }
 
 /// What becomes of the connection after an exchange.
@@ -79,41 +111,54 @@ impl Session {
         let waiting = Arc::clone(&self.shared.waiting);
         let next = waiting.wait(self.next()).await.unwrap_or(Next::Closed);
         let started = Instant::now();
-        let mut framing = Framing { head_only: false, keep_alive: false };
-        // Whoever asks for metrics is no part of them.
-        let mut counts = true;
-        let (mut received, mut surplus) = (None, SURPLUS);
-        let (method, target, reply) = match next {
+        let answer = match next {
             Next::Closed => return After::Close,
-            Next::Refused(status, why) => ("-".to_owned(), "-".to_owned(), Reply::text(status, &why)),
-            Next::Request(request) => {
-                framing.head_only = request.method() == "HEAD";
-                // Where a body is not read, nothing after it can be told from it.
-                framing.keep_alive = request.keeps_alive();
-                let mut body_read = request.body() == RequestBody::None;
-                let (method, target) = (request.method().to_owned(), request.target().to_owned());
-                let action = route(self.shared.served, self.shared.uploads.is_some(), &request);
-                counts = !matches!(action, Action::Metrics);
-                let reply = match (action, self.shared.uploads.clone()) {
-                    (Action::Upload, Some(uploads)) => {
-                        let taken = self.take(&uploads, request).await;
-                        (received, body_read, surplus) = (Some(taken.bytes), taken.body_read, REFUSED);
-                        taken.reply
-                    }
-                    (action, _) => self.act(action, request).await,
-                };
-                framing.keep_alive &= body_read;
-                (method, target, reply)
-            }
+            Next::Refused(status, why) => Answer::refusal(status, &why),
+            Next::Request(request) => self.answer(request).await,
         };
+        self.send(answer, started).await
+    }
+
+    /// Finds the answer to a request; takes the body of an upload.
+    async fn answer(&mut self, request: RequestHead) -> Answer {
+        let (method, target) = (request.method().to_owned(), request.target().to_owned());
+        let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
+        let pace = request.header(PACE_HEADER).and_then(|pace| pace.parse().ok());
+        // Where a body is not read, nothing after it can be told from it.
+        let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
+        let action = route(self.shared.served, self.shared.uploads.is_some(), &request);
+        let counts = !matches!(action, Action::Metrics);
+        let reply = match (action, self.shared.uploads.clone()) {
+            (Action::Upload, Some(uploads)) => {
+                let taken = self.take(&uploads, request).await;
+                (received, body_read) = (Some(taken.bytes), taken.body_read);
+                taken.reply
+            }
+            (action, _) => self.act(action, request).await,
+        };
+        let framing = Framing { head_only, keep_alive: keeps_alive && body_read };
+        Answer { method, target, reply, framing, counts, pace, received }
+    }
+
+    /// Sends an answer, and says what becomes of the connection.
+    async fn send(&mut self, answer: Answer, started: Instant) -> After {
+        let Answer { method, target, mut reply, mut framing, counts, pace, received } = answer;
         framing.keep_alive &= *self.shared.phase.borrow() == Phase::Running;
         let status = reply.status();
+        let pace = self.shared.pace.of_reply(reply.length(), pace);
+        if let Some(pace) = pace {
+            reply.add(PACE_HEADER, &pace.header());
+        }
         let Queued { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
         let seat = self.seat.as_ref().filter(|_| counts);
         if let Some(seat) = seat {
             seat.begins(self.transport.socket());
         }
+        if let Some(pace) = pace.filter(|_| !framing.head_only) {
+            self.paced.begin(&self.shared.pace, self.transport.socket(), pace);
+        }
         let result = self.transport.send(&mut outgoing, &self.shared.limits).await;
+        self.paced.end();
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
         let replied = Replied { method, target, status, sent, received, took };
@@ -123,7 +168,7 @@ impl Session {
         }
         match result {
             Ok(()) if framing.keep_alive => After::Another,
-            Ok(()) => After::Finish(surplus),
+            Ok(()) => After::Finish(if received.is_some() { REFUSED } else { SURPLUS }),
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => After::Reset,
             // The peer must not take what it has for the whole: the end comes before the promised length.
             Err(ReplyError::Send(_)) => After::Close,

@@ -20,7 +20,7 @@ pub struct Telemetry {
     /// Hears of every connection and reply.
     pub observer: Arc<dyn Observer>,
     /// Takes samples this often for it, on a thread of its own; while nothing is being sent, none is told.
-    /// Less often among so many connections that reading them would take more than 1 % of a core.
+    /// Less often among more than a few connections, where reading them would take more than 1 % of a core.
     pub sample: Option<Duration>,
 }
 
@@ -32,6 +32,8 @@ impl fmt::Debug for Telemetry {
 
 /// Reading the connections may take one part in so many of the time.
 const SHARE: u32 = 100;
+/// So few of them are read as often as is asked for: averages over a millisecond need that.
+const FEW: usize = 4;
 
 /// A running thread that takes samples; it ends with this.
 pub(crate) struct Sampler {
@@ -83,7 +85,9 @@ impl Reader<'_> {
         }
         let before = host::thread_cpu_time();
         let reading = self.census.read();
-        self.sparingly.took(now, host::thread_cpu_time().saturating_sub(before));
+        if reading.streams.len() > FEW {
+            self.sparingly.took(now, host::thread_cpu_time().saturating_sub(before));
+        }
         let state = (!reading.streams.is_empty(), reading.totals);
         let new = last || state.0 || self.told != Some(state);
         new.then(|| {

@@ -32,13 +32,8 @@ impl Totals {
 
     /// Returns what was counted since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
-        let (now, then) = (self.counters, before.counters);
         Self {
-            counters: Counters {
-                retransmits: now.retransmits.saturating_sub(then.retransmits),
-                out_of_order: now.out_of_order.saturating_sub(then.out_of_order),
-                acked: now.acked.saturating_sub(then.acked),
-            },
+            counters: self.counters.since(before.counters),
             busy: self.busy.saturating_sub(before.busy),
             rwnd_limited: self.rwnd_limited.saturating_sub(before.rwnd_limited),
             sndbuf_limited: self.sndbuf_limited.saturating_sub(before.sndbuf_limited),
@@ -49,13 +44,8 @@ impl Totals {
 impl Totals {
     /// Returns the later of two readings of one sender, whichever way round they come.
     pub(crate) fn later(self, other: Self) -> Self {
-        let (one, two) = (self.counters, other.counters);
         Self {
-            counters: Counters {
-                retransmits: one.retransmits.max(two.retransmits),
-                out_of_order: one.out_of_order.max(two.out_of_order),
-                acked: one.acked.max(two.acked),
-            },
+            counters: self.counters.later(other.counters),
             busy: self.busy.max(other.busy),
             rwnd_limited: self.rwnd_limited.max(other.rwnd_limited),
             sndbuf_limited: self.sndbuf_limited.max(other.sndbuf_limited),

@@ -15,6 +15,11 @@ pub fn tcp_wmem_max() -> Option<Bytes> {
     sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
+/// Returns the congestion control that sockets get where they ask for none.
+pub fn congestion_control() -> Option<String> {
+    Some(sysctl("net/ipv4/tcp_congestion_control")?.trim().to_owned())
+}
+
 /// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`.
 pub fn rmem_max() -> Option<Bytes> {
     sysctl("net/core/rmem_max")?.trim().parse().ok().map(Bytes::new)

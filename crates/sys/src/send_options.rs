@@ -15,6 +15,11 @@ pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.as_bytes_per_sec())
 }
 
+/// Takes that bound away.
+pub fn unset_max_pacing_rate(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::mem::size_of;

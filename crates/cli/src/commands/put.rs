@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use longhaul_core::event::Observer;
+use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::pace::Pace;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::upload::{self, PutRequest};
@@ -15,7 +15,7 @@ use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::transfer_args::{Summary, TransferArgs};
-use crate::{exit, interrupt, json, pace, record, say};
+use crate::{exit, interrupt, json, record, say};
 
 /// What to send, and how.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(crate) struct PutArgs {
     url: Url,
 
     /// How fast the kernel sends; auto is what the path holds, off leaves it to the congestion control
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", value_parser = pace::parse)]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
     pace: Pace,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default

@@ -8,6 +8,7 @@ use clap::Args;
 use longhaul_scope::draw::{self, DrawError};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
+use serde_json::{Value, json};
 
 use crate::exit::{self, Code};
 use crate::say;
@@ -29,6 +30,10 @@ pub(crate) struct ReportArgs {
     /// The records' names in the charts, in their order [default: the names of their files]
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
+
+    /// Print the records' numbers, one JSON object for each; draw only what -o names
+    #[arg(long)]
+    json: bool,
 }
 
 /// Draws, and prints the files it has written.
@@ -45,7 +50,7 @@ pub(crate) fn run(args: &ReportArgs) -> ExitCode {
 fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     let not_drawn = |error: DrawError| (error.to_string(), exit::of_drawing(&error));
     let beside = [args.records[0].with_extension("html")];
-    let outputs = if args.output.is_empty() { &beside[..] } else { &args.output };
+    let outputs = if args.output.is_empty() && !args.json { &beside[..] } else { &args.output };
     for output in outputs {
         draw::check_name(output).map_err(not_drawn)?;
         if args.records.iter().any(|record| is_same(record, output)) {
@@ -63,12 +68,29 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         }
         records.push((name, record));
     }
+    if args.json {
+        records.iter().for_each(|(name, record)| say::output(numbers(name, record)));
+    }
+    if outputs.is_empty() {
+        return Ok(());
+    }
     let sheet = figures::of_records(&records);
     for output in outputs {
         draw::write(&sheet, output).map_err(not_drawn)?;
-        say::output(output.display());
+        if !args.json {
+            say::output(output.display());
+        }
     }
     Ok(())
+}
+
+/// Returns what experiments compare of a record.
+fn numbers(name: &str, record: &Record) -> Value {
+    let mut object = json!({ "record": name });
+    for (name, value) in figures::values(record) {
+        object[name] = value.into();
+    }
+    object
 }
 
 fn is_same(record: &Path, output: &Path) -> bool {

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use longhaul_core::units::{Rate, Rtt};
+use longhaul_core::pace::Pace;
+use longhaul_core::units::Rtt;
 use longhaul_engine::recv::ring::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
@@ -62,8 +62,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
 
-    /// Pace each connection to at most this rate, as 6.5Gbit; off leaves it to the congestion control
-    #[arg(long, value_name = "off|RATE", default_value = "off")]
+    /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
     pace: Pace,
 
     /// Take files too, by PUT or `longhaul put`, from whoever shows the token
@@ -96,25 +96,6 @@ pub(crate) struct ServeArgs {
     /// Give transfers under way this long to finish when told to stop, as 30s
     #[arg(long, value_name = "TIME", default_value = "30s")]
     grace: Rtt,
-}
-
-/// The value of `--pace`.
-#[derive(Debug, Clone, Copy)]
-struct Pace(Option<Rate>);
-
-impl FromStr for Pace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "off" => Ok(Self(None)),
-            rate => match rate.parse::<Rate>() {
-                Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(Self(Some(rate))),
-                Ok(_) => Err("a pace of nothing sends nothing: write off, or a rate".to_owned()),
-                Err(error) => Err(error.to_string()),
-            },
-        }
-    }
 }
 
 /// Serves until told to stop.
@@ -229,7 +210,7 @@ fn config(args: &ServeArgs, writable: Option<Token>) -> Config {
         // clap has made sure that both are given or neither.
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
         congestion: args.congestion.clone(),
-        pace: args.pace.0,
+        pace: args.pace,
         hidden: args.hidden,
         writable,
         app_buffer: args.app_buffer,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_scope::record::Record;
-use longhaul_scope::record::schema::What;
+use longhaul_scope::record::schema::{Sample, What};
 use rustix::process::Signal;
 
 use crate::support::{File, Nginx, Server, content, get, old_kernel, partial_files, same};
@@ -49,7 +49,11 @@ fn a_record_sums_up_to_the_transfer() {
     enough(&record, 0.8);
     let (_, last) = record.samples.last().unwrap();
     assert_eq!((last.moved, last.written), (bytes.len() as u64, Some(bytes.len() as u64)));
+    assert!(last.sockets.received >= last.moved && last.sockets.data_segments > 0, "{:?}", last.sockets);
     assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.moved));
+    assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.sockets.received));
+    let took = |sample: &Sample| sample.took.unwrap();
+    assert!(record.samples.iter().all(|(at, sample)| (0.0..=*at).contains(&took(sample))));
     let streams = || record.samples.iter().flat_map(|(_, sample)| &sample.streams);
     assert!(streams().any(|stream| stream.unread > 0), "the limit makes bytes wait in the socket");
     let tcp = &streams().last().unwrap().tcp;

@@ -89,6 +89,11 @@ fn explains_what_it_cannot_do() {
         (["--loss", "2"], "loss: 2 is not a share between 0 and 1"),
         (["--queue", "10p"], "a queue needs a rate"),
         (["--rate", "fast"], "'fast' is not a rate"),
+        (["--background", "20%"], "background: background traffic needs a rate"),
+        (["--background", "20%@soon"], "'20%@soon' is no background traffic: 'soon' is not a time"),
+        (["--cross-flows", "4@5s"], "'4@5s' are no cross flows: '5s' has no '..'"),
+        (["--cross-flows", "65"], "cross_flows: 65 are above 64"),
+        (["--ack-compression", "2s"], "ack_compression: 2000 ms is above one second"),
         (["--hosts", "big"], "'big' is not one of stock, tuned"),
     ] {
         let output = exec(&options, "true").output().unwrap();

@@ -57,6 +57,35 @@ fn runs_a_scenario() {
     assert_eq!(scenario.read("runs/good-2-near.out"), "198.18.0.2\n");
 }
 
+#[test]
+fn a_path_is_shared_with_others_and_the_results_say_so() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\nrate = '50Mbit'\nrtt = '10ms'\nack_compression = '1ms'\n\
+         [far]\ncommand = 'exec iperf3 --server'\nport = 5201\n\
+         [sweep]\n'path.background' = ['0', '0@0s,40%@500ms']\n'path.cross_flows' = [0, '1@100ms..']\n\
+         [[run]]\nname = 'one'\ncommand = 'iperf3 -c $LAB_FAR -R -t 1.5 > /dev/null'\n",
+    );
+    let output = scenario.run(&["--set", "path.background=0,0 40%@500ms"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let runs = scenario.results();
+    assert_eq!(runs.len(), 4);
+    for run in &runs {
+        let (background, flows) =
+            (&run["parameters"]["path.background"], &run["parameters"]["path.cross_flows"]);
+        let value = |name: &str| run["values"][name].as_f64();
+        let packets = value("background_far_to_near_packets");
+        // 20 Mbit/s are 1667 packets a second, for one second.
+        assert_eq!(packets.is_some_and(|packets| packets > 1000.0), background != "0", "{packets:?}, {run}");
+        let lost = value("background_far_to_near_loss");
+        assert_eq!(lost.is_some_and(|share| (0.0..1.0).contains(&share)), background != "0", "{lost:?}");
+        let goodput = value("cross_goodput_bps");
+        assert_eq!(goodput.is_some_and(|goodput| goodput > 1e6), flows != "0", "{goodput:?}, {run}");
+    }
+}
+
 /// A real transfer over a path whose RTT is swept, by the program under test at both ends.
 const SWEPT: &str = r#"
     name = "by-rtt"

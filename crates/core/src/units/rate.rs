@@ -28,6 +28,11 @@ impl Rate {
         if seconds > 0.0 { Self((bytes.get() as f64 * 8.0 / seconds) as u64) } else { Self(0) }
     }
 
+    /// Returns the rate times a factor; a negative one gives nothing.
+    pub fn scaled(self, factor: f64) -> Self {
+        Self((self.0 as f64 * factor) as u64)
+    }
+
     /// Returns bits per second.
     pub const fn as_bits_per_sec(self) -> u64 {
         self.0

@@ -27,8 +27,10 @@ pub(super) fn run(
             *lock(&shared.pages) = page_cache;
         }
         let host_pages = host.fresh(now);
+        let began = shared.start.elapsed();
         let (streams, sockets) = shared.sockets.read();
         Some(Sample {
+            began,
             moved: shared.received_so_far(),
             sockets,
             streams,

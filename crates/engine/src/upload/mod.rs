@@ -15,6 +15,7 @@ mod body;
 mod error;
 mod hashing;
 mod monitor;
+mod paced;
 mod plain;
 mod request;
 mod resumable;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::advice::Finding;
+use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
 use super::error::UploadError;
 use crate::digest::Checksum;
-use crate::pace::Pace;
 use crate::send::ReaderChoice;
 use crate::source::http::ClientConfig;
 

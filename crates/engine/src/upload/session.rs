@@ -9,12 +9,13 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_sys::host::thread_cpu_time;
 use longhaul_sys::tcp_info;
-use socket2::SockRef;
 
 use super::body;
 use super::error::UploadError;
+use super::paced::Pacemaker;
 use super::request::PutRequest;
 use super::shared::Shared;
+use crate::pacing::Paced;
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
 use crate::transfer::shared::add;
@@ -34,6 +35,9 @@ pub(super) struct Session<'a> {
     /// The file's place; its login may come from .netrc.
     target: Target,
     connection: Option<Connection>,
+    pacemaker: Pacemaker,
+    /// The connection's, where it has one.
+    paced: Option<Paced>,
     /// The thread's CPU time when the session began.
     cpu: Duration,
 }
@@ -59,7 +63,18 @@ impl<'a> Session<'a> {
         client: &'a Client,
     ) -> Result<Self, UploadError> {
         let target = client.target(&request.url)?;
-        Ok(Self { request, shared, source, reader, client, target, connection: None, cpu: thread_cpu_time() })
+        Ok(Self {
+            request,
+            shared,
+            source,
+            reader,
+            client,
+            target,
+            connection: None,
+            pacemaker: Pacemaker::new(request)?,
+            paced: None,
+            cpu: thread_cpu_time(),
+        })
     }
 
     /// Says one thing and returns the answer's head; answers one 401 by a login from .netrc.
@@ -82,7 +97,7 @@ impl<'a> Session<'a> {
         if !self.connection.as_ref().is_some_and(Connection::reusable) {
             self.connect()?;
         }
-        let Self { connection: Some(connection), client, target, shared, .. } = self else {
+        let Self { connection: Some(connection), client, target, shared, paced, .. } = self else {
             return Err(HttpError::Cancelled.into());
         };
         let place = step.query.map_or_else(|| target.clone(), |query| target.with_query(query));
@@ -95,8 +110,10 @@ impl<'a> Session<'a> {
             let mut supply = Supply::open(self.source, self.reader, range)
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
             shared.begin_part(Bytes::new(range.start()), supply.ring());
+            paced.iter().for_each(Paced::resume);
             let sent =
                 body::send(connection, &mut supply, (self.source, self.reader), shared, self.request.stall);
+            paced.iter().for_each(Paced::rest);
             add(&shared.waits.disk, supply.waited());
             sent.map_err(|error| error.at(&place))?;
         }
@@ -107,15 +124,12 @@ impl<'a> Session<'a> {
 
     fn connect(&mut self) -> Result<(), UploadError> {
         self.hang_up();
-        let (request, shared) = (self.request, self.shared);
+        let shared = self.shared;
         let connection = self.client.connect(&mut self.target, &shared.cancel)?;
         let socket = connection.socket();
-        if let Some(name) = &request.congestion {
-            SockRef::from(socket)
-                .set_tcp_congestion(name.as_bytes())
-                .map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
-        }
-        if let Some(warning) = request.pace.begin(socket) {
+        let (paced, warning) = self.pacemaker.take(socket)?;
+        self.paced = paced;
+        if let Some(warning) = warning {
             shared.emit(&Event::Warning(warning));
         }
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
@@ -132,6 +146,7 @@ impl<'a> Session<'a> {
 
     /// Ends the connection.
     pub(super) fn hang_up(&mut self) {
+        self.paced = None;
         if self.connection.take().is_some() {
             self.shared.sockets.remove(0);
             self.shared.emit(&Event::Closed { stream: 0 });

@@ -127,6 +127,11 @@ impl Inner {
         })
     }
 
+    /// Says whether a host has sent a packet on the path; always where a veth pair joins the hosts.
+    pub(crate) fn has_carried(&self) -> bool {
+        self.directions.is_empty() || self.directions.iter().any(|direction| direction.stats().packets > 0)
+    }
+
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
         let mut stats = PathStats::default();
         for host in &self.tcp_memory {

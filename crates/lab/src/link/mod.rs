@@ -30,6 +30,7 @@ use crate::error::LabError;
 use crate::model::Link;
 use crate::spec::{PathSpec, QueueLimit};
 
+use read_lag::ReadLag;
 use stats::Counters;
 pub use stats::{DirectionStats, PathStats};
 
@@ -101,7 +102,7 @@ impl Direction {
             idle,
             writer: writer.thread().clone(),
             counters: Arc::clone(&direction.counters),
-            lag: spec.rate.map(|rate| read_lag::ReadLag::new(rate, spec.one_way())),
+            lag: spec.rate.map(|rate| ReadLag::new(rate, spec.one_way(), spec.is_alone())),
         };
         // From here on an early return stops the writer.
         direction.writer = Some(writer);

@@ -11,7 +11,7 @@ use longhaul_sys::ring::Producer;
 use longhaul_sys::tun::Tun;
 
 use crate::clock::Clock;
-use crate::model::{Cause, Fate, Link, Time};
+use crate::model::{BackgroundCounts, Cause, Fate, Link, Time};
 use crate::wire::{self, MAX_FRAME, Shape};
 
 use super::read_lag::ReadLag;
@@ -66,9 +66,10 @@ impl Reader {
         splitter.fates.clear();
         splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
         self.counters.dropped(&splitter.fates);
+        self.counters.shared_with(self.link.background());
         if let (Some(lag), Some(leaves)) = (&mut self.lag, splitter.last_leaves()) {
             let bytes = splitter.bytes_past_the_queue(shape);
-            self.counters.read_late.record(lag.pass(wait.empty(), bytes, leaves));
+            self.counters.read_late.record(lag.pass(wait.empty(), now, bytes, leaves));
         }
         if let Some(leaves) = splitter.all_leave() {
             self.ring.commit(leaves.as_nanos(), len);
@@ -184,6 +185,15 @@ impl Counters {
         if queue + loss > 0 {
             self.dropped_queue.fetch_add(queue, Ordering::Relaxed);
             self.dropped_loss.fetch_add(loss, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes what the background has done so far.
+    fn shared_with(&self, background: BackgroundCounts) {
+        if background.offered > 0 {
+            self.background_offered.store(background.offered, Ordering::Relaxed);
+            self.background_lost.store(background.lost, Ordering::Relaxed);
+            self.background_bytes.store(background.bytes.get(), Ordering::Relaxed);
         }
     }
 

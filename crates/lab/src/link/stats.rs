@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
+use crate::cross_traffic::CrossFlowStats;
+use crate::model::BackgroundCounts;
+
 use super::lateness::Lateness;
 
 /// Counted by a direction's threads.
@@ -17,6 +20,9 @@ pub(super) struct Counters {
     pub(super) dropped_loss: AtomicU64,
     pub(super) dropped_overflow: AtomicU64,
     pub(super) refused: AtomicU64,
+    pub(super) background_offered: AtomicU64,
+    pub(super) background_lost: AtomicU64,
+    pub(super) background_bytes: AtomicU64,
     /// How much later frames leave, at most, because they were read late.
     pub(super) read_late: Lateness,
     pub(super) lateness: Lateness,
@@ -31,6 +37,11 @@ impl Counters {
             dropped_queue: get(&self.dropped_queue),
             dropped_loss: get(&self.dropped_loss),
             dropped_overflow: get(&self.dropped_overflow) + get(&self.refused),
+            background: BackgroundCounts {
+                offered: get(&self.background_offered),
+                lost: get(&self.background_lost),
+                bytes: Bytes::new(get(&self.background_bytes)),
+            },
             read_late_p99: self.read_late.quantile(0.99),
             late_p99: self.lateness.quantile(0.99),
             late_max: self.lateness.max(),
@@ -52,6 +63,8 @@ pub struct DirectionStats {
     /// Packets that the emulator itself failed to carry: they spoil an experiment. Its ring was full,
     /// the kernel's queue before it was, or the receiving kernel refused them.
     pub dropped_overflow: u64,
+    /// The background traffic in this direction, up to the last packet that a host sent.
+    pub background: BackgroundCounts,
     /// How much later packets leave because the emulator saw them late: 99 % of frames at most this much.
     ///
     /// A bound: as if each had come right after none was waiting. Zero on a path without a rate.
@@ -97,7 +110,14 @@ impl fmt::Display for DirectionStats {
             self.read_late_p99,
             self.late_p99,
             self.late_max
-        )
+        )?;
+        match self.background {
+            BackgroundCounts { offered: 0, .. } => Ok(()),
+            BackgroundCounts { offered, lost, bytes } => {
+                let share = lost as f64 / offered as f64 * 100.0;
+                write!(f, ", background {offered} packets ({bytes}), {lost} of them dropped ({share:.2} %)")
+            }
+        }
     }
 }
 
@@ -108,6 +128,8 @@ pub struct PathStats {
     pub near_to_far: DirectionStats,
     /// From the far host to the near one.
     pub far_to_near: DirectionStats,
+    /// The cross flows, which are also among the packets of both directions.
+    pub cross_flows: CrossFlowStats,
     /// How often the kernel, which both hosts share, ran short of memory for TCP (`net.ipv4.tcp_mem`).
     pub memory_pressures: u64,
 }
@@ -118,6 +140,10 @@ impl PathStats {
         [("near to far", self.near_to_far), ("far to near", self.far_to_near)]
             .into_iter()
             .filter_map(|(name, stats)| Some(format!("{name}: {}", stats.infidelity(one_way)?)))
+            .chain((self.cross_flows.failed > 0).then(|| {
+                let CrossFlowStats { flows, failed, .. } = self.cross_flows;
+                format!("{failed} of {flows} cross flows could not be made, or broke off")
+            }))
             .chain((self.memory_pressures > 0).then(|| {
                 "the kernel ran short of memory for TCP, dropped data it had received and closed windows: raise \
                  net.ipv4.tcp_mem on this machine, which both hosts share"
@@ -129,6 +155,10 @@ impl PathStats {
 
 impl fmt::Display for PathStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "near to far: {}; far to near: {}", self.near_to_far, self.far_to_near)
+        write!(f, "near to far: {}; far to near: {}", self.near_to_far, self.far_to_near)?;
+        match self.cross_flows {
+            CrossFlowStats { flows: 0, .. } => Ok(()),
+            cross => write!(f, "; {} cross flows: {} in {:.1?}", cross.flows, cross.goodput(), cross.time),
+        }
     }
 }

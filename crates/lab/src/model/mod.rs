@@ -4,10 +4,13 @@
 //! one question: a packet of this size arrives now, when does it leave, if at all? Nodes are FIFO, so
 //! the answer is known on arrival, and the same link runs under real time or a virtual clock.
 
+mod ack_compression;
+mod background;
 mod delay;
 mod droptail;
 mod loss;
 mod rate;
+pub mod simulation;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -16,6 +19,8 @@ use std::fmt;
 
 use longhaul_core::units::Bytes;
 
+pub use ack_compression::AckCompression;
+pub use background::{Background, BackgroundCounts};
 pub use delay::Delay;
 pub use droptail::DropTail;
 pub use loss::RandomLoss;
@@ -46,6 +51,11 @@ pub trait Node: fmt::Debug + Send {
     ///
     /// Calls come in order of arrival; departures must keep that order.
     fn pass(&mut self, now: Time, size: Bytes) -> Fate;
+
+    /// Returns what the background traffic that it carries has done so far; `None` where it carries none.
+    fn background(&self) -> Option<BackgroundCounts> {
+        None
+    }
 }
 
 /// One direction of a path: nodes, passed in order.
@@ -76,5 +86,10 @@ impl Link {
             }
         }
         Fate::Leaves(at)
+    }
+
+    /// Returns what background traffic has done up to the last packet that came; nothing where there is none.
+    pub fn background(&self) -> BackgroundCounts {
+        self.nodes.iter().find_map(|node| node.background()).unwrap_or_default()
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-use super::{Cause, Fate, Node, Time};
+use super::{Background, BackgroundCounts, Cause, Fate, Node, Time};
 
 /// What waits in front of the bottleneck, the packet being sent included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +26,62 @@ pub trait Admission: fmt::Debug + Send {
 /// Sends packets at a fixed rate, in order, and queues what an [`Admission`] lets in.
 #[derive(Debug)]
 pub struct RateLimit {
+    line: Line,
+    background: Option<Background>,
+}
+
+impl RateLimit {
+    /// Makes a bottleneck of `rate` (bytes of the IP layer; at least 1 bit/s) behind a queue.
+    pub fn new(rate: Rate, admission: impl Admission + 'static) -> Self {
+        let line = Line {
+            bits_per_sec: rate.as_bits_per_sec().max(1),
+            admission: Box::new(admission),
+            free: Time::START,
+            fraction: 0,
+            queue: VecDeque::new(),
+            backlog: Backlog::default(),
+        };
+        Self { line, background: None }
+    }
+
+    /// Lets `background` share queue and rate; to be below the rate, as what it leaves is all there is.
+    pub fn shared_with(mut self, background: Background) -> Self {
+        self.background = Some(background);
+        self
+    }
+
+    /// Lets those packets of the background arrive that come before one at `now`.
+    ///
+    /// After a pause only the last of it is followed packet by packet: what came before has found the line idle
+    /// again and again, has lost nothing, and has left nothing behind.
+    fn merge_background(&mut self, now: Time) {
+        const FOLLOWED: Duration = Duration::from_millis(100);
+        let Some(background) = &mut self.background else { return };
+        let followed_from = Time::START + now.since(Time::START + FOLLOWED);
+        while let Some(at) = background.next_until(now) {
+            if at < followed_from && self.line.free <= at {
+                background.skip_to(followed_from);
+            } else {
+                background.arrived(self.line.send(at, background.size()).is_some());
+            }
+        }
+    }
+}
+
+impl Node for RateLimit {
+    fn pass(&mut self, now: Time, size: Bytes) -> Fate {
+        self.merge_background(now);
+        self.line.send(now, size).map_or(Fate::Dropped(Cause::Queue), Fate::Leaves)
+    }
+
+    fn background(&self) -> Option<BackgroundCounts> {
+        self.background.as_ref().map(Background::counts)
+    }
+}
+
+/// What all packets share, whoever sends them: the queue, and the line behind it.
+#[derive(Debug)]
+struct Line {
     bits_per_sec: u64,
     admission: Box<dyn Admission>,
     /// When the last packet taken is out.
@@ -36,36 +93,12 @@ pub struct RateLimit {
     backlog: Backlog,
 }
 
-impl RateLimit {
-    /// Makes a bottleneck of `rate` (bytes of the IP layer; at least 1 bit/s) behind a queue.
-    pub fn new(rate: Rate, admission: impl Admission + 'static) -> Self {
-        Self {
-            bits_per_sec: rate.as_bits_per_sec().max(1),
-            admission: Box::new(admission),
-            free: Time::START,
-            fraction: 0,
-            queue: VecDeque::new(),
-            backlog: Backlog::default(),
-        }
-    }
-
-    /// Forgets packets that are out by `now`.
-    fn drain(&mut self, now: Time) {
-        while let Some(&(departure, size)) = self.queue.front()
-            && departure <= now
-        {
-            self.queue.pop_front();
-            self.backlog.bytes = self.backlog.bytes - size;
-            self.backlog.packets -= 1;
-        }
-    }
-}
-
-impl Node for RateLimit {
-    fn pass(&mut self, now: Time, size: Bytes) -> Fate {
+impl Line {
+    /// Takes a packet that arrives at `now` and returns when it is out; `None` where the queue refuses it.
+    fn send(&mut self, now: Time, size: Bytes) -> Option<Time> {
         self.drain(now);
         if !self.admission.admits(now, self.backlog, size) {
-            return Fate::Dropped(Cause::Queue);
+            return None;
         }
         if self.free < now {
             (self.free, self.fraction) = (now, 0);
@@ -77,6 +110,17 @@ impl Node for RateLimit {
         self.queue.push_back((self.free, size));
         self.backlog.bytes += size;
         self.backlog.packets += 1;
-        Fate::Leaves(self.free)
+        Some(self.free)
+    }
+
+    /// Forgets packets that are out by `now`.
+    fn drain(&mut self, now: Time) {
+        while let Some(&(departure, size)) = self.queue.front()
+            && departure <= now
+        {
+            self.queue.pop_front();
+            self.backlog.bytes = self.backlog.bytes - size;
+            self.backlog.packets -= 1;
+        }
     }
 }

@@ -1,5 +1,9 @@
 //! What every link must keep, whatever packets come.
 
+mod ack_compression;
+mod background;
+mod simulation;
+
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
@@ -47,6 +51,25 @@ fn a_burst_leaves_exactly_what_the_queue_holds() {
         let passed = (0..5000).filter(|_| left(limit.pass(Time::START, MTU)).is_some()).count();
         assert_eq!(passed, survivors, "{queue:?}");
     }
+}
+
+/// What a NIC sends as one super-packet: 64 KiB in packets of 1500 bytes, which arrive at once.
+#[test]
+fn a_super_packet_joins_the_queue_packet_by_packet() {
+    const PACKETS: u64 = 44;
+    let switch = || RateLimit::new(Rate::bits_per_sec(1_000_000_000), DropTail::Bytes(Bytes::new(1_000_000)));
+    let lost = |limit: &mut RateLimit, at: Time| {
+        (0..PACKETS).filter(|_| left(limit.pass(at, MTU)).is_none()).count() as u64
+    };
+    // Paced just below the rate, a second of it: nothing is lost.
+    let (mut limit, gap) = (switch(), PACKETS * 1500 * 8 * 1000 / 990);
+    let paced: u64 = (0..1800).map(|number| lost(&mut limit, Time::from_nanos(number * gap))).sum();
+    assert_eq!(paced, 0);
+    // 3 MB at 10 Gbit/s: the queue holds 1 MB, a tenth of them has left meanwhile, and the rest is lost.
+    let (mut limit, gap, bursts) = (switch(), PACKETS * 1500 * 8 / 10, 3_000_000 / (PACKETS * 1500));
+    let lost: u64 = (0..bursts).map(|number| lost(&mut limit, Time::from_nanos(number * gap))).sum();
+    assert!((1_650_000..1_750_000).contains(&(lost * 1500)), "{lost} packets");
+    assert_ne!(lost % PACKETS, 0, "never only whole super-packets");
 }
 
 #[test]

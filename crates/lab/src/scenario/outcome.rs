@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Finished;
 use crate::link::{DirectionStats, PathStats};
+use crate::model::BackgroundCounts;
 use crate::spec::{PathSpec, QueueLimit};
 
 use super::host_facts::Conditions;
@@ -71,6 +72,13 @@ struct DirectionRecord {
     dropped_queue: u64,
     dropped_loss: u64,
     dropped_overflow: u64,
+    /// None of these in earlier versions.
+    #[serde(default)]
+    background_packets: u64,
+    #[serde(default)]
+    background_bytes: u64,
+    #[serde(default)]
+    background_lost: u64,
     read_late_p99_s: f64,
     late_p99_s: f64,
     late_max_s: f64,
@@ -84,6 +92,9 @@ impl From<DirectionStats> for DirectionRecord {
             dropped_queue: stats.dropped_queue,
             dropped_loss: stats.dropped_loss,
             dropped_overflow: stats.dropped_overflow,
+            background_packets: stats.background.offered,
+            background_bytes: stats.background.bytes.get(),
+            background_lost: stats.background.lost,
             read_late_p99_s: stats.read_late_p99.as_secs_f64(),
             late_p99_s: stats.late_p99.as_secs_f64(),
             late_max_s: stats.late_max.as_secs_f64(),
@@ -147,6 +158,17 @@ impl RunResult {
             ("path_rtt_s", spec.rtt.get().as_secs_f64()),
             ("path_loss", spec.loss),
         ]);
+        for (name, direction) in [("near_to_far", stats.near_to_far), ("far_to_near", stats.far_to_near)] {
+            if let BackgroundCounts { offered: offered @ 1.., lost, .. } = direction.background {
+                self.add_values([
+                    (format!("background_{name}_packets"), offered as f64),
+                    (format!("background_{name}_loss"), lost as f64 / offered as f64),
+                ]);
+            }
+        }
+        if stats.cross_flows.flows > 0 {
+            self.add_values([("cross_goodput_bps", stats.cross_flows.goodput().as_bits_per_sec() as f64)]);
+        }
         if let Some(rate) = spec.rate {
             self.add_values([("path_rate_bps", rate.as_bits_per_sec() as f64)]);
         }

@@ -76,8 +76,8 @@ fn measure(parameter: &str, text: &str) -> Option<(UnitOf, f64)> {
     let rate = || Some((UnitOf::BitsPerSecond, text.parse::<Rate>().ok()?.as_bits_per_sec() as f64));
     let time = || Some((UnitOf::Seconds, text.parse::<Rtt>().ok()?.get().as_secs_f64()));
     match path_key(parameter) {
-        Some("rate") => rate(),
-        Some("rtt") => time(),
+        Some("rate" | "background") => rate(),
+        Some("rtt" | "ack_compression") => time(),
         Some("mtu") => bytes(),
         Some("queue") => match text.parse().ok()? {
             QueueLimit::Bytes(bytes) => Some((UnitOf::Bytes, bytes.get() as f64)),
@@ -99,6 +99,11 @@ mod tests {
             ("size", "100M", Some((UnitOf::Bytes, 104_857_600.0))),
             ("rate", "10Gbit", Some((UnitOf::BitsPerSecond, 1e10))),
             ("rtt", "200ms", Some((UnitOf::Seconds, 0.2))),
+            ("path.ack_compression", "5ms", Some((UnitOf::Seconds, 0.005))),
+            ("path.background", "200M", Some((UnitOf::BitsPerSecond, 2e8))),
+            ("path.background", "20%", None),
+            ("path.cross_flows", "4", Some((UnitOf::Number, 4.0))),
+            ("path.cross_flows", "4@5s..", None),
             ("share", "0.001", Some((UnitOf::Number, 0.001))),
             ("size", "auto", None),
             ("size", "inf", None),

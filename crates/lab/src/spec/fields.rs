@@ -13,8 +13,20 @@ use super::{PathSpec, QueueLimit};
 
 impl PathSpec {
     /// The names of its values, as scenarios write them.
-    pub const KEYS: [&'static str; 9] =
-        ["rate", "rtt", "queue", "loss", "aqm", "hosts", "congestion", "seed", "mtu"];
+    pub const KEYS: [&'static str; 12] = [
+        "rate",
+        "rtt",
+        "queue",
+        "loss",
+        "aqm",
+        "background",
+        "cross_flows",
+        "ack_compression",
+        "hosts",
+        "congestion",
+        "seed",
+        "mtu",
+    ];
 
     /// Sets the value `key` from its text, as "rtt" from "200ms".
     ///
@@ -29,6 +41,9 @@ impl PathSpec {
             Some(what @ "queue") => self.queue = Some(read::<QueueLimit>(what, text)?),
             Some(what @ "loss") => self.loss = number(what, text, "0.001")?,
             Some(what @ "aqm") => self.aqm = read(what, text)?,
+            Some(what @ "background") => self.background = read(what, text)?,
+            Some(what @ "cross_flows") => self.cross_flows = read(what, text)?,
+            Some(what @ "ack_compression") => self.ack_compression = read(what, text)?,
             Some(what @ "hosts") => self.hosts = read(what, text)?,
             Some("congestion") => self.congestion = text.to_owned(),
             Some(what @ "seed") => self.seed = number(what, text, "1")?,
@@ -66,6 +81,9 @@ impl Serialize for PathSpec {
             "queue_packets": packets,
             "loss": self.loss,
             "aqm": self.aqm.to_string(),
+            "background": self.background.to_string(),
+            "cross_flows": self.cross_flows.to_string(),
+            "ack_compression_s": self.ack_compression.get().as_secs_f64(),
             "hosts": self.hosts.to_string(),
             "congestion": self.congestion,
             "seed": self.seed,
@@ -82,7 +100,20 @@ mod tests {
     #[test]
     fn every_key_sets_its_value() {
         let mut spec = PathSpec::default();
-        let texts = ["10Gbit", "200ms", "1000p", "0.01", "droptail", "tuned", "bbr", "7", "9000"];
+        let texts = [
+            "10Gbit",
+            "200ms",
+            "1000p",
+            "0.01",
+            "droptail",
+            "20%@8s",
+            "4@5s..20s",
+            "5ms",
+            "tuned",
+            "bbr",
+            "7",
+            "9000",
+        ];
         for (key, text) in PathSpec::KEYS.into_iter().zip(texts) {
             spec.set(key, text).unwrap();
         }
@@ -90,7 +121,7 @@ mod tests {
             serde_json::to_value(&spec).unwrap(),
             json!({
                 "rate_bps": 10_000_000_000_u64, "rtt_s": 0.2, "queue_bytes": null, "queue_packets": 1000,
-                "loss": 0.01, "aqm": "droptail", "hosts": "tuned", "congestion": "bbr", "seed": 7,
+                "loss": 0.01, "aqm": "droptail", "background": "20%@8s", "cross_flows": "4@5s..20s", "ack_compression_s": 0.005, "hosts": "tuned", "congestion": "bbr", "seed": 7,
                 "mtu_bytes": 9000
             })
         );
@@ -104,6 +135,13 @@ mod tests {
             ("loss", "some", "loss: 'some' is not a number as it should be: write one like 0.001"),
             ("seed", "-1", "seed: '-1' is not a number"),
             ("aqm", "red", "aqm: 'red' is not one of droptail"),
+            ("background", "most", "background: 'most' is no background traffic"),
+            ("ack_compression", "5", "ack_compression: '5' is not a time: write a unit"),
+            (
+                "cross_flows",
+                "many",
+                "cross_flows: 'many' are no cross flows: 'many' is not a number of flows",
+            ),
             ("delay", "1ms", "unknown field `delay`, expected one of rate, rtt, queue"),
         ] {
             let error = PathSpec::default().set(key, text).unwrap_err().to_string();

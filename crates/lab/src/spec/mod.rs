@@ -1,6 +1,8 @@
 //! What is asked of a path: rate, delay, queue, loss, and the hosts at its ends.
 
 mod aqm;
+mod background;
+mod cross_flows;
 mod fields;
 mod hosts;
 mod queue;
@@ -10,14 +12,22 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use crate::error::LabError;
-use crate::model::{Delay, DropTail, Link, RandomLoss, RateLimit};
+use crate::model::{AckCompression, Background, Delay, DropTail, Link, RandomLoss, RateLimit};
 
 pub use aqm::Aqm;
+pub use background::{BackgroundSteps, ParseBackgroundError};
+pub use cross_flows::{CrossFlows, ParseCrossFlowsError};
 pub use hosts::Hosts;
 pub use queue::QueueLimit;
 
 /// Below, a packet would take seconds.
 const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
+
+/// More would keep the thread that serves them from its rounds.
+const MOST_CROSS_FLOWS: u16 = 64;
+
+/// The others send packets of this size, or of the MTU where that is less.
+const BACKGROUND_PACKET: Bytes = Bytes::new(1500);
 
 /// An emulated path between two hosts, and those hosts' settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +42,12 @@ pub struct PathSpec {
     pub loss: f64,
     /// How the queue chooses what to drop.
     pub aqm: Aqm,
+    /// The others' packets, Poisson, that share the bottleneck and its queue; each way as many.
+    pub background: BackgroundSteps,
+    /// The others' bulk TCP flows, from the far host to the near one.
+    pub cross_flows: CrossFlows,
+    /// How long, at most, pure acknowledgements are held to leave together, each way; zero: not at all.
+    pub ack_compression: Rtt,
     /// The limits of both hosts' TCP buffers.
     pub hosts: Hosts,
     /// Both hosts' default congestion control.
@@ -50,6 +66,9 @@ impl Default for PathSpec {
             queue: None,
             loss: 0.0,
             aqm: Aqm::DropTail,
+            background: BackgroundSteps::default(),
+            cross_flows: CrossFlows::default(),
+            ack_compression: Rtt::default(),
             hosts: Hosts::Stock,
             congestion: "cubic".to_owned(),
             seed: 1,
@@ -77,18 +96,39 @@ impl PathSpec {
         if self.rtt.get() > Duration::from_secs(60) {
             return bad("rtt", format!("{} is above one minute", self.rtt));
         }
+        if self.cross_flows.count > MOST_CROSS_FLOWS {
+            return bad("cross_flows", format!("{} are above {MOST_CROSS_FLOWS}", self.cross_flows.count));
+        }
+        if self.ack_compression.get() > Duration::from_secs(1) {
+            return bad("ack_compression", format!("{} is above one second", self.ack_compression));
+        }
         if self.queue.is_some() && self.rate.is_none() {
             return bad("queue", "a queue needs a rate: nothing waits on an unlimited path".to_owned());
         }
         if self.queue.is_some_and(|queue| queue.holds_nothing(self.mtu)) {
             return bad("queue", format!("does not hold a single packet of {} bytes", self.mtu.get()));
         }
+        self.validate_background()?;
         if self.congestion.is_empty()
             || !self.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         {
             return bad("congestion", format!("'{}' is not a name", self.congestion));
         }
         Ok(())
+    }
+
+    fn validate_background(&self) -> Result<(), LabError> {
+        let bad = |why: String| Err(LabError::Spec { what: "background", why });
+        if self.background.is_none() {
+            return Ok(());
+        }
+        let Some(path) = self.rate else {
+            return bad("background traffic needs a rate: an unlimited path is never shared".to_owned());
+        };
+        match self.background.on(path).into_iter().find(|(_, rate)| *rate >= path) {
+            Some((_, rate)) => bad(format!("{rate} leave nothing of the path's {path}")),
+            None => Ok(()),
+        }
     }
 
     /// Returns the delay each way.
@@ -98,7 +138,15 @@ impl PathSpec {
 
     /// Says whether nothing is asked that a plain veth pair does not do.
     pub fn is_plain(&self) -> bool {
-        self.rate.is_none() && self.rtt.get().is_zero() && self.loss == 0.0
+        self.rate.is_none()
+            && self.rtt.get().is_zero()
+            && self.loss == 0.0
+            && self.ack_compression.get().is_zero()
+    }
+
+    /// Says whether a packet waits only for those that the hosts sent before it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.background.is_none() && self.ack_compression.get().is_zero()
     }
 
     /// Returns the queue that applies; `None` where no rate is set.
@@ -116,16 +164,29 @@ impl PathSpec {
                 (Aqm::DropTail, QueueLimit::Bytes(bytes)) => DropTail::Bytes(bytes),
                 (Aqm::DropTail, QueueLimit::Packets(packets)) => DropTail::Packets(packets),
             };
-            link = link.then(RateLimit::new(rate, queue));
+            let mut bottleneck = RateLimit::new(rate, queue);
+            if !self.background.is_none() {
+                let size = BACKGROUND_PACKET.min(self.mtu);
+                let background = Background::new(self.background.on(rate), size, self.seed_of(stream));
+                bottleneck = bottleneck.shared_with(background);
+            }
+            link = link.then(bottleneck);
         }
         // Lost on the line: a lost packet has used its share of the bottleneck.
         if self.loss > 0.0 {
-            link = link.then(RandomLoss::new(self.loss, self.seed.wrapping_mul(2).wrapping_add(stream)));
+            link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
+        }
+        if !self.ack_compression.get().is_zero() {
+            link = link.then(AckCompression::new(self.ack_compression.get()));
         }
         if !self.rtt.get().is_zero() {
             link = link.then(Delay::new(self.one_way()));
         }
         link
+    }
+
+    fn seed_of(&self, stream: u64) -> u64 {
+        self.seed.wrapping_mul(2).wrapping_add(stream)
     }
 }
 
@@ -158,6 +219,8 @@ mod tests {
         let rate = "10Gbit".parse().ok();
         let good = PathSpec { rate, ..PathSpec::default() };
         assert!(good.validate().is_ok());
+        assert!(PathSpec { background: "0,9999M@3s".parse().unwrap(), ..good.clone() }.validate().is_ok());
+        assert!(PathSpec { background: "0".parse().unwrap(), rate: None, ..good.clone() }.validate().is_ok());
         for bad in [
             PathSpec { loss: 1.5, ..good.clone() },
             PathSpec { loss: f64::NAN, ..good.clone() },
@@ -166,6 +229,11 @@ mod tests {
             PathSpec { queue: Some(QueueLimit::Packets(0)), ..good.clone() },
             PathSpec { queue: Some(QueueLimit::Packets(10)), rate: None, ..good.clone() },
             PathSpec { congestion: "cubic\n".to_owned(), ..good.clone() },
+            PathSpec { ack_compression: Rtt::new(Duration::from_millis(1001)), ..good.clone() },
+            PathSpec { cross_flows: "65".parse().unwrap(), ..good.clone() },
+            PathSpec { background: "10Gbit".parse().unwrap(), ..good.clone() },
+            PathSpec { background: "0,100%@3s".parse().unwrap(), ..good.clone() },
+            PathSpec { background: "20%".parse().unwrap(), rate: None, ..good.clone() },
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }

@@ -7,6 +7,7 @@
 )]
 
 mod common;
+mod cross_flows;
 mod hosts;
 mod path;
 mod speed;

@@ -152,3 +152,47 @@ fn hosts_without_delay_are_joined_directly() {
     assert_eq!(far.recv(&mut packet).unwrap(), 100);
     assert!(lab.stats().unwrap().near_to_far.packets >= 1);
 }
+
+#[test]
+fn background_traffic_shares_the_path_and_reaches_no_host() {
+    let spec = PathSpec { background: "50%".parse().unwrap(), ..path("100Mbit", 4) };
+    let Some(lab) = lab(spec) else { return };
+    let (near, far) = udp(&lab);
+    let start = Instant::now();
+    near.send(b"first").unwrap();
+    thread::sleep(Duration::from_millis(400));
+    near.send(b"last").unwrap();
+    let sent = start.elapsed();
+    let mut packet = [0; FULL];
+    assert_eq!((far.recv(&mut packet).unwrap(), far.recv(&mut packet).unwrap()), (5, 4));
+    assert!(far.recv(&mut packet).is_err(), "nothing else comes");
+    let stats = lab.stats().unwrap();
+    let offered = stats.near_to_far.background.offered as f64;
+    let mean = sent.as_secs_f64() * 50e6 / 12_000.0;
+    assert!((offered - mean).abs() < 4.0 * mean.sqrt() + 100.0, "{offered}, not {mean}");
+    assert_eq!((stats.near_to_far.background.lost, stats.near_to_far.packets), (0, 2));
+    assert_eq!(stats.far_to_near.background.offered, 0, "no packet has begun that direction");
+    assert!(stats.to_string().contains("0 of them dropped (0.00 %)"), "{stats}");
+}
+
+#[test]
+fn acknowledgements_leave_together() {
+    let spec = PathSpec { ack_compression: "100ms".parse().unwrap(), ..path("100Mbit", 2) };
+    let Some(lab) = lab(spec) else { return };
+    let (near, far) = udp(&lab);
+    // As spread as acknowledgements are, and as small.
+    let sender = thread::spawn(move || {
+        for _ in 0..60 {
+            near.send(&[0; 24]).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let mut arrivals = Vec::new();
+    while far.recv(&mut [0; 64]).is_ok() {
+        arrivals.push(Instant::now());
+    }
+    sender.join().unwrap();
+    assert_eq!(arrivals.len(), 60);
+    let clumps = 1 + arrivals.windows(2).filter(|pair| pair[1] - pair[0] > Duration::from_millis(50)).count();
+    assert!((3..=6).contains(&clumps), "{clumps} clumps in 300 ms and a little more");
+}

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{lab, path, udp};
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
+use longhaul_sys::send_options::set_max_pacing_rate;
 use longhaul_sys::sockopt::force_recv_buffer;
 
 const RATE: f64 = 2e9;
@@ -41,8 +42,11 @@ fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> R
 /// overflow that. What TCP makes of its own losses is not the path's doing, and is not what is measured here.
 const WINDOW: Bytes = Bytes::new(7_500_000);
 
-/// Sends from near to far on `streams` connections while `watch` runs, which sees the bytes received.
-fn bulk<R>(lab: &Lab, streams: usize, watch: impl FnOnce(&AtomicU64) -> R) -> R {
+/// Faster than any link here; the kernel takes all ones for no pacing at all.
+const UNPACED: Rate = Rate::bits_per_sec(u64::MAX);
+
+/// Sends from near to far on `streams` connections, each at most at `pace`, while `watch` runs, which sees the bytes received.
+fn bulk<R>(lab: &Lab, streams: usize, pace: Rate, watch: impl FnOnce(&AtomicU64) -> R) -> R {
     let address = SocketAddr::from((lab.far().ipv4(), 4000));
     let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
     // The connections inherit it. The kernel doubles it, and announces about half of that.
@@ -52,6 +56,7 @@ fn bulk<R>(lab: &Lab, streams: usize, watch: impl FnOnce(&AtomicU64) -> R) -> R 
         let mut sockets = Vec::new();
         for _ in 0..streams {
             let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+            set_max_pacing_rate(&sender, pace).unwrap();
             let (mut receiver, _) = listener.accept().unwrap();
             sockets.push(sender.try_clone().unwrap());
             let (received, stop) = (&received, &stop);
@@ -82,7 +87,7 @@ fn round_trip_time_and_goodput_are_the_paths() {
     measure_while_keeping_up(&spec, |lab| {
         let rtt = idle_round_trip(lab).as_secs_f64();
         within("RTT in seconds", rtt, 0.040..=0.042)?;
-        let goodput = bulk(lab, 2, |received| {
+        let goodput = bulk(lab, 2, UNPACED, |received| {
             // Past slow start.
             thread::sleep(Duration::from_millis(1500));
             let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
@@ -127,7 +132,7 @@ fn loss_falls_on_packets_not_on_super_packets() {
     let spec = PathSpec { hosts: Hosts::Tuned, loss: 0.001, queue, ..path("2Gbit", 4) };
     measure_while_keeping_up(&spec, |lab| {
         let begun = Instant::now();
-        bulk(lab, 4, |_| {
+        bulk(lab, 4, UNPACED, |_| {
             while lab.stats().unwrap().near_to_far.packets < PACKETS
                 && begun.elapsed() < Duration::from_secs(8)
             {
@@ -142,4 +147,22 @@ fn loss_falls_on_packets_not_on_super_packets() {
         let slack = 4.0 * (0.001 * 0.999 * all).sqrt();
         within("packets lost", stats.dropped_loss as f64, 0.001 * all - slack..=0.001 * all + slack)
     });
+}
+
+/// A super-packet is no clump that a switch's queue of 1 MB has to take whole, nor one that harms a sender below the rate.
+#[test]
+fn a_switchs_queue_takes_a_paced_stream_whole_and_an_unpaced_one_in_part() {
+    let queue = Some(QueueLimit::Bytes(Bytes::new(1_000_000)));
+    let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("1200Mbit", 20) };
+    for (pace, is_lost) in [(Rate::bits_per_sec(800_000_000), false), (UNPACED, true)] {
+        measure_while_keeping_up(&spec, |lab| {
+            bulk(lab, 1, pace, |_| thread::sleep(Duration::from_millis(1200)));
+            let stats = lab.stats().unwrap().near_to_far;
+            println!("{pace}: {stats}");
+            // A tenth of a second at the pace, at least.
+            within("packets", stats.packets as f64, 13_000.0..=f64::INFINITY)?;
+            let lost = if is_lost { 1.0..=f64::INFINITY } else { 0.0..=0.0 };
+            within("packets that met a full queue", stats.dropped_queue as f64, lost)
+        });
+    }
 }

@@ -77,19 +77,21 @@
     return drawn;
   }
 
+  const isDots = (series) => series.mark === "dots" || series.mark === "events";
+
   function line(chart, series) {
     const stroke = series.colours[isDark() ? 1 : 0];
     const drawn = {
       label: series.name || chart.y.name,
       stroke,
       width: series.mark === "line" ? 1.2 : 1.6,
-      value: (plot, value) => told(chart.y, value, 4),
+      value: (plot, value) => (series.mark === "events" ? "" : told(chart.y, value, 4)),
       points: { size: 5, fill: stroke },
     };
     const only = series.x.length === 1;
     if (series.mark === "steps" && !only) Object.assign(drawn, { paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } });
     if (series.mark === "dashed") Object.assign(drawn, { dash: [6, 4], points: { show: false } });
-    if (series.mark === "dots") Object.assign(drawn, { paths: () => null, points: { show: true, size: 6, fill: stroke } });
+    if (isDots(series)) Object.assign(drawn, { paths: () => null, points: { show: true, size: 6, fill: stroke } });
     if (series.mark === "measured") drawn.points = { show: true, size: 8, fill: stroke };
     if (only && series.mark !== "dashed") drawn.points = { show: true, size: 6, fill: stroke };
     return drawn;
@@ -191,7 +193,7 @@
       // What has no name, as the mark of a peak, has no place in the legend, but one line must say the value.
       if (!series.name && index > 0) entries[index + 1]?.classList.add("hidden");
       // The points of these may be far from the crosshair.
-      if (series.mark === "dashed" || series.mark === "dots") followers[index]?.classList.add("hidden");
+      if (series.mark === "dashed" || isDots(series)) followers[index]?.classList.add("hidden");
     });
     return { plot, chart, place, full };
   }

@@ -128,6 +128,7 @@ fn series(series: &Series, name: String, points: &[Point]) -> Value {
         Mark::Dashed => "dashed",
         Mark::Steps => "steps",
         Mark::Dots => "dots",
+        Mark::Events => "events",
         Mark::Measured => "measured",
     };
     let (light, dark) = colour(series.colour);

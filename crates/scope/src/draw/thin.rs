@@ -15,16 +15,23 @@ pub(super) fn finite(points: &[Point]) -> Vec<Point> {
     points.iter().copied().filter(drawable).collect()
 }
 
-/// Leaves at most `most` points (at least four): of each run of neighbours the lowest and the highest, so
+/// Leaves at most `most` points (at least eight): of each run of neighbours the lowest and the highest, so
 /// that a burst of a single point survives, and the first and the last of all.
+///
+/// A run ends where the next point is far away: what is drawn across a pause then begins and ends where it does.
 pub(super) fn thin(points: Vec<Point>, most: usize) -> Vec<Point> {
-    let most = most.max(4);
+    let most = most.max(8);
     let [first, middle @ .., last] = points.as_slice() else { return points };
     if points.len() <= most {
         return points;
     }
-    let neighbours = middle.len().div_ceil((most - 2) / 2);
-    let extremes = middle.chunks(neighbours).flat_map(extremes);
+    let runs = (most - 2) / 2;
+    // As long as this that no more than half of the runs can end in one.
+    let pause = (last.x - first.x) / (runs / 2) as f64;
+    let together = || middle.chunk_by(|a, b| b.x - a.x <= pause);
+    // Each of those may end in a run that is shorter than the others.
+    let longest = middle.len().div_ceil(runs.saturating_sub(together().count()).max(1));
+    let extremes = together().flat_map(|near| near.chunks(longest)).flat_map(extremes);
     std::iter::once(*first).chain(extremes).chain([*last]).collect()
 }
 
@@ -60,6 +67,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_not_blurred() {
+        // Nothing until 900, then a line that rises from zero.
+        let line = (0..10_000).map(|n| Point::from((900.0 + f64::from(n) / 100.0, f64::from(n))));
+        let all: Vec<Point> =
+            [0.0, 0.1, 0.2].map(|x| Point::from((x, 0.0))).into_iter().chain(line).collect();
+        let thinned = thin(all.clone(), 400);
+        assert!(thinned.len() <= 400 && thinned.contains(&all[3]), "{:?}", &thinned[..5]);
+        let at_once = thin((0..1000).map(|n| Point::from((5.0, f64::from(n)))).collect(), 100);
+        assert!(at_once.len() <= 100, "{}", at_once.len());
+    }
+
+    #[test]
     fn what_is_short_stays_as_it_is() {
         for count in [0, 1, 2, 999, 1000] {
             let all = points((0..count).map(f64::from));
@@ -77,10 +96,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_order_and_extremes_hold(values in prop::collection::vec(-1e9..1e9f64, 1..3000), most in 0usize..500) {
-            let all = points(values);
+        fn bounds_order_and_extremes_hold(
+            values in prop::collection::vec((-1e9..1e9f64, 0..40i32), 1..3000), most in 0usize..500,
+        ) {
+            // Steps from a millionth to a million.
+            let mut x = 0.0;
+            let all: Vec<Point> = values.into_iter().map(|(y, step)| {
+                x += 2f64.powi(step - 20);
+                Point::from((x, y))
+            }).collect();
             let thinned = thin(all.clone(), most);
-            prop_assert!(thinned.len() <= most.max(4));
+            prop_assert!(thinned.len() <= most.max(8));
             prop_assert!(thinned.windows(2).all(|pair| pair[0].x < pair[1].x));
             let highest = |points: &[Point]| points.iter().map(|p| p.y).fold(f64::MIN, f64::max);
             let lowest = |points: &[Point]| points.iter().map(|p| p.y).fold(f64::MAX, f64::min);

@@ -4,7 +4,7 @@ use crate::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
 use crate::draw::told;
 use crate::record::Record;
 
-use super::lines;
+use super::{averages, lines};
 
 /// More lines than these tell nobody anything.
 const MOST_STREAMS: usize = 8;
@@ -45,7 +45,8 @@ impl Placed<'_> {
         self.place((line.points)(self.record))
     }
 
-    fn place(&self, mut points: Vec<Point>) -> Vec<Point> {
+    /// Puts points where they stand on the axis of all records.
+    pub(super) fn place(&self, mut points: Vec<Point>) -> Vec<Point> {
         points.iter_mut().for_each(|point| point.x += self.begins);
         points
     }
@@ -155,9 +156,10 @@ pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
         let name = if records.len() > 1 { format!(": {}", record.name) } else { String::new() };
         streams(&name, record)
     });
-    // Below the throughput, of which they are the parts.
+    // Below the throughput: it more finely, and its parts.
     let below = usize::from(!charts.is_empty());
-    charts.splice(below..below, by_stream.collect::<Vec<_>>());
+    let more: Vec<Chart> = averages::of_records(records).into_iter().chain(by_stream).collect();
+    charts.splice(below..below, more);
     charts
 }
 
@@ -284,7 +286,13 @@ fn streams(name: &str, record: &Placed<'_>) -> Option<Chart> {
     Some(over_time(&title, "Means over 0.5 s.".to_owned(), y, series.collect()))
 }
 
-fn over_time(title: &str, note: String, (label, unit): (&str, Unit), series: Vec<Series>) -> Chart {
+/// Makes a chart whose horizontal axis is time.
+pub(super) fn over_time(
+    title: &str,
+    note: String,
+    (label, unit): (&str, Unit),
+    series: Vec<Series>,
+) -> Chart {
     let axis = |label: &str, unit| Axis { label: label.to_owned(), unit, scale: Scale::Linear };
     Chart { title: title.to_owned(), note, x: axis("Time", Unit::Seconds), y: axis(label, unit), series }
 }

@@ -36,8 +36,26 @@ impl Counter {
         self.0.last().map_or(0.0, |(_, value)| *value)
     }
 
+    /// Returns when it was read.
+    pub(super) fn times(&self) -> impl DoubleEndedIterator<Item = f64> + Clone + '_ {
+        self.0.iter().map(|(at, _)| *at)
+    }
+
+    /// Returns the times between readings, as far as they are in a span.
+    pub(super) fn gaps(&self, (from, to): Span) -> impl Iterator<Item = f64> + '_ {
+        let pairs = self.0.windows(2).map(move |pair| pair[1].0.min(to) - pair[0].0.max(from));
+        pairs.filter(|gap| *gap > 0.0)
+    }
+
+    /// Returns the median of those.
+    pub(super) fn typical_gap(&self, span: Span) -> Option<f64> {
+        let mut gaps: Vec<f64> = self.gaps(span).collect();
+        gaps.sort_by(f64::total_cmp);
+        gaps.get(gaps.len() / 2).copied()
+    }
+
     /// Returns the value at a time, between two readings as if it had grown evenly.
-    fn at(&self, time: f64) -> f64 {
+    pub(super) fn at(&self, time: f64) -> f64 {
         let after = self.0.partition_point(|(at, _)| *at < time);
         match (after.checked_sub(1).and_then(|before| self.0.get(before)), self.0.get(after)) {
             (Some((t0, v0)), Some((t1, v1))) => v0 + (v1 - v0) * (time - t0) / (t1 - t0),

@@ -2,8 +2,9 @@
 
 use crate::chart::Point;
 use crate::record::Record;
-use crate::record::schema::{HostPages, PageCache, Sample, Side};
+use crate::record::schema::{HostPages, PageCache, Sample};
 
+use super::curves::receives;
 use super::flow::{BIN, Counter};
 use super::values::{in_use, largest_bdp, least_rtt};
 
@@ -38,10 +39,7 @@ fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
 
 /// The throughput of each stream, by its number; none where there is only one, or more than `most`.
 pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
-    let counted = match record.header.side {
-        Side::Get => "tcpi_bytes_received",
-        Side::Serve | Side::Put => "tcpi_bytes_acked",
-    };
+    let counted = if receives(record) { "tcpi_bytes_received" } else { "tcpi_bytes_acked" };
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
     for (at, sample) in &record.samples {
         for stream in &sample.streams {
@@ -64,11 +62,7 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
 
 /// Bytes received and not yet read; only a receiver of files has them.
 pub(super) fn socket_buffer(record: &Record) -> Vec<Point> {
-    if record.header.side == Side::Get {
-        sampled(record, |sample| Some(sample.sockets.unread as f64))
-    } else {
-        Vec::new()
-    }
+    of_receiver(record, |sample| Some(sample.sockets.unread as f64))
 }
 
 /// Bytes of the application buffer in use.
@@ -130,13 +124,13 @@ fn host_pages(record: &Record, of: fn(&HostPages) -> u64) -> Vec<Point> {
 
 /// The receive window of a receiver.
 pub(super) fn rwin(record: &Record) -> Vec<Point> {
-    of_side(record, Side::Get, |sample| sample.sockets.rwin.map(|window| window as f64))
+    of_receiver(record, |sample| sample.sockets.rwin.map(|window| window as f64))
 }
 
 /// What the fastest bin needed in flight.
 pub(super) fn bdp(record: &Record) -> Vec<Point> {
     match largest_bdp(record) {
-        Some(bdp) if record.header.side == Side::Get => constant(record, |_| Some(bdp.get() as f64)),
+        Some(bdp) if receives(record) => constant(record, |_| Some(bdp.get() as f64)),
         _ => Vec::new(),
     }
 }
@@ -148,7 +142,7 @@ pub(super) fn rtt(record: &Record) -> Vec<Point> {
 
 /// The RTT as the received data saw it.
 pub(super) fn data_rtt(record: &Record) -> Vec<Point> {
-    of_side(record, Side::Get, |sample| sample.sockets.data_rtt)
+    of_receiver(record, |sample| sample.sockets.data_rtt)
 }
 
 /// The least RTT.
@@ -159,22 +153,27 @@ pub(super) fn min_rtt(record: &Record) -> Vec<Point> {
 
 /// The congestion window of a sender.
 pub(super) fn cwnd(record: &Record) -> Vec<Point> {
-    of_side(record, Side::Serve, |sample| sample.sockets.cwnd.map(|window| window as f64))
+    of_sender(record, |sample| sample.sockets.cwnd.map(|window| window as f64))
 }
 
 /// The pacing rate of a sender.
 pub(super) fn pacing(record: &Record) -> Vec<Point> {
-    of_side(record, Side::Serve, |sample| sample.sockets.pacing_bps.map(|rate| rate as f64))
+    of_sender(record, |sample| sample.sockets.pacing_bps.map(|rate| rate as f64))
 }
 
 /// The delivery rate of a sender.
 pub(super) fn delivery(record: &Record) -> Vec<Point> {
-    of_side(record, Side::Serve, |sample| sample.sockets.delivery_bps.map(|rate| rate as f64))
+    of_sender(record, |sample| sample.sockets.delivery_bps.map(|rate| rate as f64))
 }
 
-/// Takes what means something on one side only.
-fn of_side(record: &Record, side: Side, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
-    if record.header.side.sends() == side.sends() { sampled(record, value) } else { Vec::new() }
+/// Takes what means something at a receiver of files only.
+fn of_receiver(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+    if receives(record) { sampled(record, value) } else { Vec::new() }
+}
+
+/// Takes what means something at a sender of files only.
+fn of_sender(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+    if receives(record) { Vec::new() } else { sampled(record, value) }
 }
 
 /// Packets that arrived out of order, in each bin.

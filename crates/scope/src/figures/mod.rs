@@ -1,11 +1,15 @@
 //! Records as figures and as numbers.
 
 mod alignment;
+mod averages;
+mod burstiness;
 mod charts;
+mod curves;
 mod flow;
 mod lines;
 #[cfg(test)]
 mod made_up;
+mod moving_average;
 mod notes;
 mod values;
 
@@ -16,10 +20,11 @@ use charts::Placed;
 
 pub use values::values;
 
-/// Makes charts of records, each with its name: how the buffers filled, the throughput in bins of 0.5 s, the
-/// page cache, windows, rates, RTT and lost packets over time.
+/// Makes charts of records, each with its name: the throughput in bins of 0.5 s and as moving averages, how the
+/// buffers filled, the page cache, windows, rates, RTT and lost packets over time.
 ///
-/// UsadaFox's figures 4, 5 and 6 are the socket buffer, the application buffer and the throughput. Several
+/// UsadaFox's figures 4, 5 and 6 are the socket buffer, the application buffer and the throughput; ICDC's are
+/// the moving averages over 1 ms and 1000 ms, with duplicate acknowledgements and retransmits as dots. Several
 /// records stand in the same charts, each in its colour; those that overlap in time by one clock, any other
 /// from its own start. What no record has is left out.
 pub fn of_records(records: &[(String, Record)]) -> Sheet {
@@ -86,6 +91,7 @@ mod tests {
         let sheet = of_records(&[("a".to_owned(), full(4.0))]);
         let expected = [
             "Throughput",
+            "Throughput as moving averages",
             "Socket buffer in use",
             "Application buffer in use",
             "Page cache: on the way to the disk",
@@ -96,10 +102,10 @@ mod tests {
             "Packets sent again",
         ];
         assert_eq!(titles(&sheet), expected);
-        assert!(sheet.charts[1].note.contains("Largest: 68.8 MB at 1.00 s."), "{}", sheet.charts[1].note);
-        assert_eq!(names(&sheet.charts[2]), ["capacity", "in use", ""]);
-        assert_eq!(sheet.charts[2].series[0].colour, NEUTRAL);
-        let pages = &sheet.charts[3];
+        assert!(sheet.charts[2].note.contains("Largest: 68.8 MB at 1.00 s."), "{}", sheet.charts[2].note);
+        assert_eq!(names(&sheet.charts[3]), ["capacity", "in use", ""]);
+        assert_eq!(sheet.charts[3].series[0].colour, NEUTRAL);
+        let pages = &sheet.charts[4];
         assert_eq!(names(pages), ["host: dirty", "file: dirty", "file: writeback"]);
         let counts = pages.series.iter().map(|series| (series.mark, series.points.len()));
         assert_eq!(counts.collect::<Vec<_>>(), [(Mark::Line, 401), (Mark::Dots, 400), (Mark::Dots, 400)]);
@@ -123,7 +129,7 @@ mod tests {
             [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
         );
         assert!(points.iter().all(|point| (point.y - 8e8).abs() < 1.0), "{points:?}");
-        let lost: f64 = sheet.charts[7].series[0].points[..8].iter().map(|point| point.y).sum();
+        let lost: f64 = sheet.charts[8].series[0].points[..8].iter().map(|point| point.y).sum();
         assert_eq!(lost, 4.0);
     }
 
@@ -177,11 +183,43 @@ mod tests {
             }
             of_records(&[("a".to_owned(), record)])
         };
-        assert_eq!(names(&with_streams(3).charts[1]), ["stream 0", "stream 1", "stream 2"]);
-        assert!((with_streams(3).charts[1].series[2].points[1].y - 8e6).abs() < 1e3);
+        assert_eq!(names(&with_streams(3).charts[2]), ["stream 0", "stream 1", "stream 2"]);
+        assert!((with_streams(3).charts[2].series[2].points[1].y - 8e6).abs() < 1e3);
         for count in [1, 9] {
-            assert_eq!(with_streams(count).charts[1].title, "Socket buffer in use");
+            assert_eq!(with_streams(count).charts[2].title, "Socket buffer in use");
         }
+    }
+
+    /// ICDC's longest run, each millisecond of it.
+    #[test]
+    fn a_long_record_is_drawn_at_once_and_keeps_its_peak() {
+        let mut record = made_up::every(0.001, 180.0, |at| {
+            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
+            sample.sockets.received = sample.moved + if at < 99.9995 { 0 } else { 900_000 };
+            sample.sockets.out_of_order = (at * 500.0) as u64;
+            sample
+        });
+        record.header.interval = 0.001;
+        let begun = std::time::Instant::now();
+        let sheet = of_records(&[("a".to_owned(), record)]);
+        let (page, picture) = (crate::draw::html(&sheet), crate::draw::svg(&sheet));
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 15, "{took:?}, without optimization");
+        assert!(page.len() < 5 << 20 && picture.len() < 2 << 20, "{} {}", page.len(), picture.len());
+        let data = page.split("<script type=\"application/json\" id=\"sheet\">").nth(1).unwrap();
+        let data: serde_json::Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
+        let highest = |series: &serde_json::Value| {
+            let heights = series["y"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64);
+            heights.fold(0.0, f64::max)
+        };
+        let chart = &data["charts"][1]["series"];
+        assert_eq!(chart[0]["name"], "received, over 1 ms");
+        assert!((highest(&chart[0]) - 8e9).abs() < 1e7, "ten times the mean: {}", highest(&chart[0]));
+        assert!(highest(&chart[1]) < 0.81e9);
+        assert_eq!(
+            (&chart[2]["mark"], &chart[2]["name"]),
+            (&"events".into(), &"duplicate ACKs sent (90,000)".into())
+        );
     }
 
     #[test]

@@ -7,6 +7,8 @@ use crate::draw::told;
 use crate::record::Record;
 use crate::record::schema::{Line, Side, What};
 
+use super::burstiness::Burstiness;
+use super::curves::receives;
 use super::flow::Counter;
 use super::values::{goodput, least_rtt, telemetry_share};
 
@@ -80,15 +82,16 @@ fn result(record: &Record) -> String {
     let steady = moved.steady().map(|span| format!("{} at steady speed", rate(moved.rate(span) * 8.0)));
     let rtt = least_rtt(record).map(|rtt| format!("RTT {}", told(Unit::Seconds, rtt)));
     let limit = text("limited_by").map(|limit| format!("limited by {limit}"));
-    let lost = record.samples.last().map(|(_, sample)| match record.header.side {
-        Side::Get => {
-            format!("{} packets out of order", told(Unit::Number, sample.sockets.out_of_order as f64))
-        }
-        Side::Serve | Side::Put => {
-            format!("{} packets sent again", told(Unit::Number, sample.sockets.retransmits as f64))
-        }
+    let bursts = Burstiness::of(record).and_then(|bursts| bursts.ratio());
+    let bursts = bursts.map(|ratio| format!("1 ms peak {ratio:.2} times the mean"));
+    let lost = record.samples.last().map(|(_, sample)| {
+        let (count, what) = match receives(record) {
+            true => (sample.sockets.out_of_order, "packets out of order"),
+            false => (sample.sockets.retransmits, "packets sent again"),
+        };
+        format!("{} {what}", told(Unit::Number, count as f64))
     });
-    joined([failed, amount, whole, steady, rtt, limit, lost])
+    joined([failed, amount, whole, steady, bursts, rtt, limit, lost])
 }
 
 /// Says how it was recorded, and what is missing.

@@ -3,8 +3,10 @@
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::record::Record;
-use crate::record::schema::{PageCache, Sample, Segments, Side};
+use crate::record::schema::{PageCache, Sample, Segments};
 
+use super::burstiness::Burstiness;
+use super::curves::receives;
 use super::flow::{Counter, Span};
 
 /// Returns what a record says in numbers, by names that end in their unit; what it does not say is left out.
@@ -13,6 +15,12 @@ use super::flow::{Counter, Span};
 /// |---|---|
 /// | `goodput_bps` | bits a second over the whole transfer |
 /// | `steady_bps` | the mean over the last 30 s in which bytes flowed, or over the last third of a shorter flow |
+/// | `mean_bps` | the mean of what arrived at a receiver or left a sender, while it ran steadily: from the first 90 % of the largest average over 1 s to 1 s before its end |
+/// | `steady_goodput_bps` | the mean of what the application read, or the peer acknowledged, in that time |
+/// | `peak_1ms_bps` | the largest average over 1 ms in that time; where samples are a millisecond apart |
+/// | `p99_1ms_bps` | what the averages over 1 ms do not exceed in 99 % of that time |
+/// | `burstiness_1ms` | `peak_1ms_bps` / `mean_bps` |
+/// | `seen_1ms_share` | the part of that time in which samples were close enough to see such a peak |
 /// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time; of a receiver |
 /// | `rtt_s` | the least RTT (`tcpi_min_rtt`) |
 /// | `window_bps` | RWIN / RTT: what the window lets through; of a receiver |
@@ -20,7 +28,7 @@ use super::flow::{Counter, Span};
 /// | `socket_peak_bytes`, `app_peak_bytes` | the most bytes in a receiver's socket and in its application buffer |
 /// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the same of the output file's pages |
 /// | `host_dirty_peak_bytes` | the most bytes that were dirty on the whole host |
-/// | `out_of_order` | packets that a receiver got out of order |
+/// | `out_of_order`, `duplicate_acks` | packets that a receiver got out of order, each of which it answers with a duplicate acknowledgement |
 /// | `retransmits` | packets that a sender sent again |
 /// | `ramp_s` | from the first byte to the first bin of 0.5 s with 90 % of `steady_bps` |
 /// | `telemetry_cpu_share` | the part of one core that recording took |
@@ -30,15 +38,24 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     let steady_bps = steady.map(|span| moved.rate(span) * 8.0);
     let rtt = least_rtt(record);
     // What the other side alone can count is a false zero here.
-    let received = record.header.side == Side::Get;
+    let received = receives(record);
     let rwin = steady.filter(|_| received).and_then(|span| median_window(record, span));
     let cwnd = || peak(record, |sample| sample.sockets.cwnd.filter(|_| !received));
     let socket = || peak(record, |sample| received.then_some(sample.sockets.unread));
     let pages = |of: fn(&PageCache) -> u64| peak(record, |sample| sample.page_cache.as_ref().map(of));
+    let even = Burstiness::of(record);
+    let bps = |of: fn(&Burstiness) -> Option<f64>| even.as_ref().and_then(of).map(|rate| rate * 8.0);
     let last = record.samples.last();
+    let out_of_order = last.filter(|_| received).map(|(_, sample)| sample.sockets.out_of_order as f64);
     let known = [
         ("goodput_bps", goodput(record, &moved).map(|rate| rate.as_bits_per_sec() as f64)),
         ("steady_bps", steady_bps),
+        ("mean_bps", bps(|even| Some(even.mean))),
+        ("steady_goodput_bps", bps(|even| Some(even.goodput))),
+        ("peak_1ms_bps", bps(|even| even.peak)),
+        ("p99_1ms_bps", bps(|even| even.p99)),
+        ("burstiness_1ms", even.and_then(|even| even.ratio())),
+        ("seen_1ms_share", even.map(|even| even.seen)),
         ("rwin_bytes", rwin),
         ("rtt_s", rtt),
         ("window_bps", rwin.zip(rtt).map(|(rwin, rtt)| rwin * 8.0 / rtt)),
@@ -49,7 +66,8 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
         ("writeback_peak_bytes", pages(|pages| pages.writeback)),
         ("cached_peak_bytes", pages(|pages| pages.cached)),
         ("host_dirty_peak_bytes", peak(record, |sample| Some(sample.host_pages?.dirty))),
-        ("out_of_order", last.filter(|_| received).map(|(_, sample)| sample.sockets.out_of_order as f64)),
+        ("out_of_order", out_of_order),
+        ("duplicate_acks", out_of_order),
         ("retransmits", last.filter(|_| !received).map(|(_, sample)| sample.sockets.retransmits as f64)),
         ("ramp_s", steady_bps.and_then(|steady| ramp(&moved, steady))),
         ("telemetry_cpu_share", telemetry_share(record)),
@@ -111,6 +129,7 @@ mod tests {
 
     use super::*;
     use crate::figures::made_up;
+    use crate::record::schema::Side;
     use crate::record::schema::{End, HostPages, Telemetry};
 
     fn value(record: &Record, name: &str) -> Option<f64> {
@@ -161,7 +180,10 @@ mod tests {
     #[test]
     fn what_is_not_known_is_left_out() {
         let mut record = made_up::record(0.0, |_| Sample::default());
-        assert_eq!(values(&record), [("socket_peak_bytes", 0.0), ("out_of_order", 0.0)]);
+        assert_eq!(
+            values(&record),
+            [("socket_peak_bytes", 0.0), ("out_of_order", 0.0), ("duplicate_acks", 0.0)]
+        );
         record.samples.clear();
         assert_eq!(values(&record), []);
     }

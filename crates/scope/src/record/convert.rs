@@ -9,8 +9,8 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use super::schema::{HostPages, PageCache, Sample, Segments, Sockets, Stream, What};
 use super::tcp_fields::TcpFields;
 
-/// Returns the line for an event; `None` where a record has none for it.
-pub(super) fn what(event: &Event) -> Option<What> {
+/// Returns the line for an event that was told `at`; `None` where a record has none for it.
+pub(super) fn what(at: Duration, event: &Event) -> Option<What> {
     Some(match event {
         Event::Opened { path, size, resumed, writer } => What::Opened {
             path: path.to_string_lossy().into_owned(),
@@ -35,7 +35,7 @@ pub(super) fn what(event: &Event) -> Option<What> {
         },
         Event::Warning(warning) => What::Warning { message: warning.to_string() },
         Event::Verifying => What::Verifying,
-        Event::Sample(sample) => What::Sample(Box::new(sample_line(sample))),
+        Event::Sample(sample) => What::Sample(Box::new(sample_line(at, sample))),
         _ => return None,
     })
 }
@@ -61,7 +61,7 @@ fn without_secrets(target: &str) -> String {
     format!("{scheme}{rest}{query}")
 }
 
-fn sample_line(sample: &telemetry::Sample) -> Sample {
+fn sample_line(at: Duration, sample: &telemetry::Sample) -> Sample {
     let pages = |pages: telemetry::PageCache| PageCache {
         cached: pages.cached.get(),
         dirty: pages.dirty.get(),
@@ -84,6 +84,7 @@ fn sample_line(sample: &telemetry::Sample) -> Sample {
         tcp: stream.tcp.as_ref().map(TcpFields::from).unwrap_or_default(),
     };
     Sample {
+        took: Some(seconds(at.saturating_sub(sample.began))),
         moved: sample.moved.get(),
         sockets: sockets(&sample.sockets),
         segments: sample.segments.map(segments),
@@ -105,8 +106,13 @@ fn sockets(all: &telemetry::Sockets) -> Sockets {
         min_rtt: all.min_rtt.map(rtt_seconds),
         pacing_bps: all.pacing_rate.map(Rate::as_bits_per_sec),
         delivery_bps: all.delivery_rate.map(Rate::as_bits_per_sec),
+        sacked: all.sacked,
         retransmits: all.counters.retransmits,
         out_of_order: all.counters.out_of_order,
+        dsacks: all.counters.dsacks,
+        data_segments: all.counters.data_segments,
+        received: all.counters.received.get(),
+        sent: all.counters.sent.get(),
         acked: all.counters.acked.get(),
     }
 }
@@ -139,9 +145,16 @@ mod tests {
     fn what_waits_for_the_hosts_devices_is_recorded_where_it_is_known() {
         let pages = telemetry::HostPages { dirty: Bytes::new(8192), writeback: Bytes::new(4096) };
         let sample = telemetry::Sample { host_pages: Some(pages), ..Default::default() };
-        let text = serde_json::to_string(&sample_line(&sample)).unwrap();
+        let text = serde_json::to_string(&sample_line(Duration::ZERO, &sample)).unwrap();
         assert!(text.contains(r#""host_pages":{"dirty":8192,"writeback":4096}"#), "{text}");
-        let text = serde_json::to_string(&sample_line(&Default::default())).unwrap();
+        let text = serde_json::to_string(&sample_line(Duration::ZERO, &Default::default())).unwrap();
         assert!(!text.contains("host_pages"), "{text}");
+    }
+
+    #[test]
+    fn says_how_long_before_its_time_a_sample_was_begun() {
+        let sample = telemetry::Sample { began: Duration::from_millis(10), ..Default::default() };
+        assert_eq!(sample_line(Duration::from_micros(10_250), &sample).took, Some(0.00025));
+        assert_eq!(sample_line(Duration::ZERO, &sample).took, Some(0.0), "by another clock");
     }
 }

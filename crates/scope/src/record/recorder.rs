@@ -162,7 +162,7 @@ fn run(
         match messages.try_recv() {
             Ok(Message::Happened(at, event)) => {
                 shared.queued.fetch_sub(weight(&event), Ordering::Relaxed);
-                if let Some(what) = convert::what(&event) {
+                if let Some(what) = convert::what(at, &event) {
                     file.write(&Line { at: convert::seconds(at), what });
                 }
                 if matches!(event, Event::Opened { .. }) {

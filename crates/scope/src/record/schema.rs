@@ -40,17 +40,10 @@ pub struct Header {
 pub enum Side {
     /// The receiver of a file.
     Get,
-    /// The server of files.
-    Serve,
     /// The sender of a file.
     Put,
-}
-
-impl Side {
-    /// Returns whether this side sends.
-    pub fn sends(self) -> bool {
-        matches!(self, Self::Serve | Self::Put)
-    }
+    /// The server of files.
+    Serve,
 }
 
 /// The host that recorded.
@@ -148,6 +141,9 @@ pub enum What {
 /// One reading of everything; see `longhaul_core::telemetry::Sample`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
+    /// How long it took: what the sockets say is of this long before the line's time, or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<f64>,
     /// Bytes of files read from sockets so far, or acknowledged by the peer.
     pub moved: u64,
     /// All connections together.
@@ -196,10 +192,25 @@ pub struct Sockets {
     /// Delivery rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_bps: Option<u64>,
+    /// Segments that the peers have beyond a gap (`tcpi_sacked`).
+    #[serde(default)]
+    pub sacked: u64,
     /// Segments sent again so far, closed connections included.
     pub retransmits: u64,
     /// Segments received out of order so far, closed connections included.
     pub out_of_order: u64,
+    /// Segments that the peers reported to have got twice so far, closed connections included.
+    #[serde(default)]
+    pub dsacks: u64,
+    /// Segments with data that arrived so far, closed connections included; 0 where it is not known.
+    #[serde(default)]
+    pub data_segments: u64,
+    /// Bytes that arrived in order so far, closed connections included; 0 where it is not known.
+    #[serde(default)]
+    pub received: u64,
+    /// Bytes sent so far, those sent again and closed connections included; 0 where it is not known.
+    #[serde(default)]
+    pub sent: u64,
     /// Bytes acknowledged by the peers so far, closed connections included.
     pub acked: u64,
 }

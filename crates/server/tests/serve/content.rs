@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 
 use crate::site::{Site, curl, noise, same};
@@ -48,7 +49,7 @@ fn a_file_that_shrinks_ends_the_connection() {
 #[test]
 fn a_paced_connection_keeps_its_rate() {
     let rate = Rate::bits_per_sec(80_000_000);
-    let site = Site::with(|config| config.pace = Some(rate));
+    let site = Site::with(|config| config.pace = Pace::Rate(rate));
     let content = noise(10_000_000);
     site.write("f", &content);
     let mut stream = site.connect();

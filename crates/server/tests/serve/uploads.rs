@@ -260,5 +260,15 @@ fn curl_puts_files_plain_and_encrypted() {
         let (code, text) = run(&["-T", source, "-H", "Transfer-Encoding: chunked", &url("chunked")]).unwrap();
         assert_eq!((code, String::from_utf8_lossy(&text).as_ref()), (0, "201 "), "{scheme}");
         assert!(content(&site, "chunked") == file);
+        let (half, size) = (format!("@{source}"), format!("Upload-Length: {}", 2 * file.len()));
+        for (offset, complete, status) in [(0, "?0", "204 "), (file.len(), "?1", "201 ")] {
+            let (offset, complete) =
+                (format!("Upload-Offset: {offset}"), format!("Upload-Complete: {complete}"));
+            let lines = ["-H", TYPE, "-H", &offset, "-H", &size, "-H", &complete];
+            let part = ["-X", "PATCH", "--data-binary", &half, &url(&format!("twice?upload={ID}"))];
+            let (code, text) = run(&[lines.as_slice(), &part].concat()).unwrap();
+            assert_eq!((code, String::from_utf8_lossy(&text).as_ref()), (0, status), "{scheme}");
+        }
+        assert!(content(&site, "twice") == [file.as_slice(), &file].concat());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::{Aqm, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
+use longhaul_lab::{Aqm, BackgroundSteps, CrossFlows, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -60,6 +60,18 @@ struct PathArgs {
     #[arg(long, default_value_t)]
     aqm: Aqm,
 
+    /// Poisson traffic of others each way: a rate, a share of --rate, or steps (0@0s,20%@8s,50%@16s)
+    #[arg(long, value_name = "RATE", default_value_t)]
+    background: BackgroundSteps,
+
+    /// Bulk TCP flows of others from the far host to the near one: how many, and when (4@5s..20s)
+    #[arg(long, value_name = "N[@FROM..TO]", default_value_t)]
+    cross_flows: CrossFlows,
+
+    /// Hold pure acknowledgements, each way, to the next multiple of this time, as a switch that bunches them
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    ack_compression: Rtt,
+
     /// The hosts' TCP buffer limits: stock (Debian's) or tuned (1 GiB)
     #[arg(long, default_value_t)]
     hosts: Hosts,
@@ -85,6 +97,9 @@ impl PathArgs {
             queue: self.queue,
             loss: self.loss,
             aqm: self.aqm,
+            background: self.background,
+            cross_flows: self.cross_flows,
+            ack_compression: self.ack_compression,
             hosts: self.hosts,
             congestion: self.congestion,
             seed: self.seed,

@@ -37,7 +37,7 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
         return;
     }
     match (series.mark, places.as_slice()) {
-        (Mark::Dots, _) => dots(picture, &places, colour),
+        (Mark::Dots | Mark::Events, _) => dots(picture, &places, colour),
         (Mark::Measured, _) => {
             for piece in pieces(&places) {
                 picture.path(way(piece), colour, 1.6);

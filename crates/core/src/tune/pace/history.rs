@@ -1,0 +1,67 @@
+//! What was observed during the last round trips.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate};
+
+/// One observation, and the pace that was in force.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    at: Duration,
+    delivered: Bytes,
+    rtt: Duration,
+    pace: Rate,
+}
+
+/// The observations of some time, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    entries: VecDeque<Entry>,
+}
+
+impl History {
+    /// Adds an observation, and forgets those older than `keep`.
+    pub(super) fn push(&mut self, at: Duration, delivered: Bytes, rtt: Duration, pace: Rate, keep: Duration) {
+        self.entries.push_back(Entry { at, delivered, rtt, pace });
+        let oldest = at.saturating_sub(keep);
+        while self.entries.get(1).is_some_and(|next| next.at <= oldest) {
+            self.entries.pop_front();
+        }
+    }
+
+    /// Returns the rate of delivery since `since`, or since the oldest entry.
+    pub(super) fn delivery_rate(&self, since: Duration) -> Rate {
+        let last = self.entries.back();
+        match self.entries.iter().rev().find(|e| e.at <= since).or(self.entries.front()).zip(last) {
+            Some((first, last)) if last.at > first.at => {
+                Rate::over(last.delivered - first.delivered, last.at - first.at)
+            }
+            _ => Rate::default(),
+        }
+    }
+
+    /// Returns the pace in force at a moment.
+    pub(super) fn pace_at(&self, at: Duration) -> Rate {
+        self.entries
+            .iter()
+            .rev()
+            .find(|e| e.at <= at)
+            .or(self.entries.front())
+            .map_or(Rate::default(), |e| e.pace)
+    }
+
+    /// Returns the least RTT seen in a span of time.
+    pub(super) fn least_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
+        self.within(from, to).min()
+    }
+
+    /// Returns the largest RTT seen in a span of time.
+    pub(super) fn largest_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
+        self.within(from, to).max()
+    }
+
+    fn within(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
+        self.entries.iter().filter(move |e| (from..=to).contains(&e.at)).map(|e| e.rtt)
+    }
+}

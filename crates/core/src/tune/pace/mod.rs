@@ -1,0 +1,287 @@
+//! Automatic pacing: finds the rate that a path holds and follows it, with losses close to none.
+//!
+//! ```text
+//!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
+//!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
+//! ```
+//!
+//! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
+//! at the bottleneck's rate long before the window reaches the BDP ([`Trains`]).
+//!
+//! **Climb.** From then on the window is sent evenly, at a pace that doubles each round trip as slow start does, up to
+//! just below that rate. No clump is left to overflow the queue of a switch.
+//!
+//! **Cruise.** The pace is held. From time to time a short [`Probe`] sends faster, by no more bytes than a few
+//! milliseconds of the path: if the RTT does not tell of them, the pace rises. When the RTT tells of a queue that
+//! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
+//! becomes what they leave.
+//!
+//! Everything is a function of what was observed; the same code paces a sender and, through RWIN, a sender far away.
+
+mod history;
+mod probe;
+#[cfg(test)]
+mod tests;
+mod train;
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate, Rtt};
+
+use history::History;
+use probe::Probe;
+use train::Trains;
+
+/// What is seen of a connection at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observation {
+    /// Bytes that have arrived, as far as this side knows: acknowledged where we send.
+    pub goodput: Bytes,
+    /// Bytes that may be in flight: the congestion window.
+    pub window: Bytes,
+    /// The RTT, smoothed over a few packets, not over round trips.
+    pub rtt: Rtt,
+    /// The least RTT of the connection.
+    pub min_rtt: Rtt,
+    /// Segments sent again, since the connection's start.
+    pub retransmits: u64,
+    /// Segments sent, since the connection's start.
+    pub segments: u64,
+}
+
+/// Chooses a connection's pace, many times a round trip.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    phase: Phase,
+    history: History,
+    /// The rate of the bottleneck, where a train or a full path has told it.
+    capacity: Option<Rate>,
+    /// `None` while slow start runs free.
+    pace: Option<Rate>,
+    /// Retransmits and segments when loss was last looked at.
+    counted: (u64, u64),
+    /// What is seen until then is what an earlier pace has caused.
+    deaf_until: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Off,
+    Listen { trains: Trains, round: Round },
+    Climb { from: Rate, since: Duration },
+    Cruise { target: Rate, probe: Probe },
+}
+
+/// What slow start has brought, round trip by round trip.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    began: Duration,
+    at: Bytes,
+    brought: Bytes,
+}
+
+/// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
+const ROOM: f64 = 0.96;
+/// A queue that stands for longer than this, and a hundredth of the RTT, is one that somebody fills.
+const QUEUE: Duration = Duration::from_millis(2);
+/// The pace over what others leave,
+const HELD: f64 = 0.97;
+/// and for the first round trip, so that the queue drains.
+const DRAINING: f64 = 0.92;
+/// Never less than this share of the last pace after one cut.
+const DEEPEST_CUT: f64 = 0.3;
+/// A loss of this share of the segments is congestion even where no queue tells.
+const LOSS: f64 = 0.02;
+/// Slow start that brings less than this over the round trip before has met a limit.
+const GROWTH: f64 = 1.3;
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Listen { trains: Trains::default(), round: Round::default() },
+            history: History::default(),
+            capacity: None,
+            pace: None,
+            counted: (0, 0),
+            deaf_until: Duration::ZERO,
+        }
+    }
+}
+
+impl Pacer {
+    /// Observes the connection at `now`, since any fixed moment; returns the pace to have in force.
+    ///
+    /// `None` while slow start is to run free. Call it as often as [`Self::interval`] says.
+    pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
+        let min_rtt = seen.min_rtt.get();
+        if min_rtt < SHORTEST && self.pace.is_none() {
+            self.phase = Phase::Off;
+        }
+        // While slow start runs free what is sent is what the window lets.
+        let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
+        self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
+        match &mut self.phase {
+            Phase::Off => {}
+            Phase::Listen { trains, round } => {
+                let told = trains.observe(seen.goodput, now);
+                let stopped = round.stopped(seen.goodput, min_rtt, now);
+                self.listen(seen, told, stopped, now);
+            }
+            Phase::Climb { from, since } => {
+                let doublings = (now - *since).as_secs_f64() / min_rtt.as_secs_f64();
+                let pace = from.scaled(doublings.exp2());
+                self.climb(seen, pace, now);
+            }
+            Phase::Cruise { .. } => self.cruise(seen, now),
+        }
+        self.pace
+    }
+
+    /// Returns how soon to observe again.
+    pub fn interval(&self) -> Duration {
+        match self.phase {
+            Phase::Off => Duration::from_secs(1),
+            Phase::Listen { .. } => Duration::from_micros(500),
+            Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
+        }
+    }
+
+    /// Returns whether it needs slow start no longer to be as it is.
+    pub fn has_settled(&self) -> bool {
+        matches!(self.phase, Phase::Off | Phase::Cruise { .. })
+    }
+
+    /// Returns what it is about, for whoever follows it closely.
+    pub fn phase(&self) -> &impl std::fmt::Debug {
+        &self.phase
+    }
+
+    /// Goes on after a time in which nothing was sent: what was seen before says nothing of now.
+    pub fn resume(&mut self) {
+        self.history = History::default();
+        match &mut self.phase {
+            Phase::Listen { trains, round } => (*trains, *round) = (Trains::default(), Round::default()),
+            Phase::Off | Phase::Climb { .. } => {}
+            Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
+        }
+    }
+
+    /// Returns whether the congestion window is too small for the pace that the path holds.
+    pub fn is_held_back(&self, seen: &Observation) -> bool {
+        matches!(self.phase, Phase::Cruise { target, .. } if seen.window < target.bdp(seen.min_rtt))
+    }
+
+    fn listen(&mut self, seen: &Observation, told: Option<Rate>, stopped: bool, now: Duration) {
+        let window = Rate::over(seen.window, seen.min_rtt.get());
+        if let Some(rate) = told {
+            self.capacity = Some(rate);
+            self.counted = (seen.retransmits, seen.segments);
+            self.phase = Phase::Climb { from: window, since: now };
+            self.pace = Some(window.min(rate.scaled(ROOM)));
+        } else if seen.retransmits > 0 || stopped {
+            // Something else than the bottleneck has ended slow start, or its queue is tiny.
+            let rate = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
+            self.settle(rate.max(window.min(rate.scaled(2.0))), seen, now);
+        }
+    }
+
+    fn climb(&mut self, seen: &Observation, pace: Rate, now: Duration) {
+        if let Some(Congestion { arrives, sent }) = self.congestion(seen, now) {
+            let left = self.left(arrives, sent);
+            self.settle(left.scaled(DRAINING), seen, now);
+            return;
+        }
+        match self.capacity.map(|capacity| capacity.scaled(ROOM)) {
+            Some(most) if pace >= most => self.settle(most, seen, now),
+            _ => self.pace = Some(pace),
+        }
+    }
+
+    /// Begins to cruise at this pace.
+    fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
+        self.counted = (seen.retransmits, seen.segments);
+        self.deaf_until = now + seen.rtt.get();
+        self.phase = Phase::Cruise { target, probe: Probe::new(self.deaf_until + seen.min_rtt.get()) };
+        self.pace = Some(target);
+    }
+
+    fn cruise(&mut self, seen: &Observation, now: Duration) {
+        let congestion = self.congestion(seen, now);
+        let Phase::Cruise { target, probe } = &mut self.phase else { return };
+        if let Some(Congestion { arrives, sent }) = congestion {
+            let (before, mut probe) = (*target, probe.clone());
+            let left = self.left(arrives, sent).min(before).max(before.scaled(DEEPEST_CUT));
+            self.counted = (seen.retransmits, seen.segments);
+            self.deaf_until = now + seen.rtt.get() + QUEUE;
+            probe.put_off(self.deaf_until + seen.min_rtt.get());
+            self.phase = Phase::Cruise { target: left.scaled(HELD), probe };
+            self.pace = Some(left.scaled(DRAINING));
+            return;
+        }
+        if now < self.deaf_until {
+            self.counted = (seen.retransmits, seen.segments);
+            return;
+        }
+        *target = probe.observe(*target, self.capacity, seen, &self.history, now);
+        let pace = probe.pace(*target, now);
+        self.capacity = self.capacity.map(|capacity| capacity.max(*target));
+        self.pace = Some(pace);
+    }
+
+    /// Says whether somebody fills the path, and what arrived and had been sent when that began to show.
+    fn congestion(&self, seen: &Observation, now: Duration) -> Option<Congestion> {
+        if now < self.deaf_until {
+            return None;
+        }
+        let min_rtt = seen.min_rtt.get();
+        // Somebody else's queue that never empties is no reason to leave them everything.
+        let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(min_rtt);
+        let standing = self.history.least_rtt(now.saturating_sub(min_rtt / 10), now).unwrap_or(base);
+        let queue = standing.saturating_sub(base) > QUEUE + min_rtt / 100;
+        let (lost, sent) = (seen.retransmits - self.counted.0, seen.segments - self.counted.1);
+        let losing = lost > 16 && lost as f64 > LOSS * sent as f64;
+        (queue || losing).then(|| Congestion {
+            arrives: self.history.delivery_rate(now.saturating_sub(min_rtt / 8)),
+            sent: self.history.pace_at(now.saturating_sub(seen.rtt.get())),
+        })
+    }
+
+    /// Returns what others leave of the bottleneck, from what arrives of what was sent.
+    ///
+    /// A FIFO queue gives each its share of what is offered: arrives = capacity x sent / (sent + others).
+    fn left(&self, arrives: Rate, sent: Rate) -> Rate {
+        match self.capacity {
+            Some(capacity) if capacity > arrives && sent > arrives && arrives > Rate::default() => {
+                let ratio = capacity.as_bits_per_sec() as f64 / arrives.as_bits_per_sec() as f64;
+                let others = sent.scaled((ratio - 1.0).max(0.0));
+                Rate::bits_per_sec(capacity.as_bits_per_sec().saturating_sub(others.as_bits_per_sec()))
+            }
+            _ => arrives,
+        }
+    }
+}
+
+/// A path that somebody fills.
+struct Congestion {
+    /// The rate at which our bytes arrive.
+    arrives: Rate,
+    /// The pace at which they were sent.
+    sent: Rate,
+}
+
+impl Round {
+    /// Observes what was delivered; says whether a whole round trip brought hardly more than the one before.
+    fn stopped(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> bool {
+        if now.saturating_sub(self.began) < rtt {
+            return false;
+        }
+        let brought = delivered - self.at;
+        let grown = brought.get() as f64 >= GROWTH * self.brought.get() as f64;
+        // The handshake and the first windows grow as they like.
+        let early = self.brought < Bytes::kib(64);
+        *self = Self { began: now, at: delivered, brought };
+        !grown && !early
+    }
+}

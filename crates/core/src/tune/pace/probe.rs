@@ -1,0 +1,129 @@
+//! Sending faster for a moment, and looking a round trip later whether the RTT tells of it.
+
+use std::time::Duration;
+
+use super::Observation;
+use super::history::History;
+use crate::units::Rate;
+
+/// Looks for more than the pace that is held.
+///
+/// For `excess / gain` the pace is `1 + gain` times as high. Where the path is full at that, the excess waits
+/// in its queue, and a round trip later the RTT is higher by up to `excess`; where it is not, nothing shows.
+#[derive(Debug, Clone)]
+pub(super) struct Probe {
+    state: State,
+    /// By how much faster the next probe sends.
+    gain: f64,
+    /// How much longer, at most, a probe makes the queue.
+    excess: Duration,
+    /// How many round trips to wait before the next.
+    patience: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Resting { until: Duration },
+    Sending { from: Duration, to: Duration, retransmits: u64 },
+    Waiting { from: Duration, to: Duration, until: Duration, retransmits: u64 },
+}
+
+const EXCESS: Duration = Duration::from_micros(3500);
+const LEAST_EXCESS: Duration = Duration::from_micros(800);
+const GAINS: (f64, f64) = (0.125, 0.5);
+/// A longer queue by less than this share of the excess is noise.
+const TELLS: f64 = 0.4;
+/// How much of what passed is taken.
+const TAKEN: f64 = 0.97;
+/// How long after its round trip a probe may still be felt.
+const AFTER: Duration = Duration::from_millis(8);
+const MOST_PATIENCE: u32 = 4;
+
+impl Probe {
+    /// Rests until `until`.
+    pub(super) fn new(until: Duration) -> Self {
+        Self { state: State::Resting { until }, gain: 0.125, excess: EXCESS, patience: 2 }
+    }
+
+    /// Gives up a probe that is under way, and rests until `until`: the path has changed.
+    pub(super) fn put_off(&mut self, until: Duration) {
+        self.state = State::Resting { until };
+        self.gain = GAINS.0;
+        self.patience = 2;
+    }
+
+    /// Returns the pace to have now, where `target` is held.
+    pub(super) fn pace(&self, target: Rate, now: Duration) -> Rate {
+        match self.state {
+            State::Sending { to, .. } if now < to => target.scaled(1.0 + self.gain),
+            _ => target,
+        }
+    }
+
+    /// Observes; returns the pace to hold from now on, which is `target` or more.
+    pub(super) fn observe(
+        &mut self,
+        target: Rate,
+        capacity: Option<Rate>,
+        seen: &Observation,
+        history: &History,
+        now: Duration,
+    ) -> Rate {
+        let rtt = seen.min_rtt.get();
+        match self.state {
+            State::Resting { until } if now >= until => {
+                // Near what the bottleneck was seen to pass there is little to find.
+                let near = capacity.is_some_and(|capacity| target >= capacity.scaled(0.95));
+                if near {
+                    self.gain = GAINS.0;
+                }
+                let to = now + self.excess.div_f64(self.gain);
+                self.state = State::Sending { from: now, to, retransmits: seen.retransmits };
+                target
+            }
+            State::Sending { from, to, retransmits } if now >= to => {
+                // `now`, not `to`: a look that came late has sent for longer.
+                self.state =
+                    State::Waiting { from, to: now, until: now + seen.rtt.get() + AFTER, retransmits };
+                target
+            }
+            State::Waiting { from, to, until, retransmits } if now >= until => {
+                let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
+                let peak = history.largest_rtt(from + rtt, until).unwrap_or_default();
+                let rise = peak.saturating_sub(before.unwrap_or(peak));
+                let grew = rise.as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
+                let sent = target.scaled(1.0 + self.gain);
+                let lost = seen.retransmits > retransmits;
+                let felt = lost || rise > self.excess.mul_f64(TELLS);
+                self.learn(felt, lost, now, rtt);
+                if lost { target } else { target.max(left(sent, grew, capacity).scaled(TAKEN)) }
+            }
+            _ => target,
+        }
+    }
+
+    /// Becomes bolder after a probe that was not felt, and more patient after one that was.
+    fn learn(&mut self, felt: bool, lost: bool, now: Duration, rtt: Duration) {
+        if lost {
+            self.excess = (self.excess / 2).max(LEAST_EXCESS);
+        }
+        if felt {
+            self.gain = (self.gain / 2.0).max(GAINS.0);
+            self.patience = (2 * self.patience).min(MOST_PATIENCE);
+            self.state = State::Resting { until: now + rtt * self.patience };
+        } else {
+            self.gain = (2.0 * self.gain).min(GAINS.1);
+            self.patience = 1;
+            self.state = State::Resting { until: now };
+        }
+    }
+}
+
+/// Returns what others leave, where sending at `sent` made the queue longer by this share of the time that it took.
+///
+/// A queue grows by what comes over the bottleneck's rate: grew = (sent + others) / capacity - 1. Where nobody
+/// knows the capacity, there are taken to be no others.
+fn left(sent: Rate, grew: f64, capacity: Option<Rate>) -> Rate {
+    let over = capacity.map_or(sent.scaled(grew / (1.0 + grew)), |capacity| capacity.scaled(grew));
+    Rate::bits_per_sec(sent.as_bits_per_sec().saturating_sub(over.as_bits_per_sec()))
+}

@@ -1,0 +1,177 @@
+//! The controller in virtual time, on a fluid path: what is in front of a bottleneck, and what comes out of it.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+const STEP: Duration = Duration::from_micros(250);
+const MSS: f64 = 1448.0;
+
+/// A sender in slow start, a bottleneck with a DropTail queue and background traffic, and a delay.
+struct Path {
+    capacity: f64,
+    queue: f64,
+    rtt: Duration,
+    /// Others' rate from each moment on.
+    others: Vec<(f64, f64)>,
+    now: Duration,
+    sent: f64,
+    cwnd: f64,
+    slow_start: bool,
+    cut_until: Duration,
+    /// Ours and theirs in the queue, in order.
+    waiting: VecDeque<(f64, f64)>,
+    /// When what passed arrives as acknowledged: bytes, and the RTT they saw.
+    returning: VecDeque<(Duration, f64, Duration)>,
+    /// When a loss is noticed.
+    losses: VecDeque<(Duration, f64)>,
+    acked: f64,
+    in_flight: f64,
+    lost: f64,
+    others_sent: f64,
+    others_lost: f64,
+    srtt: Duration,
+}
+
+impl Path {
+    fn new(mbit: f64, rtt_ms: u64, queue: f64) -> Self {
+        let rtt = Duration::from_millis(rtt_ms);
+        Self {
+            capacity: mbit * 1e6 / 8.0,
+            queue,
+            rtt,
+            others: vec![(0.0, 0.0)],
+            now: Duration::ZERO,
+            sent: 0.0,
+            cwnd: 10.0 * MSS,
+            slow_start: true,
+            cut_until: Duration::ZERO,
+            waiting: VecDeque::new(),
+            returning: VecDeque::new(),
+            losses: VecDeque::new(),
+            acked: 0.0,
+            in_flight: 0.0,
+            lost: 0.0,
+            others_sent: 0.0,
+            others_lost: 0.0,
+            srtt: rtt,
+        }
+    }
+
+    fn with_others(mut self, shares: &[(f64, f64)]) -> Self {
+        self.others = shares.iter().map(|&(at, share)| (at, share * self.capacity)).collect();
+        self
+    }
+
+    fn step(&mut self, pace: Option<Rate>) {
+        let dt = STEP.as_secs_f64();
+        self.now += STEP;
+        while self.returning.front().is_some_and(|(at, ..)| *at <= self.now) {
+            let Some((_, bytes, rtt)) = self.returning.pop_front() else { break };
+            self.acked += bytes;
+            self.in_flight -= bytes;
+            self.srtt = self.srtt.mul_f64(0.7) + rtt.mul_f64(0.3);
+            if self.slow_start && self.cwnd < 2.0 * self.in_flight.max(bytes) + 2.0 * bytes {
+                self.cwnd += bytes;
+            }
+        }
+        while self.losses.front().is_some_and(|(at, _)| *at <= self.now) {
+            let Some((_, bytes)) = self.losses.pop_front() else { break };
+            self.in_flight -= bytes;
+            self.lost += bytes;
+            if self.now >= self.cut_until {
+                self.cwnd = (self.cwnd * 0.7).max(2.0 * MSS);
+                self.slow_start = false;
+                self.cut_until = self.now + self.rtt;
+            }
+        }
+        let room = (self.cwnd - self.in_flight).max(0.0);
+        let ours = pace.map_or(room, |pace| room.min(pace.as_bytes_per_sec() as f64 * dt));
+        let t = self.now.as_secs_f64();
+        let theirs = self.others.iter().rev().find(|(at, _)| *at <= t).map_or(0.0, |(_, rate)| rate * dt);
+        self.in_flight += ours;
+        self.sent += ours;
+        self.others_sent += theirs;
+        // Served in order.
+        let mut service = self.capacity * dt;
+        let mut passed = 0.0;
+        self.waiting.push_back((ours, theirs));
+        while service > 0.0
+            && let Some((a, b)) = self.waiting.pop_front()
+        {
+            let all = a + b;
+            let share = if all > service { service / all } else { 1.0 };
+            passed += a * share;
+            service -= all * share;
+            if share < 1.0 {
+                self.waiting.push_front((a * (1.0 - share), b * (1.0 - share)));
+                break;
+            }
+        }
+        let backlog: f64 = self.waiting.iter().map(|(a, b)| a + b).sum();
+        let over = backlog - self.queue;
+        if over > 0.0
+            && let Some((a, b)) = self.waiting.back_mut()
+        {
+            let share = (over / (*a + *b).max(1e-9)).min(1.0);
+            self.others_lost += *b * share;
+            if *a * share > 0.0 {
+                self.losses.push_back((self.now + self.rtt, *a * share));
+            }
+            (*a, *b) = (*a * (1.0 - share), *b * (1.0 - share));
+        }
+        if passed > 0.0 {
+            let rtt = self.rtt + Duration::from_secs_f64(backlog.min(self.queue) / self.capacity);
+            self.returning.push_back((self.now + self.rtt, passed, rtt));
+        }
+    }
+
+    fn seen(&self) -> Observation {
+        Observation {
+            goodput: Bytes::new(self.acked as u64),
+            window: Bytes::new(self.cwnd as u64),
+            rtt: Rtt::new(self.srtt),
+            min_rtt: Rtt::new(self.rtt),
+            retransmits: (self.lost / MSS) as u64,
+            segments: (self.sent / MSS) as u64,
+        }
+    }
+
+    /// Runs until `seconds`; returns the goodput since the call over the bottleneck's rate.
+    fn run(&mut self, pacer: &mut Option<Pacer>, seconds: f64) -> f64 {
+        let (from, acked) = (self.now, self.acked);
+        let (mut pace, mut due) = (None, self.now);
+        while self.now.as_secs_f64() < seconds {
+            if let Some(pacer) = pacer.as_mut().filter(|_| self.now >= due) {
+                pace = pacer.observe(&self.seen(), self.now);
+                self.slow_start |= pacer.is_held_back(&self.seen());
+                due = self.now + pacer.interval();
+            }
+            self.step(pace);
+        }
+        (self.acked - acked) / (self.now - from).as_secs_f64() / self.capacity
+    }
+}
+
+#[test]
+fn a_shallow_queue_is_filled_without_loss() {
+    let mut path = Path::new(1000.0, 302, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 8.0);
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.93 && path.lost < 10.0 * MSS, "{share} of the path, {} segments lost", path.lost / MSS);
+}
+
+#[test]
+fn background_that_comes_and_goes_is_followed() {
+    let steps = [(0.0, 0.0), (8.0, 0.2), (16.0, 0.5), (24.0, 0.2), (32.0, 0.0)];
+    let mut path = Path::new(1000.0, 302, 1e6).with_others(&steps);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 8.0);
+    for (from, others) in &steps[1..] {
+        let share = path.run(&mut pacer, from + 8.0);
+        assert!(share > 0.9 * (1.0 - others), "at {from} s: {share} of the path beside {others}");
+    }
+    let lost = path.others_lost / path.others_sent;
+    assert!(lost < 0.01, "the others lost {lost}");
+}

@@ -1,0 +1,242 @@
+//! Paces sending sockets: reads them, asks [`Pacer`], and sets SO_MAX_PACING_RATE.
+//!
+//! Bytes on their way touch nothing here: one thread has descriptors of its own and looks at each socket some
+//! hundred times a second, as long as something is being sent on it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use longhaul_core::pace::Pace;
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::tune::pace::{Observation, Pacer};
+use longhaul_core::units::Rate;
+use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
+use longhaul_sys::tcp_info;
+use socket2::SockRef;
+
+/// The thread that paces; it ends with this and the last [`Paced`].
+#[derive(Debug)]
+pub struct Pacing {
+    orders: Sender<Order>,
+    next: AtomicU64,
+}
+
+/// A socket that is being paced, until this is dropped.
+#[derive(Debug)]
+pub struct Paced {
+    number: u64,
+    orders: Sender<Order>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Add(u64, Box<Driven>),
+    Rest(u64),
+    Resume(u64),
+    Remove(u64),
+}
+
+/// Slow start is unpaced under this congestion control, and every kernel lets everybody use it.
+///
+/// BBR spreads its first windows, and the bottleneck's rate cannot be told from them.
+const AT_FIRST: &[u8] = b"reno";
+const BBR: &[u8] = b"bbr";
+/// So many sockets are looked at as often as their controllers ask; more, less often.
+const AT_ONCE: u32 = 32;
+
+/// Returns the congestion control with which a socket of `congestion` is to connect or listen, where [`Pace::Auto`] is meant.
+pub fn congestion_at_first(congestion: &str) -> &str {
+    if congestion.as_bytes() == BBR { "reno" } else { congestion }
+}
+
+impl Pacing {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// What the kernel says where it has no thread left.
+    pub fn start() -> io::Result<Self> {
+        let (orders, received) = crossbeam_channel::unbounded();
+        std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&received))?;
+        Ok(Self { orders, next: AtomicU64::new(0) })
+    }
+
+    /// Paces a connected `socket` as `pace` says; once that has slow start behind it, under `congestion` where given.
+    ///
+    /// # Errors
+    /// What the kernel says of the socket.
+    pub fn take(&self, socket: impl AsFd, pace: Pace, congestion: Option<&str>) -> io::Result<Option<Paced>> {
+        match pace {
+            Pace::Off => unset_max_pacing_rate(&socket)?,
+            Pace::Rate(rate) => set_max_pacing_rate(&socket, rate)?,
+            Pace::Auto => return self.drive(socket.as_fd().try_clone_to_owned()?, congestion).map(Some),
+        }
+        hand_over(&socket, congestion.map(str::as_bytes));
+        Ok(None)
+    }
+
+    fn drive(&self, socket: OwnedFd, congestion: Option<&str>) -> io::Result<Paced> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let driven = Driven::new(socket, congestion);
+        // Fails only where the thread has panicked: then nothing is paced.
+        let _ = self.orders.send(Order::Add(number, Box::new(driven)));
+        Ok(Paced { number, orders: self.orders.clone() })
+    }
+}
+
+impl Paced {
+    /// Stops looking: nothing is being sent, and what is seen would not be the path.
+    pub fn rest(&self) {
+        let _ = self.orders.send(Order::Rest(self.number));
+    }
+
+    /// Looks again.
+    pub fn resume(&self) {
+        let _ = self.orders.send(Order::Resume(self.number));
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::Remove(self.number));
+    }
+}
+
+fn run(orders: &Receiver<Order>) {
+    let start = Instant::now();
+    let mut sockets: BTreeMap<u64, Driven> = BTreeMap::new();
+    loop {
+        let due = sockets.values().filter(|driven| !driven.rests).map(|driven| driven.due).min();
+        let order = match due {
+            Some(due) => orders.recv_deadline(start + due),
+            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match order {
+            Ok(Order::Add(number, driven)) => drop(sockets.insert(number, *driven)),
+            Ok(Order::Rest(number)) => with(&mut sockets, number, |driven| driven.rests = true),
+            Ok(Order::Resume(number)) => with(&mut sockets, number, Driven::resume),
+            Ok(Order::Remove(number)) => drop(sockets.remove(&number)),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let crowd = u32::try_from(sockets.len()).unwrap_or(u32::MAX).div_ceil(AT_ONCE);
+                let now = start.elapsed();
+                for driven in sockets.values_mut().filter(|driven| !driven.rests && driven.due <= now) {
+                    driven.look(start.elapsed(), crowd);
+                }
+            }
+        }
+    }
+}
+
+fn with(sockets: &mut BTreeMap<u64, Driven>, number: u64, act: impl FnOnce(&mut Driven)) {
+    if let Some(driven) = sockets.get_mut(&number) {
+        act(driven);
+    }
+}
+
+/// A socket and its controller.
+#[derive(Debug)]
+struct Driven {
+    socket: OwnedFd,
+    pacer: Pacer,
+    /// The pace in force.
+    pace: Option<Rate>,
+    due: Duration,
+    rests: bool,
+    /// The congestion control that it is to have once slow start is over.
+    later: Option<Vec<u8>>,
+    /// Since when its congestion window is too small, and when it was last told to grow.
+    held_back: Option<Duration>,
+}
+
+impl Driven {
+    fn new(socket: OwnedFd, congestion: Option<&str>) -> Self {
+        let later =
+            congestion.filter(|name| name.as_bytes() != AT_FIRST).map(|name| name.as_bytes().to_vec());
+        Self {
+            socket,
+            pacer: Pacer::default(),
+            pace: None,
+            due: Duration::ZERO,
+            rests: false,
+            later,
+            held_back: None,
+        }
+    }
+
+    fn resume(&mut self) {
+        if std::mem::replace(&mut self.rests, false) {
+            self.pacer.resume();
+        }
+    }
+
+    /// Looks at the socket, and sets its pace where that has changed; `crowd` times as seldom as the controller asks.
+    fn look(&mut self, now: Duration, crowd: u32) {
+        self.due = now + self.pacer.interval() * crowd;
+        let Some(seen) = tcp_info::read(&self.socket).ok().as_ref().and_then(observation) else {
+            self.rests = true;
+            return;
+        };
+        let pace = self.pacer.observe(&seen, now);
+        tracing::trace!(target: "longhaul::pacing", ?now, ?pace, ?seen, pacer = ?self.pacer.phase());
+        if let Some(rate) = pace.filter(|_| pace != self.pace) {
+            // Where the kernel refuses, the connection goes on as it would have.
+            let _ = set_max_pacing_rate(&self.socket, rate);
+            self.pace = pace;
+        }
+        self.steer(&seen, now);
+    }
+
+    /// Lets the congestion window follow the pace.
+    fn steer(&mut self, seen: &Observation, now: Duration) {
+        if !self.pacer.is_held_back(seen) {
+            self.held_back = None;
+            if self.pacer.has_settled() && self.later.is_some() {
+                hand_over(&self.socket, self.later.take().as_deref());
+            }
+            return;
+        }
+        let since = *self.held_back.get_or_insert(now);
+        // A window on its way up in slow start needs no help.
+        if now.saturating_sub(since) > seen.rtt.get() * 2 {
+            self.held_back = Some(now);
+            grow_again(&self.socket, self.later.as_deref());
+        }
+    }
+}
+
+/// Gives the socket its congestion control for good.
+fn hand_over(socket: impl AsFd, congestion: Option<&[u8]>) {
+    if let Some(name) = congestion {
+        // Refused, it stays with the one that it has.
+        let _ = SockRef::from(&socket).set_tcp_congestion(name);
+    }
+}
+
+/// Lets the congestion window grow by slow start again: the pace, not the window, is what keeps the path from overflowing.
+///
+/// After a loss CUBIC takes tens of seconds to grow back over such a path, though the controller has found it free.
+/// The kernel forgets the threshold of slow start where a connection goes over to BBR, and nowhere else.
+fn grow_again(socket: impl AsFd, later: Option<&[u8]>) {
+    let socket = SockRef::from(&socket);
+    let Ok(name) = socket.tcp_congestion() else { return };
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    if name != BBR && socket.set_tcp_congestion(BBR).is_ok() {
+        let _ = socket.set_tcp_congestion(later.unwrap_or(name));
+    }
+}
+
+/// Takes from TCP_INFO what the controller wants to know; `None` before the first RTT.
+fn observation(tcp: &TcpInfo) -> Option<Observation> {
+    Some(Observation {
+        goodput: tcp.bytes_acked()?,
+        window: tcp.cwnd()?,
+        rtt: tcp.rtt()?,
+        min_rtt: tcp.min_rtt()?,
+        retransmits: tcp.tcpi_total_retrans()?,
+        segments: tcp.tcpi_data_segs_out()?,
+    })
+}

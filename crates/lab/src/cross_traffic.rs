@@ -1,0 +1,216 @@
+//! TCP flows of others: real ones, by the hosts' kernel, from the far host to the near one.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::clock::Clock;
+use crate::error::LabError;
+use crate::host::Host;
+use crate::model::Time;
+use crate::spec::CrossFlows;
+
+/// How often sockets are filled and emptied: the kernel's buffers hold more than passes meanwhile.
+const TICK: Duration = Duration::from_millis(2);
+
+/// What cross flows have done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CrossFlowStats {
+    /// How many there are to be.
+    pub flows: u32,
+    /// Those of them that could not be made, or broke off.
+    pub failed: u32,
+    /// Payload that all together have delivered.
+    pub bytes: Bytes,
+    /// The time since they began, or that they ran.
+    pub time: Duration,
+}
+
+impl CrossFlowStats {
+    /// Returns their goodput together.
+    pub fn goodput(&self) -> Rate {
+        Rate::over(self.bytes, self.time)
+    }
+}
+
+/// Cross flows as they run, or wait for their time; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct CrossTraffic {
+    flows: CrossFlows,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    stop: AtomicBool,
+    /// In the clock's nanoseconds; 0 where it has not come.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    bytes: AtomicU64,
+    failed: AtomicU32,
+}
+
+impl Shared {
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, event: &AtomicU64) {
+        event.store(self.clock.now().as_nanos().max(1), Ordering::Relaxed);
+    }
+
+    /// Waits until `from` after the path's first packet; says whether there is still something to do then.
+    fn wait_for_time(&self, from: Duration, host: &Host) -> bool {
+        while !host.lab.has_carried() && !self.stops() {
+            thread::park_timeout(TICK);
+        }
+        let begin = self.clock.now() + from;
+        while self.clock.now() < begin && !self.stops() {
+            thread::park_timeout(begin.since(self.clock.now()));
+        }
+        !self.stops()
+    }
+}
+
+impl CrossTraffic {
+    /// Makes the flows' sockets, and a thread that lets them run when the path's time has come.
+    pub(crate) fn start(flows: CrossFlows, near: &Host, far: &Host) -> Result<Self, LabError> {
+        let failed = |cause: io::Error| LabError::Start { what: "make the cross flows", cause };
+        let ip = near.ipv4();
+        let listener = near.run(move || TcpListener::bind((ip, 0)))?.map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let make = move || (0..flows.count).map(|_| unconnected()).collect::<io::Result<Vec<_>>>();
+        let senders = far.run(make)?.map_err(failed)?;
+        let shared = Arc::new(Shared {
+            clock: Clock::start(),
+            stop: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            failed: AtomicU32::new(0),
+        });
+        let (host, of_thread) = (near.clone(), Arc::clone(&shared));
+        let thread = thread::Builder::new()
+            .name("lab-cross".to_owned())
+            .spawn(move || {
+                if of_thread.wait_for_time(flows.from, &host) {
+                    of_thread.note(&of_thread.begun);
+                    let until = flows.to.map(|to| of_thread.clock.now() + (to - flows.from));
+                    Sockets { listener, senders, receivers: Vec::new() }.run(&of_thread, address, until);
+                    of_thread.note(&of_thread.ended);
+                }
+            })
+            .map_err(failed)?;
+        Ok(Self { flows, shared, thread: Some(thread) })
+    }
+
+    pub(crate) fn stats(&self) -> CrossFlowStats {
+        let Shared { clock, begun, ended, bytes, failed, .. } = &*self.shared;
+        let (begun, ended) = (begun.load(Ordering::Relaxed), ended.load(Ordering::Relaxed));
+        let ended = if ended > 0 { Time::from_nanos(ended) } else { clock.now() };
+        CrossFlowStats {
+            flows: u32::from(self.flows.count),
+            failed: failed.load(Ordering::Relaxed),
+            bytes: Bytes::new(bytes.load(Ordering::Relaxed)),
+            time: if begun > 0 { ended.since(Time::from_nanos(begun)) } else { Duration::ZERO },
+        }
+    }
+}
+
+impl Drop for CrossTraffic {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes a socket on the host whose thread calls it.
+fn unconnected() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
+}
+
+/// Both ends of all flows.
+struct Sockets {
+    listener: TcpListener,
+    senders: Vec<OwnedFd>,
+    receivers: Vec<TcpStream>,
+}
+
+impl Sockets {
+    /// Carries as much as TCP lets through until the flows are to end.
+    fn run(mut self, shared: &Shared, address: SocketAddr, until: Option<Time>) {
+        let flows = self.senders.len();
+        let mut chunk = vec![0; 1 << 18];
+        keep(&mut self.senders, |sender| match rustix::net::connect(sender, &address) {
+            Err(Errno::INPROGRESS) => Ok(()),
+            other => other,
+        });
+        while !shared.stops() && until.is_none_or(|until| shared.clock.now() < until) {
+            while let Ok((receiver, _)) = self.listener.accept() {
+                self.receivers.push(receiver);
+            }
+            keep(&mut self.senders, |sender| fill(sender, &chunk));
+            // One that fails takes its sender along.
+            keep(&mut self.receivers, |receiver| empty(receiver, &mut chunk, &shared.bytes));
+            shared.failed.store((flows - self.senders.len()) as u32, Ordering::Relaxed);
+            thread::park_timeout(TICK);
+        }
+        for sender in &self.senders {
+            // What the socket still holds would otherwise go on beyond the flows' time.
+            if let Err(error) = sockopt::set_socket_linger(sender, Some(Duration::ZERO)) {
+                tracing::debug!("a cross flow ends gently: {error}");
+            }
+        }
+    }
+}
+
+/// Does something with each socket, and lets those go with which it fails.
+fn keep<S>(sockets: &mut Vec<S>, mut act: impl FnMut(&S) -> Result<(), Errno>) {
+    sockets.retain(|socket| {
+        let outcome = act(socket);
+        if let Err(errno) = outcome {
+            tracing::warn!("a cross flow has broken off: {errno}");
+        }
+        outcome.is_ok()
+    });
+}
+
+/// Sends as much as the socket takes.
+fn fill(sender: &OwnedFd, chunk: &[u8]) -> Result<(), Errno> {
+    loop {
+        match rustix::net::send(sender, chunk, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Drops what the socket has received, uncopied, and counts it.
+fn empty(receiver: &TcpStream, chunk: &mut [u8], bytes: &AtomicU64) -> Result<(), Errno> {
+    loop {
+        match rustix::net::recv(receiver, &mut *chunk, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, 0)) => return Err(Errno::CONNRESET),
+            Ok((_, len)) => {
+                bytes.fetch_add(len as u64, Ordering::Relaxed);
+            }
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The congestion window of a sender: slow start, then CUBIC (RFC 9438), without HyStart.
+
+use crate::model::Time;
+
+/// RFC 6928.
+const INITIAL: f64 = 10.0;
+const LEAST: f64 = 2.0;
+/// CUBIC's multiplicative decrease and its constant, in packets a second cubed (RFC 9438, 5).
+const BETA: f64 = 0.7;
+const C: f64 = 0.4;
+
+/// How many packets may be in flight.
+#[derive(Debug)]
+pub(super) struct Window {
+    packets: f64,
+    /// The last reduction; none in slow start.
+    reduced: Option<Reduction>,
+}
+
+#[derive(Debug)]
+struct Reduction {
+    at: Time,
+    /// The window before it.
+    from: f64,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { packets: INITIAL, reduced: None }
+    }
+}
+
+impl Window {
+    pub(super) fn packets(&self) -> f64 {
+        self.packets
+    }
+
+    /// Says whether one more packet may join those in flight.
+    pub(super) fn allows(&self, in_flight: usize) -> bool {
+        (in_flight + 1) as f64 <= self.packets
+    }
+
+    /// Returns how many windows the kernel paces into a round trip.
+    pub(super) fn headroom(&self) -> f64 {
+        if self.reduced.is_none() { 2.0 } else { 1.2 }
+    }
+
+    /// Grows at an acknowledgement at `now`, which found `in_flight` packets; not where the pace is what limits them.
+    pub(super) fn acknowledged(&mut self, now: Time, in_flight: usize) {
+        let in_flight = in_flight as f64;
+        match &self.reduced {
+            None if self.packets < 2.0 * in_flight => self.packets += 1.0,
+            Some(reduction) if self.packets < in_flight + 2.0 => {
+                let k = (reduction.from * (1.0 - BETA) / C).cbrt();
+                let seconds = now.since(reduction.at).as_secs_f64();
+                let target = C * (seconds - k).powi(3) + reduction.from;
+                self.packets += (target.min(1.5 * self.packets) - self.packets).max(0.0) / self.packets;
+            }
+            _ => {}
+        }
+    }
+
+    /// Shrinks at `now`, when a packet that was sent at `sent` is found lost: once for all that was in flight then.
+    pub(super) fn lost(&mut self, sent: Time, now: Time) {
+        if self.reduced.as_ref().is_some_and(|reduction| sent < reduction.at) {
+            return;
+        }
+        self.reduced = Some(Reduction { at: now, from: self.packets });
+        self.packets = (self.packets * BETA).max(LEAST);
+    }
+}

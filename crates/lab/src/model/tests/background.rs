@@ -1,0 +1,157 @@
+//! Background traffic: as much as was asked for, at random, and no room or time for nothing.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+use proptest::prelude::*;
+
+use crate::model::*;
+
+const PACKET: Bytes = Bytes::new(1500);
+const GBIT: Rate = Rate::bits_per_sec(1_000_000_000);
+
+fn steps(steps: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
+    steps
+        .iter()
+        .map(|(secs, mbits)| (Duration::from_secs(*secs), Rate::bits_per_sec(mbits * 1_000_000)))
+        .collect()
+}
+
+/// A bottleneck of 1 Gbit/s behind 1 MB, shared.
+fn shared(background: &[(u64, u64)], seed: u64) -> Link {
+    let queue = DropTail::Bytes(Bytes::new(1_000_000));
+    Link::new().then(RateLimit::new(GBIT, queue).shared_with(Background::new(
+        steps(background),
+        PACKET,
+        seed,
+    )))
+}
+
+fn micros(micros: u64) -> Time {
+    Time::from_nanos(micros * 1000)
+}
+
+/// Says whether `seen` is within four standard deviations of a Poisson distribution's mean.
+fn is_near(seen: u64, mean: f64) -> bool {
+    (seen as f64 - mean).abs() <= 4.0 * mean.sqrt() + 1.0
+}
+
+#[test]
+fn each_step_has_its_rate_and_time_counts_from_the_first_packet() {
+    let mut link = shared(&[(1, 120), (2, 600), (3, 0)], 1);
+    let mut offered_by = |millis: u64| {
+        // The link is ten seconds old when the first packet comes.
+        link.pass(micros((10_000 + millis) * 1000), PACKET);
+        link.background().offered
+    };
+    assert_eq!(offered_by(0), 0);
+    assert_eq!(offered_by(999), 0);
+    // A packet is 12,000 bits.
+    let (first, second, third) = (offered_by(2000), offered_by(3000), offered_by(9000));
+    assert!(is_near(first, 10_000.0), "{first}");
+    assert!(is_near(second - first, 50_000.0), "{second} after {first}");
+    assert_eq!(third, second, "nothing more");
+}
+
+#[test]
+fn arrivals_are_those_of_a_poisson_process() {
+    let mut link = shared(&[(0, 120)], 2);
+    let mut before = 0;
+    let counts: Vec<f64> = (1..=4000)
+        .map(|step| {
+            link.pass(micros(step * 1000), Bytes::new(1));
+            let offered = link.background().offered;
+            (offered - std::mem::replace(&mut before, offered)) as f64
+        })
+        .skip(1)
+        .collect();
+    let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+    assert!((mean - 10.0).abs() < 0.2, "10 a millisecond: {mean}");
+    // As large as the mean, and no other arrivals at random have that.
+    assert!((variance / mean - 1.0).abs() < 0.1, "{variance} / {mean}");
+}
+
+#[test]
+fn what_the_background_leaves_passes_without_loss_and_more_does_not() {
+    for (mbits, is_lost) in [(450, false), (550, true)] {
+        let mut link = shared(&[(0, 500)], 3);
+        let gap = PACKET.get() * 8000 / mbits;
+        let lost = (0..400_000_u64)
+            .filter(|number| matches!(link.pass(Time::from_nanos(number * gap), PACKET), Fate::Dropped(_)))
+            .count();
+        assert_eq!((lost > 0, link.background().lost > 0), (is_lost, is_lost), "{mbits} Mbit/s: {lost} lost");
+    }
+}
+
+#[test]
+fn a_pause_costs_nothing_and_still_counts() {
+    let mut link = shared(&[(0, 900), (100, 0), (200, 120)], 4);
+    link.pass(Time::START, PACKET);
+    // A year: packet by packet it would be for hours.
+    let year = 365 * 86_400;
+    let fate = link.pass(micros(year * 1_000_000), PACKET);
+    assert!(
+        matches!(fate, Fate::Leaves(at) if at.since(micros(year * 1_000_000)) < Duration::from_millis(8))
+    );
+    let BackgroundCounts { offered, lost, bytes } = link.background();
+    let mean = 75_000.0 * 100.0 + 10_000.0 * (year - 200) as f64;
+    assert!(is_near(offered, mean), "{offered}, not {mean}");
+    assert_eq!((lost, bytes), (0, PACKET * offered));
+}
+
+#[test]
+fn a_queue_that_is_still_full_is_followed_however_long_the_pause() {
+    // 10 s of queue at 1 Mbit/s, which the background alone keeps from getting empty for another 10 s.
+    let queue = DropTail::Bytes(Bytes::new(1_250_000));
+    let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(500_000))], PACKET, 5);
+    let mut limit = RateLimit::new(Rate::bits_per_sec(1_000_000), queue).shared_with(background);
+    let burst = (0..1000).filter(|_| matches!(limit.pass(Time::START, PACKET), Fate::Leaves(_))).count();
+    assert_eq!(burst, 833);
+    let at = micros(15_000_000);
+    let Fate::Leaves(out) = limit.pass(at, PACKET) else { panic!("the queue has drained") };
+    let waits = out.since(at).as_secs_f64();
+    assert!((1.5..3.5).contains(&waits), "{waits} s; 2.5 s are the mean");
+}
+
+proptest! {
+    /// Order, the rate, the queue's limit and conservation, of both kinds of packets together.
+    #[test]
+    fn shares_one_queue_and_one_rate(
+        arrivals in prop::collection::vec((0_u64..100_000, 40_u64..1500), 1..300),
+        limit in 3_000_u64..60_000,
+        mbits in 0_u64..1000,
+        seed: u64,
+    ) {
+        let limit = Bytes::new(limit);
+        let run = || {
+            let background = Background::new(steps(&[(0, mbits)]), PACKET, seed);
+            let mut limit = RateLimit::new(GBIT, DropTail::Bytes(limit)).shared_with(background);
+            let mut now = Time::START;
+            let fates: Vec<_> = arrivals
+                .iter()
+                .map(|(gap, size)| {
+                    now = now + Duration::from_nanos(*gap);
+                    (now, *size, limit.pass(now, Bytes::new(*size)))
+                })
+                .collect();
+            (fates, limit.background().unwrap())
+        };
+        let (fates, counts) = run();
+        let (mut last, mut sent) = (Time::START, 0);
+        for (now, size, fate) in &fates {
+            if let Fate::Leaves(at) = fate {
+                prop_assert!(*at > last, "order");
+                prop_assert!(at.since(*now) <= GBIT.time_for(limit) + Duration::from_nanos(2), "the limit");
+                (last, sent) = (*at, sent + size);
+            }
+        }
+        prop_assert!(counts.lost <= counts.offered);
+        prop_assert_eq!(counts.bytes, PACKET * counts.offered);
+        // All that was taken was sent by the end of what the queue then holds.
+        let all = Bytes::new(sent + PACKET.get() * (counts.offered - counts.lost));
+        let end = fates[fates.len() - 1].0 + GBIT.time_for(limit);
+        prop_assert!(GBIT.time_for(all) <= end.since(Time::START) + Duration::from_nanos(2), "the rate");
+        prop_assert_eq!(run(), (fates, counts), "one seed, one result");
+    }
+}

@@ -1,0 +1,124 @@
+//! The sender in virtual time does on a long path what real ones were seen to do.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use proptest::prelude::*;
+
+use crate::model::simulation::{Simulation, Totals};
+use crate::{PathSpec, QueueLimit};
+
+const PACKET: Bytes = Bytes::new(1500);
+const STEP: Duration = Duration::from_millis(100);
+
+/// A path of 1 Gbit/s and 302 ms.
+fn spec(queue: u64) -> PathSpec {
+    PathSpec {
+        rate: Some(Rate::bits_per_sec(1_000_000_000)),
+        rtt: Rtt::new(Duration::from_millis(302)),
+        queue: Some(QueueLimit::Bytes(Bytes::new(queue))),
+        ..PathSpec::default()
+    }
+}
+
+fn simulation(spec: &PathSpec) -> Simulation {
+    Simulation::new(spec.link(0), spec.one_way(), PACKET)
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn an_unpaced_slow_start_overflows_a_shallow_queue_long_before_the_path_is_full() {
+    let mut sim = simulation(&spec(1_000_000));
+    let mut before_loss = Vec::new();
+    sim.run(seconds(10), STEP, |seen, _| {
+        before_loss.push((seen.goodput.as_bits_per_sec(), seen.retransmits));
+        None
+    });
+    let first = before_loss.iter().position(|(_, retransmits)| *retransmits > 0).unwrap();
+    let best = before_loss[..first].iter().map(|(goodput, _)| *goodput).max().unwrap();
+    assert!(sim.totals().lost > 300, "{:?}", sim.totals());
+    // A window of 2 to 4 MB in 302 ms, and twice the rate while it passes: far from 1 Gbit/s on average.
+    let mean = sim.totals().acknowledged * 12_000 / 10;
+    assert!(mean < 500_000_000, "{mean} bit/s; {best} bit/s before the first loss");
+}
+
+#[test]
+fn a_paced_start_below_the_rate_fills_the_path_without_loss() {
+    let mut sim = simulation(&spec(1_000_000));
+    sim.set_pace(Rate::bits_per_sec(860_000_000));
+    let mut last = None;
+    sim.run(seconds(12), STEP, |seen, now| {
+        last = Some((seen, now));
+        None
+    });
+    let (seen, now) = last.unwrap();
+    assert_eq!((sim.totals().lost, now), (0, seconds(12)));
+    assert!(seen.goodput.as_bits_per_sec().abs_diff(860_000_000) < 2_000_000, "{seen:?}");
+    assert!(seen.rtt.get() < Duration::from_micros(302_100), "nothing waits: {seen:?}");
+    assert!(seen.min_rtt.get() >= Duration::from_millis(302));
+}
+
+#[test]
+fn a_pace_above_what_is_left_is_seen_in_rtt_losses_and_background() {
+    let half = PathSpec { background: "50%@10s".parse().unwrap(), ..spec(1_000_000) };
+    let mut sim = simulation(&half);
+    sim.set_pace(Rate::bits_per_sec(860_000_000));
+    let mut seen = Vec::new();
+    sim.run(seconds(14), STEP, |observation, now| {
+        seen.push((now, observation));
+        // Follow what was delivered, late.
+        (now > seconds(12)).then_some(Rate::bits_per_sec(450_000_000))
+    });
+    let at = |millis| seen.iter().find(|(now, _)| *now == Duration::from_millis(millis)).unwrap().1;
+    assert_eq!((at(10_000).retransmits, at(10_000).background_loss), (0, 0.0));
+    let full = at(11_000);
+    assert!(full.retransmits > 0 && full.background_loss > 0.05, "{full:?}");
+    assert!(full.rtt.get() > Duration::from_millis(307), "a full queue is 8 ms: {full:?}");
+    let left = at(13_900);
+    assert_eq!((left.retransmits, left.background_loss), (0, 0.0), "{left:?}");
+    assert!(left.rtt.get() < Duration::from_millis(303), "{left:?}");
+}
+
+#[test]
+fn the_window_recovers_as_cubic_does() {
+    // A deep queue, so that only the first overshoot is lost; then 0.7 of 2 BDP.
+    let mut sim = simulation(&spec(37_750_000));
+    sim.run(seconds(60), STEP, |_, _| None);
+    let Totals { sent, acknowledged, lost, .. } = sim.totals();
+    assert!(lost > 0 && lost < sent / 20, "{lost} of {sent}");
+    assert!(acknowledged * 12_000 > 50 * 1_000_000_000, "{acknowledged}");
+}
+
+proptest! {
+    /// Whatever path and control: time ends, nothing is counted twice, and the path's rate is never exceeded.
+    #[test]
+    fn conserves_packets(
+        mbits in 1_u64..200,
+        rtt_ms in 0_u64..300,
+        queue_kb in 2_u64..500,
+        paces in prop::collection::vec(prop::option::of(0_u64..400), 1..20),
+        loss in 0.0_f64..0.2,
+    ) {
+        let spec = PathSpec {
+            rate: Some(Rate::bits_per_sec(mbits * 1_000_000)),
+            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
+            queue: Some(QueueLimit::Bytes(Bytes::new(queue_kb * 1000))),
+            loss,
+            ..PathSpec::default()
+        };
+        let mut sim = simulation(&spec);
+        let mut paces = paces.into_iter().cycle();
+        let mut acknowledged = 0;
+        sim.run(seconds(2), STEP, |seen, _| {
+            acknowledged += seen.goodput.as_bits_per_sec() / 10;
+            paces.next()?.map(|mbits| Rate::bits_per_sec(mbits * 1_000_000))
+        });
+        let totals = sim.totals();
+        prop_assert!(totals.sent > 0 && totals.acknowledged + totals.lost <= totals.sent);
+        prop_assert!(totals.acknowledged * 12_000 <= mbits * 2_000_000, "{totals:?}");
+        prop_assert!(acknowledged <= totals.acknowledged * 12_000);
+    }
+}

@@ -1,0 +1,96 @@
+//! How many TCP flows of others share the path, and when.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use longhaul_core::units::Rtt;
+use thiserror::Error;
+
+/// Bulk TCP flows from the far host to the near one, written "4", "4@5s..20s" or "4@5s.."; by default none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CrossFlows {
+    /// How many.
+    pub count: u16,
+    /// When they begin, since the path's first packet.
+    pub from: Duration,
+    /// When they end; `None`: with the path.
+    pub to: Option<Duration>,
+}
+
+/// Why a text does not say how many cross flows there are.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' are no cross flows: {why}; write how many, and from when to when, as in 4, 4@5s..20s or 4@5s.."
+)]
+pub struct ParseCrossFlowsError {
+    text: String,
+    why: String,
+}
+
+impl FromStr for CrossFlows {
+    type Err = ParseCrossFlowsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParseCrossFlowsError { text: text.to_owned(), why };
+        let time = |text: &str| text.parse().map(Rtt::get).map_err(|error| failed(error.to_string()));
+        let (count, times) = text.split_once('@').unwrap_or((text, "0s.."));
+        let count = count.parse().map_err(|_| failed(format!("'{count}' is not a number of flows")))?;
+        let (from, to) = times
+            .split_once("..")
+            .ok_or_else(|| failed(format!("'{times}' has no '..' between two times")))?;
+        let from = time(from)?;
+        let to = if to.is_empty() { None } else { Some(time(to)?) };
+        match to {
+            Some(to) if to <= from => Err(failed(format!("{to:?} does not come after {from:?}"))),
+            to => Ok(Self { count, from, to }),
+        }
+    }
+}
+
+impl fmt::Display for CrossFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, from, to } = self;
+        match to {
+            None if from.is_zero() => write!(f, "{count}"),
+            None => write!(f, "{count}@{}s..", from.as_secs_f64()),
+            Some(to) => write!(f, "{count}@{}s..{}s", from.as_secs_f64(), to.as_secs_f64()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_how_many_and_when() {
+        for (text, count, from, to) in [
+            ("0", 0, 0, None),
+            ("4", 4, 0, None),
+            ("4@5s..", 4, 5000, None),
+            ("4@500ms..20s", 4, 500, Some(20)),
+        ] {
+            let flows =
+                CrossFlows { count, from: Duration::from_millis(from), to: to.map(Duration::from_secs) };
+            assert_eq!(text.parse(), Ok(flows), "{text}");
+            assert_eq!(flows.to_string().parse(), Ok(flows), "{flows}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, expected) in [
+            ("", "'' is not a number of flows"),
+            ("-1", "'-1' is not a number of flows"),
+            ("70000", "'70000' is not a number of flows"),
+            ("4@5s", "'5s' has no '..' between two times"),
+            ("4@..20s", "'' is not a time"),
+            ("4@5..20", "'5' is not a time"),
+            ("4@5s..5s", "5s does not come after 5s"),
+        ] {
+            let error = text.parse::<CrossFlows>().unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("as in 4, 4@5s..20s"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The charts of throughput as moving averages over 1 ms and 1000 ms, with losses as dots: ICDC's figures.
+
+use crate::chart::{Chart, Mark, Point, Series, Unit};
+use crate::draw::told;
+use crate::record::Record;
+use crate::record::schema::Sockets;
+
+use super::burstiness::Burstiness;
+use super::charts::{Placed, over_time};
+use super::curves::{self, receives};
+use super::flow::Counter;
+use super::moving_average::{NARROW, WIDE, moving_average, resolves};
+
+/// More records than these are compared by their averages over 1 s alone.
+const MOST_IN_DETAIL: usize = 4;
+/// How much higher than every line the dots stand, and each further row of them.
+const ROW: f64 = 0.06;
+
+/// Returns a chart for each record, and before them, where there are several, one that compares them.
+pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
+    match records {
+        [record] => of_one("", record).into_iter().collect(),
+        _ => {
+            let detailed = if records.len() <= MOST_IN_DETAIL { records } else { &[] };
+            let each = detailed.iter().filter_map(|record| of_one(&format!(": {}", record.name), record));
+            compared(records).into_iter().chain(each).collect()
+        }
+    }
+}
+
+fn of_one(name: &str, placed: &Placed<'_>) -> Option<Chart> {
+    let record = placed.record;
+    let (verb, mark) = (if receives(record) { "received" } else { "sent" }, Mark::Line);
+    let narrow = average(&curves::wire(record, NARROW), NARROW);
+    let lines = [
+        (format!("{verb}, over 1 ms"), narrow.clone().unwrap_or_default()),
+        (format!("{verb}, over 1000 ms"), average(&curves::wire(record, WIDE), WIDE).unwrap_or_default()),
+        ("acknowledged, over 1000 ms".to_owned(), acknowledged(record)),
+    ];
+    let lines = lines.into_iter().enumerate().filter(|(_, (_, points))| !points.is_empty());
+    let mut series: Vec<Series> = lines
+        .map(|(colour, (name, points))| Series { name, colour, mark, points: placed.place(points) })
+        .collect();
+    let top = highest(&series)?;
+    for (row, (name, times)) in losses(record).into_iter().enumerate() {
+        let colour = 3 + row;
+        series.push(dots(name, colour, placed, times, top, row));
+    }
+    let title = format!("Throughput as moving averages{name}");
+    Some(over_time(&title, note(record, narrow.err()), ("Throughput", Unit::BitsPerSecond), series))
+}
+
+/// Compares averages over 1 s; the dots have the colours of their records.
+fn compared(records: &[Placed<'_>]) -> Option<Chart> {
+    let mut series = Vec::new();
+    for (colour, placed) in records.iter().enumerate() {
+        let points = average(&curves::wire(placed.record, WIDE), WIDE).unwrap_or_default();
+        if !points.is_empty() {
+            let verb = if receives(placed.record) { "received" } else { "sent" };
+            let (name, points) = (format!("{}: {verb}", placed.name), placed.place(points));
+            series.push(Series { name, colour, mark: Mark::Line, points });
+        }
+    }
+    let top = highest(&series)?;
+    let mut row = 0;
+    for (colour, placed) in records.iter().enumerate() {
+        for (name, times) in losses(placed.record) {
+            series.push(dots(format!("{}: {name}", placed.name), colour, placed, times, top, row));
+            row += 1;
+        }
+    }
+    let note = "Means over the last 1000 ms. Dots mark times; their height means nothing.".to_owned();
+    let title = "Throughput as moving averages: over 1000 ms";
+    Some(over_time(title, note, ("Throughput", Unit::BitsPerSecond), series))
+}
+
+/// Returns bits a second over the last `window`; how far apart readings are, where that is too far.
+fn average(counter: &Counter, window: f64) -> Result<Vec<Point>, f64> {
+    let lasts = counter.growing().map_or(0.0, |(from, to)| to - from);
+    if lasts < window {
+        return Ok(Vec::new());
+    }
+    resolves(counter, window)?;
+    Ok(moving_average(counter, window).into_iter().map(|(at, rate)| Point::from((at, rate * 8.0))).collect())
+}
+
+/// What the peers have got, where that is not all that was sent.
+fn acknowledged(record: &Record) -> Vec<Point> {
+    let is_apart = record.samples.iter().any(|(_, sample)| sample.sockets.sent > 0);
+    if receives(record) || !is_apart {
+        return Vec::new();
+    }
+    average(&curves::acked(record, WIDE), WIDE).unwrap_or_default()
+}
+
+/// Returns the times at which something was lost, as this end sees it; without what never happened.
+fn losses(record: &Record) -> Vec<(String, Vec<f64>)> {
+    let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
+    let counted = |name: &str, count: u64| format!("{name} ({})", told(Unit::Number, count as f64));
+    let mut kinds = if receives(record) {
+        let answered = risen(record, |now, before| now.out_of_order > before.out_of_order);
+        vec![(counted("duplicate ACKs sent", last.out_of_order), answered)]
+    } else {
+        let again = risen(record, |now, before| now.retransmits > before.retransmits);
+        let told = risen(record, |now, before| now.sacked > 0 || now.dsacks > before.dsacks);
+        vec![(counted("retransmits", last.retransmits), again), ("duplicate ACKs got".to_owned(), told)]
+    };
+    kinds.retain(|(_, times)| !times.is_empty());
+    kinds
+}
+
+fn risen(record: &Record, has: impl Fn(&Sockets, &Sockets) -> bool) -> Vec<f64> {
+    let mut before = Sockets::default();
+    let mut times = Vec::new();
+    for (at, sample) in &record.samples {
+        if has(&sample.sockets, &before) {
+            times.push(*at);
+        }
+        before = sample.sockets;
+    }
+    times
+}
+
+fn dots(name: String, colour: usize, placed: &Placed<'_>, times: Vec<f64>, top: f64, row: usize) -> Series {
+    let y = top * (1.0 + ROW * (row + 1) as f64);
+    let points = placed.place(times.into_iter().map(|at| Point::from((at, y))).collect());
+    Series { name, colour, mark: Mark::Events, points }
+}
+
+fn highest(series: &[Series]) -> Option<f64> {
+    series.iter().flat_map(|series| &series.points).map(|point| point.y).max_by(f64::total_cmp)
+}
+
+/// Says how to read it, how bursty it is, and why a line is missing.
+fn note(record: &Record, gap: Option<f64>) -> String {
+    let mut note =
+        "Means over the last 1 ms and 1000 ms. Dots mark times; their height means nothing.".to_owned();
+    if let Some(gap) = gap {
+        let gap = told(Unit::Seconds, gap);
+        note += &format!(" No means over 1 ms: samples are {gap} apart (--record-interval 1ms).");
+    }
+    if let Some(bursts) = Burstiness::of(record)
+        && let (Some(ratio), Some(p99)) = (bursts.ratio(), bursts.p99)
+    {
+        let (mean, mostly, seen) = (bursts.mean * 8.0, p99 / bursts.mean, bursts.seen * 100.0);
+        let mean = told(Unit::BitsPerSecond, mean);
+        note += &format!(
+            " At steady speed the peak over 1 ms is {ratio:.2} times the mean, {mean}, and in 99 % of the time at \
+             most {mostly:.2} times; samples were close enough to see it in {seen:.0} % of that time."
+        );
+    }
+    note
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::made_up;
+    use crate::record::schema::{Sample, Side};
+
+    fn record(interval: f64, side: Side) -> Record {
+        let mut record = made_up::every(interval, 5.0, |at| {
+            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
+            (sample.sockets.received, sample.sockets.sent) = (sample.moved, 0);
+            sample
+        });
+        if side != Side::Get {
+            for (at, sample) in &mut record.samples {
+                (sample.sockets.received, sample.sockets.sent) = (0, sample.moved + (*at * 1e6) as u64);
+            }
+        }
+        record.header.side = side;
+        record
+    }
+
+    fn placed<'a>(records: &'a [(&'a str, &'a Record, f64)]) -> Vec<Placed<'a>> {
+        records.iter().map(|(name, record, begins)| Placed { name, record, begins: *begins }).collect()
+    }
+
+    fn names(chart: &Chart) -> Vec<&str> {
+        chart.series.iter().map(|series| series.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_receiver_has_both_averages_and_its_duplicate_acks() {
+        let mut get = record(0.001, Side::Get);
+        for (at, sample) in &mut get.samples {
+            sample.sockets.out_of_order = if *at < 2.0 { 0 } else { 5 } + if *at < 3.5 { 0 } else { 6 };
+        }
+        let charts = of_records(&placed(&[("a", &get, 0.0)]));
+        let [chart] = charts.as_slice() else { panic!("{charts:?}") };
+        assert_eq!(
+            names(chart),
+            ["received, over 1 ms", "received, over 1000 ms", "duplicate ACKs sent (11)"]
+        );
+        let dots = &chart.series[2];
+        assert_eq!((dots.mark, dots.points.len()), (Mark::Events, 2));
+        assert_eq!([dots.points[0].x, dots.points[1].x], [2.0, 3.5]);
+        assert!(dots.points[0].y > 8e8 && dots.points[0].y < 9e8, "above the lines: {:?}", dots.points);
+        assert!(chart.note.contains("is 1.00 times the mean, 800 Mbit/s, and in 99 %"), "{}", chart.note);
+        for points in chart.series[..2].iter().map(|series| &series.points) {
+            assert!((points[points.len() - 1].y - 8e8).abs() < 1e4);
+        }
+    }
+
+    #[test]
+    fn a_sender_has_what_it_sent_and_what_arrived() {
+        let mut put = record(0.001, Side::Put);
+        for (at, sample) in &mut put.samples {
+            sample.sockets.retransmits = if *at < 1.0 { 0 } else { 100_000 };
+            sample.sockets.sacked = if (1.0..1.1).contains(at) { 3 } else { 0 };
+            sample.sockets.dsacks = if *at < 4.0 { 0 } else { 1 };
+        }
+        let charts = of_records(&placed(&[("a", &put, 0.0)]));
+        let lines = ["sent, over 1 ms", "sent, over 1000 ms", "acknowledged, over 1000 ms"];
+        assert_eq!(
+            names(&charts[0]),
+            [&lines[..], &["retransmits (100,000)", "duplicate ACKs got"]].concat()
+        );
+        assert_eq!([3, 4].map(|dots| charts[0].series[dots].points.len()), [1, 101]);
+        let (sent, acked) = (&charts[0].series[1].points, &charts[0].series[2].points);
+        assert!(sent[sent.len() - 1].y > 1.009 * acked[acked.len() - 1].y);
+        assert_ne!(charts[0].series[3].points[0].y, charts[0].series[4].points[0].y);
+    }
+
+    #[test]
+    fn samples_that_are_too_far_apart_draw_no_line_and_say_so() {
+        let charts = of_records(&placed(&[("a", &record(0.01, Side::Get), 0.0)]));
+        assert_eq!(names(&charts[0]), ["received, over 1000 ms"]);
+        assert!(
+            charts[0].note.contains("samples are 10.0 ms apart (--record-interval 1ms)"),
+            "{}",
+            charts[0].note
+        );
+        assert_eq!(of_records(&placed(&[("a", &record(2.0, Side::Get), 0.0)])), []);
+        let short = made_up::every(0.001, 0.5, |at| Sample { moved: (at * 1e8) as u64, ..Sample::default() });
+        assert_eq!(names(&of_records(&placed(&[("a", &short, 0.0)]))[0]), ["received, over 1 ms"]);
+    }
+
+    #[test]
+    fn both_ends_stand_in_one_chart_where_the_clock_puts_them() {
+        let (get, serve) = (record(0.001, Side::Get), record(0.001, Side::Serve));
+        let charts = of_records(&placed(&[("get", &get, 0.25), ("serve", &serve, 0.0)]));
+        assert_eq!(charts.len(), 3);
+        assert_eq!(names(&charts[0]), ["get: received", "serve: sent"]);
+        let ends = |series: &Series| series.points[series.points.len() - 1].x;
+        assert_eq!(charts[0].series.iter().map(ends).collect::<Vec<_>>(), [5.25, 5.0]);
+        assert_eq!(charts[1].series.iter().map(ends).collect::<Vec<_>>(), [5.25, 5.25]);
+        assert_eq!(charts[1].title, "Throughput as moving averages: get");
+        let many: Vec<_> = (0..5).map(|_| ("a", &get, 0.0)).collect();
+        assert_eq!(of_records(&placed(&many)).len(), 1);
+        assert_eq!(of_records(&[]), []);
+    }
+}

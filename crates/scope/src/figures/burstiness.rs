@@ -1,0 +1,129 @@
+//! How evenly bytes flowed: the peak of the 1 ms average over the mean.
+
+use crate::record::Record;
+
+use super::curves;
+use super::flow::{Counter, Span};
+use super::moving_average::{NARROW, WIDE, moving_average, peak, quantile, resolved_share, resolves};
+
+/// A transfer runs steadily from when the average over 1 s first reaches this part of its maximum.
+const REACHED: f64 = 0.9;
+/// It ends, with what is left in buffers, in this many seconds.
+const ENDING: f64 = 1.0;
+/// A shorter time tells nothing of a steady flow, in seconds.
+const SHORTEST: f64 = 0.1;
+
+/// The part of the time in which no more is sent than [`Burstiness::p99`].
+const MOSTLY: f64 = 0.99;
+
+/// The flow while it was steady, in bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Burstiness {
+    /// The mean of what passed the wire.
+    pub(super) mean: f64,
+    /// The mean of what the application read, or the peer acknowledged.
+    pub(super) goodput: f64,
+    /// The largest average over 1 ms; `None` where samples were too seldom for that.
+    pub(super) peak: Option<f64>,
+    /// What the averages over 1 ms do not exceed in 99 % of the time; `None` as for the peak.
+    pub(super) p99: Option<f64>,
+    /// The part of the time in which samples were close enough to see it: elsewhere it may have been higher.
+    pub(super) seen: f64,
+}
+
+impl Burstiness {
+    /// Measures a record; `None` where its flow was too short to be steady.
+    pub(super) fn of(record: &Record) -> Option<Self> {
+        let coarse = curves::wire(record, WIDE);
+        let steady = steady(&coarse)?;
+        let fine = curves::wire(record, NARROW);
+        let is_fine = fine.growing().is_some() && resolves(&fine, NARROW).is_ok();
+        Some(Self {
+            mean: coarse.rate(steady),
+            goodput: Counter::moved(record).rate(steady),
+            peak: is_fine.then(|| peak(&fine, NARROW, steady)).flatten(),
+            p99: is_fine.then(|| quantile(&fine, NARROW, steady, MOSTLY)).flatten(),
+            seen: resolved_share(&fine, NARROW, steady),
+        })
+    }
+
+    /// Returns the peak over the mean: 1 is perfectly even.
+    pub(super) fn ratio(&self) -> Option<f64> {
+        self.peak.map(|peak| peak / self.mean).filter(|ratio| ratio.is_finite())
+    }
+}
+
+/// Returns when it was steady: from the first 90 % of the largest average over 1 s, to 1 s before it ends.
+fn steady(counter: &Counter) -> Option<Span> {
+    let averages = moving_average(counter, WIDE);
+    let largest = averages.iter().map(|(_, average)| *average).max_by(f64::total_cmp)?;
+    let (from, _) = averages.into_iter().find(|(_, average)| *average >= REACHED * largest)?;
+    let to = counter.growing()?.1 - ENDING;
+    (to - from >= SHORTEST).then_some((from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::made_up;
+    use crate::record::schema::{Sample, Side};
+
+    /// 10 s at 100 MB/s from the second second on; `shape` adds bytes.
+    fn record(interval: f64, shape: impl Fn(f64) -> f64) -> Record {
+        made_up::every(interval, 10.0, |at| {
+            let mut sample = Sample { moved: ((at - 1.0).max(0.0) * 1e8) as u64, ..Sample::default() };
+            sample.sockets.received = sample.moved + shape(at) as u64;
+            sample
+        })
+    }
+
+    #[test]
+    fn an_even_flow_has_a_burstiness_of_one() {
+        let even = Burstiness::of(&record(0.001, |_| 0.0)).unwrap();
+        assert!((even.ratio().unwrap() - 1.0).abs() < 0.001, "{even:?}");
+        assert!(
+            (even.mean - 1e8).abs() < 1e4 && (even.goodput - 1e8).abs() < 1e4 && even.seen > 0.99,
+            "{even:?}"
+        );
+    }
+
+    #[test]
+    fn only_bursts_of_the_steady_part_count() {
+        let burst = |when: f64| move |at: f64| if at >= when { 200_000.0 } else { 0.0 };
+        let ratio = |when: f64| Burstiness::of(&record(0.001, burst(when))).unwrap().ratio().unwrap();
+        assert!((ratio(5.0) - 3.0).abs() < 0.05, "{}", ratio(5.0));
+        let once = Burstiness::of(&record(0.001, burst(5.0))).unwrap();
+        assert!((once.p99.unwrap() - 1e8).abs() < 1e5, "{once:?}");
+        assert!(ratio(1.2) < 1.01 && ratio(9.5) < 1.01, "{} {}", ratio(1.2), ratio(9.5));
+    }
+
+    #[test]
+    fn a_window_each_rtt_sent_at_once_is_seen() {
+        // Each 100 ms all of it within 20 ms: this much earlier than evenly.
+        let early = |phase: f64| 1e7 * (phase.min(0.2) * 5.0 - phase);
+        let shape = |at: f64| if at < 1.0 { 0.0 } else { early((at * 10.0 + 1e-9).fract()) };
+        let bursty = Burstiness::of(&record(0.001, shape)).unwrap();
+        assert!((bursty.ratio().unwrap() - 5.0).abs() < 0.1, "{bursty:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_left_out() {
+        let seldom = Burstiness::of(&record(0.01, |_| 0.0)).unwrap();
+        assert_eq!((seldom.peak, seldom.p99, seldom.ratio(), seldom.seen), (None, None, None, 0.0));
+        assert!((seldom.mean - 1e8).abs() < 1e5);
+        let of = |seconds: f64| {
+            let moved = |at: f64| Sample { moved: (at * 1e8) as u64, ..Sample::default() };
+            Burstiness::of(&made_up::every(0.001, seconds, moved))
+        };
+        assert!(of(1.5).is_none() && of(0.0).is_none() && of(2.5).is_some());
+    }
+
+    #[test]
+    fn a_sender_is_measured_by_what_it_sent() {
+        let mut sender = record(0.001, |_| 0.0);
+        sender.header.side = Side::Put;
+        sender.samples.iter_mut().for_each(|(_, sample)| sample.sockets.sent = sample.moved * 2);
+        let sent = Burstiness::of(&sender).unwrap();
+        assert!((sent.mean - 2e8).abs() < 1e5 && (sent.goodput - 1e8).abs() < 1e5, "{sent:?}");
+    }
+}
