@@ -13,10 +13,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use longhaul_core::pace::Pace;
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::tune::pace::{Observation, Pacer};
-use longhaul_core::units::Rate;
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
-use longhaul_sys::tcp_info;
-use socket2::SockRef;
+use longhaul_sys::{host, tcp_info};
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// The thread that paces; it ends with this and the last [`Paced`].
 #[derive(Debug)]
@@ -48,9 +48,33 @@ const BBR: &[u8] = b"bbr";
 /// So many sockets are looked at as often as their controllers ask; more, less often.
 const AT_ONCE: u32 = 32;
 
-/// Returns the congestion control with which a socket of `congestion` is to connect or listen, where [`Pace::Auto`] is meant.
-pub fn congestion_at_first(congestion: &str) -> &str {
-    if congestion.as_bytes() == BBR { "reno" } else { congestion }
+/// Which congestion control a paced socket has, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Congestion {
+    /// The one to connect or listen with; `None` leaves it to the kernel.
+    pub at_first: Option<String>,
+    /// The one for [`Pacing::take`].
+    pub later: Option<String>,
+}
+
+impl Congestion {
+    /// Plans for a socket that is to have `asked`, or what the host has by default.
+    pub fn plan(asked: Option<&str>, pace: Pace) -> Self {
+        let is_bbr = |name: &String| name.as_bytes() == BBR;
+        let wanted = asked.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
+        let put_off = pace == Pace::Auto && wanted.as_ref().is_some_and(is_bbr);
+        let at_first =
+            if put_off { Some(String::from_utf8_lossy(AT_FIRST).into_owned()) } else { wanted.clone() };
+        Self { at_first, later: wanted }
+    }
+
+    /// Makes sure that the kernel has what was asked for, on a socket of no other use.
+    ///
+    /// # Errors
+    /// What the kernel says of it.
+    pub fn check(name: &str) -> io::Result<()> {
+        Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(name.as_bytes())
+    }
 }
 
 impl Pacing {
@@ -148,8 +172,9 @@ struct Driven {
     rests: bool,
     /// The congestion control that it is to have once slow start is over.
     later: Option<Vec<u8>>,
-    /// Since when its congestion window is too small, and when it was last told to grow.
-    held_back: Option<Duration>,
+    /// What was delivered in all; the kernel's count of segments wraps.
+    delivered: Bytes,
+    segments: Option<u32>,
 }
 
 impl Driven {
@@ -163,7 +188,8 @@ impl Driven {
             due: Duration::ZERO,
             rests: false,
             later,
-            held_back: None,
+            delivered: Bytes::ZERO,
+            segments: None,
         }
     }
 
@@ -176,7 +202,7 @@ impl Driven {
     /// Looks at the socket, and sets its pace where that has changed; `crowd` times as seldom as the controller asks.
     fn look(&mut self, now: Duration, crowd: u32) {
         self.due = now + self.pacer.interval() * crowd;
-        let Some(seen) = tcp_info::read(&self.socket).ok().as_ref().and_then(observation) else {
+        let Some(seen) = tcp_info::read(&self.socket).ok().and_then(|tcp| self.observation(&tcp)) else {
             self.rests = true;
             return;
         };
@@ -190,21 +216,36 @@ impl Driven {
         self.steer(&seen, now);
     }
 
-    /// Lets the congestion window follow the pace.
+    /// Takes from TCP_INFO what the controller wants to know; `None` before the first RTT.
+    ///
+    /// Not `tcpi_bytes_acked`: that stands still while a gap is being filled.
+    fn observation(&mut self, tcp: &TcpInfo) -> Option<Observation> {
+        let delivered = tcp.tcpi_delivered()? as u32;
+        let more = delivered.wrapping_sub(self.segments.replace(delivered).unwrap_or(0));
+        self.delivered += Bytes::new(u64::from(more) * tcp.tcpi_snd_mss()?);
+        Some(Observation {
+            goodput: self.delivered,
+            window: tcp.cwnd()?,
+            rtt: tcp.rtt()?,
+            min_rtt: tcp.min_rtt()?,
+            sent: Bytes::new(tcp.tcpi_bytes_sent()?),
+            retransmits: Bytes::new(tcp.tcpi_bytes_retrans()?),
+        })
+    }
+
+    /// Lets the congestion control follow the pace.
     fn steer(&mut self, seen: &Observation, now: Duration) {
-        if !self.pacer.is_held_back(seen) {
-            self.held_back = None;
-            if self.pacer.has_settled() && self.later.is_some() {
-                hand_over(&self.socket, self.later.take().as_deref());
-            }
-            return;
+        if self.pacer.has_settled() && self.later.is_some() && seen.window > self.full_window(seen) {
+            hand_over(&self.socket, self.later.take().as_deref());
         }
-        let since = *self.held_back.get_or_insert(now);
-        // A window on its way up in slow start needs no help.
-        if now.saturating_sub(since) > seen.rtt.get() * 2 {
-            self.held_back = Some(now);
-            grow_again(&self.socket, self.later.as_deref());
+        if self.pacer.is_held_back(seen, now) {
+            grow_again(&self.socket);
         }
+    }
+
+    /// Returns the window that the pace needs.
+    fn full_window(&self, seen: &Observation) -> Bytes {
+        self.pace.map_or(Bytes::ZERO, |pace| pace.bdp(seen.min_rtt))
     }
 }
 
@@ -216,27 +257,17 @@ fn hand_over(socket: impl AsFd, congestion: Option<&[u8]>) {
     }
 }
 
-/// Lets the congestion window grow by slow start again: the pace, not the window, is what keeps the path from overflowing.
+/// Lets the congestion control grow as at its start: the pace, not the window, is what keeps the path from overflowing.
 ///
-/// After a loss CUBIC takes tens of seconds to grow back over such a path, though the controller has found it free.
-/// The kernel forgets the threshold of slow start where a connection goes over to BBR, and nowhere else.
-fn grow_again(socket: impl AsFd, later: Option<&[u8]>) {
+/// After a loss CUBIC takes tens of seconds to grow back over such a path, and BBR sends faster only every eighth round trip,
+/// though the controller has found the path free. The kernel forgets the threshold of slow start where a connection goes
+/// over to BBR, and nowhere else.
+fn grow_again(socket: impl AsFd) {
     let socket = SockRef::from(&socket);
     let Ok(name) = socket.tcp_congestion() else { return };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    if name != BBR && socket.set_tcp_congestion(BBR).is_ok() {
-        let _ = socket.set_tcp_congestion(later.unwrap_or(name));
+    let by_way_of = if name == BBR { AT_FIRST } else { BBR };
+    if socket.set_tcp_congestion(by_way_of).is_ok() {
+        let _ = socket.set_tcp_congestion(name);
     }
-}
-
-/// Takes from TCP_INFO what the controller wants to know; `None` before the first RTT.
-fn observation(tcp: &TcpInfo) -> Option<Observation> {
-    Some(Observation {
-        goodput: tcp.bytes_acked()?,
-        window: tcp.cwnd()?,
-        rtt: tcp.rtt()?,
-        min_rtt: tcp.min_rtt()?,
-        retransmits: tcp.tcpi_total_retrans()?,
-        segments: tcp.tcpi_data_segs_out()?,
-    })
 }

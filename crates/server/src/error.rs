@@ -89,3 +89,15 @@ pub enum ServeError {
         source: rustls::Error,
     },
 }
+
+impl ServeError {
+    /// Tells what the kernel would take instead of `name`.
+    pub(crate) fn congestion(name: &str, source: io::Error) -> Self {
+        Self::Congestion { name: name.to_owned(), available: available_congestion_controls(), source }
+    }
+}
+
+fn available_congestion_controls() -> String {
+    let list = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    list.map_or_else(|_| "unknown".to_owned(), |names| names.trim().replace(' ', ", "))
+}

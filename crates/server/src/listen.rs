@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
-use longhaul_engine::pacing::congestion_at_first;
 use longhaul_sys::send_options::set_max_pacing_rate;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -24,12 +23,7 @@ const BACKLOG: i32 = 1024;
 pub(crate) fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener, ServeError> {
     let socket = open(address).map_err(|source| ServeError::Listen { address, source })?;
     if let Some(name) = &config.congestion {
-        let name = if config.pace == Pace::Auto { congestion_at_first(name) } else { name };
-        socket.set_tcp_congestion(name.as_bytes()).map_err(|source| ServeError::Congestion {
-            name: name.to_owned(),
-            available: available_congestion_controls(),
-            source,
-        })?;
+        socket.set_tcp_congestion(name.as_bytes()).map_err(|source| ServeError::congestion(name, source))?;
     }
     if let Pace::Rate(rate) = config.pace {
         set_max_pacing_rate(&socket, rate).map_err(|source| ServeError::Pace { rate, source })?;
@@ -55,9 +49,4 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
 fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)
-}
-
-fn available_congestion_controls() -> String {
-    let list = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    list.map_or_else(|_| "unknown".to_owned(), |names| names.trim().replace(' ', ", "))
 }

@@ -19,8 +19,7 @@ use crate::site::Site;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::upload::Uploads;
 use crate::{Config, Limits, Metrics, ServeError, tls};
-use longhaul_engine::pacing::congestion_at_first;
-use longhaul_sys::host;
+use longhaul_engine::pacing::Congestion;
 
 /// How many connections an address that serves nothing but metrics has at once.
 const METRICS_CONNECTIONS: usize = 16;
@@ -85,9 +84,11 @@ pub struct Ended {
 impl Server {
     /// Opens the directory, the certificate and the listening sockets.
     pub fn bind(mut config: Config) -> Result<Self, ServeError> {
-        // BBR by the host's choice, too, is only for later.
-        let by_default = || host::congestion_control().filter(|name| congestion_at_first(name) != name);
-        config.congestion = config.congestion.or_else(by_default);
+        if let Some(name) = &config.congestion {
+            Congestion::check(name).map_err(|source| ServeError::congestion(name, source))?;
+        }
+        let congestion = Congestion::plan(config.congestion.as_deref(), config.pace);
+        config.congestion = congestion.at_first;
         let root = Root::open(&config.root)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
@@ -125,7 +126,7 @@ impl Server {
             tls,
             limits: Arc::new(limits),
             pace: config.pace,
-            congestion: config.congestion,
+            congestion: congestion.later,
             phase: watch::Sender::new(Phase::Running),
         })
     }

@@ -10,14 +10,14 @@ pub fn tcp_rmem_max() -> Option<Bytes> {
     sysctl("net/ipv4/tcp_rmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
-/// Returns the send buffer's autotuning limit, `net.ipv4.tcp_wmem[2]`.
-pub fn tcp_wmem_max() -> Option<Bytes> {
-    sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
-}
-
 /// Returns the congestion control that sockets get where they ask for none.
 pub fn congestion_control() -> Option<String> {
     Some(sysctl("net/ipv4/tcp_congestion_control")?.trim().to_owned())
+}
+
+/// Returns the send buffer's autotuning limit, `net.ipv4.tcp_wmem[2]`.
+pub fn tcp_wmem_max() -> Option<Bytes> {
+    sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
 /// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`.

@@ -15,7 +15,6 @@ mod body;
 mod error;
 mod hashing;
 mod monitor;
-mod paced;
 mod plain;
 mod request;
 mod resumable;
@@ -42,8 +41,9 @@ pub use request::{PutOutcome, PutRequest, destination};
 
 use crate::cancel::Cancel;
 use crate::digest::Checksum;
+use crate::pacing::Congestion;
 use crate::send::{Reader, SourceFile};
-use crate::source::http::{Client, HttpError, Retry};
+use crate::source::http::{Client, ClientConfig, HttpError, Retry};
 use resumable::Resource;
 use session::{Session, Step};
 use shared::Shared;
@@ -68,7 +68,11 @@ pub fn put(
     let source = Arc::new(open(&request.path)?);
     let reader =
         Reader::choose(request.reader, &source).map_err(|_| UploadError::NoDirectIo(request.path.clone()))?;
-    let client = Client::new(request.client.clone())?;
+    if let Some(name) = &request.congestion {
+        Congestion::check(name).map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
+    }
+    let congestion = Congestion::plan(request.congestion.as_deref(), request.pace);
+    let client = Client::new(ClientConfig { congestion: congestion.at_first, ..request.client.clone() })?;
     let size = Bytes::new(source.metadata().len());
     let shared = Shared::new(request, start, observer, cancel, size);
     let (facts, result) = thread::scope(|threads| {
@@ -94,7 +98,7 @@ pub fn put(
         } else {
             shared.hashed.store(size.get(), Ordering::Relaxed);
         }
-        let session = Session::new(request, shared, &source, reader, &client);
+        let session = Session::new(request, shared, &source, reader, &client, congestion.later);
         let result = session.and_then(|session| Upload::new(session).run(&hashed));
         shared.cancel.cancel();
         drop(alive);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::event::Event;
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{Ask, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -12,10 +13,9 @@ use longhaul_sys::tcp_info;
 
 use super::body;
 use super::error::UploadError;
-use super::paced::Pacemaker;
 use super::request::PutRequest;
 use super::shared::Shared;
-use crate::pacing::Paced;
+use crate::pacing::{Paced, Pacing};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
 use crate::transfer::shared::add;
@@ -35,9 +35,11 @@ pub(super) struct Session<'a> {
     /// The file's place; its login may come from .netrc.
     target: Target,
     connection: Option<Connection>,
-    pacemaker: Pacemaker,
-    /// The connection's, where it has one.
+    pacing: Option<Pacing>,
+    /// The connection's pace, while it is being found.
     paced: Option<Paced>,
+    /// The congestion control for when slow start is over.
+    congestion: Option<String>,
     /// The thread's CPU time when the session began.
     cpu: Duration,
 }
@@ -61,8 +63,10 @@ impl<'a> Session<'a> {
         source: &'a Arc<SourceFile>,
         reader: Reader,
         client: &'a Client,
+        congestion: Option<String>,
     ) -> Result<Self, UploadError> {
         let target = client.target(&request.url)?;
+        let pacing = Pacing::start().inspect_err(|error| tracing::warn!("not paced: {error}")).ok();
         Ok(Self {
             request,
             shared,
@@ -71,8 +75,9 @@ impl<'a> Session<'a> {
             client,
             target,
             connection: None,
-            pacemaker: Pacemaker::new(request)?,
+            pacing,
             paced: None,
+            congestion,
             cpu: thread_cpu_time(),
         })
     }
@@ -110,10 +115,14 @@ impl<'a> Session<'a> {
             let mut supply = Supply::open(self.source, self.reader, range)
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
             shared.begin_part(Bytes::new(range.start()), supply.ring());
-            paced.iter().for_each(Paced::resume);
+            if let Some(paced) = paced {
+                paced.resume();
+            }
             let sent =
                 body::send(connection, &mut supply, (self.source, self.reader), shared, self.request.stall);
-            paced.iter().for_each(Paced::rest);
+            if let Some(paced) = paced {
+                paced.rest();
+            }
             add(&shared.waits.disk, supply.waited());
             sent.map_err(|error| error.at(&place))?;
         }
@@ -124,13 +133,22 @@ impl<'a> Session<'a> {
 
     fn connect(&mut self) -> Result<(), UploadError> {
         self.hang_up();
-        let shared = self.shared;
+        let (request, shared) = (self.request, self.shared);
         let connection = self.client.connect(&mut self.target, &shared.cancel)?;
         let socket = connection.socket();
-        let (paced, warning) = self.pacemaker.take(socket)?;
-        self.paced = paced;
-        if let Some(warning) = warning {
-            shared.emit(&Event::Warning(warning));
+        self.paced = self.pacing.as_ref().and_then(|pacing| {
+            let paced = pacing.take(socket, request.pace, self.congestion.as_deref());
+            paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten()
+        });
+        if let Some(paced) = &self.paced {
+            paced.rest();
+        }
+        if let Pace::Rate(wanted) = request.pace {
+            // The kernel's word counts, not that it took the option.
+            let found = tcp_info::read(socket).ok().and_then(|info| info.pacing_rate());
+            if found.is_some_and(|found| found > wanted) {
+                shared.emit(&Event::Warning(Warning::NotPaced { wanted, found }));
+            }
         }
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
         shared.sockets.add(0, socket);

@@ -21,8 +21,8 @@ const MOST_WARNINGS: usize = 3;
 pub(super) fn title(record: &Record) -> String {
     match record.header.side {
         Side::Get => short(&record.header.what),
-        Side::Serve => format!("Served: {}", short(&record.header.what)),
         Side::Put => format!("Sent: {}", short(&record.header.what)),
+        Side::Serve => format!("Served: {}", short(&record.header.what)),
     }
 }
 

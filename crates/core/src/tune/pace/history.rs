@@ -41,14 +41,14 @@ impl History {
         }
     }
 
-    /// Returns the pace in force at a moment.
-    pub(super) fn pace_at(&self, at: Duration) -> Rate {
-        self.entries
-            .iter()
-            .rev()
-            .find(|e| e.at <= at)
-            .or(self.entries.front())
-            .map_or(Rate::default(), |e| e.pace)
+    /// Returns the mean of the paces in force in a span of time.
+    pub(super) fn pace_between(&self, from: Duration, to: Duration) -> Rate {
+        let paces =
+            || self.entries.iter().filter(|e| (from..=to).contains(&e.at)).map(|e| e.pace.as_bits_per_sec());
+        match paces().count() as u64 {
+            0 => self.entries.front().map_or(Rate::default(), |e| e.pace),
+            count => Rate::bits_per_sec(paces().sum::<u64>() / count),
+        }
     }
 
     /// Returns the least RTT seen in a span of time.

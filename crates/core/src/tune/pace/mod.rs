@@ -35,7 +35,7 @@ use train::Trains;
 /// What is seen of a connection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
-    /// Bytes that have arrived, as far as this side knows: acknowledged where we send.
+    /// Bytes that have arrived, as far as this side knows, those behind a gap included: `tcpi_delivered` where we send.
     pub goodput: Bytes,
     /// Bytes that may be in flight: the congestion window.
     pub window: Bytes,
@@ -43,10 +43,10 @@ pub struct Observation {
     pub rtt: Rtt,
     /// The least RTT of the connection.
     pub min_rtt: Rtt,
-    /// Segments sent again, since the connection's start.
-    pub retransmits: u64,
-    /// Segments sent, since the connection's start.
-    pub segments: u64,
+    /// Bytes sent since the connection's start, those sent again included.
+    pub sent: Bytes,
+    /// Bytes sent again.
+    pub retransmits: Bytes,
 }
 
 /// Chooses a connection's pace, many times a round trip.
@@ -58,10 +58,23 @@ pub struct Pacer {
     capacity: Option<Rate>,
     /// `None` while slow start runs free.
     pace: Option<Rate>,
-    /// Retransmits and segments when loss was last looked at.
-    counted: (u64, u64),
+    /// What was sent again, and what was sent, when loss was last looked at.
+    counted: (Bytes, Bytes),
     /// What is seen until then is what an earlier pace has caused.
     deaf_until: Duration,
+    /// The last cut, which everything seen in the round trip after it makes more certain.
+    cut: Option<Cut>,
+    /// Since when the congestion control holds the pace back.
+    held_back: Option<Duration>,
+}
+
+/// A pace that was cut.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    /// Since when a queue was seen.
+    since: Duration,
+    /// The pace that was cut.
+    from: Rate,
 }
 
 #[derive(Debug, Clone)]
@@ -83,17 +96,21 @@ struct Round {
 /// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
-const ROOM: f64 = 0.96;
+const ROOM: f64 = 0.95;
 /// A queue that stands for longer than this, and a hundredth of the RTT, is one that somebody fills.
 const QUEUE: Duration = Duration::from_millis(2);
+/// A queue must be seen for this part of a round trip.
+const NOTICED: u32 = 10;
 /// The pace over what others leave,
 const HELD: f64 = 0.97;
 /// and for the first round trip, so that the queue drains.
 const DRAINING: f64 = 0.92;
 /// Never less than this share of the last pace after one cut.
 const DEEPEST_CUT: f64 = 0.3;
-/// A loss of this share of the segments is congestion even where no queue tells.
+/// A loss of this share of what is sent is congestion even where no queue tells,
 const LOSS: f64 = 0.02;
+/// unless it is of a few packets.
+const FEW: Bytes = Bytes::kib(24);
 /// Slow start that brings less than this over the round trip before has met a limit.
 const GROWTH: f64 = 1.3;
 
@@ -104,8 +121,10 @@ impl Default for Pacer {
             history: History::default(),
             capacity: None,
             pace: None,
-            counted: (0, 0),
+            counted: (Bytes::ZERO, Bytes::ZERO),
             deaf_until: Duration::ZERO,
+            cut: None,
+            held_back: None,
         }
     }
 }
@@ -168,19 +187,30 @@ impl Pacer {
         }
     }
 
-    /// Returns whether the congestion window is too small for the pace that the path holds.
-    pub fn is_held_back(&self, seen: &Observation) -> bool {
-        matches!(self.phase, Phase::Cruise { target, .. } if seen.window < target.bdp(seen.min_rtt))
+    /// Returns whether the congestion control is to be told to grow: for two round trips its window, or its own pace, has been
+    /// less than what the path was found to hold.
+    pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
+        let Phase::Cruise { target, probe } = &mut self.phase else { return false };
+        if seen.window < target.bdp(seen.min_rtt) {
+            let since = *self.held_back.get_or_insert(now);
+            let long = now.saturating_sub(since) > seen.rtt.get() * 2;
+            if long {
+                self.held_back = Some(now);
+            }
+            return long;
+        }
+        self.held_back = None;
+        probe.was_held_back()
     }
 
     fn listen(&mut self, seen: &Observation, told: Option<Rate>, stopped: bool, now: Duration) {
         let window = Rate::over(seen.window, seen.min_rtt.get());
         if let Some(rate) = told {
             self.capacity = Some(rate);
-            self.counted = (seen.retransmits, seen.segments);
+            self.counted = (seen.retransmits, seen.sent);
             self.phase = Phase::Climb { from: window, since: now };
             self.pace = Some(window.min(rate.scaled(ROOM)));
-        } else if seen.retransmits > 0 || stopped {
+        } else if seen.retransmits > Bytes::ZERO || stopped {
             // Something else than the bottleneck has ended slow start, or its queue is tiny.
             let rate = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
             self.settle(rate.max(window.min(rate.scaled(2.0))), seen, now);
@@ -188,9 +218,9 @@ impl Pacer {
     }
 
     fn climb(&mut self, seen: &Observation, pace: Rate, now: Duration) {
-        if let Some(Congestion { arrives, sent }) = self.congestion(seen, now) {
-            let left = self.left(arrives, sent);
-            self.settle(left.scaled(DRAINING), seen, now);
+        if self.is_congested(seen, now) {
+            self.settle(pace, seen, now);
+            self.cut(pace, seen, now);
             return;
         }
         match self.capacity.map(|capacity| capacity.scaled(ROOM)) {
@@ -201,51 +231,65 @@ impl Pacer {
 
     /// Begins to cruise at this pace.
     fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
-        self.counted = (seen.retransmits, seen.segments);
+        self.counted = (seen.retransmits, seen.sent);
         self.deaf_until = now + seen.rtt.get();
         self.phase = Phase::Cruise { target, probe: Probe::new(self.deaf_until + seen.min_rtt.get()) };
         self.pace = Some(target);
     }
 
     fn cruise(&mut self, seen: &Observation, now: Duration) {
-        let congestion = self.congestion(seen, now);
-        let Phase::Cruise { target, probe } = &mut self.phase else { return };
-        if let Some(Congestion { arrives, sent }) = congestion {
-            let (before, mut probe) = (*target, probe.clone());
-            let left = self.left(arrives, sent).min(before).max(before.scaled(DEEPEST_CUT));
-            self.counted = (seen.retransmits, seen.segments);
-            self.deaf_until = now + seen.rtt.get() + QUEUE;
-            probe.put_off(self.deaf_until + seen.min_rtt.get());
-            self.phase = Phase::Cruise { target: left.scaled(HELD), probe };
-            self.pace = Some(left.scaled(DRAINING));
-            return;
+        if self.is_congested(seen, now) {
+            let Phase::Cruise { target, .. } = self.phase else { return };
+            self.cut(target, seen, now);
         }
         if now < self.deaf_until {
-            self.counted = (seen.retransmits, seen.segments);
+            self.counted = (seen.retransmits, seen.sent);
+            self.recut(seen, now);
             return;
         }
+        self.cut = None;
+        let Phase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, seen, &self.history, now);
-        let pace = probe.pace(*target, now);
-        self.capacity = self.capacity.map(|capacity| capacity.max(*target));
-        self.pace = Some(pace);
+        self.pace = Some(probe.pace(*target, now));
+        let passed = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
+        self.capacity = self.capacity.map(|capacity| capacity.max(passed));
     }
 
-    /// Says whether somebody fills the path, and what arrived and had been sent when that began to show.
-    fn congestion(&self, seen: &Observation, now: Duration) -> Option<Congestion> {
+    /// Makes room for whoever has come.
+    fn cut(&mut self, from: Rate, seen: &Observation, now: Duration) {
+        self.cut = Some(Cut { since: now.saturating_sub(seen.min_rtt.get() / NOTICED), from });
+        self.deaf_until = now + seen.rtt.get() + QUEUE;
+        if let Phase::Cruise { probe, .. } = &mut self.phase {
+            probe.put_off(self.deaf_until + seen.min_rtt.get());
+        }
+    }
+
+    /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
+    fn recut(&mut self, seen: &Observation, now: Duration) {
+        let Some(Cut { since, from }) = self.cut else { return };
+        let arrives = self.history.delivery_rate(since);
+        let sent = self
+            .history
+            .pace_between(since.saturating_sub(seen.rtt.get()), now.saturating_sub(seen.rtt.get()));
+        let left = self.left(arrives, sent).min(from).max(from.scaled(DEEPEST_CUT));
+        if let Phase::Cruise { target, .. } = &mut self.phase {
+            *target = left.scaled(HELD);
+            self.pace = Some(left.scaled(DRAINING));
+        }
+    }
+
+    /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.
+    fn is_congested(&self, seen: &Observation, now: Duration) -> bool {
         if now < self.deaf_until {
-            return None;
+            return false;
         }
         let min_rtt = seen.min_rtt.get();
         // Somebody else's queue that never empties is no reason to leave them everything.
         let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(min_rtt);
-        let standing = self.history.least_rtt(now.saturating_sub(min_rtt / 10), now).unwrap_or(base);
-        let queue = standing.saturating_sub(base) > QUEUE + min_rtt / 100;
-        let (lost, sent) = (seen.retransmits - self.counted.0, seen.segments - self.counted.1);
-        let losing = lost > 16 && lost as f64 > LOSS * sent as f64;
-        (queue || losing).then(|| Congestion {
-            arrives: self.history.delivery_rate(now.saturating_sub(min_rtt / 8)),
-            sent: self.history.pace_at(now.saturating_sub(seen.rtt.get())),
-        })
+        let standing = self.history.least_rtt(now.saturating_sub(min_rtt / NOTICED), now).unwrap_or(base);
+        let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
+        let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
+        losing || standing.saturating_sub(base) > QUEUE + min_rtt / 100
     }
 
     /// Returns what others leave of the bottleneck, from what arrives of what was sent.
@@ -263,18 +307,12 @@ impl Pacer {
     }
 }
 
-/// A path that somebody fills.
-struct Congestion {
-    /// The rate at which our bytes arrive.
-    arrives: Rate,
-    /// The pace at which they were sent.
-    sent: Rate,
-}
-
 impl Round {
-    /// Observes what was delivered; says whether a whole round trip brought hardly more than the one before.
+    /// Observes what was delivered; says whether two round trips brought hardly more than the two before.
+    ///
+    /// Two, because a window that comes as one clump may fall to either side of a look.
     fn stopped(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> bool {
-        if now.saturating_sub(self.began) < rtt {
+        if now.saturating_sub(self.began) < rtt * 2 {
             return false;
         }
         let brought = delivered - self.at;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Observation;
 use super::history::History;
-use crate::units::Rate;
+use crate::units::{Bytes, Rate};
 
 /// Looks for more than the pace that is held.
 ///
@@ -19,19 +19,27 @@ pub(super) struct Probe {
     excess: Duration,
     /// How many round trips to wait before the next.
     patience: u32,
+    /// The last probe sent no faster than usual.
+    held_back: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Resting { until: Duration },
-    Sending { from: Duration, to: Duration, retransmits: u64 },
-    Waiting { from: Duration, to: Duration, until: Duration, retransmits: u64 },
+    Sending { from: Duration, to: Duration, sent: Bytes, retransmits: Bytes },
+    Waiting { from: Duration, to: Duration, until: Duration, retransmits: Bytes },
 }
 
 const EXCESS: Duration = Duration::from_micros(3500);
 const LEAST_EXCESS: Duration = Duration::from_micros(800);
 const GAINS: (f64, f64) = (0.125, 0.5);
 /// A longer queue by less than this share of the excess is noise.
+/// The pace over the highest rate that the path was seen to pass.
+const BEYOND: f64 = 1.25;
+/// The share of it that is as good as all.
+const NEAR: f64 = 0.95;
+/// The share of the pace that must be used.
+const USED: f64 = 0.8;
 const TELLS: f64 = 0.4;
 /// How much of what passed is taken.
 const TAKEN: f64 = 0.97;
@@ -42,7 +50,7 @@ const MOST_PATIENCE: u32 = 4;
 impl Probe {
     /// Rests until `until`.
     pub(super) fn new(until: Duration) -> Self {
-        Self { state: State::Resting { until }, gain: 0.125, excess: EXCESS, patience: 2 }
+        Self { state: State::Resting { until }, gain: 0.125, excess: EXCESS, patience: 2, held_back: false }
     }
 
     /// Gives up a probe that is under way, and rests until `until`: the path has changed.
@@ -50,6 +58,11 @@ impl Probe {
         self.state = State::Resting { until };
         self.gain = GAINS.0;
         self.patience = 2;
+    }
+
+    /// Says, once, whether the last probe was of no use because the congestion control sent no faster.
+    pub(super) fn was_held_back(&mut self) -> bool {
+        std::mem::take(&mut self.held_back)
     }
 
     /// Returns the pace to have now, where `target` is held.
@@ -71,17 +84,26 @@ impl Probe {
     ) -> Rate {
         let rtt = seen.min_rtt.get();
         match self.state {
-            State::Resting { until } if now >= until => {
-                // Near what the bottleneck was seen to pass there is little to find.
-                let near = capacity.is_some_and(|capacity| target >= capacity.scaled(0.95));
-                if near {
-                    self.gain = GAINS.0;
-                }
-                let to = now + self.excess.div_f64(self.gain);
-                self.state = State::Sending { from: now, to, retransmits: seen.retransmits };
+            // Where less is sent than the pace allows, a faster pace would change nothing.
+            State::Resting { until }
+                if now >= until && history.delivery_rate(now.saturating_sub(rtt)) < target.scaled(USED) =>
+            {
+                self.state = State::Resting { until: now + rtt };
                 target
             }
-            State::Sending { from, to, retransmits } if now >= to => {
+            State::Resting { until } if now >= until => {
+                let to = now + self.excess.div_f64(self.gain);
+                self.state = State::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
+                target
+            }
+            State::Sending { from, to, sent, retransmits } if now >= to => {
+                let faster = target.scaled(1.0 + self.gain / 2.0);
+                if Rate::over(seen.sent - sent, now - from) < faster {
+                    // Near what the bottleneck was seen to pass there is little to find.
+                    self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR));
+                    self.state = State::Resting { until: now + rtt };
+                    return target;
+                }
                 // `now`, not `to`: a look that came late has sent for longer.
                 self.state =
                     State::Waiting { from, to: now, until: now + seen.rtt.get() + AFTER, retransmits };
@@ -96,7 +118,8 @@ impl Probe {
                 let lost = seen.retransmits > retransmits;
                 let felt = lost || rise > self.excess.mul_f64(TELLS);
                 self.learn(felt, lost, now, rtt);
-                if lost { target } else { target.max(left(sent, grew, capacity).scaled(TAKEN)) }
+                let most = capacity.map_or(sent, |capacity| capacity.scaled(BEYOND));
+                if lost { target } else { target.max(left(sent, grew, capacity).scaled(TAKEN).min(most)) }
             }
             _ => target,
         }

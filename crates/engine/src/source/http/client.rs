@@ -152,7 +152,11 @@ impl Client {
         if target.addresses.is_empty() {
             target.addresses = resolve(host, port, &wait, tick)?;
         }
-        let settings = SocketSettings { recv_buffer: self.config.recv_buffer, tick };
+        let settings = SocketSettings {
+            recv_buffer: self.config.recv_buffer,
+            congestion: self.config.congestion.as_deref(),
+            tick,
+        };
         let socket = dial(&name, &target.addresses, settings, &wait);
         if socket.is_err() {
             // The host may have moved.

@@ -51,6 +51,8 @@ pub struct ClientConfig {
     /// The size of the socket's receive buffer as given to setsockopt (the kernel doubles it); `None`
     /// leaves it to the kernel's autotuning.
     pub recv_buffer: Option<Bytes>,
+    /// The congestion control of new connections, which the kernel must have; `None` leaves it to the kernel.
+    pub congestion: Option<String>,
     /// How many redirects to follow.
     pub max_redirects: usize,
     /// Whether a redirect may lead from https to http.
@@ -68,6 +70,7 @@ impl Default for ClientConfig {
             timeouts: Timeouts::default(),
             user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
             recv_buffer: None,
+            congestion: None,
             max_redirects: 20,
             allow_downgrade: false,
         }

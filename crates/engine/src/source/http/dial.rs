@@ -14,8 +14,9 @@ use super::wait::Wait;
 
 /// What a new socket gets before and after it connects.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SocketSettings {
+pub(super) struct SocketSettings<'a> {
     pub(super) recv_buffer: Option<Bytes>,
+    pub(super) congestion: Option<&'a str>,
     pub(super) tick: Duration,
 }
 
@@ -23,7 +24,7 @@ pub(super) struct SocketSettings {
 pub(super) fn dial(
     host: &str,
     addresses: &[SocketAddr],
-    settings: SocketSettings,
+    settings: SocketSettings<'_>,
     wait: &Wait<'_>,
 ) -> Result<(TcpStream, SocketAddr), HttpError> {
     let mut race = Race::new(addresses, Instant::now());
@@ -73,12 +74,16 @@ pub(super) fn dial(
 }
 
 /// Starts to connect without waiting.
-fn start(address: SocketAddr, settings: SocketSettings) -> io::Result<Socket> {
+fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(size) = settings.recv_buffer {
         // The SYN fixes the window's scale, by what the kernel takes for the window before it has seen a packet: half
         // of the buffer. Packets with little overhead let it announce nearly twice that, so the scale is chosen for it.
         set_recv_buffer(&socket, size * 2)?;
+    }
+    if let Some(name) = settings.congestion {
+        // Before connecting: BBR leaves its mark on a connection for good.
+        socket.set_tcp_congestion(name.as_bytes())?;
     }
     socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
@@ -109,7 +114,7 @@ fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
 }
 
 /// Takes over an attempt that has ended.
-fn finish(socket: Socket, settings: SocketSettings) -> io::Result<TcpStream> {
+fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
     }
@@ -131,7 +136,8 @@ mod tests {
     use super::*;
     use crate::cancel::Cancel;
 
-    const SETTINGS: SocketSettings = SocketSettings { recv_buffer: None, tick: Duration::from_millis(20) };
+    const SETTINGS: SocketSettings<'_> =
+        SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
 
     fn listen(address: &str) -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind(address).unwrap();
