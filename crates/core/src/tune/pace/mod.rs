@@ -6,12 +6,12 @@
 //! ```
 //!
 //! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
-//! at the bottleneck's rate long before the window reaches the BDP ([`Trains`]).
+//! at the bottleneck's rate long before the window reaches the BDP (`Trains`).
 //!
 //! **Climb.** From then on the window is sent evenly, at a pace that doubles each round trip as slow start does, up to
 //! just below that rate. No clump is left to overflow the queue of a switch.
 //!
-//! **Cruise.** The pace is held. From time to time a short [`Probe`] sends faster, by no more bytes than a few
+//! **Cruise.** The pace is held. From time to time a short `Probe` sends faster, by no more bytes than a few
 //! milliseconds of the path: if the RTT does not tell of them, the pace rises. When the RTT tells of a queue that
 //! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
 //! becomes what they leave.
