@@ -22,15 +22,14 @@ mod history;
 mod probe;
 #[cfg(test)]
 mod tests;
-mod train;
 
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
+use super::train::Trains;
 use history::History;
 use probe::Probe;
-use train::Trains;
 
 /// What is seen of a connection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +145,7 @@ impl Pacer {
         match &mut self.phase {
             Phase::Off => {}
             Phase::Listen { trains, round } => {
-                let told = trains.observe(seen.goodput, now);
+                let told = trains.observe(seen.goodput, now).map(|train| train.rate);
                 let stopped = round.stopped(seen.goodput, min_rtt, now);
                 self.listen(seen, told, stopped, now);
             }
