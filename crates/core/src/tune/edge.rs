@@ -38,7 +38,9 @@ pub enum Step {
     Listen,
     /// The window is to end so far beyond what was read.
     Hold(Bytes),
-    /// This path is none for it.
+    /// Leave the window at this, and look no more: something was lost, and the sender's own window is in charge again.
+    Keep(Bytes),
+    /// Leave the window to the kernel: this path is none for it.
     Off,
 }
 
@@ -76,8 +78,13 @@ struct Round {
     since: Duration,
     arrived: Bytes,
     out_of_order: u64,
-    /// Something was lost: from now on the sender's own window is small.
-    lost: bool,
+}
+
+/// What a look has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Review {
+    Well,
+    Lost,
 }
 
 /// On a shorter path the sender's own control is quick enough.
@@ -91,6 +98,8 @@ const HALF: f64 = 0.5;
 const ROOM: f64 = 0.95;
 /// How much it grows in a round trip above that, where nothing speaks against it.
 const CREEP: f64 = 1.01;
+/// Up to this share of what the clumps told.
+const MOST: f64 = 0.98;
 /// A queue of this length does.
 const QUEUE: Duration = Duration::from_millis(3);
 /// Round trips for which the rate is held until the clump is drawn out.
@@ -101,6 +110,12 @@ const LATE: Duration = Duration::from_millis(4);
 const AHEAD: f64 = 1.02;
 /// Packets come in no smaller pieces.
 const PIECE: Bytes = Bytes::kib(96);
+/// The rate over what arrives where a queue grows, and over what was held when something was lost.
+const HELD: f64 = 0.95;
+/// Never less than this share of the last rate.
+const DEEPEST_CUT: f64 = 0.9;
+/// From this share of the bottleneck's rate on, what is held is worth keeping.
+const NEAR: f64 = 0.7;
 /// So few segments out of order are an accident.
 const FEW: u64 = 8;
 
@@ -130,7 +145,16 @@ impl EdgePacer {
             }
             Phase::Hold(edge) => {
                 edge.advance(seen, now);
-                edge.review(seen, now);
+                if edge.review(seen, now) == Review::Lost {
+                    let (rate, full) = (edge.rate, edge.capacity.scaled(NEAR));
+                    self.phase = Phase::Off;
+                    // The sender's window was larger than ours, and so it stays after a cut: ours goes on to pace.
+                    return if rate >= full {
+                        Step::Keep(bytes(rate.scaled(HELD), seen.rtt.get()))
+                    } else {
+                        Step::Off
+                    };
+                }
                 edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
                 Step::Hold(edge.window(seen.read))
             }
@@ -142,12 +166,7 @@ impl Edge {
     /// Begins after a clump of `size` that came at `capacity`: its acknowledgements have let out twice as much.
     fn new(capacity: Rate, size: Bytes, seen: &Seen, now: Duration) -> Self {
         let rtt = seen.rtt.get();
-        let round = Round {
-            since: now,
-            arrived: seen.read + seen.unread,
-            out_of_order: seen.out_of_order,
-            lost: false,
-        };
+        let round = Round { since: now, arrived: seen.read + seen.unread, out_of_order: seen.out_of_order };
         Self {
             at: seen.read + seen.unread + seen.offered,
             rate: Rate::over(size * 2, rtt),
@@ -171,7 +190,7 @@ impl Edge {
             return;
         }
         let most = self.capacity.scaled(ROOM);
-        if now >= self.even_from && self.rate < most && !self.round.lost {
+        if now >= self.even_from && self.rate < most {
             let growth = if self.rate < self.capacity.scaled(HALF) { GROWTH.0 } else { GROWTH.1 };
             self.rate = self.rate.scaled(growth.powf(time.as_secs_f64() / rtt.as_secs_f64())).min(most);
         }
@@ -181,26 +200,24 @@ impl Edge {
         }
     }
 
-    /// Looks once a round trip at what the rate has come to.
-    fn review(&mut self, seen: &Seen, now: Duration) {
+    /// Looks for losses, and once a round trip at what the rate has come to.
+    fn review(&mut self, seen: &Seen, now: Duration) -> Review {
+        if seen.out_of_order > self.round.out_of_order + FEW {
+            return Review::Lost;
+        }
         let (time, rtt) = (now.saturating_sub(self.round.since), seen.rtt.get());
         if time < rtt {
-            return;
+            return Review::Well;
         }
         let arrived = seen.read + seen.unread;
         let goodput = Rate::over(arrived - self.round.arrived, time);
-        let lost = seen.out_of_order > self.round.out_of_order + FEW;
-        let fills = goodput > self.rate.scaled(ROOM);
-        if lost {
-            self.rate = self.rate.min(goodput.max(self.rate.scaled(HALF)));
-        } else if seen.data_rtt.get() > rtt + QUEUE {
-            self.rate = self.rate.min(goodput.scaled(0.98).max(self.rate.scaled(0.9)));
-        } else if fills && (self.round.lost || self.rate >= self.capacity.scaled(ROOM)) {
-            self.rate = self.rate.scaled(CREEP);
-            self.capacity = self.capacity.max(goodput);
+        if seen.data_rtt.get() > rtt + QUEUE {
+            self.rate = self.rate.min(goodput.scaled(HELD).max(self.rate.scaled(DEEPEST_CUT)));
+        } else if goodput > self.rate.scaled(ROOM) && self.rate >= self.capacity.scaled(ROOM) {
+            self.rate = self.rate.scaled(CREEP).min(self.capacity.scaled(MOST));
         }
-        self.round =
-            Round { since: now, arrived, out_of_order: seen.out_of_order, lost: self.round.lost || lost };
+        self.round = Round { since: now, arrived, out_of_order: seen.out_of_order };
+        Review::Well
     }
 }
 

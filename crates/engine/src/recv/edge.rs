@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::edge::{EdgePacer, Seen, Step};
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::{host, sockopt, tcp_info};
+use longhaul_sys::{sockopt, tcp_info};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What a reader does next.
@@ -24,6 +24,7 @@ pub enum Turn {
 pub struct PacedWindow {
     pacer: EdgePacer,
     rtt: Rtt,
+    buffer: Option<Bytes>,
     start: Instant,
     read: Bytes,
     /// The window that a byte of the socket's buffer gives; the kernel counts memory, not bytes.
@@ -41,19 +42,18 @@ const READ: usize = 256 << 10;
 const CARRY: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(4));
 /// A request's head may be so long on every server.
 const CARRIED: usize = 6_000;
-/// The window's clamp is out of the way: the buffer alone decides.
-const NO_CLAMP: Bytes = Bytes::mib(768);
-/// The buffer that a fast path needs must be settable.
-const NEEDED: Bytes = Bytes::mib(256);
+/// The clamp catches the window where the kernel suddenly counts a buffer for more; it is this, and an eighth, above it.
+const SLACK: Bytes = Bytes::kib(512);
 const RATIOS: (f64, f64) = (0.3, 1.5);
 /// How much of a difference is made up at each look.
 const LEARNS: f64 = 0.03;
 
 impl PacedWindow {
-    /// Starts on a connection of this RTT, never faster than `limit`; `None` where this process may not set the buffer.
-    pub fn new(rtt: Rtt, limit: Option<Rate>, now: Instant) -> Option<Self> {
-        let may = sockopt::may_force_recv_buffer() || host::rmem_max().is_some_and(|most| most >= NEEDED);
-        may.then(|| Self {
+    /// Starts on a connection of this RTT, never faster than `limit`; `buffer` is what the socket has afterwards, where not
+    /// left to the kernel.
+    pub fn new(rtt: Rtt, limit: Option<Rate>, buffer: Option<Bytes>, now: Instant) -> Self {
+        Self {
+            buffer,
             pacer: EdgePacer::new(limit),
             rtt,
             start: now,
@@ -62,7 +62,7 @@ impl PacedWindow {
             holds: false,
             carry_at: now,
             carried: 0,
-        })
+        }
     }
 
     /// Waits a moment for data and moves the edge; says what to do with `room` for more.
@@ -72,8 +72,20 @@ impl PacedWindow {
         let ready = matches!(poll(&mut sockets, look.as_ref()), Ok(1..));
         let Some(seen) = self.see(&socket) else { return Turn::Off };
         let unread = seen.unread.as_usize();
-        match self.pacer.observe(&seen, self.start.elapsed()) {
-            Step::Off => Turn::Off,
+        let step = self.pacer.observe(&seen, self.start.elapsed());
+        tracing::trace!(target: "longhaul::pacing", ?step, ?seen, ratio = self.ratio, pacer = ?self.pacer);
+        match step {
+            Step::Keep(window) => {
+                self.set(&socket, window);
+                Turn::Off
+            }
+            Step::Off => {
+                if let Some(buffer) = self.buffer {
+                    // Refused, the window stays small and the transfer slow, but it goes on.
+                    let _ = sockopt::set_recv_buffer(&socket, buffer);
+                }
+                Turn::Off
+            }
             // The end of the stream, or an error, is read too.
             Step::Listen if ready => Turn::Read(room),
             Step::Listen => Turn::Wait,
@@ -139,6 +151,6 @@ impl PacedWindow {
         let buffer = Bytes::new((window.max(Bytes::kib(64)).get() as f64 / self.ratio / 2.0) as u64);
         // Refused, the window stays as it is, and the transfer goes on.
         let _ = sockopt::set_recv_buffer(&socket, buffer);
-        let _ = sockopt::set_window_clamp(&socket, NO_CLAMP);
+        let _ = sockopt::set_window_clamp(&socket, Bytes::new(window.get() / 8 * 9) + SLACK);
     }
 }

@@ -12,6 +12,7 @@
 //! A thread a stream, a few for the writer, one for the checkpoint; the caller's thread watches.
 
 mod crew;
+mod edge;
 mod error;
 mod monitor;
 mod opening;

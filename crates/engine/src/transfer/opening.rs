@@ -11,6 +11,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use longhaul_sys::{host, sockopt};
 
+use super::edge;
 use super::error::TransferError;
 use super::place;
 use super::remote::Remote;
@@ -242,6 +243,12 @@ impl Opener<'_> {
         let Some(buffer) = larger_buffer(rtt, self.request.streams) else {
             return Ok((client, answer));
         };
+        // A buffer that is set offers all of its window at once, and an offered window cannot be taken back.
+        if self.request.streams == 1
+            && edge::is_for(self.request.pace, &answer.remote, &answer.opened.connection)
+        {
+            return Ok((client, answer));
+        }
         let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
         let raised = Client::new(config)?;
         let range = self.first_range(prior);
@@ -291,7 +298,7 @@ impl Opener<'_> {
 }
 
 /// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
-fn larger_buffer(rtt: Rtt, streams: usize) -> Option<Bytes> {
+pub(super) fn larger_buffer(rtt: Rtt, streams: usize) -> Option<Bytes> {
     let limits = RecvLimits {
         tcp_rmem_max: host::tcp_rmem_max()?,
         rmem_max: host::rmem_max().unwrap_or_default(),

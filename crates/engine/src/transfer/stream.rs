@@ -17,6 +17,7 @@ use longhaul_sys::tcp_info;
 use super::error::TransferError;
 use super::remote::Remote;
 use super::shared::{Shared, add};
+use super::{edge, opening};
 use crate::recv::arrivals::{ALIVE, Arrivals};
 use crate::recv::edge::{PacedWindow, Turn};
 use crate::recv::pipeline::Inlet;
@@ -62,8 +63,6 @@ pub(super) struct Stream<'a> {
 
 /// How long to wait for a free segment before looking whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// A shorter block is over before a pace is found.
-const WORTH_PACING: Bytes = Bytes::mib(16);
 /// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
@@ -315,18 +314,23 @@ impl<'a> Stream<'a> {
     /// Paces the server through the window, where nothing else does and this is the last that is asked of it.
     fn paced_window(&self) -> Option<PacedWindow> {
         let limit = match self.options.pace {
-            Pace::Off => return None,
-            Pace::Auto => None,
             Pace::Rate(rate) => Some(rate),
+            Pace::Auto | Pace::Off => None,
         };
         let last = self.asked.len() == 1 && self.shared.work.share() == Bytes::ZERO;
-        let long = self.asked.front().is_some_and(|block| block.len() >= WORTH_PACING);
-        let alone = self.shared.running.load(Ordering::SeqCst) == 1;
-        let open = self.connection.as_ref().is_some_and(|connection| !connection.is_tls());
-        let wanted = last && long && alone && open && self.options.hold_window && self.remote.size.is_some();
-        (wanted && !self.remote.paces)
-            .then(|| PacedWindow::new(self.arrivals.rtt, limit, Instant::now()))
-            .flatten()
+        let long = self.asked.front().is_some_and(|block| block.len() >= edge::WORTH_IT);
+        let alone = self.shared.running.load(Ordering::SeqCst) == 1 && self.remote.size.is_some();
+        let open = |connection: &Connection| edge::is_for(self.options.pace, self.remote, connection);
+        let wanted =
+            last && long && alone && self.options.hold_window && self.connection.as_ref().is_some_and(open);
+        wanted.then(|| {
+            PacedWindow::new(
+                self.arrivals.rtt,
+                limit,
+                opening::larger_buffer(self.arrivals.rtt, 1),
+                Instant::now(),
+            )
+        })
     }
 
     /// Reads what follows the last byte of a block, which is nothing, or the end of a chunked body.
