@@ -96,7 +96,10 @@ impl Pacing {
         match pace {
             Pace::Off => unset_max_pacing_rate(&socket)?,
             Pace::Rate(rate) => set_max_pacing_rate(&socket, rate)?,
-            Pace::Auto => return self.drive(socket.as_fd().try_clone_to_owned()?, congestion).map(Some),
+            Pace::Auto => {
+                unset_max_pacing_rate(&socket)?;
+                return self.drive(socket.as_fd().try_clone_to_owned()?, congestion).map(Some);
+            }
         }
         hand_over(&socket, congestion.map(str::as_bytes));
         Ok(None)

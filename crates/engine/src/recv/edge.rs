@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::tune::edge::{EdgePacer, Seen, Step};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{sockopt, tcp_info};
@@ -42,8 +43,8 @@ const READ: usize = 256 << 10;
 const CARRY: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(4));
 /// A request's head may be so long on every server.
 const CARRIED: usize = 6_000;
-/// The clamp catches the window where the kernel suddenly counts a buffer for more; it is this, and an eighth, above it.
-const SLACK: Bytes = Bytes::kib(512);
+/// The window's clamp is out of the way: the buffer alone decides. A clamp would open in steps, as data comes.
+const NO_CLAMP: Bytes = Bytes::mib(768);
 const RATIOS: (f64, f64) = (0.3, 1.5);
 /// How much of a difference is made up at each look.
 const LEARNS: f64 = 0.03;
@@ -80,7 +81,9 @@ impl PacedWindow {
                 Turn::Off
             }
             Step::Off => {
-                if let Some(buffer) = self.buffer {
+                // A buffer that was set is autotuned no more: it must be large enough for good.
+                let buffer = self.buffer.or(self.holds.then_some(LARGEST_WINDOW));
+                if let Some(buffer) = buffer {
                     // Refused, the window stays small and the transfer slow, but it goes on.
                     let _ = sockopt::set_recv_buffer(&socket, buffer);
                 }
@@ -151,6 +154,6 @@ impl PacedWindow {
         let buffer = Bytes::new((window.max(Bytes::kib(64)).get() as f64 / self.ratio / 2.0) as u64);
         // Refused, the window stays as it is, and the transfer goes on.
         let _ = sockopt::set_recv_buffer(&socket, buffer);
-        let _ = sockopt::set_window_clamp(&socket, Bytes::new(window.get() / 8 * 9) + SLACK);
+        let _ = sockopt::set_window_clamp(&socket, NO_CLAMP);
     }
 }
