@@ -98,8 +98,8 @@ impl fmt::Display for BenchPath {
             Self::NoDelay => "veth, no delay",
             Self::SwitchCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, cubic",
             Self::SwitchBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, bbr",
-            Self::SharedCubic => "the same with background of 0, 20, 50 %, cubic",
-            Self::SharedBbr => "the same with background of 0, 20, 50 %, bbr",
+            Self::SharedCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, background 0, 20, 50 %, cubic",
+            Self::SharedBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, background 0, 20, 50 %, bbr",
         })
     }
 }
