@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use longhaul_core::advice::Finding;
 use longhaul_core::event::Observer;
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::source::http::{ClientConfig, Credentials, Timeouts};
@@ -26,6 +27,12 @@ pub(crate) struct TransferArgs {
     /// A further request header; may be given several times
     #[arg(long, value_name = "K: V")]
     header: Vec<HeaderField>,
+
+    /// How evenly, and how fast, to send: auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control
+    ///
+    /// get asks the server for it; a server that does not pace is paced through the receive window.
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
+    pub(crate) pace: Pace,
 
     /// The highest rate, as in 500Mbit or 60MB/s
     #[arg(long, value_name = "RATE", value_parser = limit)]

@@ -27,6 +27,17 @@ pub fn force_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, c_int::try_from(size.get()).unwrap_or(c_int::MAX))
 }
 
+/// Sets the receive buffer, past `rmem_max` where that is permitted; the kernel doubles it.
+///
+/// # Errors
+/// What the kernel says of the socket.
+pub fn set_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
+    force_recv_buffer(&socket, size).or_else(|_| {
+        let size = c_int::try_from(size.get()).unwrap_or(c_int::MAX);
+        set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size)
+    })
+}
+
 /// Returns whether [`force_recv_buffer`] is permitted, by trying it on a socket of no other use.
 pub fn may_force_recv_buffer() -> bool {
     use rustix::net::{AddressFamily, SocketType, socket};

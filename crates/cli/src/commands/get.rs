@@ -7,7 +7,9 @@ use anyhow::bail;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::event::Observer;
+use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
+use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::Checksum;
@@ -181,7 +183,12 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         count_pages: common.json || common.shows_line(),
         writer: args.writer.into(),
         checksum: args.checksum.clone(),
-        limit: common.limit,
+        pace: common.pace,
+        // Where nobody else keeps to it.
+        limit: match common.pace {
+            Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
+            Pace::Auto | Pace::Off => common.limit,
+        },
         resume: !common.no_resume,
         retries: common.retries,
         stall: common.stall_timeout,
@@ -228,12 +235,16 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
+    let mut client = args.transfer.client()?;
+    if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
+        client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);
+    }
     Ok(ClientConfig {
         recv_buffer: match args.recv_buffer {
             AutoOr::Auto => None,
             AutoOr::Value(size) => Some(size),
         },
-        ..args.transfer.client()?
+        ..client
     })
 }
 

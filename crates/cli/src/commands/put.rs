@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use longhaul_core::event::Observer;
-use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
@@ -30,10 +29,6 @@ pub(crate) struct PutArgs {
     /// name. Any other server that takes PUT gets each file in one piece.
     #[arg(value_name = "URL")]
     url: Url,
-
-    /// How fast the kernel sends; auto is what the path holds, off leaves it to the congestion control
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
-    pace: Pace,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
     #[arg(long, value_name = "NAME")]
@@ -105,7 +100,7 @@ fn send(args: &PutArgs, path: &Path, client: &ClientConfig, cancel: &Cancel) -> 
         url,
         reader: args.reader.into(),
         verify: !args.no_verify,
-        pace: args.pace,
+        pace: args.transfer.pace,
         congestion: args.congestion.clone(),
         limit: args.transfer.limit,
         resume: !args.transfer.no_resume,

@@ -1,5 +1,7 @@
 //! Controllers: functions of what was observed, without I/O, clock or threads.
 
+pub mod edge;
 pub mod pace;
 pub mod ring;
+mod train;
 pub mod window;

@@ -80,6 +80,13 @@ impl fmt::Display for Rate {
     }
 }
 
+impl std::ops::Add for Rate {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
 impl FromStr for Rate {
     type Err = ParseUnitError;
 

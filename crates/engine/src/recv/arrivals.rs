@@ -85,6 +85,11 @@ impl Arrivals {
         }
     }
 
+    /// Leaves the window to somebody else.
+    pub fn release(&mut self) {
+        self.tuner = None;
+    }
+
     /// Forgives time in which nobody read the socket.
     pub fn paused(&mut self, time: Duration) {
         self.stall.since += time;

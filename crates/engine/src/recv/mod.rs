@@ -10,6 +10,7 @@
 pub mod arrivals;
 pub mod checkpoint;
 pub mod directory;
+pub mod edge;
 pub mod journal;
 pub mod pages;
 pub mod part_file;

@@ -21,8 +21,8 @@ pub struct SegmentPool {
 
 #[derive(Debug)]
 struct Shared {
-    /// As it was at the start.
-    plan: SegmentPlan,
+    /// Of one segment.
+    size: Bytes,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -43,23 +43,19 @@ impl SegmentPool {
     /// Makes a pool; it holds no memory yet.
     pub fn new(plan: SegmentPlan) -> Self {
         let state = State { in_use: 0, count: plan.count, spare: Vec::new() };
-        Self { shared: Arc::new(Shared { plan, state: Mutex::new(state), freed: Condvar::new() }) }
+        let shared = Shared { size: plan.size, state: Mutex::new(state), freed: Condvar::new() };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Lets as many segments be in use as make up `size`; never fewer than before.
     pub fn grow(&self, size: Bytes) {
-        let count = usize::try_from(size.get().div_ceil(self.shared.plan.size.get())).unwrap_or(usize::MAX);
+        let count = usize::try_from(size.get().div_ceil(self.shared.size.get())).unwrap_or(usize::MAX);
         let mut state = self.shared.lock();
         if count > state.count {
             state.count = count;
             drop(state);
             self.shared.freed.notify_all();
         }
-    }
-
-    /// Returns how it was planned.
-    pub fn plan(&self) -> SegmentPlan {
-        self.shared.plan
     }
 
     /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
@@ -76,7 +72,7 @@ impl SegmentPool {
         if timeout.timed_out() && full(&mut state) {
             return Ok(None);
         }
-        let size = self.shared.plan.size;
+        let size = self.shared.size;
         let memory = match state.spare.pop() {
             Some(memory) => memory,
             None => AlignedBuf::new(size.as_usize())?,
@@ -98,7 +94,7 @@ impl SegmentPool {
     /// Returns how much of the application buffer is in use.
     pub fn usage(&self) -> Segments {
         let state = self.shared.lock();
-        Segments { in_use: state.in_use, count: state.count, size: self.shared.plan.size }
+        Segments { in_use: state.in_use, count: state.count, size: self.shared.size }
     }
 }
 

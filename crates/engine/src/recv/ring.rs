@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::plan::{self, SegmentPlan};
+use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
 use longhaul_core::tune::ring::{RingTuner, START, Stalls};
@@ -97,11 +97,6 @@ impl Ring {
         done
     }
 
-    /// Returns how its segments are cut; the count is that of the start.
-    pub fn plan(&self) -> SegmentPlan {
-        self.pool.plan()
-    }
-
     /// Returns how much is in use.
     pub fn usage(&self) -> Segments {
         self.pool.usage()
@@ -123,7 +118,7 @@ mod tests {
 
     /// Takes segments until none is left or `most` are held.
     fn fill(ring: &Ring, most: usize) -> Vec<Segment> {
-        let size = ring.plan().size.get();
+        let size = ring.usage().size.get();
         let take = |n: u64| ring.take(ByteRange::new(n * size, (n + 1) * size), WAIT, FAST).unwrap();
         (0..most as u64).map_while(take).collect()
     }

@@ -114,7 +114,8 @@ fn fetch(
     let Source { client, remote, connection, first, streams } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
-    let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window };
+    let options =
+        StreamOptions { retries: request.retries, stall: request.stall, hold_window, pace: request.pace };
     let (inlet, segments) = shared.pipeline.inlet();
     let mut crew: Vec<_> =
         (0..streams).map(|id| Stream::new(id, shared, inlet.clone(), &client, &remote, options)).collect();

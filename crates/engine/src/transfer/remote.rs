@@ -1,5 +1,6 @@
 //! The file on the server.
 
+use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::{RangeRequest, ResponseHead, Validator};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -16,6 +17,8 @@ pub(super) struct Remote {
     pub(super) validator: Option<Validator>,
     /// Whether the first answer held all of it: then the server may know no ranges.
     pub(super) whole: bool,
+    /// Whether the server says that it paces what it sends.
+    pub(super) paces: bool,
     marks: Marks,
 }
 
@@ -35,7 +38,8 @@ impl Remote {
         let Opened { target, head, .. } = opened;
         let validator = head.validator().or_else(|| vouched.filter(|_| marks(head) == [None, None]).cloned());
         let (place, shown) = (target.clone(), target.safe_url().to_string());
-        Self { place, shown, size, validator, whole, marks: marks(head) }
+        let paces = head.text(PACE_HEADER).is_some_and(|pace| pace != Pace::Off.header());
+        Self { place, shown, size, validator, whole, paces, marks: marks(head) }
     }
 
     /// Returns the request for a part; `None` for all of a file of unknown length, which has no parts.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::advice::Finding;
+use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
@@ -43,6 +44,8 @@ pub struct GetRequest {
     pub writer: WriterChoice,
     /// What the file's digest must be.
     pub checksum: Option<Checksum>,
+    /// How the server is to be paced.
+    pub pace: Pace,
     /// The highest rate at which to read.
     pub limit: Option<Rate>,
     /// Whether to go on from what an earlier run left.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
 use longhaul_core::plan;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
@@ -17,6 +18,7 @@ use super::error::TransferError;
 use super::remote::Remote;
 use super::shared::{Shared, add};
 use crate::recv::arrivals::{ALIVE, Arrivals};
+use crate::recv::edge::{PacedWindow, Turn};
 use crate::recv::pipeline::Inlet;
 use crate::recv::pool::Segment;
 use crate::recv::ring::Flow;
@@ -29,6 +31,8 @@ pub(super) struct StreamOptions {
     pub(super) stall: Duration,
     /// Whether to hold receive windows near the BDP.
     pub(super) hold_window: bool,
+    /// How to pace a server that does not pace itself, through the receive window.
+    pub(super) pace: Pace,
 }
 
 /// A stream's work, on a thread of its own.
@@ -52,10 +56,14 @@ pub(super) struct Stream<'a> {
     /// When the segment got its first byte.
     segment_since: Instant,
     arrivals: Arrivals,
+    /// The window through which the server is being paced.
+    window: Option<PacedWindow>,
 }
 
 /// How long to wait for a free segment before looking whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
+/// A shorter block is over before a pace is found.
+const WORTH_PACING: Bytes = Bytes::mib(16);
 /// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
@@ -86,6 +94,7 @@ impl<'a> Stream<'a> {
             segment: None,
             segment_since,
             arrivals,
+            window: None,
         }
     }
 
@@ -246,13 +255,27 @@ impl<'a> Stream<'a> {
 
     /// Receives the front block; its front is shortened as it arrives, so that a failure keeps the rest.
     fn receive_block(&mut self) -> Result<(), TransferError> {
+        self.window = self.paced_window();
         while let Some(left) = self.asked.front().copied().filter(|left| !left.is_empty()) {
             self.need_segment(left)?;
             let (Some(segment), Some(connection)) = (&mut self.segment, &mut self.connection) else {
                 return Ok(());
             };
             let spare = segment.spare();
-            let most = self.shared.read_at_most(spare.len());
+            let mut most = self.shared.read_at_most(spare.len());
+            if let Some(window) = &mut self.window {
+                if window.carries(Instant::now()) {
+                    connection.carry()?;
+                }
+                match window.turn(connection.socket(), most) {
+                    Turn::Read(some) => most = some.min(most),
+                    Turn::Wait => {
+                        self.check_alive()?;
+                        continue;
+                    }
+                    Turn::Off => self.window = None,
+                }
+            }
             match connection.read_body(&mut spare[..most])? {
                 Read::Data(n) => {
                     segment.fill(n);
@@ -287,6 +310,23 @@ impl<'a> Stream<'a> {
             self.check_alive()?;
         }
         Ok(())
+    }
+
+    /// Paces the server through the window, where nothing else does and this is the last that is asked of it.
+    fn paced_window(&self) -> Option<PacedWindow> {
+        let limit = match self.options.pace {
+            Pace::Off => return None,
+            Pace::Auto => None,
+            Pace::Rate(rate) => Some(rate),
+        };
+        let last = self.asked.len() == 1 && self.shared.work.share() == Bytes::ZERO;
+        let long = self.asked.front().is_some_and(|block| block.len() >= WORTH_PACING);
+        let alone = self.shared.running.load(Ordering::SeqCst) == 1;
+        let open = self.connection.as_ref().is_some_and(|connection| !connection.is_tls());
+        let wanted = last && long && alone && open && self.options.hold_window && self.remote.size.is_some();
+        (wanted && !self.remote.paces)
+            .then(|| PacedWindow::new(self.arrivals.rtt, limit, Instant::now()))
+            .flatten()
     }
 
     /// Reads what follows the last byte of a block, which is nothing, or the end of a chunked body.
@@ -327,6 +367,12 @@ impl<'a> Stream<'a> {
 
     fn arrived(&mut self, bytes: usize) {
         self.shared.received(bytes);
+        if let Some(window) = &mut self.window {
+            window.read(bytes);
+            if window.holds() {
+                self.arrivals.release();
+            }
+        }
         if let Some(connection) = &self.connection {
             self.arrivals.add(Bytes::new(bytes as u64), connection.socket(), Instant::now());
         }

@@ -80,32 +80,17 @@ impl Uploads {
         receiving: &Arc<Receiving>,
     ) -> Result<Begun, Reply> {
         let slot = self.slot()?;
-        let Append { id, offset, length, complete, digest } = append;
-        let (exists, part) = (target.exists, target.open_for(id, receiving)?);
+        let id = append.id;
+        let part = target.open_for(id, receiving)?;
         let prior = part.journal().filter(|journal| is_of(journal, id));
-        let there = prior.as_ref().map_or(Bytes::ZERO, prefix);
-        if offset != there {
-            let_go(&part);
-            return Err(refusal::elsewhere(there));
-        }
-        let size = match (&prior, length) {
-            (Some(journal), Some(length)) if length.get() != journal.size => {
-                return Err(Reply::text(400, "the upload was begun with another Upload-Length"));
-            }
-            (Some(journal), _) => Bytes::new(journal.size),
-            (None, Some(length)) => length,
-            (None, None) => {
-                let_go(&part);
-                return Err(Reply::text(400, "an upload begins with Upload-Length"));
-            }
-        };
-        if matches!(body, RequestBody::Length(length) if length > size - there) {
-            return Err(Reply::text(400, "the part is longer than what is left of the file"));
-        }
+        let size = append.follows(prior.as_ref(), body).inspect_err(|_| let_go(&part))?;
         let journal = journal(id, size)?;
-        let committed: RangeSet =
-            [ByteRange::with_len(0, there)].into_iter().filter(|r| !r.is_empty()).collect();
-        let then = if complete { Then::Finish { digest, replace: true } } else { Then::GoOn };
+        let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
+        let (committed, exists) = (there.into_iter().collect(), target.exists);
+        let then = match append.complete {
+            true => Then::Finish { digest: append.digest, replace: true },
+            false => Then::GoOn,
+        };
         let ring = Ring::new(self.app_buffer, None, 1);
         let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring);
         Upload::prepare(pipeline, then, exists, receiving, slot).map(Begun::ready)
@@ -128,6 +113,29 @@ impl Uploads {
     fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {
         let slot = Arc::clone(&self.slots).try_acquire_owned();
         slot.map_err(|_| refusal::crowded(&"too many uploads at once"))
+    }
+}
+
+impl Append {
+    /// Finds out whether the part follows what is there; returns the whole file's size.
+    fn follows(&self, prior: Option<&Journal>, body: RequestBody) -> Result<Bytes, Reply> {
+        let there = prior.map_or(Bytes::ZERO, prefix);
+        if self.offset != there {
+            return Err(refusal::elsewhere(there));
+        }
+        let size = match (prior.map(|journal| Bytes::new(journal.size)), self.length) {
+            (None, None) => return Err(Reply::text(400, "an upload begins with Upload-Length")),
+            (Some(begun), Some(length)) if begun != length => {
+                return Err(Reply::text(400, "the upload was begun with another Upload-Length"));
+            }
+            (Some(size), _) | (None, Some(size)) => size,
+        };
+        match body {
+            RequestBody::Length(length) if length > size - there => {
+                Err(Reply::text(400, "the part is longer than what is left of the file"))
+            }
+            _ => Ok(size),
+        }
     }
 }
 

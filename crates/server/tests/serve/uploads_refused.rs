@@ -114,6 +114,7 @@ fn parts_that_do_not_follow_what_is_there() {
         |answer: &crate::site::Answer| (answer.status, answer.header("upload-offset").map(str::to_owned));
     let ask = |request: String| at(&Talk::to(&site).ask(&request, b"12345"));
     assert_eq!(ask(patch(&url, 3, 5, 9, false)), (409, Some("0".into())));
+    assert_eq!(ask(patch(&url, 0, 5, 4, false)).0, 400);
     assert_eq!(names(&site).len(), 0);
     assert_eq!(talk.ask(&patch(&url, 0, 5, 9, false), b"12345").status, 204);
     for offset in [0, 4, 6] {

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
-//! at the bottleneck's rate long before the window reaches the BDP ([`Trains`]).
+//! at the bottleneck's rate long before the window reaches the BDP (`Trains`).
 //!
 //! **Climb.** From then on the window is sent evenly, at a pace that doubles each round trip as slow start does, up to
 //! just below that rate. No clump is left to overflow the queue of a switch.
 //!
-//! **Cruise.** The pace is held. From time to time a short [`Probe`] sends faster, by no more bytes than a few
+//! **Cruise.** The pace is held. From time to time a short `Probe` sends faster, by no more bytes than a few
 //! milliseconds of the path: if the RTT does not tell of them, the pace rises. When the RTT tells of a queue that
 //! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
 //! becomes what they leave.
@@ -22,15 +22,14 @@ mod history;
 mod probe;
 #[cfg(test)]
 mod tests;
-mod train;
 
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
+use super::train::Trains;
 use history::History;
 use probe::Probe;
-use train::Trains;
 
 /// What is seen of a connection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +74,8 @@ struct Cut {
     since: Duration,
     /// The pace that was cut.
     from: Rate,
+    /// What had been sent again until then.
+    lost_before: Bytes,
 }
 
 #[derive(Debug, Clone)]
@@ -144,7 +145,7 @@ impl Pacer {
         match &mut self.phase {
             Phase::Off => {}
             Phase::Listen { trains, round } => {
-                let told = trains.observe(seen.goodput, now);
+                let told = trains.observe(seen.goodput, now).map(|train| train.rate);
                 let stopped = round.stopped(seen.goodput, min_rtt, now);
                 self.listen(seen, told, stopped, now);
             }
@@ -162,7 +163,7 @@ impl Pacer {
     pub fn interval(&self) -> Duration {
         match self.phase {
             Phase::Off => Duration::from_secs(1),
-            Phase::Listen { .. } => Duration::from_micros(500),
+            Phase::Listen { .. } => Duration::from_micros(200),
             Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
         }
     }
@@ -257,7 +258,11 @@ impl Pacer {
 
     /// Makes room for whoever has come.
     fn cut(&mut self, from: Rate, seen: &Observation, now: Duration) {
-        self.cut = Some(Cut { since: now.saturating_sub(seen.min_rtt.get() / NOTICED), from });
+        self.cut = Some(Cut {
+            since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
+            from,
+            lost_before: seen.retransmits,
+        });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
             probe.put_off(self.deaf_until + seen.min_rtt.get());
@@ -266,12 +271,16 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     fn recut(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { since, from }) = self.cut else { return };
+        let Some(Cut { since, from, lost_before }) = self.cut else { return };
         let arrives = self.history.delivery_rate(since);
         let sent = self
             .history
             .pace_between(since.saturating_sub(seen.rtt.get()), now.saturating_sub(seen.rtt.get()));
-        let left = self.left(arrives, sent).min(from).max(from.scaled(DEEPEST_CUT));
+        let share = self.left(arrives, sent);
+        // Of a queue that overflows, bursts lose more than what comes evenly: others may have lost nothing.
+        let left =
+            if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
+        let left = left.min(from).max(from.scaled(DEEPEST_CUT));
         if let Phase::Cruise { target, .. } = &mut self.phase {
             *target = left.scaled(HELD);
             self.pace = Some(left.scaled(DRAINING));

@@ -40,7 +40,7 @@ const BEYOND: f64 = 1.25;
 const NEAR: f64 = 0.95;
 /// The share of the pace that must be used.
 const USED: f64 = 0.8;
-const TELLS: f64 = 0.4;
+const TELLS: f64 = 0.25;
 /// How much of what passed is taken.
 const TAKEN: f64 = 0.97;
 /// How long after its round trip a probe may still be felt.
@@ -117,8 +117,10 @@ impl Probe {
                 let sent = target.scaled(1.0 + self.gain);
                 let lost = seen.retransmits > retransmits;
                 let felt = lost || rise > self.excess.mul_f64(TELLS);
+                // A probe that was not felt proves no more than this, however steady the RTT.
+                let proven = sent.scaled(1.0 / (1.0 + TELLS * self.gain));
+                let most = capacity.map_or(proven, |capacity| capacity.scaled(BEYOND).min(proven));
                 self.learn(felt, lost, now, rtt);
-                let most = capacity.map_or(sent, |capacity| capacity.scaled(BEYOND));
                 if lost { target } else { target.max(left(sent, grew, capacity).scaled(TAKEN).min(most)) }
             }
             _ => target,

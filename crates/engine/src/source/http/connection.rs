@@ -85,6 +85,22 @@ impl Connection {
         self.send(Ask::Get(range))
     }
 
+    /// Sends a little of a request that is never finished: whatever is sent carries the receive window.
+    ///
+    /// Servers read it when they have sent the answer, and no further one will be asked for.
+    ///
+    /// # Errors
+    /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
+    pub fn carry(&mut self) -> Result<(), HttpError> {
+        let RequestLine { target, host, .. } = &self.request;
+        let text = match std::mem::replace(&mut self.reusable, false) {
+            true => format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nWindow-Carrier: "),
+            false => "-".to_owned(),
+        };
+        let wait = Wait::new(&self.cancel, self.timeouts.head);
+        send_all(&mut self.transport, text.as_bytes(), &self.place, &wait)
+    }
+
     /// Sends a request's head, without waiting for the answer.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::happy_eyeballs::{Race, Step};
 use longhaul_core::units::Bytes;
+use longhaul_sys::sockopt::set_recv_buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -79,7 +80,7 @@ fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket
     if let Some(size) = settings.recv_buffer {
         // The SYN fixes the window's scale, by what the kernel takes for the window before it has seen a packet: half
         // of the buffer. Packets with little overhead let it announce nearly twice that, so the scale is chosen for it.
-        set_recv_buffer(&socket, size * 2)?;
+        set_recv_buffer(&socket, (size * 2).min(LARGEST_BUFFER))?;
     }
     if let Some(name) = settings.congestion {
         // Before connecting: BBR leaves its mark on a connection for good.
@@ -97,13 +98,6 @@ fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket
 /// The kernel takes a C integer.
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
-/// Sets the receive buffer, past `rmem_max` where that is permitted.
-fn set_recv_buffer(socket: &Socket, size: Bytes) -> io::Result<()> {
-    let size = size.min(LARGEST_BUFFER);
-    let forced = longhaul_sys::sockopt::force_recv_buffer(socket, size);
-    forced.or_else(|_| socket.set_recv_buffer_size(size.as_usize()))
-}
-
 /// Waits for `pause` at most; returns the indices of attempts that have ended, well or badly, ascending.
 fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
     let mut fds: Vec<PollFd<'_>> = running.iter().map(|(_, s)| PollFd::new(s, PollFlags::OUT)).collect();
@@ -119,7 +113,7 @@ fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream>
         return Err(error);
     }
     if let Some(size) = settings.recv_buffer {
-        set_recv_buffer(&socket, size)?;
+        set_recv_buffer(&socket, size.min(LARGEST_BUFFER))?;
     }
     socket.set_nonblocking(false)?;
     // Requests are small and often pipelined: none may wait for the acknowledgement of the one before.

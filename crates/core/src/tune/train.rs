@@ -12,6 +12,7 @@ use crate::units::{Bytes, Rate};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trains {
     burst: Option<Burst>,
+    delivered: Bytes,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -23,41 +24,42 @@ struct Burst {
 /// Nothing for so long ends a burst.
 const GAP: Duration = Duration::from_millis(4);
 /// A shorter burst tells more of who looks at it than of the path,
-const SHORTEST: Duration = Duration::from_millis(3);
+const SHORTEST: Duration = Duration::from_micros(2500);
 /// unless it is this large,
 const LARGE: Bytes = Bytes::mib(2);
 /// and not as short as this.
 const INSTANT: Duration = Duration::from_millis(1);
 
+/// A burst that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Train {
+    /// The rate at which it came.
+    pub(super) rate: Rate,
+    /// How much of it there was.
+    pub(super) size: Bytes,
+}
+
 impl Trains {
-    /// Observes what has been delivered by `now`; returns the rate of a burst that has ended and was long enough.
-    pub(super) fn observe(&mut self, delivered: Bytes, now: Duration) -> Option<Rate> {
-        let Some(burst) = &mut self.burst else {
-            self.burst = (delivered > Bytes::ZERO).then(|| Burst::new(delivered, now));
-            return None;
-        };
-        let since = now.saturating_sub(burst.last.0);
-        if delivered == burst.last.1 {
-            return None;
+    /// Observes what has been delivered by `now`; returns a burst that has ended and was long enough to tell.
+    pub(super) fn observe(&mut self, delivered: Bytes, now: Duration) -> Option<Train> {
+        let news = delivered != self.delivered;
+        self.delivered = delivered;
+        let ended = self.burst.take_if(|burst| now.saturating_sub(burst.last.0) >= GAP);
+        match &mut self.burst {
+            Some(burst) if news => burst.last = (now, delivered),
+            // What came before the first look at it has no duration.
+            None if news => self.burst = Some(Burst { first: (now, delivered), last: (now, delivered) }),
+            _ => {}
         }
-        if since < GAP {
-            burst.last = (now, delivered);
-            return None;
-        }
-        std::mem::replace(burst, Burst::new(delivered, now)).rate()
+        ended.and_then(Burst::train)
     }
 }
 
 impl Burst {
-    /// Begins with the first bytes seen: what came before that look has no duration.
-    const fn new(delivered: Bytes, now: Duration) -> Self {
-        Self { first: (now, delivered), last: (now, delivered) }
-    }
-
-    fn rate(self) -> Option<Rate> {
-        let (time, bytes) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        let telling = time >= SHORTEST || (time >= INSTANT && bytes >= LARGE);
-        telling.then(|| Rate::over(bytes, time))
+    fn train(self) -> Option<Train> {
+        let (time, size) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
+        let telling = time >= SHORTEST || (time >= INSTANT && size >= LARGE);
+        telling.then(|| Train { rate: Rate::over(size, time), size })
     }
 }
 
@@ -74,7 +76,10 @@ mod tests {
             let (round, into) = (half_ms / 200, half_ms % 200);
             Bytes::new(round * clump + clump.min(into * mbit * MBIT / 8 / 2000))
         };
-        (0..2000).filter_map(|t| trains.observe(at(t), Duration::from_micros(500 * t))).collect()
+        (0..2000)
+            .filter_map(|t| trains.observe(at(t), Duration::from_micros(500 * t)))
+            .map(|train| train.rate)
+            .collect()
     }
 
     #[test]

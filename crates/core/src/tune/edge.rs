@@ -1,0 +1,209 @@
+//! The receive window's right edge, moved evenly: a receiver paces a sender that knows nothing of it.
+//!
+//! A sender sends what its congestion window and the receiver's allow. In slow start the first is the smaller, and each window
+//! travels as one clump that doubles until a queue overflows. Here the second is made the smaller one while both are small:
+//! from then on nothing leaves before the right edge (RFC 9293, section 3.8.6) lets it, and the edge moves at a rate.
+//! So the clump is drawn out over the round trip, and the rate grows to just below the bottleneck's, which the first clumps
+//! have told ([`Trains`](super::train)). The sender's congestion window meanwhile grows to twice what is in flight and limits nothing.
+//!
+//! The edge is what has been read plus the socket's buffer: bytes that arrive and are not read take room, so that it moves
+//! only as the buffer is set, never by what arrives.
+
+use std::time::Duration;
+
+use super::train::Trains;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// What a receiver sees of its connection at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Bytes read from the socket.
+    pub read: Bytes,
+    /// Bytes that wait in it.
+    pub unread: Bytes,
+    /// The window in force: what may still come (`tcpi_rcv_wnd`).
+    pub offered: Bytes,
+    /// The RTT of the empty path.
+    pub rtt: Rtt,
+    /// The RTT as the data saw it (`tcpi_rcv_rtt`).
+    pub data_rtt: Rtt,
+    /// Segments that came out of order, since the connection's start.
+    pub out_of_order: u64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Read as ever, and look again soon.
+    Listen,
+    /// The window is to end so far beyond what was read.
+    Hold(Bytes),
+    /// This path is none for it.
+    Off,
+}
+
+/// Moves the right edge of one connection's window.
+#[derive(Debug, Clone)]
+pub struct EdgePacer {
+    phase: Phase,
+    limit: Option<Rate>,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Listen(Trains),
+    Hold(Box<Edge>),
+    Off,
+}
+
+#[derive(Debug, Clone)]
+struct Edge {
+    /// Where the window ends, from the start of what is read.
+    at: Bytes,
+    rate: Rate,
+    capacity: Rate,
+    looked: Duration,
+    /// Until the next clump comes the edge stands still,
+    still_until: Duration,
+    /// and until it is drawn out the rate does not grow.
+    even_from: Duration,
+    round: Round,
+}
+
+/// One round trip of a steady flow.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    since: Duration,
+    arrived: Bytes,
+    out_of_order: u64,
+    /// Something was lost: from now on the sender's own window is small.
+    lost: bool,
+}
+
+/// On a shorter path the sender's own control is quick enough.
+const SHORTEST: Duration = Duration::from_millis(20);
+/// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
+const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
+/// How much the rate grows in a round trip: as long as it is below half of the bottleneck's, and from there on.
+const GROWTH: (f64, f64) = (1.6, 1.25);
+const HALF: f64 = 0.5;
+/// The rate over the bottleneck's that is held.
+const ROOM: f64 = 0.95;
+/// How much it grows in a round trip above that, where nothing speaks against it.
+const CREEP: f64 = 1.01;
+/// A queue of this length does.
+const QUEUE: Duration = Duration::from_millis(3);
+/// Round trips for which the rate is held until the clump is drawn out.
+const DRAWN_OUT: f64 = 2.5;
+/// The longest time for which the edge makes up, so that whoever was late sends no burst.
+const LATE: Duration = Duration::from_millis(4);
+/// How far the edge may be ahead of what arrives, over what the rate has in flight.
+const AHEAD: f64 = 1.02;
+/// Packets come in no smaller pieces.
+const PIECE: Bytes = Bytes::kib(96);
+/// So few segments out of order are an accident.
+const FEW: u64 = 8;
+
+impl EdgePacer {
+    /// Starts to listen; never faster than `limit`.
+    pub fn new(limit: Option<Rate>) -> Self {
+        Self { phase: Phase::Listen(Trains::default()), limit }
+    }
+
+    /// Observes the connection at `now`, since any fixed moment, every few milliseconds and after each read.
+    pub fn observe(&mut self, seen: &Seen, now: Duration) -> Step {
+        if seen.rtt.get() < SHORTEST {
+            self.phase = Phase::Off;
+        }
+        match &mut self.phase {
+            Phase::Off => Step::Off,
+            Phase::Listen(trains) => {
+                let Some(train) = trains.observe(seen.read + seen.unread, now) else { return Step::Listen };
+                if train.rate > FASTEST || seen.out_of_order > FEW {
+                    self.phase = Phase::Off;
+                    return Step::Off;
+                }
+                let edge = Edge::new(train.rate, train.size, seen, now);
+                let window = edge.window(seen.read);
+                self.phase = Phase::Hold(Box::new(edge));
+                Step::Hold(window)
+            }
+            Phase::Hold(edge) => {
+                edge.advance(seen, now);
+                edge.review(seen, now);
+                edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
+                Step::Hold(edge.window(seen.read))
+            }
+        }
+    }
+}
+
+impl Edge {
+    /// Begins after a clump of `size` that came at `capacity`: its acknowledgements have let out twice as much.
+    fn new(capacity: Rate, size: Bytes, seen: &Seen, now: Duration) -> Self {
+        let rtt = seen.rtt.get();
+        let round = Round {
+            since: now,
+            arrived: seen.read + seen.unread,
+            out_of_order: seen.out_of_order,
+            lost: false,
+        };
+        Self {
+            at: seen.read + seen.unread + seen.offered,
+            rate: Rate::over(size * 2, rtt),
+            capacity,
+            looked: now,
+            still_until: now + rtt - LATE * 2,
+            even_from: now + rtt.mul_f64(DRAWN_OUT),
+            round,
+        }
+    }
+
+    fn window(&self, read: Bytes) -> Bytes {
+        self.at - read
+    }
+
+    /// Moves the edge by what the rate lets out since the last look.
+    fn advance(&mut self, seen: &Seen, now: Duration) {
+        let (time, rtt) = (now.saturating_sub(self.looked), seen.rtt.get());
+        self.looked = now;
+        if now < self.still_until {
+            return;
+        }
+        let most = self.capacity.scaled(ROOM);
+        if now >= self.even_from && self.rate < most && !self.round.lost {
+            let growth = if self.rate < self.capacity.scaled(HALF) { GROWTH.0 } else { GROWTH.1 };
+            self.rate = self.rate.scaled(growth.powf(time.as_secs_f64() / rtt.as_secs_f64())).min(most);
+        }
+        self.at += bytes(self.rate, time.min(LATE));
+        if now >= self.even_from {
+            self.at = self.at.min(seen.read + seen.unread + bytes(self.rate.scaled(AHEAD), rtt) + PIECE);
+        }
+    }
+
+    /// Looks once a round trip at what the rate has come to.
+    fn review(&mut self, seen: &Seen, now: Duration) {
+        let (time, rtt) = (now.saturating_sub(self.round.since), seen.rtt.get());
+        if time < rtt {
+            return;
+        }
+        let arrived = seen.read + seen.unread;
+        let goodput = Rate::over(arrived - self.round.arrived, time);
+        let lost = seen.out_of_order > self.round.out_of_order + FEW;
+        let fills = goodput > self.rate.scaled(ROOM);
+        if lost {
+            self.rate = self.rate.min(goodput.max(self.rate.scaled(HALF)));
+        } else if seen.data_rtt.get() > rtt + QUEUE {
+            self.rate = self.rate.min(goodput.scaled(0.98).max(self.rate.scaled(0.9)));
+        } else if fills && (self.round.lost || self.rate >= self.capacity.scaled(ROOM)) {
+            self.rate = self.rate.scaled(CREEP);
+            self.capacity = self.capacity.max(goodput);
+        }
+        self.round =
+            Round { since: now, arrived, out_of_order: seen.out_of_order, lost: self.round.lost || lost };
+    }
+}
+
+fn bytes(rate: Rate, time: Duration) -> Bytes {
+    Bytes::new((rate.as_bytes_per_sec() as f64 * time.as_secs_f64()) as u64)
+}
