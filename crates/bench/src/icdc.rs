@@ -152,7 +152,7 @@ const HEAD: [&str; 8] = [
 
 const NOTES: &str = "What is left is what payload can reach (1448 of each packet's 1500 bytes) of the path's rate, less the \
     others' traffic (Poisson, packets of 1500 bytes; a step at 8 s and one at 16 s). The ramp-up ends with the first whole second that has 90 % of it, or of the best \
-    second's share; all that came from then to the last byte counts. Sent again is the sender's own count, dropped what met a full \
+    second's share; all that came from then to the last byte counts, and what waited behind a lost packet when that arrives. Sent again is the sender's own count, dropped what met a full \
     queue on the way to the receiver. Peak and mean are the receiver's, recorded each millisecond.\n\n";
 
 fn row(series: &Series<'_>, client: Client) -> Vec<String> {
