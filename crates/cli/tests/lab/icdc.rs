@@ -72,7 +72,7 @@ fn memory_to_disk_in_small() {
         return;
     }
     let scenario = ours("icdc-10g.toml");
-    let runs = run(&scenario, &["--set", "size=192M", "--set", "pace=500Mbit"]);
+    let runs = run(&scenario, &["--only", "to-disk", "--set", "size=192M", "--set", "pace=500Mbit"]);
     assert_eq!(runs.len(), 1);
     let (mean, least) = (value(&runs[0], "goodput_bps"), value(&runs[0], "least_second_bps"));
     assert!(0.0 < mean && mean < 520e6 && least < 550e6, "paced: {mean} and {least}");

@@ -79,7 +79,7 @@ fn the_short_forms_are_what_they_say() {
              path.congestion=cubic pace=off (1)",
             2,
         ),
-        ("icdc-10g.toml", &["--set", "size=30G"], "longhaul size=30G pace=7Gbit (1)", 1),
+        ("icdc-10g.toml", &["--only", "to-disk", "--set", "size=30G"], "to-disk size=30G pace=7Gbit (1)", 1),
     ] {
         let output = ours(name).run(&[&["--list"], args].concat());
         let listed = text(&output.stdout);
