@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
+use longhaul_core::units::Bytes;
+
 use crate::experiments::Experiment;
-use crate::measure::{Job, Run};
+use crate::measure::Job;
 use crate::paths::BenchPath;
 use crate::peers::Client;
+use crate::run::Run;
 use crate::series;
 
 const PATHS: [BenchPath; 2] = [BenchPath::NoDelay, BenchPath::LongCubic];
@@ -19,7 +22,7 @@ const CLIENTS: [Client; 5] = [
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<Job> {
-    PATHS.map(|path| Job { path, clients: CLIENTS.to_vec() }).into()
+    PATHS.map(|path| Job { path, clients: CLIENTS.to_vec(), size: Bytes::gib(8), warm: true }).into()
 }
 
 /// Returns the section of the report; empty where nothing was run.

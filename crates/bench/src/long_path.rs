@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::measure::{Job, Run};
+use longhaul_core::units::Bytes;
+
+use crate::measure::Job;
 use crate::paths::BenchPath;
 use crate::peers::Client;
 use crate::report::Target;
+use crate::run::Run;
 use crate::series::{self, Series};
 
 const PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
@@ -13,7 +16,7 @@ const CLIENTS: [Client; 2] = [Client::Longhaul(None), Client::Curl];
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<Job> {
-    PATHS.map(|path| Job { path, clients: CLIENTS.to_vec() }).into()
+    PATHS.map(|path| Job { path, clients: CLIENTS.to_vec(), size: Bytes::gib(8), warm: true }).into()
 }
 
 /// Returns what was asked of it and how it came out.

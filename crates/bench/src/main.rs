@@ -1,11 +1,13 @@
-//! Measures what `longhaul get` reaches, next to curl, against nginx on the lab's paths.
+//! Measures what longhaul reaches, next to curl and nginx, on the lab's paths.
 //!
-//! [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`paths`] the
-//! paths. [`long_path`], [`no_delay`] and [`buffers`] say what runs how often and make their tables
-//! from the runs; [`report`] puts them together.
+//! [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
+//! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`] and [`buffers`] say what runs how
+//! often and make their tables from the runs; [`report`] puts them together.
 
 mod buffers;
 mod experiments;
+mod icdc;
+mod left;
 mod long_path;
 mod machine;
 mod measure;
@@ -14,7 +16,9 @@ mod no_delay;
 mod paths;
 mod peers;
 mod report;
+mod run;
 mod series;
+mod server;
 mod source_file;
 mod steady;
 mod stopwatch;
@@ -53,9 +57,9 @@ struct Options {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Part>,
 
-    /// How large the file is
-    #[arg(long, default_value = "8GiB")]
-    size: Bytes,
+    /// How large the file is [default: 8GiB; 2GiB at 1 Gbit/s]
+    #[arg(long)]
+    size: Option<Bytes>,
 
     /// How often each client runs on each path
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,6 +83,8 @@ struct Options {
 enum Part {
     /// 10 Gbit/s, RTT 200 ms, cubic and bbr
     LongPath,
+    /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
+    Icdc,
     /// No delay: the disk and the CPU are the limit
     NoDelay,
     /// The ways of receiving and writing, for docs/buffers.md
@@ -122,22 +128,26 @@ fn bench(options: &Options) -> Result<()> {
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
     let (size, repetitions) =
-        if options.quick { (Bytes::gib(1), 1) } else { (options.size, options.repetitions) };
+        if options.quick { (Some(Bytes::gib(1)), 1) } else { (options.size, options.repetitions) };
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let beside = program.parent().unwrap_or(&program);
     let longhaul = options.longhaul.clone().unwrap_or_else(|| beside.join("longhaul"));
     let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
 
-    let workshop = Workshop::open(&dir, &longhaul, &program, size)?;
-    let mut report = Report::new(Machine::describe(&dir)?, size, repetitions);
+    let workshop = Workshop::open(&dir, &longhaul, &program)?;
+    let mut report = Report::new(Machine::describe(&dir)?, repetitions);
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
-    let parts: [(Part, Vec<measure::Job>); 3] = [
+    let parts: [(Part, Vec<measure::Job>); 4] = [
         (Part::LongPath, long_path::jobs()),
         (Part::NoDelay, no_delay::jobs()),
+        (Part::Icdc, icdc::jobs()),
         (Part::Buffers, buffers::jobs()),
     ];
-    let jobs: Vec<_> =
+    let mut jobs: Vec<_> =
         parts.into_iter().filter(|(part, _)| wanted(*part)).flat_map(|(_, jobs)| jobs).collect();
+    if let Some(size) = size {
+        jobs.iter_mut().for_each(|job| job.size = size);
+    }
     let tcp_memory = TcpMemory::raise()?;
     let measured = measure_all(&workshop, &jobs, &mut report, repetitions, &dir);
     drop(tcp_memory);
@@ -156,10 +166,11 @@ fn measure_all(
     dir: &Path,
 ) -> Result<()> {
     for job in jobs {
+        let source = workshop.source(job.size)?;
         for repetition in 1..=repetitions {
             for &client in &job.clients {
                 let run = workshop
-                    .run(job.path, client, repetition)
+                    .run(job, client, repetition, &source)
                     .with_context(|| format!("{}, {client}, repetition {repetition}", job.path))?;
                 eprintln!("bench: {run}");
                 report.add(run);

@@ -1,6 +1,5 @@
 //! One run: one client, once, on a lab of its own, so that none inherits anything.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::Lab;
-use serde::{Deserialize, Serialize};
+use longhaul_lab::{DirectionStats, Lab};
+use longhaul_scope::figures;
+use longhaul_scope::record::Record;
+use serde::Deserialize;
 
-use crate::nginx::{self, Nginx};
+use crate::nginx;
 use crate::paths::BenchPath;
 use crate::peers::{Client, Words};
+use crate::run::Run;
+use crate::server;
 use crate::source_file::SourceFile;
 use crate::steady;
 use crate::stopwatch::Used;
@@ -30,100 +33,64 @@ const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"
 pub(crate) struct Job {
     pub(crate) path: BenchPath,
     pub(crate) clients: Vec<Client>,
+    /// How large the file is, where nothing else is asked for.
+    pub(crate) size: Bytes,
+    /// Whether the sender's page cache has the file.
+    pub(crate) warm: bool,
 }
 
-/// What one run gave: times in seconds, sizes in bytes.
-#[derive(Debug, Serialize)]
-pub(crate) struct Run {
-    pub(crate) path: BenchPath,
-    pub(crate) client: Client,
-    /// From 1.
-    pub(crate) repetition: u32,
-    /// The file's size.
-    pub(crate) bytes: u64,
-    /// From the program's start to its end; of fio, from its first byte.
-    pub(crate) wall_s: f64,
-    pub(crate) user_s: f64,
-    pub(crate) sys_s: f64,
-    pub(crate) max_rss_bytes: u64,
-    /// What an fsync of the file took after the program's end.
-    pub(crate) flush_s: f64,
-    /// The rate of payload after the ramp-up, in bits per second, of a longhaul long enough to have one.
-    pub(crate) steady_bps: Option<u64>,
-    /// Whether the file's content was compared with the original: in the first repetition.
-    pub(crate) verified: bool,
-    /// Packets towards the client that met a full queue.
-    pub(crate) dropped: u64,
-    /// Why the path was not what was asked for; empty where it was.
-    pub(crate) warnings: Vec<String>,
-}
-
-impl Run {
-    /// Returns the rate of the file over the time of the program.
-    pub(crate) fn goodput(&self) -> Rate {
-        Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s))
-    }
-
-    /// Returns the rate of the file until it was on the disk.
-    pub(crate) fn goodput_to_disk(&self) -> Rate {
-        Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s + self.flush_s))
-    }
-
-    /// Returns the CPU seconds, user and system, for each GiB.
-    pub(crate) fn cpu_per_gib(&self) -> f64 {
-        (self.user_s + self.sys_s) * Bytes::gib(1).get() as f64 / self.bytes as f64
-    }
-}
-
-impl fmt::Display for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, client, repetition, wall_s, .. } = self;
-        let (goodput, cpu) = (self.goodput(), self.cpu_per_gib());
-        write!(f, "{path}: {client}, {repetition}: {wall_s:.2} s, {goodput}, CPU {cpu:.3} s/GiB")?;
-        self.warnings.iter().try_for_each(|warning| write!(f, "\nbench: WARNING: {warning}"))
-    }
-}
-
-/// Where runs happen: the programs, the directory, the file that is served.
+/// Where runs happen: the programs and the directory.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     dir: PathBuf,
     longhaul: PathBuf,
     bench: PathBuf,
-    nginx: PathBuf,
-    source: SourceFile,
 }
 
 impl Workshop {
-    /// Prepares `dir`, making the source file where it is missing.
+    /// Prepares `dir`.
     ///
     /// # Errors
     /// Fails where a program is missing or `dir` cannot be written.
-    pub(crate) fn open(dir: &Path, longhaul: &Path, bench: &Path, size: Bytes) -> Result<Self> {
+    pub(crate) fn open(dir: &Path, longhaul: &Path, bench: &Path) -> Result<Self> {
         let longhaul = longhaul.canonicalize().with_context(|| {
             format!("cannot find {}; cargo build --release -p longhaul makes it", longhaul.display())
         })?;
-        let nginx = nginx::find()?;
-        fs::create_dir_all(dir.join("nginx-tmp"))
-            .with_context(|| format!("cannot make {}", dir.display()))?;
+        nginx::find()?;
+        fs::create_dir_all(dir.join("copies")).with_context(|| format!("cannot make {}", dir.display()))?;
         let dir = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-        let source = SourceFile::open(&dir.join("www"), size)?;
-        Ok(Self { dir, longhaul, bench: bench.to_owned(), nginx, source })
+        Ok(Self { dir, longhaul, bench: bench.to_owned() })
     }
 
-    /// Runs `client` on `path`, from a clean start: no file there, nothing dirty, the source in the page cache.
+    /// Makes the file to be sent where it is missing.
     ///
     /// # Errors
-    /// Fails where the client does, or has not fetched the whole file.
-    pub(crate) fn run(&self, path: BenchPath, client: Client, repetition: u32) -> Result<Run> {
-        let copy = self.dir.join("copy");
-        remove(&copy)?;
+    /// Fails where the disk is full.
+    pub(crate) fn source(&self, size: Bytes) -> Result<SourceFile> {
+        SourceFile::open(&self.dir.join("www"), size)
+    }
+
+    /// Runs a client once, from a clean start: no copy there, nothing dirty, the source cached or not at all.
+    ///
+    /// # Errors
+    /// Fails where the client does, or has not moved the whole file.
+    pub(crate) fn run(&self, job: &Job, client: Client, repetition: u32, source: &SourceFile) -> Result<Run> {
+        let copy = self.dir.join("copies/copy");
+        for leftover in [&copy, &self.near_record(), &self.far_record()] {
+            remove(leftover)?;
+        }
         rustix::fs::sync();
-        self.source.warm()?;
-        let lab = Lab::new(path.spec())?;
-        let nginx = client.uses_network().then(|| Nginx::start(&lab, &self.nginx, &self.dir)).transpose()?;
-        let server = nginx.as_ref().map(|nginx| nginx.server.to_string()).unwrap_or_default();
-        let used = self.measure(&lab, client, &server, &copy)?;
+        if job.warm {
+            source.warm()?
+        } else {
+            source.cool()?
+        }
+        let lab = Lab::new(job.path.spec())?;
+        let serve =
+            |server: server::Server| server.start(&lab, &self.dir, &self.longhaul, &self.far_record());
+        let server = client.server().map(serve).transpose()?;
+        let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
+        let used = self.measure(&lab, client, &address, source, &copy)?;
         let stats = lab.stats()?;
         let mut warnings = stats.infidelities(lab.spec().one_way());
         if tcp_memory::shortages(&lab.near())? + tcp_memory::shortages(&lab.far())? > 0 {
@@ -131,14 +98,15 @@ impl Workshop {
                 "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),
             );
         }
-        drop((nginx, lab));
+        server.map(server::Running::end).transpose()?;
+        drop(lab);
 
-        let size = self.source.size;
+        let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
         let mut run = Run {
-            path,
+            path: job.path,
             client,
             repetition,
-            bytes: size.get(),
+            bytes: source.size.get(),
             wall_s: used.wall_s,
             user_s: used.user_s,
             sys_s: used.sys_s,
@@ -146,34 +114,50 @@ impl Workshop {
             flush_s: 0.0,
             steady_bps: None,
             verified: false,
-            dropped: stats.far_to_near.dropped_queue,
+            left_share: None,
+            burstiness_1ms: None,
+            retransmits: None,
+            dropped: to_receiver.dropped_queue,
+            background_loss: background_loss(&to_receiver),
             warnings,
         };
-        match client {
-            Client::Longhaul(_) => {
-                let told = steady::samples(&self.read_output("client.out")?);
-                run.steady_bps = steady::rate(&told, size).map(Rate::as_bits_per_sec);
-            }
-            Client::Fio => run.wall_s = seconds_of_fio(&self.read_output("client.out")?, size)?,
-            _ => {}
-        }
+        self.read_results(&mut run, source.size)?;
         if client.keeps_file() {
             run.flush_s = flush(&copy)?;
             run.verified = repetition == 1;
-            self.check(&copy, run.verified)?;
+            check(source, &copy, run.verified)?;
         }
         remove(&copy)?;
         Ok(run)
     }
 
-    fn measure(&self, lab: &Lab, client: Client, server: &str, copy: &Path) -> Result<Used> {
+    fn near_record(&self) -> PathBuf {
+        self.dir.join("near.jsonl")
+    }
+
+    fn far_record(&self) -> PathBuf {
+        self.dir.join("far.jsonl")
+    }
+
+    fn measure(
+        &self,
+        lab: &Lab,
+        client: Client,
+        server: &str,
+        source: &SourceFile,
+        copy: &Path,
+    ) -> Result<Used> {
+        let (record, token) = (self.near_record(), server::token_file(&self.dir)?);
         let words = Words {
             longhaul: self.longhaul.as_os_str(),
             bench: self.bench.as_os_str(),
             server,
-            path: &format!("/{}", self.source.name),
+            source: source.path.as_os_str(),
+            path: &format!("/{}", source.name),
             file: copy.as_os_str(),
-            size: self.source.size,
+            record: record.as_os_str(),
+            token: token.as_os_str(),
+            size: source.size,
         };
         let result = self.dir.join("stopwatch.json");
         remove(&result)?;
@@ -201,21 +185,50 @@ impl Workshop {
         }
     }
 
+    /// Adds what the client has printed, and what both ends have recorded.
+    fn read_results(&self, run: &mut Run, size: Bytes) -> Result<()> {
+        let output = self.read_output("client.out")?;
+        if run.client == Client::Fio {
+            run.wall_s = seconds_of_fio(&output, size)?;
+        }
+        if run.client.tells_progress() {
+            let told = steady::samples(&output);
+            run.steady_bps = steady::rate(&told, size).map(Rate::as_bits_per_sec);
+            run.left_share = run.path.left().and_then(|left| steady::share_of(&left, &told, size));
+        }
+        for record in [self.near_record(), self.far_record()].iter().filter(|record| record.is_file()) {
+            let record = Record::load(record)?;
+            let values = figures::values(&record);
+            let value = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            // What only a sender counts, and what matters at a receiver.
+            match value("retransmits") {
+                Some(retransmits) => run.retransmits = Some(retransmits),
+                None => run.burstiness_1ms = value("burstiness_1ms"),
+            }
+        }
+        Ok(())
+    }
+
     fn read_output(&self, name: &str) -> Result<String> {
         let path = self.dir.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
+}
 
-    fn check(&self, copy: &Path, content: bool) -> Result<()> {
-        let got = fs::metadata(copy).with_context(|| format!("cannot find {}", copy.display()))?.len();
-        if got != self.source.size.get() {
-            bail!("the copy has {got} bytes, the original {}", self.source.size.get());
-        }
-        if content && !self.source.equals(copy)? {
-            bail!("the copy differs from the original");
-        }
-        Ok(())
+fn background_loss(direction: &DirectionStats) -> Option<f64> {
+    let background = direction.background;
+    (background.offered > 0).then(|| background.lost as f64 / background.offered as f64)
+}
+
+fn check(source: &SourceFile, copy: &Path, content: bool) -> Result<()> {
+    let got = fs::metadata(copy).with_context(|| format!("cannot find {}", copy.display()))?.len();
+    if got != source.size.get() {
+        bail!("the copy has {got} bytes, the original {}", source.size.get());
     }
+    if content && !source.equals(copy)? {
+        bail!("the copy differs from the original");
+    }
+    Ok(())
 }
 
 /// Makes the file durable; returns the seconds that took.

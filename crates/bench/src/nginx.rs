@@ -1,22 +1,9 @@
-//! A real nginx on a lab's far host.
+//! A real nginx.
 
-use std::fs::{self, File};
-use std::net::{SocketAddr, TcpStream};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use longhaul_lab::{Lab, Process};
-
-/// Stops with the lab.
-#[derive(Debug)]
-pub(crate) struct Nginx {
-    _process: Process,
-    /// Where it listens.
-    pub(crate) server: SocketAddr,
-}
+use anyhow::{Context, Result};
 
 /// Returns the installed program.
 ///
@@ -30,32 +17,15 @@ pub(crate) fn find() -> Result<PathBuf> {
         .context("nginx is not installed; `make bench` does that, or scripts/setup.sh test")
 }
 
-impl Nginx {
-    /// Starts it with a configuration of its own, serving `dir/www`, and waits until it answers the near host.
-    ///
-    /// # Errors
-    /// Fails where it cannot be started or does not answer; its log is in `dir`.
-    pub(crate) fn start(lab: &Lab, program: &Path, dir: &Path) -> Result<Self> {
-        let server = SocketAddr::from((lab.far().ipv4(), 80));
-        let (conf, log) = (dir.join("nginx.conf"), dir.join("nginx.log"));
-        fs::write(&conf, configuration(dir)).with_context(|| format!("cannot write {}", conf.display()))?;
-        let log_file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut command = lab.far().command(program);
-        command.arg("-p").arg(dir).arg("-c").arg(&conf);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
-        let process = lab.far().spawn(command)?;
-
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while let Err(error) =
-            lab.near().run(move || TcpStream::connect_timeout(&server, Duration::from_secs(2)))?
-        {
-            if Instant::now() > deadline {
-                bail!("nginx does not answer: {error}; its log is {}", log.display());
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        Ok(Self { _process: process, server })
-    }
+/// Writes a configuration of its own, by which it serves `dir/www` on port 80, and returns where that is.
+///
+/// # Errors
+/// Fails where it cannot be written.
+pub(crate) fn configure(dir: &Path) -> Result<PathBuf> {
+    let conf = dir.join("nginx.conf");
+    fs::create_dir_all(dir.join("nginx-tmp")).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::write(&conf, configuration(dir)).with_context(|| format!("cannot write {}", conf.display()))?;
+    Ok(conf)
 }
 
 /// Debian's own settings where they touch the transfer (sendfile, tcp_nopush); root may read every directory.

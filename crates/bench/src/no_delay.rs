@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::measure::{Job, Run};
+use longhaul_core::units::Bytes;
+
+use crate::measure::Job;
 use crate::paths::BenchPath;
 use crate::peers::Client;
 use crate::report::Target;
+use crate::run::Run;
 use crate::series::{self, Series};
 
 const PATH: BenchPath = BenchPath::NoDelay;
@@ -13,7 +16,7 @@ const CLIENTS: [Client; 4] = [Client::Longhaul(None), Client::Curl, Client::Fio,
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<Job> {
-    vec![Job { path: PATH, clients: CLIENTS.to_vec() }]
+    vec![Job { path: PATH, clients: CLIENTS.to_vec(), size: Bytes::gib(8), warm: true }]
 }
 
 /// Median goodputs in bits per second.

@@ -3,14 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_core::units::{Rate, Rtt};
-use longhaul_lab::{Hosts, PathSpec};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_lab::{BackgroundSteps, Hosts, PathSpec, QueueLimit};
 use serde::{Serialize, Serializer};
+
+use crate::left::Left;
 
 /// Payload of a 1500-byte packet: 40 bytes are headers of IPv4 and TCP, 12 its timestamps (RFC 7323).
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
-/// A path between nginx and a client.
+/// What others send across [`BenchPath::SharedCubic`] and [`BenchPath::SharedBbr`].
+const STEPS: &str = "0@0s,20%@8s,50%@16s";
+
+/// A path between a server and a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BenchPath {
     /// A long fat path whose hosts use cubic.
@@ -19,22 +24,46 @@ pub(crate) enum BenchPath {
     LongBbr,
     /// A plain veth pair.
     NoDelay,
+    /// ICDC's: far away, behind a switch with little room, whose hosts use cubic.
+    SwitchCubic,
+    /// The same with bbr.
+    SwitchBbr,
+    /// [`Self::SwitchCubic`], with others' packets in steps.
+    SharedCubic,
+    /// The same with bbr.
+    SharedBbr,
 }
 
 impl BenchPath {
     /// Returns what the lab is asked for.
     pub(crate) fn spec(self) -> PathSpec {
-        let congestion = match self {
-            Self::LongCubic => "cubic",
-            Self::LongBbr => "bbr",
-            Self::NoDelay => return PathSpec::default(),
-        };
+        match self {
+            Self::NoDelay => PathSpec::default(),
+            Self::LongCubic | Self::LongBbr => self.tuned(10_000_000_000, 200),
+            Self::SwitchCubic | Self::SwitchBbr | Self::SharedCubic | Self::SharedBbr => PathSpec {
+                queue: Some(QueueLimit::Bytes(Bytes::new(1_000_000))),
+                background: self.background(),
+                ..self.tuned(1_000_000_000, 302)
+            },
+        }
+    }
+
+    fn tuned(self, bits_per_sec: u64, rtt_ms: u64) -> PathSpec {
+        let bbr = matches!(self, Self::LongBbr | Self::SwitchBbr | Self::SharedBbr);
         PathSpec {
-            rate: Some(Rate::bits_per_sec(10_000_000_000)),
-            rtt: Rtt::new(Duration::from_millis(200)),
+            rate: Some(Rate::bits_per_sec(bits_per_sec)),
+            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
             hosts: Hosts::Tuned,
-            congestion: congestion.to_owned(),
+            congestion: if bbr { "bbr" } else { "cubic" }.to_owned(),
             ..PathSpec::default()
+        }
+    }
+
+    fn background(self) -> BackgroundSteps {
+        match self {
+            // A test holds that they can be read.
+            Self::SharedCubic | Self::SharedBbr => STEPS.parse().unwrap_or_default(),
+            _ => BackgroundSteps::default(),
         }
     }
 
@@ -45,6 +74,20 @@ impl BenchPath {
         let rate = self.spec().rate?;
         Some(Rate::bits_per_sec((rate.as_bits_per_sec() as f64 * PAYLOAD_SHARE) as u64))
     }
+
+    /// Returns what the others leave for payload, as the receiving host sees it; `None` where the path has no rate.
+    pub(crate) fn left(self) -> Option<Left> {
+        let (spec, payload) = (self.spec(), self.payload_rate()?);
+        let all = spec.rate?.as_bits_per_sec() as f64;
+        let mut left = Left::new(payload);
+        for (from, taken) in spec.background.on(spec.rate?) {
+            let share = 1.0 - taken.as_bits_per_sec() as f64 / all;
+            let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
+            // Its time begins with the first packet towards the receiver, half of a round trip before that arrives.
+            left = left.then(from + spec.rtt.get(), rate);
+        }
+        Some(left)
+    }
 }
 
 impl fmt::Display for BenchPath {
@@ -53,6 +96,10 @@ impl fmt::Display for BenchPath {
             Self::LongCubic => "10 Gbit/s, RTT 200 ms, cubic",
             Self::LongBbr => "10 Gbit/s, RTT 200 ms, bbr",
             Self::NoDelay => "veth, no delay",
+            Self::SwitchCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, cubic",
+            Self::SwitchBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, bbr",
+            Self::SharedCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, background 0, 20, 50 %, cubic",
+            Self::SharedBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, background 0, 20, 50 %, bbr",
         })
     }
 }
@@ -60,5 +107,37 @@ impl fmt::Display for BenchPath {
 impl Serialize for BenchPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_can_be_built() {
+        for path in [
+            BenchPath::LongCubic,
+            BenchPath::LongBbr,
+            BenchPath::NoDelay,
+            BenchPath::SwitchCubic,
+            BenchPath::SwitchBbr,
+            BenchPath::SharedCubic,
+            BenchPath::SharedBbr,
+        ] {
+            path.spec().validate().unwrap();
+        }
+        assert!(!BenchPath::SharedCubic.spec().background.is_none());
+    }
+
+    #[test]
+    fn the_others_leave_less_and_less() {
+        let left = BenchPath::SharedBbr.left().unwrap();
+        let full = 1e9 * PAYLOAD_SHARE / 8.0;
+        for (from, share) in [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)] {
+            let bytes = left.bytes(from, from + 1.0);
+            assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
+        }
+        assert!((BenchPath::SwitchBbr.left().unwrap().bytes(3.0, 5.0) - 2.0 * full).abs() < 100.0);
     }
 }

@@ -3,16 +3,22 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
+use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 use serde::{Serialize, Serializer};
 
 use crate::experiments::Experiment;
+use crate::server::Server;
 
-/// What fetches or writes a file.
+/// What fetches, sends or writes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
     /// `longhaul get`, with the writer of this name; without, it chooses.
     Longhaul(Option<&'static str>),
+    /// `longhaul get` from `longhaul serve`, both with this `--pace`, and both recording each millisecond.
+    Served(Pace),
+    /// `longhaul put` to `longhaul serve --writable`.
+    Put,
     /// curl, to a file.
     Curl,
     /// curl, to /dev/null: what the network gives.
@@ -32,10 +38,16 @@ pub(crate) struct Words<'a> {
     pub(crate) bench: &'a OsStr,
     /// The server, ADDRESS:PORT.
     pub(crate) server: &'a str,
-    /// The file's path on the server.
+    /// The file that is sent.
+    pub(crate) source: &'a OsStr,
+    /// Its path on the server.
     pub(crate) path: &'a str,
     /// Where the file goes.
     pub(crate) file: &'a OsStr,
+    /// What the client records to.
+    pub(crate) record: &'a OsStr,
+    /// The file with the token for writing.
+    pub(crate) token: &'a OsStr,
     /// The file's size.
     pub(crate) size: Bytes,
 }
@@ -46,9 +58,24 @@ impl Client {
         !matches!(self, Self::CurlToNull | Self::Fio)
     }
 
-    /// Says whether a server is needed.
-    pub(crate) fn uses_network(self) -> bool {
-        self != Self::Fio
+    /// Returns what it talks to; `None` where it talks to nobody.
+    pub(crate) fn server(self) -> Option<Server> {
+        match self {
+            Self::Fio => None,
+            Self::Served(pace) => Some(Server::Serve(pace)),
+            Self::Put => Some(Server::Writable),
+            _ => Some(Server::Nginx),
+        }
+    }
+
+    /// Says whether the file goes from the client to the server.
+    pub(crate) fn sends(self) -> bool {
+        self == Self::Put
+    }
+
+    /// Says whether it prints how far it is.
+    pub(crate) fn tells_progress(self) -> bool {
+        matches!(self, Self::Longhaul(_) | Self::Served(_) | Self::Put)
     }
 
     /// Returns its command.
@@ -63,6 +90,18 @@ impl Client {
                     add(&["--writer".as_ref(), writer.as_ref()]);
                 }
                 add(&["-o".as_ref(), words.file, url.as_ref()]);
+            }
+            Self::Served(pace) => {
+                add(&[words.longhaul]);
+                add(&["get", "--json", "--no-resume", "--pace", &pace.header()].map(OsStr::new));
+                add(&["--record-interval", "1ms", "--record"].map(OsStr::new));
+                add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
+            }
+            Self::Put => {
+                add(&[words.longhaul]);
+                add(&["put", "--json", "--no-resume", "--token"].map(OsStr::new));
+                add(&[words.token, "--record".as_ref(), words.record, words.source]);
+                add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
             Self::Curl | Self::CurlToNull => {
                 let to = if self == Self::Curl { words.file } else { "/dev/null".as_ref() };
@@ -93,8 +132,11 @@ impl Client {
             longhaul: "longhaul".as_ref(),
             bench: "longhaul-bench".as_ref(),
             server: "SERVER",
+            source: "FILE".as_ref(),
             path: "/FILE",
             file: "FILE".as_ref(),
+            record: "RECORD".as_ref(),
+            token: "TOKEN".as_ref(),
             size,
         };
         self.command(&words).join(OsStr::new(" ")).to_string_lossy().into_owned()
@@ -106,6 +148,8 @@ impl fmt::Display for Client {
         match self {
             Self::Longhaul(None) => f.pad("longhaul"),
             Self::Longhaul(Some(writer)) => f.pad(&format!("longhaul --writer {writer}")),
+            Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
+            Self::Put => f.pad("longhaul put"),
             Self::Curl => f.pad("curl"),
             Self::CurlToNull => f.pad("curl to /dev/null"),
             Self::Experiment(experiment) => f.pad(experiment.title()),

@@ -9,9 +9,9 @@ use longhaul_core::units::Bytes;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::measure::Run;
 use crate::peers::Client;
-use crate::{buffers, long_path, no_delay, table};
+use crate::run::Run;
+use crate::{buffers, icdc, long_path, no_delay, table};
 
 /// Longhaul's application buffer by default, and what it may need besides.
 const MEMORY: Bytes = Bytes::mib(64 + 64);
@@ -21,7 +21,6 @@ const MEMORY: Bytes = Bytes::mib(64 + 64);
 pub(crate) struct Report {
     command: String,
     machine: Machine,
-    size_bytes: u64,
     repetitions: u32,
     runs: Vec<Run>,
 }
@@ -47,13 +46,13 @@ impl Target {
 
 impl Report {
     /// Starts a report without runs.
-    pub(crate) fn new(machine: Machine, size: Bytes, repetitions: u32) -> Self {
+    pub(crate) fn new(machine: Machine, repetitions: u32) -> Self {
         let arguments: Vec<String> = env::args().skip(1).collect();
         let command = match arguments.join(" ") {
             none if none.is_empty() => "make bench".to_owned(),
             some => format!("make bench ARGS=\"{some}\""),
         };
-        Self { command, machine, size_bytes: size.get(), repetitions, runs: Vec::new() }
+        Self { command, machine, repetitions, runs: Vec::new() }
     }
 
     /// Adds a run.
@@ -63,18 +62,24 @@ impl Report {
 
     /// Returns all of it as Markdown.
     pub(crate) fn markdown(&self) -> String {
-        let (command, size, machine) = (&self.command, Bytes::new(self.size_bytes), self.machine.sentence());
+        let (command, machine) = (&self.command, self.machine.sentence());
         let mut text = format!(
-            "# Measured by `{command}`\n\n{machine} One file of {size} of random data, in the server's page cache; \
-             {} repetitions, the clients in turns, each run on a path of its own. Before each the copy is removed, \
-             all is synced and the source is read once. Longhaul, fio and the experiments end with an fsync; \
+            "# Measured by `{command}`\n\n{machine} A file of random data, in the sender's page cache but for \
+             ICDC's path, where it is not there at all; \
+             {} repetitions, the clients in turns, each run on a path of its own. Before each the copy is removed and \
+             all is synced. Longhaul, fio and the experiments end with an fsync; \
              curl does not, so the second column adds one to each. CPU is user and system time of the client, \
              without the emulated network's. Marked are runs in which the emulator did not keep up, or the two hosts \
              together ran short of TCP memory; they count all the same. Each first copy was compared with the \
              original.\n\n",
             self.repetitions
         );
-        for section in [self.targets(), long_path::section(&self.runs), no_delay::section(&self.runs)] {
+        for section in [
+            self.targets(),
+            long_path::section(&self.runs),
+            no_delay::section(&self.runs),
+            icdc::section(&self.runs),
+        ] {
             text.push_str(&section);
         }
         text.push_str(&buffers::section(&self.runs));
@@ -100,6 +105,7 @@ impl Report {
     fn targets(&self) -> String {
         let mut targets = long_path::targets(&self.runs);
         targets.extend(no_delay::targets(&self.runs));
+        targets.extend(icdc::targets(&self.runs));
         if targets.is_empty() {
             return String::new();
         }
@@ -113,17 +119,16 @@ impl Report {
     }
 
     fn commands(&self) -> String {
-        let mut clients: Vec<Client> = Vec::new();
+        let mut firsts: Vec<&Run> = Vec::new();
         for run in &self.runs {
-            if !clients.contains(&run.client) {
-                clients.push(run.client);
+            if !firsts.iter().any(|first| first.client == run.client) {
+                firsts.push(run);
             }
         }
-        let size = Bytes::new(self.size_bytes);
-        let rows: Vec<_> = clients
-            .iter()
-            .map(|client| vec![client.to_string(), format!("`{}`", client.shown(size))])
-            .collect();
+        let row = |run: &&Run| {
+            vec![run.client.to_string(), format!("`{}`", run.client.shown(Bytes::new(run.bytes)))]
+        };
+        let rows: Vec<_> = firsts.iter().map(row).collect();
         format!("## Commands\n\n{}\n", table::markdown(&["client", "command"], &rows))
     }
 
@@ -132,6 +137,7 @@ impl Report {
             "path",
             "client",
             "run",
+            "bytes",
             "wall, s",
             "fsync after, s",
             "user, s",
@@ -145,6 +151,7 @@ impl Report {
                 run.path.to_string(),
                 run.client.to_string(),
                 run.repetition.to_string(),
+                Bytes::new(run.bytes).to_string(),
                 format!("{:.2}", run.wall_s),
                 format!("{:.2}", run.flush_s),
                 format!("{:.2}", run.user_s),

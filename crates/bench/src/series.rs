@@ -3,9 +3,9 @@
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::Spread;
 
-use crate::measure::Run;
 use crate::paths::BenchPath;
 use crate::peers::Client;
+use crate::run::Run;
 use crate::table;
 
 /// The head of [`Series::row`].
@@ -45,6 +45,11 @@ impl<'a> Series<'a> {
         Rate::bits_per_sec(self.median(|run| run.goodput().as_bits_per_sec() as f64) as u64)
     }
 
+    /// Returns the median time in seconds.
+    pub(crate) fn time(&self) -> f64 {
+        self.median(|run| run.wall_s)
+    }
+
     /// Returns the median of CPU seconds per GiB.
     pub(crate) fn cpu_per_gib(&self) -> f64 {
         self.median(Run::cpu_per_gib)
@@ -60,11 +65,16 @@ impl<'a> Series<'a> {
         Spread::of(self.runs.iter().filter_map(|run| Some(run.steady_bps? as f64)))
     }
 
+    /// Returns a figure that not every run has; `None` where none has.
+    pub(crate) fn figure(&self, figure: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|run| figure(run)))
+    }
+
     /// Returns its row of a table under [`HEAD`].
     pub(crate) fn row(&self) -> Vec<String> {
         let gbits = |rate: Rate| rate.as_bits_per_sec() as f64 / 1e9;
         let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
-        let (kept, fetched) = (self.client.keeps_file(), self.client.uses_network());
+        let (kept, fetched) = (self.client.keeps_file(), self.client.server().is_some());
         let or_dash = |there: bool, text: String| if there { text } else { "-".to_owned() };
         vec![
             self.client.to_string(),

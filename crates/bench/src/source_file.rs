@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use longhaul_core::units::Bytes;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rustix::fs::Advice;
 
 const PIECE: usize = 4 << 20;
 const SEED: u64 = 20;
@@ -15,7 +16,8 @@ const SEED: u64 = 20;
 /// A file of seeded random data, none of it repeated.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
-    path: PathBuf,
+    /// Where it is.
+    pub(crate) path: PathBuf,
     /// Its name in the directory that is served.
     pub(crate) name: String,
     /// Its size.
@@ -53,6 +55,16 @@ impl SourceFile {
         let mut piece = vec![0; PIECE];
         while file.read(&mut piece).with_context(failed)? > 0 {}
         Ok(())
+    }
+
+    /// Has the page cache let go of it, so that it is read from the disk.
+    ///
+    /// # Errors
+    /// Fails where it cannot be opened.
+    pub(crate) fn cool(&self) -> Result<()> {
+        let failed = || format!("cannot read {}", self.path.display());
+        let file = File::open(&self.path).with_context(failed)?;
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).with_context(failed)
     }
 
     /// Says whether `copy` has the same content, by BLAKE3.

@@ -6,6 +6,8 @@ use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::Spread;
 use serde::Deserialize;
 
+use crate::left::Left;
+
 /// What had been received at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
@@ -39,23 +41,42 @@ pub(crate) fn samples(json_lines: &str) -> Vec<Sample> {
 ///
 /// Seconds are counted from the last sample without a byte. `None` where not one is whole.
 pub(crate) fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
-    let first = samples.iter().position(|sample| sample.received > Bytes::ZERO)?;
-    let all = &samples[first.saturating_sub(1)..];
-    let last = all.iter().position(|sample| sample.received >= size).unwrap_or(all.len() - 1);
-    let points: Vec<(f64, f64)> =
-        all[..=last].iter().map(|sample| (sample.at.as_secs_f64(), sample.received.get() as f64)).collect();
-    let (start, end) = (points.first()?.0, points.last()?.0);
-    let mut edges = Vec::new();
-    let mut edge = start;
-    while edge <= end {
-        edges.push(received_at(&points, edge));
-        edge += BIN;
-    }
-    let bins: Vec<f64> = edges.windows(2).map(|pair| (pair[1] - pair[0]) / BIN).collect();
+    let edges = edges(&points(samples, size)?);
+    let bins: Vec<f64> = edges.windows(2).map(|pair| (pair[1].1 - pair[0].1) / BIN).collect();
     let best = bins.iter().copied().fold(0.0, f64::max);
     let ramped_up = bins.iter().position(|bin| *bin >= RAMPED_UP * best)?;
     let median = Spread::of(bins[ramped_up..].iter().copied())?.median;
     Some(Rate::bytes_per_sec(median as u64))
+}
+
+/// Returns how much of what was `left` came, from the end of the ramp-up to the last byte of `size`.
+///
+/// Unlike in [`rate`], a second in which little came counts as what it is, and so does the last, broken one.
+/// The ramp-up ends with the first whole second that has 90 % of what was left, or of the best second's share if that is less.
+pub(crate) fn share_of(left: &Left, samples: &[Sample], size: Bytes) -> Option<f64> {
+    let points = points(samples, size)?;
+    let edges = edges(&points);
+    let share = |(from, had): (f64, f64), (to, has): (f64, f64)| (has - had) / left.bytes(from, to);
+    let bins: Vec<f64> = edges.windows(2).map(|pair| share(pair[0], pair[1])).collect();
+    // More than all comes at once when a gap is filled.
+    let best = bins.iter().copied().fold(0.0, f64::max).min(1.0);
+    let ramped_up = bins.iter().position(|bin| *bin >= RAMPED_UP * best)?;
+    Some(share(edges[ramped_up], *points.last()?))
+}
+
+/// Returns time and bytes from the last sample without a byte to the first with all of `size`.
+fn points(samples: &[Sample], size: Bytes) -> Option<Vec<(f64, f64)>> {
+    let first = samples.iter().position(|sample| sample.received > Bytes::ZERO)?;
+    let all = &samples[first.saturating_sub(1)..];
+    let last = all.iter().position(|sample| sample.received >= size).unwrap_or(all.len() - 1);
+    Some(all[..=last].iter().map(|sample| (sample.at.as_secs_f64(), sample.received.get() as f64)).collect())
+}
+
+/// Returns time and bytes at the edges of whole seconds.
+fn edges(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let (Some((start, _)), Some((end, _))) = (points.first(), points.last()) else { return Vec::new() };
+    let times = (0..).map(|index| start + f64::from(index) * BIN).take_while(|edge| edge <= end);
+    times.map(|edge| (edge, received_at(points, edge))).collect()
 }
 
 /// Interpolates between the samples around `at`, which lies between the first and the last.
@@ -98,6 +119,22 @@ mod tests {
         let last = *samples.last().unwrap();
         samples.extend((1..50).map(|n| Sample { at: last.at + Duration::from_millis(100 * n), ..last }));
         assert_eq!(rate(&samples, size).unwrap(), Rate::bytes_per_sec(1_000_000_000));
+    }
+
+    #[test]
+    fn a_share_is_of_what_was_left() {
+        let left = Left::new(Rate::bytes_per_sec(1_000_000_000))
+            .then(Duration::from_millis(4250), Rate::bytes_per_sec(500_000_000));
+        // 2 s of ramp-up, 2 s at 90 %, and 2.5 s at 80 % of the half that is left.
+        let steps = [vec![20; 10], vec![50; 10], vec![90; 20], vec![40; 25]].concat();
+        let (samples, size) = transfer(&steps);
+        let share = share_of(&left, &samples, size).unwrap();
+        assert!((share - 2800.0 / 3250.0).abs() < 1e-6, "{share}");
+        // What a filled gap brings at once is not the path's rate.
+        let (samples, size) = transfer(&[[0; 10], [300; 10], [90; 10], [95; 10]].concat());
+        let left = Left::new(Rate::bytes_per_sec(1_000_000_000));
+        assert!(share_of(&left, &samples, size).unwrap() > 1.0);
+        assert_eq!(share_of(&left, &samples[..5], size), None);
     }
 
     #[test]

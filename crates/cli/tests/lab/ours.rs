@@ -11,12 +11,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-fn ours(name: &str) -> Scenario {
+pub(crate) fn ours(name: &str) -> Scenario {
     Scenario::ours(&root().join("scenarios").join(name))
 }
 
 /// Says why servers cannot run as they do in our scenarios; a missing program is a failure under CI.
-fn skipped_servers(programs: &[&str]) -> bool {
+pub(crate) fn skipped_servers(programs: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: stock servers need root");
         return true;
@@ -66,6 +66,20 @@ fn the_short_forms_are_what_they_say() {
             1,
         ),
         ("usadafox-buffers.toml", &["--set", "size=4G", "--only", "direct"], "direct size=4G (1)", 1),
+        (
+            "icdc-1g-pseudo-lfn.toml",
+            &["--set", "size=1G", "--set", "pace=off,auto"],
+            "longhaul size=1G pace=off (1)",
+            2,
+        ),
+        (
+            "icdc-1g-background.toml",
+            &["--set", "size=1G", "--set", "path.congestion=cubic"],
+            "longhaul size=1G path.rate=1G path.rtt=302ms path.background=0@0s,20%@8s,50%@16s \
+             path.congestion=cubic pace=off (1)",
+            2,
+        ),
+        ("icdc-10g.toml", &["--only", "to-disk", "--set", "size=30G"], "to-disk size=30G pace=7Gbit (1)", 1),
     ] {
         let output = ours(name).run(&[&["--list"], args].concat());
         let listed = text(&output.stdout);
@@ -124,7 +138,7 @@ fn the_buffers_are_drawn_in_small() {
 }
 
 /// Asks for the data directory, which makes it, and removes it again.
-fn data_of(scenario: &Scenario) -> PathBuf {
+pub(crate) fn data_of(scenario: &Scenario) -> PathBuf {
     let out = scenario.real_out(".");
     let data = PathBuf::from(tool(&out, &["data"]));
     // It was there before where it holds anything.

@@ -166,10 +166,16 @@ impl Attempt<'_> {
                 result.remarks.push(format!("cannot read {}: {error}", self.files.near.display()));
             }
         }
-        if self.files.record.is_file() {
-            match watcher.read_record(&self.files.record) {
-                Ok(values) => result.add_values(values),
-                Err(why) => result.remarks.push(why),
+        for (record, prefix) in [(&self.files.record, ""), (&self.files.far_record, "far_")] {
+            if record.is_file() {
+                match watcher.read_record(record) {
+                    Ok(values) => {
+                        result.add_values(
+                            values.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)),
+                        );
+                    }
+                    Err(why) => result.remarks.push(why),
+                }
             }
         }
         result.add_ceiling();

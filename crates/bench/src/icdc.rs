@@ -1,0 +1,181 @@
+//! InterContinental Disk Copy: pacing on a long path behind a switch with little room, alone and beside others.
+
+use std::fmt::Write;
+
+use longhaul_core::pace::Pace;
+use longhaul_core::units::Bytes;
+use longhaul_lab::scenario::Spread;
+
+use crate::measure::Job;
+use crate::paths::BenchPath;
+use crate::peers::Client;
+use crate::report::Target;
+use crate::run::Run;
+use crate::series::Series;
+use crate::table;
+
+const PACED: Client = Client::Served(Pace::Auto);
+const UNPACED: Client = Client::Served(Pace::Off);
+/// Paced by what the receiver does alone.
+const FROM_NGINX: Client = Client::Longhaul(None);
+
+/// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
+const ALONE: [(BenchPath, &[Client]); 2] = [
+    (BenchPath::SwitchCubic, &[PACED, UNPACED, FROM_NGINX, Client::Curl]),
+    (BenchPath::SwitchBbr, &[PACED, UNPACED, Client::Curl]),
+];
+const SHARED: [(BenchPath, &[Client]); 2] = [
+    (BenchPath::SharedCubic, &[PACED, UNPACED, Client::Curl]),
+    (BenchPath::SharedBbr, &[PACED, UNPACED, Client::Curl]),
+];
+const PUT: [(BenchPath, &[Client]); 1] = [(BenchPath::LongCubic, &[Client::Put])];
+
+/// Returns what is run.
+pub(crate) fn jobs() -> Vec<Job> {
+    let job = |gib| {
+        move |(path, clients): (BenchPath, &[Client])| Job {
+            path,
+            clients: clients.to_vec(),
+            size: Bytes::gib(gib),
+            warm: false,
+        }
+    };
+    ALONE.into_iter().chain(SHARED).map(job(2)).chain(PUT.into_iter().map(job(8))).collect()
+}
+
+/// Returns what was asked of it and how it came out.
+pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let curl = Series::of(runs, BenchPath::SwitchCubic, Client::Curl);
+    let of_curl = |series: &Series<'_>| Some(series.time() / curl.as_ref()?.time());
+    for (path, _) in ALONE {
+        let Some(paced) = Series::of(runs, path, PACED) else { continue };
+        targets.extend(at_least(
+            format!("{path}: 90 % of the bottleneck after the ramp-up"),
+            share(&paced),
+            0.9,
+        ));
+        targets.extend(at_most(
+            format!("{path}: 0.45x the time of curl from nginx with cubic"),
+            of_curl(&paced),
+            0.45,
+        ));
+        targets.extend(burstiness(runs, path, &paced));
+        targets.extend(retransmits(runs, path, &paced));
+    }
+    if let Some(received) = Series::of(runs, BenchPath::SwitchCubic, FROM_NGINX) {
+        let asked = format!("{}, paced by the receiver alone: 0.7x curl's time", BenchPath::SwitchCubic);
+        targets.extend(at_most(asked, of_curl(&received), 0.7));
+    }
+    for (path, _) in SHARED {
+        let Some(paced) = Series::of(runs, path, PACED) else { continue };
+        targets.extend(at_least(
+            format!("{path}: 90 % of what is left after the ramp-up"),
+            share(&paced),
+            0.9,
+        ));
+        let lost = paced.figure(|run| run.background_loss).map(|loss| loss.median);
+        let met =
+            |lost| Target::new(format!("{path}: under 1 % of the others lost"), percent(lost), lost < 0.01);
+        targets.extend(lost.map(met));
+    }
+    for (path, _) in PUT {
+        let steady = Series::of(runs, path, Client::Put).and_then(|put| put.steady());
+        let share =
+            steady.zip(path.payload_rate()).map(|(steady, all)| steady.median / all.as_bits_per_sec() as f64);
+        targets.extend(at_least(format!("{path}, put: 85 % of the path in steady state"), share, 0.85));
+    }
+    targets
+}
+
+fn share(series: &Series<'_>) -> Option<f64> {
+    Some(series.figure(|run| run.left_share)?.median)
+}
+
+fn at_least(asked: String, share: Option<f64>, least: f64) -> Option<Target> {
+    share.map(|share| Target::new(format!("{asked}, at least"), percent(share), share >= least))
+}
+
+fn at_most(asked: String, ratio: Option<f64>, most: f64) -> Option<Target> {
+    ratio.map(|ratio| Target::new(format!("{asked}, at most"), format!("{ratio:.2}x"), ratio <= most))
+}
+
+fn burstiness(runs: &[Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
+    let of = |series: &Series<'_>| Some(series.figure(|run| run.burstiness_1ms)?.median);
+    let even = of(paced)?;
+    let unpaced = Series::of(runs, path, UNPACED).and_then(|unpaced| of(&unpaced));
+    let beside = unpaced.map(|peak| format!(" (unpaced {peak:.2})")).unwrap_or_default();
+    Some(Target::new(
+        format!("{path}: 1 ms peak over mean at the receiver, paced, within 1.3"),
+        format!("{even:.2}{beside}"),
+        even <= 1.3,
+    ))
+}
+
+fn retransmits(runs: &[Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
+    let of = |series: &Series<'_>| Some(series.figure(|run| run.retransmits)?.median);
+    let (paced, unpaced) = (of(paced)?, of(&Series::of(runs, path, UNPACED)?)?);
+    Some(Target::new(
+        format!("{path}: under 1 % of the retransmits of the unpaced run"),
+        format!("{paced:.0} of {unpaced:.0}"),
+        paced < 0.01 * unpaced,
+    ))
+}
+
+/// Returns the section of the report; empty where nothing was run.
+pub(crate) fn section(runs: &[Run]) -> String {
+    let mut text = String::new();
+    for (path, clients) in ALONE.into_iter().chain(SHARED).chain(PUT) {
+        let row = |client: &Client| Some(row(&Series::of(runs, path, *client)?, *client));
+        let rows: Vec<_> = clients.iter().filter_map(row).collect();
+        if !rows.is_empty() {
+            let _ =
+                writeln!(text, "## {path}, tuned hosts, disk to disk\n\n{}", table::markdown(&HEAD, &rows));
+        }
+    }
+    if !text.is_empty() {
+        text.push_str(NOTES);
+    }
+    text
+}
+
+const HEAD: [&str; 8] = [
+    "client",
+    "time, s: median (least to largest)",
+    "goodput, Mbit/s",
+    "of what is left after the ramp-up, %",
+    "sent again",
+    "dropped",
+    "1 ms peak / mean",
+    "others lost, %",
+];
+
+const NOTES: &str = "What is left is what payload can reach (1448 of each packet's 1500 bytes) of the path's rate, less the \
+    others' traffic (Poisson, packets of 1500 bytes; a step at 8 s and one at 16 s). The ramp-up ends with the first whole second that has 90 % of it, or of the best \
+    second's share; all that came from then to the last byte counts, and what waited behind a lost packet when that arrives. Sent again is the sender's own count, dropped what met a full \
+    queue on the way to the receiver. Peak and mean are the receiver's, recorded each millisecond.\n\n";
+
+fn row(series: &Series<'_>, client: Client) -> Vec<String> {
+    let figure = |of: fn(&Run) -> Option<f64>, scale: f64, digits| {
+        let scaled = |Spread { median, min, max }: Spread| Spread {
+            median: median * scale,
+            min: min * scale,
+            max: max * scale,
+        };
+        table::spread(series.figure(of).map(scaled), digits)
+    };
+    vec![
+        client.to_string(),
+        figure(|run| Some(run.wall_s), 1.0, 1),
+        figure(|run| Some(run.goodput().as_bits_per_sec() as f64), 1e-6, 0),
+        figure(|run| run.left_share, 100.0, 1),
+        figure(|run| run.retransmits, 1.0, 0),
+        figure(|run| Some(run.dropped as f64), 1.0, 0),
+        figure(|run| run.burstiness_1ms, 1.0, 2),
+        figure(|run| run.background_loss, 100.0, 2),
+    ]
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

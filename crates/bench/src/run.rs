@@ -1,0 +1,70 @@
+//! What one run gave.
+
+use std::fmt;
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+use serde::Serialize;
+
+use crate::paths::BenchPath;
+use crate::peers::Client;
+
+/// What one run gave: times in seconds, sizes in bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Run {
+    pub(crate) path: BenchPath,
+    pub(crate) client: Client,
+    /// From 1.
+    pub(crate) repetition: u32,
+    /// The file's size.
+    pub(crate) bytes: u64,
+    /// From the program's start to its end; of fio, from its first byte.
+    pub(crate) wall_s: f64,
+    pub(crate) user_s: f64,
+    pub(crate) sys_s: f64,
+    pub(crate) max_rss_bytes: u64,
+    /// What an fsync of the file took after the program's end.
+    pub(crate) flush_s: f64,
+    /// The rate of payload after the ramp-up, in bits per second, of a longhaul long enough to have one.
+    pub(crate) steady_bps: Option<u64>,
+    /// Whether the file's content was compared with the original: in the first repetition.
+    pub(crate) verified: bool,
+    /// The part that came of what the path and the others on it had left after the ramp-up.
+    pub(crate) left_share: Option<f64>,
+    /// The largest mean over 1 ms at the receiver, over the mean at steady speed; where it was recorded.
+    pub(crate) burstiness_1ms: Option<f64>,
+    /// Segments that the sender sent again, where it recorded them.
+    pub(crate) retransmits: Option<f64>,
+    /// Packets towards the receiver that met a full queue.
+    pub(crate) dropped: u64,
+    /// The part of the others' packets towards the receiver that met a full queue; where there were any.
+    pub(crate) background_loss: Option<f64>,
+    /// Why the path was not what was asked for; empty where it was.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Run {
+    /// Returns the rate of the file over the time of the program.
+    pub(crate) fn goodput(&self) -> Rate {
+        Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s))
+    }
+
+    /// Returns the rate of the file until it was on the disk.
+    pub(crate) fn goodput_to_disk(&self) -> Rate {
+        Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s + self.flush_s))
+    }
+
+    /// Returns the CPU seconds, user and system, for each GiB.
+    pub(crate) fn cpu_per_gib(&self) -> f64 {
+        (self.user_s + self.sys_s) * Bytes::gib(1).get() as f64 / self.bytes as f64
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, client, repetition, wall_s, .. } = self;
+        let (goodput, cpu) = (self.goodput(), self.cpu_per_gib());
+        write!(f, "{path}: {client}, {repetition}: {wall_s:.2} s, {goodput}, CPU {cpu:.3} s/GiB")?;
+        self.warnings.iter().try_for_each(|warning| write!(f, "\nbench: WARNING: {warning}"))
+    }
+}
