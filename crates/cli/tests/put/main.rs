@@ -6,6 +6,7 @@
 mod support;
 
 mod answers;
+mod completing;
 mod interface;
 mod real_servers;
 mod resuming;

@@ -12,6 +12,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::error::UploadError;
 use super::shared::Shared;
+use crate::recv::arrivals::ALIVE;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
 use crate::source::http::{Connection, HttpError, Place};
 
@@ -19,8 +20,6 @@ use crate::source::http::{Connection, HttpError, Place};
 const TICK: Duration = Duration::from_millis(100);
 /// How much is encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
-/// A server that takes less than this within the stall time is taken for dead.
-const ALIVE: Bytes = Bytes::kib(1);
 /// Pages leave the cache in steps of this size.
 const DROPPED: Bytes = Bytes::mib(8);
 

@@ -8,9 +8,9 @@ use longhaul_core::proto::http::ResponseHead;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
+use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::http::{ErrorKind, HttpError, Place, Retry};
-use crate::transfer::TransferErrorKind;
 
 /// Why an upload failed; what a server that can resume has got stays there.
 #[derive(Debug, Error)]
@@ -49,7 +49,7 @@ pub enum UploadError {
     #[error("{} changed while it was sent; run again once nobody writes to it", .0.display())]
     Changed(PathBuf),
     /// The socket took no more.
-    #[error("sending to {place} failed: {source}")]
+    #[error("sending to {place} failed: {source}; check the network and run again")]
     Send {
         /// Where to.
         place: Place,
@@ -105,15 +105,18 @@ pub enum UploadError {
     /// A thread could not be started.
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
+    /// The thread that computes the digest ended without one: an error in the program.
+    #[error("the digest was not computed: report this as a bug, and use --no-verify meanwhile")]
+    NoDigest,
     /// The user stopped the upload.
-    #[error("interrupted; {}", if *.resumable {
-        "the server keeps what it has: run the same command to resume"
-    } else {
-        "this server cannot resume"
+    #[error("interrupted; {}", match .resumable {
+        Some(true) => "the server keeps what it has: run the same command to resume",
+        Some(false) => "this server cannot resume",
+        None => "nothing was sent yet",
     })]
     Interrupted {
-        /// Whether the next run can go on from there.
-        resumable: bool,
+        /// Whether the next run can go on from there; `None` where the server had not yet said so.
+        resumable: Option<bool>,
     },
 }
 
@@ -153,8 +156,8 @@ impl UploadError {
     }
 
     /// Classifies the error.
-    pub fn kind(&self) -> TransferErrorKind {
-        use TransferErrorKind as Kind;
+    pub fn kind(&self) -> FailureKind {
+        use FailureKind as Kind;
         match self {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
             Self::Http(error) => Kind::Http(error.kind()),
@@ -172,6 +175,7 @@ impl UploadError {
             Self::Answer { .. } => Kind::Http(ErrorKind::Protocol),
             Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
             Self::Thread(..) => Kind::Host,
+            Self::NoDigest => Kind::Http(ErrorKind::Internal),
         }
     }
 
@@ -188,8 +192,8 @@ impl UploadError {
     }
 }
 
-fn kind_of_status(status: u16) -> TransferErrorKind {
-    use TransferErrorKind as Kind;
+fn kind_of_status(status: u16) -> FailureKind {
+    use FailureKind as Kind;
     match status {
         401 | 403 | 407 | 451 => Kind::Http(ErrorKind::Denied),
         404 | 409 | 410 | 413 => Kind::CannotCreate,

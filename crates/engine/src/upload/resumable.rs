@@ -17,7 +17,10 @@ use super::session::{Session, Step};
 use crate::send::SourceFile;
 
 /// Names the upload of this state of `source` to `url`, the same in every run.
-pub(super) fn id(source: &SourceFile, url: &Url) -> UploadId {
+///
+/// A write that sets the time of modification back would go unnoticed; digests find it. Where none are compared
+/// (`verify`) the name also holds what no write can set back.
+pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
     let metadata = source.metadata();
     let mut hasher = blake3::Hasher::new();
@@ -25,6 +28,10 @@ pub(super) fn id(source: &SourceFile, url: &Url) -> UploadId {
     hasher.update(path.as_os_str().as_bytes()).update(&[0]);
     hasher.update(&metadata.len().to_le_bytes());
     hasher.update(&metadata.mtime().to_le_bytes()).update(&metadata.mtime_nsec().to_le_bytes());
+    if !verify {
+        hasher.update(&metadata.ctime().to_le_bytes()).update(&metadata.ctime_nsec().to_le_bytes());
+        hasher.update(&metadata.dev().to_le_bytes()).update(&metadata.ino().to_le_bytes());
+    }
     hasher.update(url[Position::BeforePath..].as_bytes());
     let mut bits = [0; 16];
     hasher.finalize_xof().fill(&mut bits);
@@ -83,11 +90,7 @@ impl Resource {
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = Step { body, ..self.step("the upload", Ask::Patch(part)) };
         let head = session.say(step)?;
-        // It has another part of the file than it said: ask again.
-        if head.status() == 409 && offset_of(&head).is_some_and(|there| there != offset) {
-            return Err(UploadError::Moved { place: session.place() });
-        }
-        session.require_success(step.name, &head)?;
+        require_at(session, offset, step.name, &head)?;
         match offset_of(&head) {
             Some(there) if there == whole => Ok(()),
             Some(there) if there > offset && there < whole => {
@@ -95,7 +98,11 @@ impl Resource {
             }
             there => Err(UploadError::Answer {
                 place: session.place(),
-                why: format!("of {} bytes it says that it has {}", whole.get(), of_bytes(there)),
+                why: format!(
+                    "of {} bytes it says that it has {}; start over with --no-resume",
+                    whole.get(),
+                    of_bytes(there)
+                ),
             }),
         }
     }
@@ -110,8 +117,22 @@ impl Resource {
         let ask = Ask::Complete(session.shared.size, digest.as_deref());
         let step = self.step("to complete the upload", ask);
         let head = session.say(step)?;
-        session.require_success(step.name, &head)
+        require_at(session, session.shared.size, step.name, &head)
     }
+}
+
+/// Returns an error where the answer is no success: one that is retried where the server stands elsewhere than at
+/// `offset`, as when another upload to the name came in between.
+fn require_at(
+    session: &Session<'_>,
+    offset: Bytes,
+    step: &'static str,
+    head: &ResponseHead,
+) -> Result<(), UploadError> {
+    if head.status() == 409 && offset_of(head).is_some_and(|there| there != offset) {
+        return Err(UploadError::Moved { place: session.place() });
+    }
+    session.require_success(step, head)
 }
 
 fn offset_of(head: &ResponseHead) -> Option<Bytes> {
@@ -120,7 +141,8 @@ fn offset_of(head: &ResponseHead) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{File, FileTimes};
+    use std::time::Duration;
 
     use super::*;
 
@@ -128,15 +150,23 @@ mod tests {
     fn an_upload_is_named_by_source_state_and_target() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        let named = |url: &str| {
+        let named = |url: &str, verify| {
             let source = SourceFile::new(File::open(&path).unwrap(), path.clone()).unwrap();
-            id(&source, &url.parse().unwrap())
+            id(&source, &url.parse().unwrap(), verify)
         };
         std::fs::write(&path, "a").unwrap();
-        let first = named("http://h/a");
-        assert_eq!(first, named("http://other/a"), "one server may have many names");
-        assert_ne!(first, named("http://h/b"));
+        let (first, unverified) = (named("http://h/a", true), named("http://h/a", false));
+        assert_eq!(first, named("http://other/a", true), "one server may have many names");
+        assert_ne!(first, named("http://h/b", true));
+        // Another content, and the time set back.
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&path, "b").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_times(FileTimes::new().set_modified(written)).unwrap();
+        assert_eq!(first, named("http://h/a", true), "for the digests to tell");
+        assert_ne!(unverified, named("http://h/a", false));
         std::fs::write(&path, "ab").unwrap();
-        assert_ne!(first, named("http://h/a"));
+        assert_ne!(first, named("http://h/a", true));
     }
 }

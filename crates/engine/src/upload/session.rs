@@ -18,7 +18,7 @@ use super::shared::Shared;
 use crate::pacing::{Paced, Pacing};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
-use crate::transfer::shared::add;
+use crate::threads::add;
 
 /// The most of an answer's body that is read to keep the connection.
 const WORTH_READING: Bytes = Bytes::kib(64);
