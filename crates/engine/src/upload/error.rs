@@ -4,10 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::proto::http::ResponseHead;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
+use super::answer::Answer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::http::{ErrorKind, HttpError, Place, Retry};
@@ -57,7 +57,7 @@ pub enum UploadError {
         source: io::Error,
     },
     /// The server refused.
-    #[error("{place} refused {step}: {status} {reason}{}", hint(*.status))]
+    #[error("{place} refused {step}: {status} {reason}{}", hint(*.status, *.explained))]
     Refused {
         /// Where.
         place: Place,
@@ -65,8 +65,10 @@ pub enum UploadError {
         step: &'static str,
         /// The status code.
         status: u16,
-        /// The reason phrase, escaped.
+        /// The reason phrase, and what else the server says of it, escaped.
         reason: String,
+        /// Whether it says more than the phrase.
+        explained: bool,
         /// How long the server asks us to wait.
         retry_after: Option<Duration>,
     },
@@ -122,12 +124,15 @@ pub enum UploadError {
 
 impl UploadError {
     /// Makes an error of an answer that is no success.
-    pub(super) fn refused(place: &Place, step: &'static str, head: &ResponseHead) -> Self {
+    pub(super) fn refused(place: &Place, step: &'static str, answer: &Answer) -> Self {
+        let head = &answer.head;
+        let phrase = head.reason().escape_debug();
         Self::Refused {
             place: place.clone(),
             step,
             status: head.status(),
-            reason: head.reason().escape_debug().to_string(),
+            reason: answer.why.as_ref().map_or_else(|| phrase.to_string(), |why| format!("{phrase}: {why}")),
+            explained: answer.why.is_some(),
             retry_after: head.retry_after(SystemTime::now()),
         }
     }
@@ -206,22 +211,42 @@ fn kind_of_status(status: u16) -> FailureKind {
     }
 }
 
-/// Says what a user can do about a status.
-fn hint(status: u16) -> &'static str {
+/// Says what a status means, unless the server has `explained` it, and what a user can do about it.
+fn hint(status: u16, explained: bool) -> String {
+    let meaning = if explained { "" } else { meaning(status) };
+    let said: Vec<_> = [meaning, remedy(status)].into_iter().filter(|text| !text.is_empty()).collect();
+    match said.as_slice() {
+        [] => String::new(),
+        said => format!("{} {}", if explained { ';' } else { ':' }, said.join("; ")),
+    }
+}
+
+/// Says what a status most likely means.
+fn meaning(status: u16) -> &'static str {
     match status {
-        400 => ": the server did not understand; is this the right port and scheme?",
-        401 => ": give the server's token with --token FILE, or a login with --user or in ~/.netrc",
-        403 => ": this name may not be written there; choose another",
+        400 => "the server did not understand; is this the right port and scheme?",
+        403 => "this name may not be written there; choose another",
         404 | 409 | 410 => {
-            ": the directory must exist on the server, and the name must not be that of a directory"
+            "the directory must exist on the server, and the name must not be that of a directory"
         }
-        405 | 501 => ": this server takes no files; start `longhaul serve --writable`, or allow PUT there",
-        407 => ": give the proxy's login in the proxy's URL",
-        413 => ": the server takes only smaller files; raise its limit",
-        422 => ": what arrived is not what was sent, and is dropped; run again",
-        423 => ": another upload to this name is under way; wait for its end, or choose another name",
-        507 => ": the server's disk is full; make room there and run again",
-        408 | 425 | 429 | 500..=599 => ": try again later",
+        405 | 501 => "this server takes no files; start `longhaul serve --writable`, or allow PUT there",
+        413 => "the server takes only smaller files; raise its limit",
+        422 => "what arrived is not what was sent, and is dropped",
+        423 => "another upload to this name is under way",
+        507 => "the server's disk is full",
+        _ => "",
+    }
+}
+
+/// Says what helps, whatever the server's reason.
+fn remedy(status: u16) -> &'static str {
+    match status {
+        401 => "give the server's token with --token FILE, or a login with --user or in ~/.netrc",
+        407 => "give the proxy's login in the proxy's URL",
+        422 => "run again",
+        423 => "wait for its end, or choose another name",
+        507 => "make room there and run again",
+        408 | 425 | 429 | 500 | 502..=599 => "try again later",
         _ => "",
     }
 }
@@ -237,7 +262,7 @@ mod tests {
 
     #[test]
     fn each_refusal_says_what_to_do_and_ends_as_it_should() {
-        let refused = |status: u16| UploadError::Refused {
+        let refused = |status: u16, explained| UploadError::Refused {
             place: Place {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),
                 peer: ([127, 0, 0, 1], 80).into(),
@@ -245,15 +270,20 @@ mod tests {
             step: "the upload",
             status,
             reason: "No".into(),
+            explained,
             retry_after: None,
         };
         for status in [400, 401, 403, 404, 405, 407, 409, 413, 422, 423, 500, 501, 503, 507] {
-            let text = refused(status).to_string();
+            let text = refused(status, false).to_string();
             assert!(text.contains(&format!(" {status} No: ")), "{text}");
         }
-        assert_eq!(refused(503).retry(), Retry::Now);
+        assert!(
+            refused(423, true).to_string().ends_with(" 423 No; wait for its end, or choose another name")
+        );
+        assert!(refused(403, true).to_string().ends_with(" 403 No"));
+        assert_eq!(refused(503, false).retry(), Retry::Now);
         for status in [401, 403, 409, 413, 423, 501, 507] {
-            assert_eq!(refused(status).retry(), Retry::Never, "{status}");
+            assert_eq!(refused(status, false).retry(), Retry::Never, "{status}");
         }
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! The caller's thread talks and sends; one thread hashes, one watches, and one takes samples when asked.
 
+mod answer;
 mod body;
 mod error;
 mod hashing;
@@ -211,7 +212,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         let session = &mut self.session;
         let (request, shared) = (session.request, session.shared);
         let step = Step { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
-        let resumable = session.say(step)?.accepts_partial_uploads();
+        let resumable = session.say(step)?.head.accepts_partial_uploads();
         shared.set_resumable(resumable);
         if !(resumable && request.verify) {
             shared.hash_nothing();

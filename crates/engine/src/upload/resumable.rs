@@ -12,6 +12,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use url::{Position, Url};
 
+use super::answer::Answer;
 use super::error::{UploadError, of_bytes};
 use super::session::{Session, Step};
 use crate::send::SourceFile;
@@ -52,17 +53,18 @@ impl Resource {
         Step { name, query: Some(&self.query), ask, body: None }
     }
 
-    /// Asks how much the server has; `None` where it knows nothing of the upload.
+    /// Asks how much the server has; `None` where it knows nothing of the upload, or wants nothing of it.
     pub(super) fn offset(&self, session: &mut Session<'_>) -> Result<Option<Bytes>, UploadError> {
         let step = self.step("to tell what it has", Ask::Head);
-        let head = session.say(step)?;
-        if head.status() == 404 {
+        let answer = session.say(step)?;
+        // An answer to HEAD cannot say why it refuses a name; the one to the upload will.
+        if matches!(answer.head.status(), 400 | 403 | 404 | 409 | 410) {
             return Ok(None);
         }
-        session.require_success(step.name, &head)?;
-        let length = head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
+        session.require_success(step.name, &answer)?;
+        let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
         let size = session.shared.size;
-        match offset_of(&head) {
+        match offset_of(&answer.head) {
             Some(offset) if offset <= size && length.is_none_or(|length| length == size) => Ok(Some(offset)),
             offset => Err(UploadError::Answer {
                 place: session.place(),
@@ -79,8 +81,8 @@ impl Resource {
     /// Drops what the server has.
     pub(super) fn start_over(&self, session: &mut Session<'_>) -> Result<(), UploadError> {
         let step = self.step("to start over", Ask::Delete);
-        let head = session.say(step)?;
-        if head.status() == 404 { Ok(()) } else { session.require_success(step.name, &head) }
+        let answer = session.say(step)?;
+        if answer.head.status() == 404 { Ok(()) } else { session.require_success(step.name, &answer) }
     }
 
     /// Sends what comes after `offset`.
@@ -89,9 +91,9 @@ impl Resource {
         let part = UploadPart { offset, length: whole - offset, whole };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = Step { body, ..self.step("the upload", Ask::Patch(part)) };
-        let head = session.say(step)?;
-        require_at(session, offset, step.name, &head)?;
-        match offset_of(&head) {
+        let answer = session.say(step)?;
+        require_at(session, offset, step.name, &answer)?;
+        match offset_of(&answer.head) {
             Some(there) if there == whole => Ok(()),
             Some(there) if there > offset && there < whole => {
                 Err(UploadError::Moved { place: session.place() })
@@ -116,8 +118,8 @@ impl Resource {
         let digest = digest.map(|digest| format!("blake3=:{}:", STANDARD.encode(digest.as_bytes())));
         let ask = Ask::Complete(session.shared.size, digest.as_deref());
         let step = self.step("to complete the upload", ask);
-        let head = session.say(step)?;
-        require_at(session, session.shared.size, step.name, &head)
+        let answer = session.say(step)?;
+        require_at(session, session.shared.size, step.name, &answer)
     }
 }
 
@@ -127,12 +129,12 @@ fn require_at(
     session: &Session<'_>,
     offset: Bytes,
     step: &'static str,
-    head: &ResponseHead,
+    answer: &Answer,
 ) -> Result<(), UploadError> {
-    if head.status() == 409 && offset_of(head).is_some_and(|there| there != offset) {
+    if answer.head.status() == 409 && offset_of(&answer.head).is_some_and(|there| there != offset) {
         return Err(UploadError::Moved { place: session.place() });
     }
-    session.require_success(step, head)
+    session.require_success(step, answer)
 }
 
 fn offset_of(head: &ResponseHead) -> Option<Bytes> {

@@ -272,6 +272,17 @@ impl Connection {
         false
     }
 
+    /// Reads the front of the current body, `limit` at most, as far as it came with its head.
+    pub(crate) fn read_front(&mut self, limit: Bytes) -> Vec<u8> {
+        let mut front = vec![0; limit.as_usize()];
+        let mut length = 0;
+        while let Ok(Read::Data(more @ 1..)) = self.read_body(&mut front[length..]) {
+            length += more;
+        }
+        front.truncate(length);
+        front
+    }
+
     fn require_reusable(&self) -> Result<(), HttpError> {
         if self.reusable {
             return Ok(());
