@@ -181,6 +181,32 @@ fn a_server_that_stops_taking_is_given_up() {
 }
 
 #[test]
+fn a_server_that_says_that_it_is_at_work_is_waited_for() {
+    let bytes = content(32 << 20, 6);
+    let length = bytes.len();
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let head = match ask.head.split(' ').next() {
+                Some("PUT") => {
+                    peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+                    read(peer, 100_000);
+                    for _ in 0..8 {
+                        std::thread::sleep(Duration::from_millis(300));
+                        peer.send("HTTP/1.1 102 Processing\r\n\r\n");
+                    }
+                    read(peer, length - 100_000);
+                    "HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n".to_owned()
+                }
+                Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"),
+                _ => "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            };
+            peer.send(head);
+        }
+    });
+    put_of(&bytes, &["--stall-timeout", "1s", "--retries", "0", "f", &server.url("/f")]).run().ok();
+}
+
+#[test]
 fn a_server_that_fails_for_a_while_is_asked_again() {
     let bytes = content(200_000, 5);
     let sent = bytes.clone();
