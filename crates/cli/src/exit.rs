@@ -1,7 +1,8 @@
 //! Exit codes, after sysexits(3).
 
+use longhaul_engine::failure::FailureKind;
 use longhaul_engine::source::http::ErrorKind;
-use longhaul_engine::transfer::{TransferError, TransferErrorKind};
+use longhaul_engine::transfer::TransferError;
 use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
 use longhaul_scope::draw::{DrawError, DrawErrorKind};
@@ -63,9 +64,9 @@ pub(crate) fn of_upload(error: &UploadError) -> Code {
     of_kind(error.kind())
 }
 
-fn of_kind(kind: TransferErrorKind) -> Code {
+fn of_kind(kind: FailureKind) -> Code {
     match kind {
-        TransferErrorKind::Http(kind) => match kind {
+        FailureKind::Http(kind) => match kind {
             ErrorKind::Usage => USAGE,
             ErrorKind::LocalFile | ErrorKind::NotFound => NO_INPUT,
             ErrorKind::NoHost => NO_HOST,
@@ -76,12 +77,12 @@ fn of_kind(kind: TransferErrorKind) -> Code {
             ErrorKind::Cancelled => INTERRUPTED,
             ErrorKind::Internal => SOFTWARE,
         },
-        TransferErrorKind::CannotCreate => CANNOT_CREATE,
-        TransferErrorKind::Disk => IO,
-        TransferErrorKind::Data => DATA,
-        TransferErrorKind::Temporary => TEMPORARY,
-        TransferErrorKind::Host => OS,
-        TransferErrorKind::Interrupted => INTERRUPTED,
+        FailureKind::CannotCreate => CANNOT_CREATE,
+        FailureKind::Disk => IO,
+        FailureKind::Data => DATA,
+        FailureKind::Temporary => TEMPORARY,
+        FailureKind::Host => OS,
+        FailureKind::Interrupted => INTERRUPTED,
     }
 }
 

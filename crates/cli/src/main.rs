@@ -10,6 +10,7 @@ mod progress;
 mod record;
 mod say;
 mod transfer_args;
+mod values;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

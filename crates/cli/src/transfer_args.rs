@@ -12,9 +12,10 @@ use longhaul_core::event::Observer;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_engine::source::http::{ClientConfig, Credentials, Timeouts};
+use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_scope::record::schema::Side;
 use serde_json::Value;
+use url::{Host, Url};
 
 use crate::json::{self, JsonLines};
 use crate::progress::ProgressLine;
@@ -118,6 +119,19 @@ impl TransferArgs {
             },
             ..environment
         })
+    }
+
+    /// Warns where whoever is on the way to `url` can read the token, and write with it.
+    pub(crate) fn warn_of_open_token(&self, url: &Url) {
+        let stays_here = match url.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => true,
+        };
+        if self.token.is_some() && url.scheme() == "http" && !stays_here {
+            tracing::warn!("the token goes to {} unencrypted: use https://", SafeUrl::of(url));
+        }
     }
 
     /// Returns whether a progress line is drawn.

@@ -5,10 +5,13 @@
 
 pub mod cancel;
 pub mod digest;
+pub mod failure;
 pub mod pacing;
 pub mod recv;
 pub mod send;
 pub mod source;
 pub mod telemetry;
+mod threads;
 pub mod transfer;
 pub mod upload;
+mod watched;

@@ -10,7 +10,7 @@ mod forget;
 #[test]
 fn a_kernel_without_cachestat_says_unsupported() {
     let old = std::thread::spawn(|| {
-        forget::forget_cachestat().unwrap();
+        forget::forget(forget::CACHESTAT).unwrap();
         page_cache(&tempfile::tempfile().unwrap()).unwrap_err().kind()
     });
     assert_eq!(old.join().unwrap(), io::ErrorKind::Unsupported);

@@ -22,6 +22,7 @@ use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::transfer_args::{Summary, TransferArgs};
+use crate::values::app_buffer;
 use crate::{exit, interrupt, json, record, say};
 
 /// What to fetch, and how.
@@ -131,14 +132,6 @@ fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
     }
 }
 
-/// Reads `--app-buffer`.
-pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
-    match text {
-        "auto" => Ok(AppBuffer::Auto),
-        size => size.parse().map(AppBuffer::Fixed).map_err(|error| format!("{error}")),
-    }
-}
-
 fn segment(text: &str) -> Result<Bytes, String> {
     const FROM: Bytes = Bytes::kib(4);
     const TO: Bytes = Bytes::mib(64);
@@ -235,6 +228,7 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
+    args.urls.iter().for_each(|url| args.transfer.warn_of_open_token(url));
     let mut client = args.transfer.client()?;
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);

@@ -1,5 +1,6 @@
 //! `longhaul put PATH... URL`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -129,6 +130,7 @@ fn client(args: &PutArgs) -> anyhow::Result<ClientConfig> {
     if args.paths.len() > 1 && !args.url.path().ends_with('/') {
         bail!("several files need a directory to go to: end the URL in /");
     }
+    refuse_duplicates(args)?;
     if let Some(record) = args.transfer.record.file() {
         if args.paths.len() > 1 {
             bail!("--record is for one file; send the others with commands of their own");
@@ -137,5 +139,24 @@ fn client(args: &PutArgs) -> anyhow::Result<ClientConfig> {
             bail!("{} cannot be both the file and its record", record.display());
         }
     }
+    args.transfer.warn_of_open_token(&args.url);
     args.transfer.client()
+}
+
+/// Two files under one name would be the second alone.
+fn refuse_duplicates(args: &PutArgs) -> anyhow::Result<()> {
+    let mut taken = HashMap::new();
+    for path in &args.paths {
+        // What has no name is told when its turn comes.
+        let Ok(url) = upload::destination(&args.url, path) else { continue };
+        let name = SafeUrl::of(&url);
+        if let Some(first) = taken.insert(url, path) {
+            bail!(
+                "{} and {} would both become {name}: put one of them under another name",
+                first.display(),
+                path.display()
+            );
+        }
+    }
+    Ok(())
 }

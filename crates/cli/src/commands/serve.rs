@@ -19,8 +19,8 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::commands::get::app_buffer;
 use crate::record::RecordArgs;
+use crate::values::app_buffer;
 use crate::{exit, interrupt, say};
 
 /// Descriptors for everything but connections and the files they are sent.

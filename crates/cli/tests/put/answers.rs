@@ -63,6 +63,25 @@ fn each_refusal_before_the_body_has_its_code_and_sends_nothing() {
 }
 
 #[test]
+fn the_servers_own_reason_is_told() {
+    for (fields, body, shown) in [
+        ("Content-Type: text/plain; charset=utf-8", "409 No: it sleeps\n".to_owned(), "409 No: it sleeps"),
+        ("Content-Type: TEXT/PLAIN", "it\x1b[2J\nsleeps".to_owned(), "409 No: it\\u{1b}[2J\\nsleeps"),
+        ("Content-Type: text/plain", "x".repeat(5000), &format!("409 No: {}", "x".repeat(256))),
+        ("Content-Type: text/plain", String::new(), "409 No: the directory must exist"),
+        ("Content-Type: text/html", "<p>it sleeps".to_owned(), "409 No: the directory must exist"),
+        ("X: y", "it sleeps".to_owned(), "409 No: the directory must exist"),
+    ] {
+        let fields = format!("{fields}\r\nContent-Length: {}", body.len());
+        let server = plain(move |peer, _| {
+            peer.send(format!("HTTP/1.1 409 No\r\n{fields}\r\n\r\n{body}"));
+        });
+        let ended = put_of(b"abc", &["f", &server.url("/f")]).run().fails(73, &[shown]);
+        assert!(ended.error().len() < 500, "{ended:?}");
+    }
+}
+
+#[test]
 fn an_answer_in_the_midst_of_the_body_is_heard_though_the_server_hangs_up() {
     let bytes = content(64 << 20, 2);
     for reader in ["sendfile", "direct"] {
@@ -159,6 +178,32 @@ fn a_server_that_stops_taking_is_given_up() {
         assert!(ended.time < Duration::from_secs(15), "{ended:?}");
         ended.fails(75, &["took nothing within 1s"]);
     }
+}
+
+#[test]
+fn a_server_that_says_that_it_is_at_work_is_waited_for() {
+    let bytes = content(32 << 20, 6);
+    let length = bytes.len();
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let head = match ask.head.split(' ').next() {
+                Some("PUT") => {
+                    peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+                    read(peer, 100_000);
+                    for _ in 0..8 {
+                        std::thread::sleep(Duration::from_millis(300));
+                        peer.send("HTTP/1.1 102 Processing\r\n\r\n");
+                    }
+                    read(peer, length - 100_000);
+                    "HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n".to_owned()
+                }
+                Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"),
+                _ => "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            };
+            peer.send(head);
+        }
+    });
+    put_of(&bytes, &["--stall-timeout", "1s", "--retries", "0", "f", &server.url("/f")]).run().ok();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Nginx, Put, content, put};
+use crate::support::{Nginx, Put, Server, content, put};
 
 fn of(bytes: &[u8], args: &[&str]) -> Put {
     let run = put().args(args);
@@ -18,10 +18,12 @@ fn options_that_cannot_work_are_refused() {
         (&["f"][..], "URL"),
         (&["f", "ftp://h/f"], "http://"),
         (&["f", "f", "http://h/f"], "end the URL in /"),
+        (&["f", "g", "a/f", "http://h/"], "f and a/f would both become http://h/f"),
+        (&["f", "./f", "http://h/"], "f and ./f"),
         (&["--pace", "fast", "f", "http://h/"], "--pace"),
         (&["--pace", "0bit", "f", "http://h/"], "--pace"),
         (&["--record", "f", "f", "http://h/"], "both the file and its record"),
-        (&["--record", "r", "f", "f", "http://h/"], "one file"),
+        (&["--record", "r", "f", "g", "http://h/"], "one file"),
         (&["--header", "Content-Length: 5", "f", "http://h/"], "the transfer sets it"),
     ] {
         let ended = of(b"abc", args).run();
@@ -29,6 +31,31 @@ fn options_that_cannot_work_are_refused() {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
     of(b"abc", &["--token", "none", "f", "http://h/"]).run().fails(66, &["the token in none"]);
+}
+
+#[test]
+fn a_token_that_everybody_can_read_is_warned_of() {
+    // What is no loopback address, and leads nowhere else.
+    for (url, warned) in
+        [("http://0.0.0.0:1/", true), ("https://0.0.0.0:1/", false), ("http://127.0.0.1:1/", false)]
+    {
+        let ended = of(b"abc", &["--retries", "0", "--token", "f", "f", url]).run();
+        assert_eq!(ended.stderr.contains("unencrypted: use https://"), warned, "{ended:?}");
+        ended.fails(69, &["cannot connect"]);
+    }
+}
+
+#[test]
+fn an_interrupt_before_the_server_has_spoken_promises_nothing() {
+    let server = Server::new(|peer| {
+        peer.ask();
+        std::thread::sleep(std::time::Duration::from_secs(30));
+    });
+    let run = of(b"abc", &["f", &server.url("/f")]);
+    let mut running = run.start();
+    running.until("it has asked", || !server.asks().is_empty());
+    running.signal(Signal::INT);
+    running.end().fails(130, &["interrupted; nothing was sent yet"]);
 }
 
 #[test]

@@ -6,6 +6,8 @@
 mod support;
 
 mod answers;
+mod completing;
+mod full_disk;
 mod interface;
 mod real_servers;
 mod resuming;

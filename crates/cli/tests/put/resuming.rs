@@ -1,7 +1,8 @@
 //! Uploads that break off and go on: what the server has is not sent again.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,30 @@ fn another_source_and_no_resume_start_over() {
         same(site.path("f"), &expected);
         fs::remove_file(site.path("f")).unwrap();
     }
+}
+
+#[test]
+fn a_whole_file_put_over_a_paused_upload_counts_and_the_upload_starts_over() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 6);
+    let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
+    let running = run.start();
+    halfway();
+    running.signal(Signal::INT);
+    running.end().fails(130, &["resume"]);
+    let mut other = TcpStream::connect(site.address()).unwrap();
+    other
+        .write_all(
+            b"PUT /f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer sesame\r\nContent-Length: 5\r\n\r\nother",
+        )
+        .unwrap();
+    let mut status = [0; 12];
+    other.read_exact(&mut status).unwrap();
+    assert_eq!(status, *b"HTTP/1.1 201");
+    same(site.path("f"), b"other");
+    assert_eq!(again(run, &site).run().ok().done()["resumed"], 0);
+    same(site.path("f"), &bytes);
+    assert_eq!(site.names(), ["f"]);
 }
 
 #[test]

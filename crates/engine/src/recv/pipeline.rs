@@ -9,7 +9,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -26,6 +26,7 @@ use super::ring::{Flow, Ring};
 use super::writer::{self, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest::{self, Algorithm, Checksum};
+use crate::threads::named;
 
 /// Why a running pipeline takes no more.
 #[derive(Debug, Error)]
@@ -266,13 +267,10 @@ impl Running<'_> {
     }
 }
 
-fn named(name: &str) -> thread::Builder {
-    thread::Builder::new().name(name.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::thread;
 
     use longhaul_core::proto::http::Validator;
 

@@ -14,6 +14,7 @@ use super::stream::Stream;
 use crate::recv::pages::PageCounter;
 use crate::recv::pipeline::PipelineError;
 use crate::recv::pool::Segment;
+use crate::threads::named;
 
 /// Runs every thread of the transfer to its end.
 ///
@@ -59,8 +60,4 @@ pub(super) fn run(
         }
         facts
     })
-}
-
-pub(super) fn named(name: &str) -> thread::Builder {
-    thread::Builder::new().name(name.to_owned())
 }

@@ -9,6 +9,7 @@ use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use crate::digest::Checksum;
+use crate::failure::FailureKind;
 use crate::recv::part_file::OutputError;
 use crate::recv::pipeline::PipelineError;
 use crate::source::http::{ErrorKind, HttpError, Retry};
@@ -103,25 +104,6 @@ impl std::fmt::Display for Kept {
     }
 }
 
-/// The class of an error, for exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransferErrorKind {
-    /// As the HTTP client classifies it.
-    Http(ErrorKind),
-    /// The output cannot be created.
-    CannotCreate,
-    /// The output cannot be written: disk full, I/O error.
-    Disk,
-    /// The data is not what it should be.
-    Data,
-    /// Temporary: run again.
-    Temporary,
-    /// This host lacks memory or threads.
-    Host,
-    /// The user stopped it.
-    Interrupted,
-}
-
 impl From<PipelineError> for TransferError {
     fn from(error: PipelineError) -> Self {
         match error {
@@ -133,8 +115,8 @@ impl From<PipelineError> for TransferError {
 
 impl TransferError {
     /// Classifies the error.
-    pub fn kind(&self) -> TransferErrorKind {
-        use TransferErrorKind as Kind;
+    pub fn kind(&self) -> FailureKind {
+        use FailureKind as Kind;
         match self {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
             Self::Http(error) => Kind::Http(error.kind()),

@@ -20,9 +20,8 @@ mod place;
 mod remote;
 mod request;
 mod sampler;
-pub(crate) mod shared;
+mod shared;
 mod stream;
-pub(crate) mod watched;
 mod work;
 
 use std::io;
@@ -37,7 +36,7 @@ use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Rate;
 
-pub use error::{Kept, TransferError, TransferErrorKind};
+pub use error::{Kept, TransferError};
 pub use request::{GetRequest, Outcome, Target};
 
 use crate::cancel::Cancel;
@@ -47,6 +46,7 @@ use crate::recv::part_file::OutputError;
 use crate::recv::pipeline::Pipeline;
 use crate::recv::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};
+use crate::threads::named;
 use opening::Opening;
 use remote::Remote;
 use shared::Shared;
@@ -85,7 +85,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
         let (alive, ended) = crossbeam_channel::bounded(0);
         let shared = &shared;
         let sample = move || sampler::run(shared, pages, interval, &ended);
-        if let Err(error) = crew::named("sampler").spawn_scoped(threads, sample) {
+        if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
             tracing::warn!("no samples are taken: cannot start a thread: {error}");
         }
         let result = fetch(request, cancel, shared, source, None);

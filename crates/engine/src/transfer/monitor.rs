@@ -9,8 +9,9 @@ use longhaul_core::event::{Event, Snapshot};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use crate::recv::pages::PageCounter;
+use crate::threads::lock;
 
 const TICK: Duration = Duration::from_millis(100);
 /// The highest goodput is taken over at least this long; less would be that of a burst.

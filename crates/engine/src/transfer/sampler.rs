@@ -5,9 +5,10 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use longhaul_core::telemetry::Sample;
 
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use crate::recv::pages::{HostCounter, PageCounter};
 use crate::telemetry;
+use crate::threads::lock;
 
 /// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
 ///

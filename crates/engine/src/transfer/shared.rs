@@ -1,8 +1,8 @@
 //! What the threads of one transfer share.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
@@ -10,10 +10,12 @@ use longhaul_core::telemetry::PageCache;
 use longhaul_core::units::Bytes;
 
 use super::error::TransferError;
-use super::watched::Watched;
 use super::work::Work;
 use crate::cancel::Cancel;
 use crate::recv::pipeline::Pipeline;
+pub(super) use crate::threads::add;
+use crate::threads::lock;
+use crate::watched::Watched;
 
 /// State shared by streams, writers and the monitor of a transfer.
 pub(super) struct Shared<'a> {
@@ -121,14 +123,4 @@ impl<'a> Shared<'a> {
             }
         }
     }
-}
-
-/// Adds a time to a counter of nanoseconds.
-pub(crate) fn add(counter: &AtomicU64, time: Duration) {
-    counter.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-}
-
-/// Locks, whatever happened to another thread that held it: the data is counters and lists.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

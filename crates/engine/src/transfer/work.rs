@@ -7,8 +7,8 @@ use longhaul_core::blocks::Blocks;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::shared::lock;
 use crate::cancel::Cancel;
+use crate::threads::lock;
 
 /// The blocks that nobody has claimed, and how many are under way.
 pub(super) struct Work {

@@ -12,15 +12,14 @@ use rustix::fs::{Advice, fadvise};
 
 use super::error::UploadError;
 use super::shared::Shared;
+use crate::recv::arrivals::ALIVE;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
-use crate::source::http::{Connection, HttpError, Place};
+use crate::source::http::{Connection, Heard, HttpError, Place};
 
 /// How late cancellation and a stall are noticed.
 const TICK: Duration = Duration::from_millis(100);
 /// How much is encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
-/// A server that takes less than this within the stall time is taken for dead.
-const ALIVE: Bytes = Bytes::kib(1);
 /// Pages leave the cache in steps of this size.
 const DROPPED: Bytes = Bytes::mib(8);
 
@@ -70,7 +69,7 @@ pub(super) fn send(
     let result = pump.run(connection, supply);
     // What the kernel said of sending is less than what the server may have said before it hung up.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
-        && connection.has_answered().is_ok_and(|answered| answered)
+        && connection.listen().is_ok_and(|heard| heard == Heard::Answer)
     {
         return Ok(());
     }
@@ -93,8 +92,12 @@ impl Pump<'_> {
                 return Err(HttpError::Cancelled.into());
             }
             let ready = wait(connection, !all_sent);
-            if ready.contains(PollFlags::IN) && connection.has_answered()? {
-                return Ok(());
+            if ready.contains(PollFlags::IN) {
+                match connection.listen()? {
+                    Heard::Answer => return Ok(()),
+                    Heard::Interim => self.stall.renew(),
+                    Heard::Nothing => {}
+                }
             }
             if !all_sent && !ready.is_empty() {
                 all_sent = self.turn(connection, supply)? == Turn::Done;
@@ -187,6 +190,11 @@ impl Stall {
     fn new(connection: &Connection, limit: Duration) -> Self {
         let acked = tcp_info::read(connection.socket()).ok().and_then(|info| info.bytes_acked());
         Self { limit, since: Instant::now(), acked }
+    }
+
+    /// Gives the server more time: it has said that it is at work.
+    fn renew(&mut self) {
+        self.since = Instant::now();
     }
 
     /// Fails where next to nothing was acknowledged for too long; returns whether, and how much, still is not.

@@ -4,13 +4,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::proto::http::ResponseHead;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
+use super::answer::Answer;
+use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::http::{ErrorKind, HttpError, Place, Retry};
-use crate::transfer::TransferErrorKind;
 
 /// Why an upload failed; what a server that can resume has got stays there.
 #[derive(Debug, Error)]
@@ -49,7 +49,7 @@ pub enum UploadError {
     #[error("{} changed while it was sent; run again once nobody writes to it", .0.display())]
     Changed(PathBuf),
     /// The socket took no more.
-    #[error("sending to {place} failed: {source}")]
+    #[error("sending to {place} failed: {source}; check the network and run again")]
     Send {
         /// Where to.
         place: Place,
@@ -57,7 +57,7 @@ pub enum UploadError {
         source: io::Error,
     },
     /// The server refused.
-    #[error("{place} refused {step}: {status} {reason}{}", hint(*.status))]
+    #[error("{place} refused {step}: {status} {reason}{}", hint(*.status, *.explained))]
     Refused {
         /// Where.
         place: Place,
@@ -65,8 +65,10 @@ pub enum UploadError {
         step: &'static str,
         /// The status code.
         status: u16,
-        /// The reason phrase, escaped.
+        /// The reason phrase, and what else the server says of it, escaped.
         reason: String,
+        /// Whether it says more than the phrase.
+        explained: bool,
         /// How long the server asks us to wait.
         retry_after: Option<Duration>,
     },
@@ -105,26 +107,32 @@ pub enum UploadError {
     /// A thread could not be started.
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
+    /// The thread that computes the digest ended without one: an error in the program.
+    #[error("the digest was not computed: report this as a bug, and use --no-verify meanwhile")]
+    NoDigest,
     /// The user stopped the upload.
-    #[error("interrupted; {}", if *.resumable {
-        "the server keeps what it has: run the same command to resume"
-    } else {
-        "this server cannot resume"
+    #[error("interrupted; {}", match .resumable {
+        Some(true) => "the server keeps what it has: run the same command to resume",
+        Some(false) => "this server cannot resume",
+        None => "nothing was sent yet",
     })]
     Interrupted {
-        /// Whether the next run can go on from there.
-        resumable: bool,
+        /// Whether the next run can go on from there; `None` where the server had not yet said so.
+        resumable: Option<bool>,
     },
 }
 
 impl UploadError {
     /// Makes an error of an answer that is no success.
-    pub(super) fn refused(place: &Place, step: &'static str, head: &ResponseHead) -> Self {
+    pub(super) fn refused(place: &Place, step: &'static str, answer: &Answer) -> Self {
+        let head = &answer.head;
+        let phrase = head.reason().escape_debug();
         Self::Refused {
             place: place.clone(),
             step,
             status: head.status(),
-            reason: head.reason().escape_debug().to_string(),
+            reason: answer.why.as_ref().map_or_else(|| phrase.to_string(), |why| format!("{phrase}: {why}")),
+            explained: answer.why.is_some(),
             retry_after: head.retry_after(SystemTime::now()),
         }
     }
@@ -153,8 +161,8 @@ impl UploadError {
     }
 
     /// Classifies the error.
-    pub fn kind(&self) -> TransferErrorKind {
-        use TransferErrorKind as Kind;
+    pub fn kind(&self) -> FailureKind {
+        use FailureKind as Kind;
         match self {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
             Self::Http(error) => Kind::Http(error.kind()),
@@ -172,6 +180,7 @@ impl UploadError {
             Self::Answer { .. } => Kind::Http(ErrorKind::Protocol),
             Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
             Self::Thread(..) => Kind::Host,
+            Self::NoDigest => Kind::Http(ErrorKind::Internal),
         }
     }
 
@@ -188,8 +197,8 @@ impl UploadError {
     }
 }
 
-fn kind_of_status(status: u16) -> TransferErrorKind {
-    use TransferErrorKind as Kind;
+fn kind_of_status(status: u16) -> FailureKind {
+    use FailureKind as Kind;
     match status {
         401 | 403 | 407 | 451 => Kind::Http(ErrorKind::Denied),
         404 | 409 | 410 | 413 => Kind::CannotCreate,
@@ -202,22 +211,42 @@ fn kind_of_status(status: u16) -> TransferErrorKind {
     }
 }
 
-/// Says what a user can do about a status.
-fn hint(status: u16) -> &'static str {
+/// Says what a status means, unless the server has `explained` it, and what a user can do about it.
+fn hint(status: u16, explained: bool) -> String {
+    let meaning = if explained { "" } else { meaning(status) };
+    let said: Vec<_> = [meaning, remedy(status)].into_iter().filter(|text| !text.is_empty()).collect();
+    match said.as_slice() {
+        [] => String::new(),
+        said => format!("{} {}", if explained { ';' } else { ':' }, said.join("; ")),
+    }
+}
+
+/// Says what a status most likely means.
+fn meaning(status: u16) -> &'static str {
     match status {
-        400 => ": the server did not understand; is this the right port and scheme?",
-        401 => ": give the server's token with --token FILE, or a login with --user or in ~/.netrc",
-        403 => ": this name may not be written there; choose another",
+        400 => "the server did not understand; is this the right port and scheme?",
+        403 => "this name may not be written there; choose another",
         404 | 409 | 410 => {
-            ": the directory must exist on the server, and the name must not be that of a directory"
+            "the directory must exist on the server, and the name must not be that of a directory"
         }
-        405 | 501 => ": this server takes no files; start `longhaul serve --writable`, or allow PUT there",
-        407 => ": give the proxy's login in the proxy's URL",
-        413 => ": the server takes only smaller files; raise its limit",
-        422 => ": what arrived is not what was sent, and is dropped; run again",
-        423 => ": another upload to this name is under way; wait for its end, or choose another name",
-        507 => ": the server's disk is full; make room there and run again",
-        408 | 425 | 429 | 500..=599 => ": try again later",
+        405 | 501 => "this server takes no files; start `longhaul serve --writable`, or allow PUT there",
+        413 => "the server takes only smaller files; raise its limit",
+        422 => "what arrived is not what was sent, and is dropped",
+        423 => "another upload to this name is under way",
+        507 => "the server's disk is full",
+        _ => "",
+    }
+}
+
+/// Says what helps, whatever the server's reason.
+fn remedy(status: u16) -> &'static str {
+    match status {
+        401 => "give the server's token with --token FILE, or a login with --user or in ~/.netrc",
+        407 => "give the proxy's login in the proxy's URL",
+        422 => "run again",
+        423 => "wait for its end, or choose another name",
+        507 => "make room there and run again",
+        408 | 425 | 429 | 500 | 502..=599 => "try again later",
         _ => "",
     }
 }
@@ -233,7 +262,7 @@ mod tests {
 
     #[test]
     fn each_refusal_says_what_to_do_and_ends_as_it_should() {
-        let refused = |status: u16| UploadError::Refused {
+        let refused = |status: u16, explained| UploadError::Refused {
             place: Place {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),
                 peer: ([127, 0, 0, 1], 80).into(),
@@ -241,15 +270,20 @@ mod tests {
             step: "the upload",
             status,
             reason: "No".into(),
+            explained,
             retry_after: None,
         };
         for status in [400, 401, 403, 404, 405, 407, 409, 413, 422, 423, 500, 501, 503, 507] {
-            let text = refused(status).to_string();
+            let text = refused(status, false).to_string();
             assert!(text.contains(&format!(" {status} No: ")), "{text}");
         }
-        assert_eq!(refused(503).retry(), Retry::Now);
+        assert!(
+            refused(423, true).to_string().ends_with(" 423 No; wait for its end, or choose another name")
+        );
+        assert!(refused(403, true).to_string().ends_with(" 403 No"));
+        assert_eq!(refused(503, false).retry(), Retry::Now);
         for status in [401, 403, 409, 413, 423, 501, 507] {
-            assert_eq!(refused(status).retry(), Retry::Never, "{status}");
+            assert_eq!(refused(status, false).retry(), Retry::Never, "{status}");
         }
     }
 }

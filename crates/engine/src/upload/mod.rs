@@ -11,6 +11,7 @@
 //!
 //! The caller's thread talks and sends; one thread hashes, one watches, and one takes samples when asked.
 
+mod answer;
 mod body;
 mod error;
 mod hashing;
@@ -25,11 +26,9 @@ use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::advice;
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::proto::http::Ask;
@@ -44,15 +43,14 @@ use crate::digest::Checksum;
 use crate::pacing::Congestion;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError, Retry};
+use crate::threads::named;
+use hashing::Hashing;
 use resumable::Resource;
 use session::{Session, Step};
 use shared::Shared;
 
 /// A server may close a connection on which nothing was said for longer.
 const IDLE: Duration = Duration::from_secs(4);
-
-/// What the hasher ends with.
-type Hashed = Result<Option<blake3::Hash>, UploadError>;
 
 /// Sends a file; returns once the server has it, whole, under its name.
 ///
@@ -87,26 +85,16 @@ pub fn put(
         }
         let watch = move || monitor::watch(shared, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
-        let (tell, hashed) = crossbeam_channel::bounded(1);
-        if request.verify {
-            let source = &source;
-            // Nobody may be waiting for it any more.
-            let hash = move || drop(tell.send(hashing::follow(source, reader, shared)));
-            if let Err(error) = named("hasher").spawn_scoped(threads, hash) {
-                return (None, Err(UploadError::Thread("the digest", error)));
-            }
-        } else {
-            shared.hashed.store(size.get(), Ordering::Relaxed);
-        }
         let session = Session::new(request, shared, &source, reader, &client, congestion.later);
-        let result = session.and_then(|session| Upload::new(session).run(&hashed));
+        let result = session.and_then(|session| Upload::new(session, threads).run());
         shared.cancel.cancel();
         drop(alive);
         (watcher.ok().and_then(|watcher| watcher.join().ok()), result)
     });
     let digest = match result {
-        Err(UploadError::Http(HttpError::Cancelled)) if cancel.is_cancelled() => {
-            return Err(UploadError::Interrupted { resumable: shared.is_resumable() });
+        // Whatever else went wrong then, did because of that.
+        Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest) if cancel.is_cancelled() => {
+            return Err(UploadError::Interrupted { resumable: shared.resumable() });
         }
         result => result?,
     };
@@ -142,8 +130,9 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
 }
 
 /// An upload under way, through all its tries.
-struct Upload<'a> {
-    session: Session<'a>,
+struct Upload<'scope, 'env> {
+    session: Session<'scope>,
+    threads: &'scope Scope<'scope, 'env>,
     manner: Option<Manner>,
     backoff: Backoff,
     /// The most that the server ever had.
@@ -154,20 +143,21 @@ struct Upload<'a> {
 
 /// How the server takes files.
 enum Manner {
-    Resumable(Resource),
+    /// In parts; it compares digests where one is computed.
+    Resumable(Resource, Option<Hashing>),
     Plain,
 }
 
-impl<'a> Upload<'a> {
-    fn new(session: Session<'a>) -> Self {
+impl<'scope, 'env> Upload<'scope, 'env> {
+    fn new(session: Session<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
         let backoff = Backoff::new(session.request.retries);
-        Self { session, manner: None, backoff, furthest: None, began: false }
+        Self { session, threads, manner: None, backoff, furthest: None, began: false }
     }
 
-    /// Tries until the server has the file, or for good reason gives up.
-    fn run(mut self, hashed: &Receiver<Hashed>) -> Hashed {
+    /// Tries until the server has the file, or for good reason gives up; returns the digest that both ends have.
+    fn run(mut self) -> Result<Option<blake3::Hash>, UploadError> {
         loop {
-            let error = match self.attempt(hashed) {
+            let error = match self.attempt() {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
@@ -189,17 +179,14 @@ impl<'a> Upload<'a> {
         }
     }
 
-    fn attempt(&mut self, hashed: &Receiver<Hashed>) -> Hashed {
+    fn attempt(&mut self) -> Result<Option<blake3::Hash>, UploadError> {
         if self.manner.is_none() {
             self.manner = Some(self.ask_manner()?);
         }
         let session = &mut self.session;
-        let resource = match &self.manner {
-            Some(Manner::Resumable(resource)) => resource,
-            Some(Manner::Plain) | None => {
-                plain::send(session)?;
-                return Ok(None);
-            }
+        let Some(Manner::Resumable(resource, hashing)) = &mut self.manner else {
+            plain::send(session)?;
+            return Ok(None);
         };
         let there = resource.offset(session)?;
         let offset = there.unwrap_or_default();
@@ -213,7 +200,7 @@ impl<'a> Upload<'a> {
             self.began |= session.shared.look().0.written > Bytes::ZERO;
             sent?;
         }
-        let digest = if session.request.verify { Some(wait_for_digest(session, hashed)?) } else { None };
+        let digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
         session.check_source()?;
         session.shared.emit(&Event::Verifying);
         resource.complete(session, digest.as_ref())?;
@@ -223,40 +210,34 @@ impl<'a> Upload<'a> {
     /// Asks how the server takes files; drops what an earlier run left where it is not to be resumed.
     fn ask_manner(&mut self) -> Result<Manner, UploadError> {
         let session = &mut self.session;
+        let (request, shared) = (session.request, session.shared);
         let step = Step { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
-        let head = session.say(step)?;
-        if !head.accepts_partial_uploads() {
+        let resumable = session.say(step)?.head.accepts_partial_uploads();
+        shared.set_resumable(resumable);
+        if !(resumable && request.verify) {
+            shared.hash_nothing();
+        }
+        if !resumable {
             return Ok(Manner::Plain);
         }
-        session.shared.set_resumable();
-        let resource = Resource::new(resumable::id(session.source, &session.request.url));
-        if !session.request.resume {
+        let resource = Resource::new(resumable::id(session.source, &request.url, request.verify));
+        if !request.resume {
             resource.start_over(session)?;
         }
-        Ok(Manner::Resumable(resource))
+        let hash = || Hashing::start(self.threads, session.source, session.reader, shared);
+        Ok(Manner::Resumable(resource, request.verify.then(hash).transpose()?))
     }
 }
 
 /// Waits for the hasher, who has followed the sender.
-fn wait_for_digest(
-    session: &mut Session<'_>,
-    hashed: &Receiver<Hashed>,
-) -> Result<blake3::Hash, UploadError> {
-    let digest = match hashed.recv_timeout(IDLE) {
-        Err(RecvTimeoutError::Timeout) => {
-            session.hang_up();
-            hashed.recv().ok()
-        }
-        digest => digest.ok(),
-    };
-    match digest {
-        Some(Ok(Some(digest))) => Ok(digest),
-        Some(Err(error)) => Err(error),
-        // Only a cancelled hasher has none.
-        Some(Ok(None)) | None => Err(HttpError::Cancelled.into()),
+fn wait_for_digest(session: &mut Session<'_>, hashing: &mut Hashing) -> Result<blake3::Hash, UploadError> {
+    if let Some(digest) = hashing.within(IDLE)? {
+        return Ok(digest);
     }
-}
-
-fn named(name: &str) -> thread::Builder {
-    thread::Builder::new().name(name.to_owned())
+    session.hang_up();
+    loop {
+        if let Some(digest) = hashing.within(IDLE)? {
+            return Ok(digest);
+        }
+    }
 }

@@ -17,14 +17,14 @@ pub(super) fn send(session: &mut Session<'_>) -> Result<(), UploadError> {
         ask: Ask::Put(size),
         body: Some(ByteRange::with_len(0, size)),
     };
-    let head = session.say(step)?;
-    session.require_success(step.name, &head)?;
+    let answer = session.say(step)?;
+    session.require_success(step.name, &answer)?;
     session.check_source()?;
 
     let step = Step { name: "to tell the size of what it has got", query: None, ask: Ask::Head, body: None };
-    let head = session.say(step)?;
-    session.require_success(step.name, &head)?;
-    match head.content_length() {
+    let answer = session.say(step)?;
+    session.require_success(step.name, &answer)?;
+    match answer.head.content_length() {
         Some(found) if found == size => Ok(()),
         // Apache gives an empty file no length.
         None if size == Bytes::ZERO => Ok(()),

@@ -12,12 +12,16 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use url::{Position, Url};
 
+use super::answer::Answer;
 use super::error::{UploadError, of_bytes};
 use super::session::{Session, Step};
 use crate::send::SourceFile;
 
 /// Names the upload of this state of `source` to `url`, the same in every run.
-pub(super) fn id(source: &SourceFile, url: &Url) -> UploadId {
+///
+/// A write that sets the time of modification back would go unnoticed; digests find it. Where none are compared
+/// (`verify`) the name also holds what no write can set back.
+pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
     let metadata = source.metadata();
     let mut hasher = blake3::Hasher::new();
@@ -25,6 +29,10 @@ pub(super) fn id(source: &SourceFile, url: &Url) -> UploadId {
     hasher.update(path.as_os_str().as_bytes()).update(&[0]);
     hasher.update(&metadata.len().to_le_bytes());
     hasher.update(&metadata.mtime().to_le_bytes()).update(&metadata.mtime_nsec().to_le_bytes());
+    if !verify {
+        hasher.update(&metadata.ctime().to_le_bytes()).update(&metadata.ctime_nsec().to_le_bytes());
+        hasher.update(&metadata.dev().to_le_bytes()).update(&metadata.ino().to_le_bytes());
+    }
     hasher.update(url[Position::BeforePath..].as_bytes());
     let mut bits = [0; 16];
     hasher.finalize_xof().fill(&mut bits);
@@ -45,17 +53,18 @@ impl Resource {
         Step { name, query: Some(&self.query), ask, body: None }
     }
 
-    /// Asks how much the server has; `None` where it knows nothing of the upload.
+    /// Asks how much the server has; `None` where it knows nothing of the upload, or wants nothing of it.
     pub(super) fn offset(&self, session: &mut Session<'_>) -> Result<Option<Bytes>, UploadError> {
         let step = self.step("to tell what it has", Ask::Head);
-        let head = session.say(step)?;
-        if head.status() == 404 {
+        let answer = session.say(step)?;
+        // An answer to HEAD cannot say why it refuses a name; the one to the upload will.
+        if matches!(answer.head.status(), 400 | 403 | 404 | 409 | 410) {
             return Ok(None);
         }
-        session.require_success(step.name, &head)?;
-        let length = head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
+        session.require_success(step.name, &answer)?;
+        let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
         let size = session.shared.size;
-        match offset_of(&head) {
+        match offset_of(&answer.head) {
             Some(offset) if offset <= size && length.is_none_or(|length| length == size) => Ok(Some(offset)),
             offset => Err(UploadError::Answer {
                 place: session.place(),
@@ -72,8 +81,8 @@ impl Resource {
     /// Drops what the server has.
     pub(super) fn start_over(&self, session: &mut Session<'_>) -> Result<(), UploadError> {
         let step = self.step("to start over", Ask::Delete);
-        let head = session.say(step)?;
-        if head.status() == 404 { Ok(()) } else { session.require_success(step.name, &head) }
+        let answer = session.say(step)?;
+        if answer.head.status() == 404 { Ok(()) } else { session.require_success(step.name, &answer) }
     }
 
     /// Sends what comes after `offset`.
@@ -82,20 +91,20 @@ impl Resource {
         let part = UploadPart { offset, length: whole - offset, whole };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = Step { body, ..self.step("the upload", Ask::Patch(part)) };
-        let head = session.say(step)?;
-        // It has another part of the file than it said: ask again.
-        if head.status() == 409 && offset_of(&head).is_some_and(|there| there != offset) {
-            return Err(UploadError::Moved { place: session.place() });
-        }
-        session.require_success(step.name, &head)?;
-        match offset_of(&head) {
+        let answer = session.say(step)?;
+        require_at(session, offset, step.name, &answer)?;
+        match offset_of(&answer.head) {
             Some(there) if there == whole => Ok(()),
             Some(there) if there > offset && there < whole => {
                 Err(UploadError::Moved { place: session.place() })
             }
             there => Err(UploadError::Answer {
                 place: session.place(),
-                why: format!("of {} bytes it says that it has {}", whole.get(), of_bytes(there)),
+                why: format!(
+                    "of {} bytes it says that it has {}; start over with --no-resume",
+                    whole.get(),
+                    of_bytes(there)
+                ),
             }),
         }
     }
@@ -109,9 +118,23 @@ impl Resource {
         let digest = digest.map(|digest| format!("blake3=:{}:", STANDARD.encode(digest.as_bytes())));
         let ask = Ask::Complete(session.shared.size, digest.as_deref());
         let step = self.step("to complete the upload", ask);
-        let head = session.say(step)?;
-        session.require_success(step.name, &head)
+        let answer = session.say(step)?;
+        require_at(session, session.shared.size, step.name, &answer)
     }
+}
+
+/// Returns an error where the answer is no success: one that is retried where the server stands elsewhere than at
+/// `offset`, as when another upload to the name came in between.
+fn require_at(
+    session: &Session<'_>,
+    offset: Bytes,
+    step: &'static str,
+    answer: &Answer,
+) -> Result<(), UploadError> {
+    if answer.head.status() == 409 && offset_of(&answer.head).is_some_and(|there| there != offset) {
+        return Err(UploadError::Moved { place: session.place() });
+    }
+    session.require_success(step, answer)
 }
 
 fn offset_of(head: &ResponseHead) -> Option<Bytes> {
@@ -120,7 +143,8 @@ fn offset_of(head: &ResponseHead) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{File, FileTimes};
+    use std::time::Duration;
 
     use super::*;
 
@@ -128,15 +152,23 @@ mod tests {
     fn an_upload_is_named_by_source_state_and_target() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        let named = |url: &str| {
+        let named = |url: &str, verify| {
             let source = SourceFile::new(File::open(&path).unwrap(), path.clone()).unwrap();
-            id(&source, &url.parse().unwrap())
+            id(&source, &url.parse().unwrap(), verify)
         };
         std::fs::write(&path, "a").unwrap();
-        let first = named("http://h/a");
-        assert_eq!(first, named("http://other/a"), "one server may have many names");
-        assert_ne!(first, named("http://h/b"));
+        let (first, unverified) = (named("http://h/a", true), named("http://h/a", false));
+        assert_eq!(first, named("http://other/a", true), "one server may have many names");
+        assert_ne!(first, named("http://h/b", true));
+        // Another content, and the time set back.
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&path, "b").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_times(FileTimes::new().set_modified(written)).unwrap();
+        assert_eq!(first, named("http://h/a", true), "for the digests to tell");
+        assert_ne!(unverified, named("http://h/a", false));
         std::fs::write(&path, "ab").unwrap();
-        assert_ne!(first, named("http://h/a"));
+        assert_ne!(first, named("http://h/a", true));
     }
 }

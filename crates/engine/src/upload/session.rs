@@ -11,6 +11,7 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::host::thread_cpu_time;
 use longhaul_sys::tcp_info;
 
+use super::answer::Answer;
 use super::body;
 use super::error::UploadError;
 use super::request::PutRequest;
@@ -18,10 +19,8 @@ use super::shared::Shared;
 use crate::pacing::{Paced, Pacing};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
-use crate::transfer::shared::add;
+use crate::threads::add;
 
-/// The most of an answer's body that is read to keep the connection.
-const WORTH_READING: Bytes = Bytes::kib(64);
 /// How long a server may think about a request before it is sent the body unasked.
 const CONSENT: Duration = Duration::from_secs(2);
 
@@ -82,23 +81,23 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Says one thing and returns the answer's head; answers one 401 by a login from .netrc.
+    /// Says one thing and returns the answer; answers one 401 by a login from .netrc.
     ///
     /// After an error the connection is dropped.
-    pub(super) fn say(&mut self, step: Step<'_>) -> Result<ResponseHead, UploadError> {
+    pub(super) fn say(&mut self, step: Step<'_>) -> Result<Answer, UploadError> {
         loop {
-            let head = self.exchange(step).inspect_err(|_| self.hang_up())?;
-            if (300..400).contains(&head.status()) {
-                return Err(self.redirected(&head));
+            let answer = self.exchange(step).inspect_err(|_| self.hang_up())?;
+            if (300..400).contains(&answer.head.status()) {
+                return Err(self.redirected(&answer.head));
             }
-            match self.client.answer_challenge(&self.target, &head)? {
+            match self.client.answer_challenge(&self.target, &answer.head)? {
                 Some(target) => self.target = target,
-                None => return Ok(head),
+                None => return Ok(answer),
             }
         }
     }
 
-    fn exchange(&mut self, step: Step<'_>) -> Result<ResponseHead, UploadError> {
+    fn exchange(&mut self, step: Step<'_>) -> Result<Answer, UploadError> {
         if !self.connection.as_ref().is_some_and(Connection::reusable) {
             self.connect()?;
         }
@@ -127,8 +126,7 @@ impl<'a> Session<'a> {
             sent.map_err(|error| error.at(&place))?;
         }
         let head = connection.read_head()?;
-        connection.discard_body(WORTH_READING);
-        Ok(head)
+        Ok(Answer::read(head, connection))
     }
 
     fn connect(&mut self) -> Result<(), UploadError> {
@@ -179,10 +177,10 @@ impl<'a> Session<'a> {
     }
 
     /// Returns an error where the answer is no success.
-    pub(super) fn require_success(&self, step: &'static str, head: &ResponseHead) -> Result<(), UploadError> {
-        match head.status() {
+    pub(super) fn require_success(&self, step: &'static str, answer: &Answer) -> Result<(), UploadError> {
+        match answer.head.status() {
             200..=299 => Ok(()),
-            _ => Err(UploadError::refused(&self.place(), step, head)),
+            _ => Err(UploadError::refused(&self.place(), step, answer)),
         }
     }
 

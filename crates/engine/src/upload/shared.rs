@@ -1,7 +1,7 @@
 //! What the threads of one upload share: how far it is.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, Observer, Snapshot};
@@ -12,8 +12,8 @@ use longhaul_core::units::{Bytes, Rate};
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::send::{Reader, RingUsage, SourceFile};
-use crate::transfer::shared::{add, lock};
-use crate::transfer::watched::Watched;
+use crate::threads::{add, lock};
+use crate::watched::Watched;
 
 /// State shared by the sender, the hasher and those who measure.
 pub(super) struct Shared<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Shared<'a> {
     /// How much of the file the hasher is done with.
     pub(super) hashed: AtomicU64,
     pub(super) waits: Waits,
-    resumable: AtomicBool,
+    resumable: OnceLock<bool>,
 }
 
 /// For how long the sender stood still, in nanoseconds.
@@ -83,7 +83,7 @@ impl<'a> Shared<'a> {
             read: AtomicU64::new(0),
             hashed: AtomicU64::new(0),
             waits: Waits::default(),
-            resumable: AtomicBool::new(false),
+            resumable: OnceLock::new(),
         }
     }
 
@@ -92,14 +92,20 @@ impl<'a> Shared<'a> {
         self.observer.on(self.start.elapsed(), event);
     }
 
-    /// Remembers that the server can resume.
-    pub(super) fn set_resumable(&self) {
-        self.resumable.store(true, Ordering::Relaxed);
+    /// Remembers whether the server can resume.
+    pub(super) fn set_resumable(&self, resumable: bool) {
+        // It is asked once.
+        let _ = self.resumable.set(resumable);
     }
 
-    /// Returns whether the server can resume.
-    pub(super) fn is_resumable(&self) -> bool {
-        self.resumable.load(Ordering::Relaxed)
+    /// Returns whether the server can resume; `None` before it has said so.
+    pub(super) fn resumable(&self) -> Option<bool> {
+        self.resumable.get().copied()
+    }
+
+    /// Says that nobody reads the file a second time.
+    pub(super) fn hash_nothing(&self) {
+        self.hashed.store(self.size.get(), Ordering::Relaxed);
     }
 
     /// Accounts for how much the server has; tells the observer the first time.

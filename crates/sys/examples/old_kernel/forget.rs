@@ -2,14 +2,16 @@
 
 use std::io;
 
-/// Makes cachestat(2) fail with ENOSYS on the calling thread and whatever it starts, for good.
-pub(crate) fn forget_cachestat() -> io::Result<()> {
-    const CACHESTAT: u32 = 451;
+/// The number of cachestat(2) on every architecture.
+pub(crate) const CACHESTAT: u32 = 451;
+
+/// Makes a system call fail with ENOSYS on the calling thread and whatever it starts, for good.
+pub(crate) fn forget(call: u32) -> io::Result<()> {
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [
         // The system call's number is at offset 0 of `struct seccomp_data`.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, CACHESTAT),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];

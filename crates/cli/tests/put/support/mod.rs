@@ -10,6 +10,7 @@ mod http;
 mod program;
 #[path = "../../get/support/real.rs"]
 mod real;
+mod relay;
 #[path = "../../get/support/tls.rs"]
 mod tls;
 mod writable;
@@ -18,6 +19,7 @@ pub(crate) use content::{content, same};
 pub(crate) use http::{Ask, Peer, Server};
 pub(crate) use program::{Ended, Get as Put, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};
+pub(crate) use relay::relay;
 pub(crate) use writable::Writable;
 
 /// Makes a `longhaul put` in an empty directory.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,6 +40,10 @@ impl Writable {
         }
         let (child, address) = run(dir.path(), "127.0.0.1:0", options);
         Self { child, dir, address, scheme }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address.parse().unwrap()
     }
 
     pub(crate) fn token(&self) -> PathBuf {

@@ -26,6 +26,17 @@ pub(super) struct RequestLine {
     pub(super) headers: Vec<HeaderField>,
 }
 
+/// What a server said while a body was sent to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing.
+    Nothing,
+    /// Only that it is at work (1xx).
+    Interim,
+    /// The answer, which is kept for [`Connection::read_head`].
+    Answer,
+}
+
 /// A connection to a server, over which one URL is asked for.
 ///
 /// Requests may be sent while an earlier answer is still being read (pipelining); the answers come in
@@ -146,19 +157,21 @@ impl Connection {
         Ok(false)
     }
 
-    /// Looks, without waiting, whether the server has answered although it has not got all of the body.
+    /// Looks, without waiting, what the server says although it has not got all of the body.
     ///
     /// # Errors
     /// Those of [`read_head`](Self::read_head).
-    pub fn has_answered(&mut self) -> Result<bool, HttpError> {
+    pub fn listen(&mut self) -> Result<Heard, HttpError> {
+        let mut heard = Heard::Nothing;
         while self.early.is_none() {
             if !self.transport.is_readable(&mut self.inbox, Duration::ZERO) {
-                return Ok(false);
+                return Ok(heard);
             }
+            heard = Heard::Interim;
             let head = self.read_one_head()?;
             self.early = Some(head).filter(|head| !is_interim(head.status()));
         }
-        Ok(true)
+        Ok(Heard::Answer)
     }
 
     /// Sends from the front of `pending`, a part of a request's body, which it shortens; returns whether everything
@@ -270,6 +283,17 @@ impl Connection {
             }
         }
         false
+    }
+
+    /// Reads the front of the current body, `limit` at most, as far as it came with its head.
+    pub(crate) fn read_front(&mut self, limit: Bytes) -> Vec<u8> {
+        let mut front = vec![0; limit.as_usize()];
+        let mut length = 0;
+        while let Ok(Read::Data(more @ 1..)) = self.read_body(&mut front[length..]) {
+            length += more;
+        }
+        front.truncate(length);
+        front
     }
 
     fn require_reusable(&self) -> Result<(), HttpError> {

@@ -32,7 +32,7 @@ mod wait;
 pub use body::Read;
 pub use client::{Client, Opened};
 pub use config::{ClientConfig, Timeouts};
-pub use connection::Connection;
+pub use connection::{Connection, Heard};
 pub use credentials::Credentials;
 pub use error::HttpError;
 pub use error_class::{ErrorKind, Retry};

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
 use longhaul_sys::tcp_info;
 
-use super::shared::lock;
 use crate::telemetry;
+use crate::threads::lock;
 
 /// Sockets that are read now and then, and what those have counted that are closed.
 #[derive(Default)]

@@ -1,0 +1,92 @@
+//! A server whose disk is small.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{Put, content, longhaul, old_kernel, put, skip};
+
+/// A server on a tmpfs of 8 MiB, in a mount namespace of its own.
+struct Small {
+    server: Child,
+    dir: TempDir,
+    url: String,
+}
+
+impl Small {
+    /// Starts it, by way of `through` where one is given.
+    fn start(through: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip("only root can mount a small file system");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("files")).unwrap();
+        fs::write(dir.path().join("token"), "sesame").unwrap();
+        let longhaul = env!("CARGO_BIN_EXE_longhaul");
+        let script = format!(
+            "mount -t tmpfs -o size=8m small files && \
+             exec {through} {longhaul} serve files --writable --token token --listen 127.0.0.1:0"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]).current_dir(dir.path()).stderr(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        let mut log = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let line = log.find(|line| line.starts_with("serving ")).unwrap();
+        std::thread::spawn(move || log.for_each(drop));
+        let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
+        Some(Self { server, dir, url })
+    }
+
+    fn put(&self, bytes: &[u8]) -> Put {
+        let run = put().args([Path::new("--token"), &self.dir.path().join("token")]).args(["f", &self.url]);
+        fs::write(run.path("f"), bytes).unwrap();
+        run
+    }
+
+    /// Returns where `name` is, seen from outside of the namespace.
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.server.id().to_string()).join("cwd/files").join(name)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn is_told_before_the_first_byte() {
+    let Some(small) = Small::start("") else { return };
+    small
+        .put(&content(16 << 20, 1))
+        .run()
+        .fails(74, &["507", "not enough space on the server's disk; make room"]);
+    longhaul("get").args([&small.url]).run().fails(66, &["404"]);
+    small.put(&content(4 << 20, 2)).run().ok();
+}
+
+#[test]
+fn in_the_midst_of_a_put_ends_it_and_it_goes_on_when_there_is_room() {
+    let Some(old_kernel) = old_kernel() else { return };
+    // Space cannot be reserved there, so others can take it.
+    let Some(small) = Small::start(&format!("{old_kernel} --without fallocate")) else { return };
+    let bytes = content(6 << 20, 3);
+    let run = small.put(&bytes).args(["--limit", "2MB/s"]);
+    let mut running = run.start();
+    let part = small.path("f.longhaul-part");
+    running.until("some is written", || part.metadata().is_ok_and(|part| part.blocks() > 0));
+    // Takes all that is left, and the error with it.
+    let _ = fs::write(small.path("others"), content(8 << 20, 4));
+    running.end().fails(74, &["507", "not enough space on the server's disk; make room"]);
+    assert!(!small.path("f").exists());
+    fs::remove_file(small.path("others")).unwrap();
+    run.run().ok();
+    assert!(fs::read(small.path("f")).unwrap() == bytes);
+}

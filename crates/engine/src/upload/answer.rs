@@ -1,0 +1,65 @@
+//! What a server answered, and in what words.
+
+use longhaul_core::proto::http::ResponseHead;
+use longhaul_core::units::Bytes;
+
+use crate::source::http::Connection;
+
+/// The most of an answer's body that is read to keep the connection.
+const WORTH_READING: Bytes = Bytes::kib(64);
+/// The most of a server's reason that is shown.
+const SHOWN: Bytes = Bytes::new(256);
+
+/// An answer to one request.
+pub(super) struct Answer {
+    pub(super) head: ResponseHead,
+    /// Why the server refuses, escaped, where it says so in plain text.
+    pub(super) why: Option<String>,
+}
+
+impl Answer {
+    /// Takes what follows `head` off the connection.
+    pub(super) fn read(head: ResponseHead, connection: &mut Connection) -> Self {
+        let media_type = head.text("content-type").unwrap_or_default();
+        let plain = media_type.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("text/plain"));
+        let front = match head.status() {
+            400.. if plain => connection.read_front(SHOWN),
+            _ => Vec::new(),
+        };
+        connection.discard_body(WORTH_READING);
+        let why = reason(&head, &String::from_utf8_lossy(&front));
+        Self { head, why }
+    }
+}
+
+/// Makes one line of a text, without the status where that is repeated.
+fn reason(head: &ResponseHead, text: &str) -> Option<String> {
+    let text = text.trim();
+    let status = format!("{} {}: ", head.status(), head.reason());
+    let text = text.strip_prefix(&status).unwrap_or(text);
+    let mut line = String::new();
+    for c in text.chars() {
+        match c {
+            '\'' | '"' => line.push(c),
+            _ => line.extend(c.escape_debug()),
+        }
+    }
+    Some(line).filter(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_harmless_line() {
+        let head = ResponseHead::parse(b"HTTP/1.1 507 Full\r\n\r\n").unwrap();
+        for (text, shown) in [
+            ("507 Full: the server's disk\n", Some("the server's disk")),
+            ("no room\r\n\x1b[31mred\u{202e}", Some("no room\\r\\n\\u{1b}[31mred\\u{202e}")),
+            (" \n", None),
+        ] {
+            assert_eq!(reason(&head, text).as_deref(), shown);
+        }
+    }
+}
