@@ -87,7 +87,8 @@ impl Pipeline {
     /// [`OutputError::Write`].
     pub fn note(&self) -> Result<(), OutputError> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let stored = self.part.store(journal, &self.checkpoint.ranges());
+        let stored =
+            self.part.store(journal, &self.checkpoint.ranges()).and_then(|()| self.part.sync_names());
         stored.map_err(|source| OutputError::Write {
             operation: "write",
             path: self.part.journal_path(),
@@ -101,16 +102,20 @@ impl Pipeline {
         (Inlet { ring: &self.ring, queue }, segments)
     }
 
-    /// Empties a partial file that is not resumed, reserves its space and opens its writer.
+    /// Reserves the file's space, forgets what a partial file holds that is not resumed, and opens its writer.
     ///
     /// # Errors
-    /// [`OutputError`]: no space, or a writer that cannot write here.
+    /// [`OutputError`]: no space, or a writer that cannot write here. Where there is no space, an earlier
+    /// transfer's part can still be resumed.
     pub fn prepare(&self) -> Result<Arc<dyn Writer>, OutputError> {
+        if let Some(size) = self.size {
+            self.part.reserve(size)?;
+        }
         if self.resumed == Bytes::ZERO {
             self.part.start_over()?;
         }
-        if let Some(size) = self.size {
-            self.part.reserve(size)?;
+        if self.size.is_none() {
+            self.part.empty()?;
         }
         let opened = writer::open(self.choice, self.part.file(), self.size);
         opened.map(Arc::from).map_err(|source| OutputError::Writer {
