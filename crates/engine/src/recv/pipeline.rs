@@ -87,13 +87,21 @@ impl Pipeline {
     /// [`OutputError::Write`].
     pub fn note(&self) -> Result<(), OutputError> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let stored =
-            self.part.store(journal, &self.checkpoint.ranges()).and_then(|()| self.part.sync_names());
-        stored.map_err(|source| OutputError::Write {
-            operation: "write",
-            path: self.part.journal_path(),
-            source,
-        })
+        let stored = self.part.store(journal, &self.checkpoint.ranges());
+        stored.map_err(|source| self.journal_failed("write", source))?;
+        self.sync_names()
+    }
+
+    /// Makes the names of the partial file and its journal durable: what was committed can then be promised.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn sync_names(&self) -> Result<(), OutputError> {
+        self.part.sync_names().map_err(|source| self.journal_failed("sync the directory of", source))
+    }
+
+    fn journal_failed(&self, operation: &'static str, source: io::Error) -> OutputError {
+        OutputError::Write { operation, path: self.part.journal_path(), source }
     }
 
     /// Opens the way in, and the queue for [`Pipeline::start`].
@@ -141,8 +149,7 @@ impl Pipeline {
             let store = |committed: &RangeSet| self.part.store(journal, committed);
             let commit = move || {
                 if let Err(source) = file.and_then(|file| self.checkpoint.run(&file, store)) {
-                    let path = self.part.journal_path();
-                    fail(OutputError::Write { operation: "commit to", path, source }.into());
+                    fail(self.journal_failed("commit to", source).into());
                 }
             };
             let started = named("checkpoint").spawn_scoped(threads, commit);
