@@ -1,10 +1,10 @@
 //! The directory that is served: names are found below it or not at all.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,9 +70,16 @@ impl Root {
         let below = join(names);
         let looked = self.beneath(&below)?;
         match FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode) {
-            FileType::Directory => Ok(Directory::from_fd(looked, self.path.join(below))),
+            FileType::Directory => Ok(Directory::from_fd(looked, self.path_of(names))),
             _ => Err(Errno::NOTDIR.into()),
         }
+    }
+
+    fn path_of(&self, names: &[Vec<u8>]) -> PathBuf {
+        // Not `join`: the root itself would be shown as `root/.`.
+        let mut path = self.path.clone();
+        path.extend(names.iter().map(|name| OsStr::from_bytes(name)));
+        path
     }
 
     fn beneath(&self, below: &Path) -> Result<OwnedFd, Errno> {

@@ -1,6 +1,7 @@
 //! This host's limits, as the kernel tells them.
 
 use std::fs;
+use std::path::Path;
 
 use longhaul_core::telemetry::HostPages;
 use longhaul_core::units::{Bytes, Rate};
@@ -42,9 +43,31 @@ pub fn waiting_pages() -> Option<HostPages> {
     waiting(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Returns the memory that can be had without swapping, by the kernel's estimate.
+/// Returns the memory that this process can have without swapping, by the kernel's estimate and the limits of the
+/// control groups that it is in.
 pub fn available_memory() -> Option<Bytes> {
-    entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+    let host = entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
+    Some(cgroup_memory().map_or(host, |left| left.min(host)))
+}
+
+/// Returns what the control groups leave, version 2 only; `None` where none has a limit.
+fn cgroup_memory() -> Option<Bytes> {
+    const ROOT: &str = "/sys/fs/cgroup";
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = Path::new(ROOT).join(groups.lines().find_map(|line| line.strip_prefix("0::/"))?);
+    own.ancestors().take_while(|group| group.starts_with(ROOT)).filter_map(group_memory).min()
+}
+
+/// Returns what one control group leaves: page cache that was not used lately makes room.
+fn group_memory(group: &Path) -> Option<Bytes> {
+    let read = |name| fs::read_to_string(group.join(name)).ok();
+    // "max" where there is no limit.
+    let limit: u64 = read("memory.max")?.trim().parse().ok()?;
+    let used: u64 = read("memory.current")?.trim().parse().ok()?;
+    let cache = read("memory.stat").and_then(|stat| {
+        stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok())
+    });
+    Some(Bytes::new(limit.saturating_sub(used.saturating_sub(cache.unwrap_or(0)))))
 }
 
 fn waiting(meminfo: &str) -> Option<HostPages> {
@@ -86,6 +109,23 @@ mod tests {
         assert_eq!(waiting(text.rsplit_once("Writeback:").unwrap().0), None);
         assert_eq!(waiting("Dirty: many kB\nWriteback: 0 kB\n"), None);
         assert!(waiting_pages().is_some() && available_memory().unwrap() > Bytes::mib(1));
+    }
+
+    #[test]
+    fn a_control_group_leaves_less_than_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = dir.path();
+        let write = |name: &str, text: &str| fs::write(group.join(name), text).unwrap();
+        assert_eq!(group_memory(group), None);
+        write("memory.max", "max\n");
+        write("memory.current", "3000\n");
+        assert_eq!(group_memory(group), None);
+        write("memory.max", "10000\n");
+        assert_eq!(group_memory(group), Some(Bytes::new(7000)));
+        write("memory.stat", "anon 1\ninactive_file 1000\nactive_file 9\n");
+        assert_eq!(group_memory(group), Some(Bytes::new(8000)));
+        write("memory.max", "100\n");
+        assert_eq!(group_memory(group), Some(Bytes::ZERO));
     }
 
     #[test]

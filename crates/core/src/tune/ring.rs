@@ -12,25 +12,30 @@ use crate::units::{Bytes, Rate, Rtt};
 pub const START: Bytes = Bytes::mib(64);
 /// What no buffer needs to exceed (ICDC's ring, 4 GB).
 pub const LARGEST: Bytes = Bytes::gib(4);
-/// The share of available memory that one buffer may grow to.
+/// The share of available memory that all buffers together may grow by.
 const SHARE: u64 = 8;
+
+/// Returns how much more buffers may grow by that have grown by `drawn`, on a host with so much memory available.
+pub fn growth_left(available: Bytes, drawn: Bytes) -> Bytes {
+    // What they hold already is no longer among what is available.
+    Bytes::new((available + drawn).get() / SHARE).saturating_sub(drawn)
+}
 
 /// Chooses the size of one transfer's application buffer; it only grows.
 #[derive(Debug, Clone)]
 pub struct RingTuner {
     size: Bytes,
-    most: Bytes,
     /// The highest rate that was seen: after a stall the path must reach it again.
     best: Rate,
 }
 
-impl RingTuner {
-    /// Starts on a host with so much memory available.
-    pub fn new(available: Bytes) -> Self {
-        let most = Bytes::new(available.get() / SHARE).clamp(START, LARGEST);
-        Self { size: START, most, best: Rate::default() }
+impl Default for RingTuner {
+    fn default() -> Self {
+        Self { size: START, best: Rate::default() }
     }
+}
 
+impl RingTuner {
     /// Observes that the buffer is full, when the writers have stood still for `stall` at most, and data came at
     /// `rate` with a round trip of `rtt`; returns the size to have.
     ///
@@ -39,7 +44,7 @@ impl RingTuner {
         self.best = self.best.max(rate);
         let covered = stall.saturating_mul(2).saturating_add(rtt.get());
         let needed = self.best.bdp(Rtt::new(covered));
-        self.size = self.size.max(needed.min(self.most));
+        self.size = self.size.max(needed.min(LARGEST));
         self.size
     }
 }
@@ -86,13 +91,13 @@ mod tests {
 
     #[test]
     fn a_disk_that_keeps_up_leaves_it_as_it_is() {
-        let mut tuner = RingTuner::new(Bytes::gib(64));
+        let mut tuner = RingTuner::default();
         assert_eq!(tuner.observe(MS(5), Rate::bits_per_sec(100_000_000), LONG), START);
     }
 
     #[test]
     fn it_covers_twice_the_stall_and_a_bdp() {
-        let mut tuner = RingTuner::new(Bytes::gib(64));
+        let mut tuner = RingTuner::default();
         // 1.25 GB/s for 2 x 300 ms + 200 ms.
         assert_eq!(tuner.observe(MS(300), RATE, LONG), Bytes::new(1_000_000_000));
         // Slower for once: it stays, for the path may come back.
@@ -102,10 +107,16 @@ mod tests {
 
     #[test]
     fn memory_bounds_it() {
-        let asked = |available| RingTuner::new(available).observe(Duration::MAX, RATE, LONG);
-        assert_eq!(asked(Bytes::gib(64)), LARGEST);
-        assert_eq!(asked(Bytes::gib(8)), Bytes::gib(1));
-        assert_eq!(asked(Bytes::mib(100)), START);
+        assert_eq!(RingTuner::default().observe(Duration::MAX, RATE, LONG), LARGEST);
+        let (mut available, mut drawn) = (Bytes::gib(64), Bytes::ZERO);
+        // However many there are, together they have an eighth.
+        for _ in 0..16 {
+            let more = growth_left(available, drawn).min(LARGEST);
+            (available, drawn) = (available - more, drawn + more);
+        }
+        assert_eq!(drawn, Bytes::gib(8));
+        // Others have taken memory meanwhile.
+        assert_eq!(growth_left(Bytes::gib(8), drawn), Bytes::ZERO);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags, Stat, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -140,9 +140,8 @@ impl PartFile {
                 Err(error) => return Err(failed(error.into())),
             }
             // Another run may have renamed this very file to its final name before we held the lock.
-            let ours = file.metadata().map_err(failed)?;
-            let is_ours = |there: Stat| (there.st_ino, there.st_dev) == (ours.ino(), ours.dev());
-            if directory.look(&part, false).is_ok_and(is_ours) {
+            let ours = identity(&file).map_err(failed)?;
+            if directory.look(&part, false).is_ok_and(|there| (there.st_dev, there.st_ino) == ours) {
                 let target = target.to_owned();
                 return Ok(Self { directory, target, part, journal, target_path, part_path, file });
             }
@@ -161,6 +160,14 @@ impl PartFile {
     /// What the kernel says.
     pub fn reopen(&self) -> io::Result<File> {
         File::options().read(true).write(true).open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Returns the device and the inode, which tell it from every other file that is there.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        identity(&self.file)
     }
 
     /// Returns the final name.
@@ -188,37 +195,47 @@ impl PartFile {
     /// # Errors
     /// What the kernel says of the directory.
     pub fn store(&self, journal: &Journal, committed: &RangeSet) -> io::Result<()> {
-        let mut fresh = self.journal.clone();
-        fresh.push("~");
-        let mut file = self.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
-        file.write_all(&journal.encode(committed)?)?;
-        file.sync_data()?;
-        self.directory.rename(&fresh, &self.journal)
+        let fresh = self.fresh_journal();
+        let write = || {
+            let mut file = self.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
+            file.write_all(&journal.encode(committed)?)?;
+            file.sync_data()?;
+            self.directory.rename(&fresh, &self.journal)
+        };
+        write().inspect_err(|_| self.remove(&fresh))
     }
 
-    /// Empties the file and forgets its journal.
+    /// Forgets the journal, for good: what is in the file is of no use any more.
     ///
     /// # Errors
     /// [`OutputError::Create`].
     pub fn start_over(&self) -> Result<(), OutputError> {
-        match self.directory.remove(&self.journal) {
+        self.remove(&self.fresh_journal());
+        let removed = self.directory.remove(&self.journal).and_then(|()| self.directory.sync());
+        match removed {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(OutputError::Create { path: self.journal_path(), source })
             }
-            // Gone before the data is: a journal of a file without it would be believed.
-            _ => self
-                .file
-                .set_len(0)
-                .map_err(|source| OutputError::Create { path: self.part_path.clone(), source }),
+            _ => Ok(()),
         }
+    }
+
+    /// Drops the content, where none is reserved.
+    ///
+    /// # Errors
+    /// [`OutputError::Create`].
+    pub fn empty(&self) -> Result<(), OutputError> {
+        let emptied = self.file.set_len(0);
+        emptied.map_err(|source| OutputError::Create { path: self.part_path.clone(), source })
     }
 
     /// Reserves the file's space on disk, so that a full disk is found out before the first byte.
     ///
     /// # Errors
-    /// [`OutputError::Reserve`] where it does not fit; a fresh partial file is removed again by the caller.
+    /// [`OutputError::Reserve`] where it does not fit; the file and its journal are then as they were.
     pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
         let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
+        let before = self.file.metadata().map_err(failed)?;
         if size > Bytes::ZERO {
             match fallocate(&self.file, FallocateFlags::empty(), 0, size.get()) {
                 Ok(()) => {}
@@ -226,12 +243,16 @@ impl PartFile {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     let fs = fstatvfs(&self.file).map_err(|e| failed(e.into()))?;
                     // An earlier run's part has some of it already; blocks are counted in 512 bytes.
-                    let held = self.file.metadata().map_err(failed)?.blocks() * 512;
+                    let held = before.blocks() * 512;
                     if fs.f_bavail.saturating_mul(fs.f_frsize).saturating_add(held) < size.get() {
                         return Err(failed(io::ErrorKind::StorageFull.into()));
                     }
                 }
-                Err(error) => return Err(failed(error.into())),
+                Err(error) => {
+                    // Gives back what was reserved before the disk was full.
+                    let _ = self.file.set_len(before.len());
+                    return Err(failed(error.into()));
+                }
             }
         }
         self.file.set_len(size.get()).map_err(failed)
@@ -254,16 +275,58 @@ impl PartFile {
                 _ => failed("give the final name to", e),
             })?;
         }
-        self.directory.sync().map_err(|e| failed("sync the directory of", e))?;
-        let _ = self.directory.remove(&self.journal);
+        // At once: the temporary name is free now, and another transfer may begin under it.
+        self.remove(&self.journal);
+        self.remove(&self.fresh_journal());
+        self.sync_names().map_err(|e| failed("sync the directory of", e))?;
         Ok(target.clone())
     }
 
-    /// Removes the partial file and its journal: nothing of it can be used.
-    pub fn discard(&self) {
-        let _ = self.directory.remove(&self.journal);
-        let _ = self.directory.remove(&self.part);
+    /// Makes durable what names the directory holds: the partial file's, and its journal's.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sync_names(&self) -> io::Result<()> {
+        self.directory.sync()
     }
+
+    /// Removes the partial file and its journal: nothing of it can be used.
+    ///
+    /// Does nothing where it has lost its name, for what has that now is another transfer's.
+    pub fn discard(&self) {
+        let named = self.directory.look(&self.part, false);
+        if named.is_ok_and(|there| self.identity().is_ok_and(|ours| (there.st_dev, there.st_ino) == ours)) {
+            // The lock goes with the file's name, hence the last.
+            for name in [&self.fresh_journal(), &self.journal, &self.part] {
+                self.remove(name);
+            }
+        }
+    }
+
+    /// Removes it unless it has a journal, with which somebody can go on.
+    pub fn abandon(&self) {
+        if self.journal().is_none() {
+            self.discard();
+        }
+    }
+
+    /// Returns the name of a journal that is not yet whole.
+    fn fresh_journal(&self) -> OsString {
+        let mut name = self.journal.clone();
+        name.push("~");
+        name
+    }
+
+    /// Removes what may not be there.
+    fn remove(&self, name: &OsStr) {
+        let _ = self.directory.remove(name);
+    }
+}
+
+/// Returns a file's device and inode.
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    let meta = file.metadata()?;
+    Ok((meta.dev(), meta.ino()))
 }
 
 /// Returns the journal of what is there of `target`, whoever may be writing it.
@@ -348,6 +411,49 @@ mod tests {
         }
         part.discard();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_an_earlier_part_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = PartFile::open(&dir.path().join("file")).unwrap();
+        part.reserve(Bytes::new(100)).unwrap();
+        let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+        part.store(&journal, &[ByteRange::new(0, 10)].into_iter().collect()).unwrap();
+        let before = part.journal();
+        assert!(part.reserve(Bytes::new(1 << 50)).is_err());
+        part.abandon();
+        assert!(before.is_some() && part.journal() == before);
+    }
+
+    #[test]
+    fn nothing_of_another_transfer_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = PartFile::open(&dir.path().join("file")).unwrap();
+        first.finish(true).unwrap();
+        let second = PartFile::open(&dir.path().join("file")).unwrap();
+        first.discard();
+        assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
+        second.discard();
+        assert!(!second.path().exists());
+    }
+
+    #[test]
+    fn half_a_journal_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = PartFile::open(&dir.path().join("file")).unwrap();
+        let half = dir.path().join("file.longhaul-journal~");
+        let journal = Journal::new("u", "u".into(), Bytes::ZERO, &Validator::parse("\"a\"").unwrap());
+        // A directory in the way of the last step.
+        fs::create_dir(part.journal_path()).unwrap();
+        assert!(part.store(&journal, &RangeSet::new()).is_err() && !half.exists());
+        fs::remove_dir(part.journal_path()).unwrap();
+        fs::write(&half, "{").unwrap();
+        part.start_over().unwrap();
+        assert!(!half.exists());
+        fs::write(&half, "{").unwrap();
+        part.finish(true).unwrap();
+        assert!(!half.exists());
     }
 
     #[test]

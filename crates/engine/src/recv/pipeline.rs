@@ -89,11 +89,20 @@ impl Pipeline {
     pub fn note(&self) -> Result<(), OutputError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let stored = self.part.store(journal, &self.checkpoint.ranges());
-        stored.map_err(|source| OutputError::Write {
-            operation: "write",
-            path: self.part.journal_path(),
-            source,
-        })
+        stored.map_err(|source| self.journal_failed("write", source))?;
+        self.sync_names()
+    }
+
+    /// Makes the names of the partial file and its journal durable: what was committed can then be promised.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn sync_names(&self) -> Result<(), OutputError> {
+        self.part.sync_names().map_err(|source| self.journal_failed("sync the directory of", source))
+    }
+
+    fn journal_failed(&self, operation: &'static str, source: io::Error) -> OutputError {
+        OutputError::Write { operation, path: self.part.journal_path(), source }
     }
 
     /// Opens the way in, and the queue for [`Pipeline::start`].
@@ -102,16 +111,20 @@ impl Pipeline {
         (Inlet { ring: &self.ring, queue }, segments)
     }
 
-    /// Empties a partial file that is not resumed, reserves its space and opens its writer.
+    /// Reserves the file's space, forgets what a partial file holds that is not resumed, and opens its writer.
     ///
     /// # Errors
-    /// [`OutputError`]: no space, or a writer that cannot write here.
+    /// [`OutputError`]: no space, or a writer that cannot write here. Where there is no space, an earlier
+    /// transfer's part can still be resumed.
     pub fn prepare(&self) -> Result<Arc<dyn Writer>, OutputError> {
+        if let Some(size) = self.size {
+            self.part.reserve(size)?;
+        }
         if self.resumed == Bytes::ZERO {
             self.part.start_over()?;
         }
-        if let Some(size) = self.size {
-            self.part.reserve(size)?;
+        if self.size.is_none() {
+            self.part.empty()?;
         }
         let opened = writer::open(self.choice, self.part.file(), self.size);
         opened.map(Arc::from).map_err(|source| OutputError::Writer {
@@ -137,8 +150,7 @@ impl Pipeline {
             let store = |committed: &RangeSet| self.part.store(journal, committed);
             let commit = move || {
                 if let Err(source) = file.and_then(|file| self.checkpoint.run(&file, store)) {
-                    let path = self.part.journal_path();
-                    fail(OutputError::Write { operation: "commit to", path, source }.into());
+                    fail(self.journal_failed("commit to", source).into());
                 }
             };
             let started = named("checkpoint").spawn_scoped(threads, commit);

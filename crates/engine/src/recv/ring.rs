@@ -1,13 +1,13 @@
 //! The application buffer of one transfer: a pool that may grow while the disk stalls.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
-use longhaul_core::tune::ring::{RingTuner, START, Stalls};
+use longhaul_core::tune::ring::{RingTuner, START, Stalls, growth_left};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 
@@ -42,12 +42,19 @@ pub struct Flow {
     pub rtt: Rtt,
 }
 
+/// What buffers have grown by, all those together that share it: an eighth of the memory available at most.
+#[derive(Debug, Clone, Default)]
+pub struct Growth(Arc<Mutex<Bytes>>);
+
 /// Segments, and what is known of who empties them.
 #[derive(Debug)]
 pub struct Ring {
     pool: SegmentPool,
     tuner: Option<Mutex<RingTuner>>,
     stalls: Mutex<Stalls>,
+    growth: Growth,
+    /// By how much this one has grown.
+    drawn: Mutex<Bytes>,
     started: Instant,
 }
 
@@ -57,14 +64,18 @@ const STEP: Duration = Duration::from_millis(5);
 impl Ring {
     /// Plans one for so many streams, with segments of the usual size or of `segment`; it holds no memory yet.
     pub fn new(buffer: AppBuffer, segment: Option<Bytes>, streams: usize) -> Self {
+        Self::sharing(Growth::default(), buffer, segment, streams)
+    }
+
+    /// Does the same for one of several that grow at the expense of each other.
+    pub fn sharing(growth: Growth, buffer: AppBuffer, segment: Option<Bytes>, streams: usize) -> Self {
         let size = buffer.at_start();
-        // Where the host does not tell its memory, it stays as it starts.
-        let tuner =
-            (buffer == AppBuffer::Auto).then(|| RingTuner::new(host::available_memory().unwrap_or_default()));
+        let tuner = (buffer == AppBuffer::Auto).then(RingTuner::default);
         let usual = plan::segments(size, streams);
         let plan = segment.map_or(usual, |segment| plan::segments_of(segment, size, streams));
         let (tuner, stalls) = (tuner.map(Mutex::new), Mutex::default());
-        Self { pool: SegmentPool::new(plan), tuner, stalls, started: Instant::now() }
+        let (pool, drawn) = (SegmentPool::new(plan), Mutex::default());
+        Self { pool, tuner, stalls, growth, drawn, started: Instant::now() }
     }
 
     /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
@@ -84,8 +95,19 @@ impl Ring {
             }
             if let Some(tuner) = &self.tuner {
                 let stall = lock(&self.stalls).longest(self.started.elapsed());
-                self.pool.grow(lock(tuner).observe(stall, flow.rate, flow.rtt));
+                let wanted = lock(tuner).observe(stall, flow.rate, flow.rtt);
+                self.grow(wanted);
             }
+        }
+    }
+
+    /// Grows towards a size, as far as memory allows.
+    fn grow(&self, wanted: Bytes) {
+        let mut drawn = lock(&self.drawn);
+        let more = wanted.saturating_sub(START + *drawn);
+        if more > Bytes::ZERO {
+            *drawn += self.growth.draw(more);
+            self.pool.grow(START + *drawn);
         }
     }
 
@@ -100,6 +122,29 @@ impl Ring {
     /// Returns how much is in use.
     pub fn usage(&self) -> Segments {
         self.pool.usage()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.growth.give_back(*lock(&self.drawn));
+    }
+}
+
+impl Growth {
+    /// Takes up to `wanted` of what is left.
+    fn draw(&self, wanted: Bytes) -> Bytes {
+        let mut drawn = lock(&self.0);
+        // Where the host does not tell its memory, buffers stay as they start.
+        let available = host::available_memory().unwrap_or_default();
+        let granted = wanted.min(growth_left(available, *drawn));
+        *drawn += granted;
+        granted
+    }
+
+    fn give_back(&self, granted: Bytes) {
+        let mut drawn = lock(&self.0);
+        *drawn = drawn.saturating_sub(granted);
     }
 }
 
@@ -131,6 +176,20 @@ mod tests {
         assert_eq!(held.len(), 20);
         // At least a BDP of 250 MB, on a host that has eight times that.
         assert!(ring.usage().capacity() >= Bytes::mib(80), "{:?}", ring.usage());
+    }
+
+    #[test]
+    fn what_one_has_grown_by_another_cannot_until_it_is_given_back() {
+        let growth = Growth::default();
+        let ring = || Ring::sharing(growth.clone(), AppBuffer::Auto, None, 1);
+        let (first, second) = (ring(), ring());
+        first.grow(Bytes::new(u64::MAX));
+        let most = *lock(&growth.0);
+        second.grow(Bytes::new(u64::MAX));
+        // The host's other programs take and free memory meanwhile.
+        assert!(most > Bytes::ZERO && *lock(&second.drawn) < Bytes::new(most.get() / 4));
+        drop((first, second));
+        assert_eq!(*lock(&growth.0), Bytes::ZERO);
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn fetch(
     let digest = conclude(request, cancel, shared).inspect_err(|_| {
         // Kept only where the next run can use it.
         if !pipeline.is_resumable() {
-            pipeline.part().discard();
+            pipeline.part().abandon();
         }
     })?;
     let path = pipeline.finish(matches!(request.target, Target::File(_)))?;

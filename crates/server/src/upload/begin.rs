@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::{
     ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
@@ -22,14 +21,11 @@ use longhaul_engine::recv::writer::WriterChoice;
 use rustix::fs::FileType;
 
 use super::receive::{Then, Upload};
+use super::receiving::Claim;
 use super::request::{Append, Operation, Whole};
 use super::{Receiving, Uploads, refusal};
 use crate::reply::Reply;
 use crate::site::Site;
-
-/// How long an upload may take to end that was told to: a sync of what it has received.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What came of a request's head.
 pub(super) enum Begun {
@@ -37,6 +33,26 @@ pub(super) enum Begun {
     Answered(Reply),
     /// The body may come.
     Ready(Box<Upload>),
+}
+
+/// Why an upload does not begin.
+pub(super) enum Unready {
+    /// It is not taken.
+    Refused(Reply),
+    /// An older connection of it is as good as dead and ends now: it can begin when that is done.
+    Ending,
+}
+
+impl From<Reply> for Unready {
+    fn from(reply: Reply) -> Self {
+        Self::Refused(reply)
+    }
+}
+
+/// A partial file that is this request's alone.
+struct Held {
+    part: PartFile,
+    claim: Claim,
 }
 
 /// A name to write to.
@@ -54,9 +70,9 @@ impl Uploads {
         site: &Site,
         receiving: &Arc<Receiving>,
         request: &RequestHead,
-    ) -> Result<Begun, Reply> {
+    ) -> Result<Begun, Unready> {
         if !self.token.allows(request) {
-            return Err(refusal::unauthorized());
+            return Err(refusal::unauthorized().into());
         }
         let path = TargetPath::parse(request.target()).map_err(|error| match error {
             TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
@@ -78,41 +94,42 @@ impl Uploads {
         append: Append,
         body: RequestBody,
         receiving: &Arc<Receiving>,
-    ) -> Result<Begun, Reply> {
-        let slot = self.slot()?;
+    ) -> Result<Begun, Unready> {
         let id = append.id;
-        let part = target.open_for(id, receiving)?;
+        target.may_be_replaced(append.replace)?;
+        let Held { part, claim } = target.open_for(id, receiving)?;
         let prior = part.journal().filter(|journal| is_of(journal, id));
-        let size = append.follows(prior.as_ref(), body).inspect_err(|_| let_go(&part))?;
-        let journal = journal(id, size)?;
+        let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
+        let slot = self.slot().inspect_err(|_| part.abandon())?;
+        let journal = journal(id, size).inspect_err(|_| part.abandon())?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
         let then = match append.complete {
-            true => Then::Finish { digest: append.digest, replace: true },
+            true => Then::Finish { digest: append.digest, replace: append.replace },
             false => Then::GoOn,
         };
-        let ring = Ring::new(self.app_buffer, None, 1);
-        let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring);
-        Upload::prepare(pipeline, then, exists, receiving, slot).map(Begun::ready)
+        let pipeline =
+            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.ring());
+        Ok(Begun::ready(Upload::prepare(pipeline, then, exists, receiving, (claim, slot))?))
     }
 
-    fn whole(&self, target: Target, whole: Whole, receiving: &Arc<Receiving>) -> Result<Begun, Reply> {
-        let slot = self.slot()?;
+    fn whole(&self, target: Target, whole: Whole, receiving: &Arc<Receiving>) -> Result<Begun, Unready> {
         let Whole { length, digest, replace } = whole;
-        if target.exists && !replace {
-            return Err(Reply::text(412, "there is a file of this name"));
-        }
-        let part = target.open().map_err(|error| refusal::output(&error))?;
-        let exists = target.exists;
-        let ring = Ring::new(self.app_buffer, None, 1);
-        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, ring);
+        target.may_be_replaced(replace)?;
+        let Held { part, claim } = target.open(receiving).map_err(|error| refusal::output(&error))?;
+        let slot = self.slot().inspect_err(|_| part.abandon())?;
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.ring());
         let then = Then::Finish { digest, replace };
-        Upload::prepare(pipeline, then, exists, receiving, slot).map(Begun::ready)
+        Ok(Begun::ready(Upload::prepare(pipeline, then, target.exists, receiving, (claim, slot))?))
+    }
+
+    fn ring(&self) -> Ring {
+        Ring::sharing(self.growth.clone(), self.app_buffer, None, 1)
     }
 
     fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {
         let slot = Arc::clone(&self.slots).try_acquire_owned();
-        slot.map_err(|_| refusal::crowded(&"too many uploads at once"))
+        slot.map_err(|_| refusal::crowded())
     }
 }
 
@@ -175,30 +192,35 @@ impl Target {
         self.directory.path_of(OsStr::from_bytes(&self.name))
     }
 
-    fn open(&self) -> Result<PartFile, OutputError> {
+    fn may_be_replaced(&self, replace: bool) -> Result<(), Reply> {
+        if self.exists && !replace {
+            return Err(Reply::text(412, "there is a file of this name"));
+        }
+        Ok(())
+    }
+
+    fn open(&self, receiving: &Arc<Receiving>) -> Result<Held, OutputError> {
         let name = OsStr::from_bytes(&self.name);
-        let failed = |source| OutputError::Create { path: self.directory.path_of(name), source };
-        PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)
+        let failed = |source| OutputError::Create { path: self.path(), source };
+        let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
+        let claim = receiving.claim(part.identity().map_err(failed)?);
+        claim.map(|claim| Held { part, claim }).ok_or_else(|| OutputError::Busy(self.path()))
     }
 
     /// Opens the partial file for a part of an upload; where an older connection of the same upload is as good
     /// as dead, that one ends first: its client would otherwise wait until it is found out.
-    fn open_for(&self, id: UploadId, receiving: &Receiving) -> Result<PartFile, Reply> {
-        let until = Instant::now() + ENDS_WITHIN;
-        let path = self.path();
-        let mut ending = false;
-        loop {
-            match self.open() {
-                Err(OutputError::Busy(_)) if Instant::now() < until => {
-                    ending = ending || receiving.end_silent(&path, |journal| is_of(journal, id));
-                    if !ending {
-                        return Err(refusal::output(&OutputError::Busy(path)));
-                    }
-                    std::thread::sleep(LOOK_AGAIN);
-                }
-                opened => return opened.map_err(|error| refusal::output(&error)),
-            }
-        }
+    fn open_for(&self, id: UploadId, receiving: &Arc<Receiving>) -> Result<Held, Unready> {
+        let opened = match self.open(receiving) {
+            Err(OutputError::Busy(_)) if self.end_silent(id, receiving) => return Err(Unready::Ending),
+            // It may have ended just now.
+            Err(OutputError::Busy(_)) => self.open(receiving),
+            opened => opened,
+        };
+        opened.map_err(|error| refusal::output(&error).into())
+    }
+
+    fn end_silent(&self, id: UploadId, receiving: &Receiving) -> bool {
+        receiving.end_silent(&self.path(), |journal| is_of(journal, id))
     }
 
     /// Returns what is there of an upload; one that is under way is further than that by now.
@@ -208,13 +230,12 @@ impl Target {
     }
 
     /// Says how far an upload is.
-    fn look(&self, id: UploadId, receiving: &Receiving) -> Result<Reply, Reply> {
-        let mut journal = self.journal(id)?;
-        if receiving.end_silent(&self.path(), |journal| is_of(journal, id)) {
+    fn look(&self, id: UploadId, receiving: &Receiving) -> Result<Reply, Unready> {
+        if self.end_silent(id, receiving) {
             // It commits what it has, and lets go of the file.
-            let_go(&self.open_for(id, receiving)?);
-            journal = self.journal(id)?;
+            return Err(Unready::Ending);
         }
+        let journal = self.journal(id)?;
         let head = ReplyHead::new(204)
             .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
             .with(UPLOAD_LENGTH, &journal.size.to_string())
@@ -224,20 +245,13 @@ impl Target {
     }
 
     /// Forgets an upload.
-    fn drop_upload(&self, id: UploadId, receiving: &Receiving) -> Result<Reply, Reply> {
+    fn drop_upload(&self, id: UploadId, receiving: &Arc<Receiving>) -> Result<Reply, Unready> {
         self.journal(id)?;
-        let part = self.open_for(id, receiving)?;
+        let held = self.open_for(id, receiving)?;
         // Whoever had the lock meanwhile may have finished it, or begun another.
-        self.journal(id).inspect_err(|_| let_go(&part))?;
-        part.discard();
+        self.journal(id).inspect_err(|_| held.part.abandon())?;
+        held.part.discard();
         Ok(Reply::empty(ReplyHead::new(204)))
-    }
-}
-
-/// Leaves a partial file as it is, unless it is of no use to anybody.
-fn let_go(part: &PartFile) {
-    if part.journal().is_none() {
-        part.discard();
     }
 }
 

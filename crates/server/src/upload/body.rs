@@ -34,7 +34,7 @@ enum Framing {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Data(usize),
-    /// Nothing has come for a [`TICK`].
+    /// No payload: nothing has come for a [`TICK`], or only framing, which may go on and on too.
     Idle,
     /// That was all.
     End,
@@ -64,45 +64,41 @@ impl Body {
 
     /// Reads payload into `into`, which must not be empty.
     pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Read, BodyError> {
-        loop {
-            let left = match &mut self.framing {
-                Framing::Length(left) => *left,
-                Framing::Chunked(decoder) => {
-                    let framed = decoder.framing(&self.inbox)?;
-                    self.inbox.drain(..framed);
-                    decoder.payload_left()
-                }
-            };
-            if self.is_done() {
-                return Ok(Read::End);
+        let left = match &mut self.framing {
+            Framing::Length(left) => *left,
+            Framing::Chunked(decoder) => {
+                let framed = decoder.framing(&self.inbox)?;
+                self.inbox.drain(..framed);
+                decoder.payload_left()
             }
-            let most = left.as_usize().min(into.len());
-            let read = match (most, self.inbox.len()) {
-                // Framing: a little is read, for what follows may be of the next request.
-                (0, _) => {
-                    let mut chunk = [0; FRAMING];
-                    match receive(&self.source, &mut chunk)? {
-                        Some(length) => self.inbox.extend_from_slice(&chunk[..length]),
-                        None => return Ok(Read::Idle),
-                    }
-                    continue;
-                }
-                (most, 0) => receive(&self.source, &mut into[..most])?,
-                (most, held) => {
-                    let length = most.min(held);
-                    into[..length].copy_from_slice(&self.inbox[..length]);
-                    self.inbox.drain(..length);
-                    Some(length)
-                }
-            };
-            let Some(length) = read else { return Ok(Read::Idle) };
-            let taken = Bytes::new(length as u64);
-            match &mut self.framing {
-                Framing::Length(left) => *left = left.saturating_sub(taken),
-                Framing::Chunked(decoder) => decoder.took_payload(taken),
-            }
-            return Ok(Read::Data(length));
+        };
+        if self.is_done() {
+            return Ok(Read::End);
         }
+        let most = left.as_usize().min(into.len());
+        let read = match (most, self.inbox.len()) {
+            // Framing: a little is read, for what follows may be of the next request.
+            (0, _) => {
+                let mut chunk = [0; FRAMING];
+                let length = receive(&self.source, &mut chunk)?.unwrap_or(0);
+                self.inbox.extend_from_slice(&chunk[..length]);
+                None
+            }
+            (most, 0) => receive(&self.source, &mut into[..most])?,
+            (most, held) => {
+                let length = most.min(held);
+                into[..length].copy_from_slice(&self.inbox[..length]);
+                self.inbox.drain(..length);
+                Some(length)
+            }
+        };
+        let Some(length) = read else { return Ok(Read::Idle) };
+        let taken = Bytes::new(length as u64);
+        match &mut self.framing {
+            Framing::Length(left) => *left = left.saturating_sub(taken),
+            Framing::Chunked(decoder) => decoder.took_payload(taken),
+        }
+        Ok(Read::Data(length))
     }
 
     /// Returns whether all of it was read.

@@ -1,9 +1,11 @@
 //! A request to write, from its head to its answer: the connection's side of an upload.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use longhaul_core::proto::http::{RequestBody, RequestHead};
 use longhaul_core::units::Bytes;
@@ -13,9 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
-use super::begin::Begun;
+use super::begin::{Begun, Unready};
 use super::body::Body;
 use super::receive::{Connection, Outcome, Upload};
 use super::{Uploads, refusal};
@@ -35,6 +38,10 @@ pub(crate) struct Received {
 /// How much of a TLS connection is decrypted at once.
 const TLS_CHUNK: usize = 64 << 10;
 
+/// How long an upload may take to end that was told to: a sync of what it has received.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Takes what a client sends; `inbox` holds what has come of it with the head.
 pub(crate) async fn exchange(
     uploads: &Arc<Uploads>,
@@ -47,15 +54,12 @@ pub(crate) async fn exchange(
     let expects = request.is_http_1_1()
         && body != RequestBody::None
         && request.header("expect").is_some_and(|value| value.trim().eq_ignore_ascii_case("100-continue"));
-    let (may_inform, receiving) = (request.is_http_1_1(), Arc::clone(shared.census.receiving()));
-    let (site, uploads) = (Arc::clone(&shared.site), Arc::clone(uploads));
-    let begun = spawn_blocking(move || uploads.begin(&site, &receiving, &request)).await;
-    let upload = match begun {
-        Ok(Ok(Begun::Ready(upload))) => upload,
-        Ok(Ok(Begun::Answered(reply)) | Err(reply)) => {
+    let may_inform = request.is_http_1_1();
+    let upload = match begin(uploads, shared, request).await {
+        Ok(Begun::Ready(upload)) => upload,
+        Ok(Begun::Answered(reply)) | Err(reply) => {
             return Received { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
         }
-        Err(error) => return failed(&error),
     };
     let received = async {
         // What comes with the head comes without being asked for: it is not waited for.
@@ -64,7 +68,27 @@ pub(crate) async fn exchange(
         }
         receive(upload, shared, transport, inbox, body, may_inform).await
     };
-    received.await.unwrap_or_else(|error: ReplyError| failed(&error))
+    received.await.unwrap_or_else(|failure| Received {
+        reply: failure.reply(),
+        bytes: Bytes::ZERO,
+        body_read: false,
+    })
+}
+
+/// Begins; waits for an older connection of the same upload that is ending.
+async fn begin(uploads: &Arc<Uploads>, shared: &Shared, request: RequestHead) -> Result<Begun, Reply> {
+    let (request, until) = (Arc::new(request), Instant::now() + ENDS_WITHIN);
+    loop {
+        let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
+        let (site, receiving) = (Arc::clone(&shared.site), Arc::clone(shared.census.receiving()));
+        match spawn_blocking(move || uploads.begin(&site, &receiving, &request)).await {
+            Ok(Ok(begun)) => return Ok(begun),
+            Ok(Err(Unready::Refused(reply))) => return Err(reply),
+            Ok(Err(Unready::Ending)) if Instant::now() < until => sleep(LOOK_AGAIN).await,
+            Ok(Err(Unready::Ending)) => return Err(refusal::busy()),
+            Err(error) => return Err(refusal::exhausted(&error)),
+        }
+    }
 }
 
 /// Runs an upload on its thread, and feeds it where the connection is encrypted.
@@ -75,22 +99,17 @@ async fn receive(
     inbox: &mut Vec<u8>,
     body: RequestBody,
     may_inform: bool,
-) -> Result<Received, ReplyError> {
+) -> Result<Received, Failure> {
     let socket = transport.socket().try_clone_to_owned()?;
     let (source, mut feed) = match transport {
         Transport::Plain(stream) => (stream.as_fd().try_clone_to_owned()?, None),
         Transport::Tls(_) => {
             let (near, far) = UnixStream::pair()?;
-            (OwnedFd::from(near.into_std()?), Some(far))
+            (OwnedFd::from(near.into_std()?), Some(Feed::new(far, body, inbox.len())))
         }
     };
-    // Of the body; the head's neighbours have come already.
-    let to_feed = match body {
-        RequestBody::None => 0,
-        RequestBody::Length(length) => length.get().saturating_sub(inbox.len() as u64),
-        RequestBody::Chunked => u64::MAX,
-    };
-    let _cancel = CancelOnDrop(upload.life.cancel.clone());
+    let life = Arc::clone(&upload.life);
+    let _cancel = CancelOnDrop(life.cancel.clone());
     let whole = Arc::new(AtomicBool::new(false));
     let connection = Connection {
         body: Body::new(source, std::mem::take(inbox), body),
@@ -105,28 +124,27 @@ async fn receive(
     };
     std::thread::Builder::new().name("upload".to_owned()).spawn(run)?;
     let outcome = loop {
-        let ended = match (&mut feed, &mut *transport) {
-            (Some(far), Transport::Tls(stream)) => tokio::select! {
-                outcome = &mut outcome => Some(outcome),
-                fed = pump(stream, far, to_feed) => {
-                    // The body's end, or the connection's: either way nothing more comes.
-                    tracing::trace!(?fed, "the body is fed");
-                    feed = None;
-                    None
-                }
-            },
-            _ => tokio::select! {
-                outcome = &mut outcome => Some(outcome),
-                () = tokio::time::sleep(shared.limits.processing) => None,
-            },
-        };
-        match ended {
-            Some(Ok(outcome)) => break outcome,
-            Some(Err(error)) => return Ok(failed(&error)),
-            None if may_inform && whole.load(Ordering::Relaxed) => {
-                inform(transport, shared, b"HTTP/1.1 102 Processing\r\n\r\n").await?;
+        let fed = async {
+            match (&mut feed, &mut *transport) {
+                (Some(feed), Transport::Tls(stream)) => feed.run(stream).await,
+                _ => std::future::pending().await,
             }
-            None => {}
+        };
+        tokio::select! {
+            outcome = &mut outcome => break outcome.map_err(io::Error::other)?,
+            fed = fed => {
+                // The body's end, or the connection's: either way nothing more comes.
+                tracing::trace!(?fed, "the body is fed");
+                feed = None;
+            }
+            () = sleep(shared.limits.processing) => {
+                if whole.load(Ordering::Relaxed) {
+                    feed = None;
+                }
+                if may_inform && life.is_the_disks() {
+                    inform(transport, shared, b"HTTP/1.1 102 Processing\r\n\r\n").await?;
+                }
+            }
         }
     };
     let Outcome { reply, received: bytes, body_read, inbox: rest } = outcome;
@@ -136,30 +154,75 @@ async fn receive(
     Ok(Received { reply, bytes, body_read: body_read && exact })
 }
 
-/// Passes decrypted bytes on, `left` at most; returns how many.
-async fn pump(stream: &mut TlsStream<TcpStream>, far: &mut UnixStream, mut left: u64) -> io::Result<u64> {
-    let (mut chunk, mut passed) = (vec![0; TLS_CHUNK], 0);
-    while left > 0 {
-        let most = chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let length = stream.read(&mut chunk[..most]).await?;
-        if length == 0 {
-            break;
-        }
-        far.write_all(&chunk[..length]).await?;
-        left -= length as u64;
-        passed += length as u64;
+/// What a TLS connection brings, on its way to the thread that writes it.
+struct Feed {
+    far: UnixStream,
+    chunk: Vec<u8>,
+    /// What of the chunk is still to be passed on.
+    held: Range<usize>,
+    /// How much of the body is still to come, at most.
+    left: u64,
+}
+
+impl Feed {
+    /// Feeds a body of which `ahead` has come with the head.
+    fn new(far: UnixStream, body: RequestBody, ahead: usize) -> Self {
+        let left = match body {
+            RequestBody::None => 0,
+            RequestBody::Length(length) => length.get().saturating_sub(ahead as u64),
+            RequestBody::Chunked => u64::MAX,
+        };
+        Self { far, chunk: vec![0; TLS_CHUNK], held: 0..0, left }
     }
-    Ok(passed)
+
+    /// Passes decrypted bytes on; can be given up at any await, and gone on with.
+    async fn run(&mut self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+        loop {
+            while !self.held.is_empty() {
+                self.held.start += self.far.write(&self.chunk[self.held.clone()]).await?;
+            }
+            if self.left == 0 {
+                return Ok(());
+            }
+            let most = self.chunk.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            match stream.read(&mut self.chunk[..most]).await? {
+                0 => return Ok(()),
+                length => {
+                    self.left -= length as u64;
+                    self.held = 0..length;
+                }
+            }
+        }
+    }
+}
+
+/// Why an upload that was begun is not received.
+enum Failure {
+    /// Its connection: nobody hears the answer.
+    Gone(ReplyError),
+    /// The server has no descriptor or thread for it.
+    Exhausted(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Exhausted(error)
+    }
+}
+
+impl Failure {
+    fn reply(&self) -> Reply {
+        match self {
+            Self::Gone(error) => Reply::text(400, &format!("the connection failed: {error}")),
+            Self::Exhausted(error) => refusal::exhausted(error),
+        }
+    }
 }
 
 /// Sends an interim response (RFC 9110, section 15.2).
-async fn inform(transport: &mut Transport, shared: &Shared, text: &[u8]) -> Result<(), ReplyError> {
+async fn inform(transport: &mut Transport, shared: &Shared, text: &[u8]) -> Result<(), Failure> {
     let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
-    transport.send(&mut outgoing, &shared.limits).await
-}
-
-fn failed(error: &dyn std::fmt::Display) -> Received {
-    Received { reply: refusal::crowded(error), bytes: Bytes::ZERO, body_read: false }
+    transport.send(&mut outgoing, &shared.limits).await.map_err(Failure::Gone)
 }
 
 /// Ends an upload whose connection has gone, as when the server ends.

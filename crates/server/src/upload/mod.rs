@@ -22,7 +22,7 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::recv::ring::AppBuffer;
+use longhaul_engine::recv::ring::{AppBuffer, Growth};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -36,6 +36,8 @@ pub use token::{Token, TokenError};
 pub(crate) struct Uploads {
     pub(crate) token: Token,
     pub(crate) app_buffer: AppBuffer,
+    /// What their buffers may grow by, all together.
+    pub(crate) growth: Growth,
     /// Places for uploads under way: each has threads and a buffer.
     pub(crate) slots: Arc<Semaphore>,
 }
@@ -45,7 +47,8 @@ const LAST_SYNC: Duration = Duration::from_secs(20);
 
 impl Uploads {
     pub(crate) fn new(token: Token, app_buffer: AppBuffer, limits: &Limits) -> Self {
-        Self { token, app_buffer, slots: Arc::new(Semaphore::new(limits.uploads)) }
+        let slots = Arc::new(Semaphore::new(limits.uploads));
+        Self { token, app_buffer, growth: Growth::default(), slots }
     }
 
     /// Waits until no upload is left, unless the disk takes too long.

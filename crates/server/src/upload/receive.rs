@@ -20,7 +20,7 @@ use longhaul_sys::tcp_info;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Body, BodyError, Read, TICK};
-use super::receiving::{Life, Place, Receiving};
+use super::receiving::{Claim, Life, Place, Receiving};
 use super::refusal;
 use crate::Limits;
 use crate::reply::Reply;
@@ -33,7 +33,7 @@ pub(super) enum Then {
     Finish { digest: Option<Checksum>, replace: bool },
 }
 
-/// A file that is being received; its space is reserved.
+/// A file that is being received; its space is reserved. What is of use to nobody goes when it is dropped.
 pub(super) struct Upload {
     pipeline: Arc<Pipeline>,
     writer: Arc<dyn Writer>,
@@ -42,9 +42,10 @@ pub(super) struct Upload {
     exists: bool,
     receiving: Arc<Receiving>,
     pub(super) life: Arc<Life>,
-    _place: Place,
-    /// Held to the end, the last sync included.
+    /// Held to the end, the last sync included; given back before the file is free for whoever comes back.
     _slot: OwnedSemaphorePermit,
+    _place: Place,
+    _claim: Claim,
 }
 
 /// How a connection brings a body.
@@ -53,7 +54,7 @@ pub(super) struct Connection {
     /// The TCP socket, of which the window is held and the round trip is known.
     pub(super) socket: OwnedFd,
     pub(super) limits: Arc<Limits>,
-    /// Set once the body is there: what follows takes the disk's time, not the peer's.
+    /// Set once the body is there.
     pub(super) whole: Arc<AtomicBool>,
 }
 
@@ -85,26 +86,34 @@ const SLOW_FLUSH: Duration = Duration::from_secs(5);
 const SETTLED: u32 = 3;
 
 impl Upload {
-    /// Reserves the file's space; a fresh partial file goes again where that fails.
+    /// Reserves the file's space; a partial file that nobody can go on with goes again where that fails.
     pub(super) fn prepare(
         pipeline: Pipeline,
         then: Then,
         exists: bool,
         receiving: &Arc<Receiving>,
-        slot: OwnedSemaphorePermit,
+        (claim, slot): (Claim, OwnedSemaphorePermit),
     ) -> Result<Self, Reply> {
         let prepared = pipeline.prepare().and_then(|writer| pipeline.note().map(|()| writer));
         let writer = prepared.map_err(|error| {
-            if pipeline.resumed() == Bytes::ZERO {
-                pipeline.part().discard();
-            }
+            pipeline.part().abandon();
             refusal::output(&error)
         })?;
         let pipeline = Arc::new(pipeline);
         let life = Arc::new(Life::default());
         let place = receiving.enter(&pipeline, &life);
         let receiving = Arc::clone(receiving);
-        Ok(Self { pipeline, writer, then, exists, receiving, life, _place: place, _slot: slot })
+        Ok(Self {
+            pipeline,
+            writer,
+            then,
+            exists,
+            receiving,
+            life,
+            _slot: slot,
+            _place: place,
+            _claim: claim,
+        })
     }
 
     /// Receives the body and does what follows it.
@@ -132,13 +141,7 @@ impl Upload {
             (None, Err(trouble)) => Err(trouble.reply()),
             (None, Ok(())) => self.conclude(before + received, &self.life.cancel),
         };
-        let reply = reply.unwrap_or_else(|reply| {
-            // Part of a whole file is of no use to anybody; part of an upload is.
-            if self.pipeline.journal().is_none() {
-                self.pipeline.part().discard();
-            }
-            reply
-        });
+        let reply = reply.unwrap_or_else(|refused| refused);
         let body_read = connection.body.is_done();
         Outcome { reply, received, body_read, inbox: connection.body.into_inbox() }
     }
@@ -147,6 +150,7 @@ impl Upload {
     fn conclude(&self, end: Bytes, cancel: &Cancel) -> Result<Reply, Reply> {
         let pipeline = &self.pipeline;
         let Then::Finish { digest, replace } = &self.then else {
+            pipeline.sync_names().map_err(|error| refusal::output(&error))?;
             let head = ReplyHead::new(204)
                 .with(UPLOAD_OFFSET, &end.get().to_string())
                 .with(UPLOAD_COMPLETE, upload_bool(false));
@@ -169,6 +173,15 @@ impl Upload {
         }
         pipeline.finish(*replace).map_err(|error| refusal::output(&error))?;
         Ok(Reply::empty(ReplyHead::new(if self.exists { 204 } else { 201 })))
+    }
+}
+
+impl Drop for Upload {
+    /// Part of a whole file is of no use to anybody; part of an upload is.
+    fn drop(&mut self) {
+        if self.pipeline.journal().is_none() {
+            self.pipeline.part().discard();
+        }
     }
 }
 
@@ -249,7 +262,6 @@ impl<'a> Receiver<'a> {
             return Ok(segment);
         }
         let flow = Flow { rate: self.arrivals.rate, rtt: self.arrivals.rtt };
-        self.upload.life.note(None);
         let waited = Instant::now();
         while !self.stop.is_cancelled() {
             if let Some(segment) = self.inlet.take(left, TICK, flow).map_err(Trouble::Memory)? {
@@ -259,6 +271,7 @@ impl<'a> Receiver<'a> {
                 self.started += waited.elapsed();
                 return Ok(segment);
             }
+            self.upload.life.note(None);
         }
         Err(Trouble::Stopped)
     }
@@ -295,7 +308,7 @@ impl Trouble {
             Self::Slow(stall) => {
                 Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
             }
-            Self::Memory(error) => refusal::crowded(error),
+            Self::Memory(error) => refusal::exhausted(error),
             Self::Stopped => Reply::text(503, "the upload was ended here; ask how far it is, and go on"),
         }
     }

@@ -23,6 +23,8 @@ pub(crate) struct Receiving {
 struct State {
     next: u64,
     active: Vec<Active>,
+    /// Devices and inodes of the partial files that are held.
+    claimed: Vec<(u64, u64)>,
     /// What uploads have written that are over.
     written: Bytes,
     host: HostCounter,
@@ -48,6 +50,12 @@ pub(super) struct Life {
 
 /// After so long without a byte, a client that comes back is believed that the old connection is dead.
 const SILENT: Duration = Duration::from_secs(3);
+
+/// A partial file that nobody else here writes, until dropped.
+pub(super) struct Claim {
+    receiving: Arc<Receiving>,
+    file: (u64, u64),
+}
 
 /// An upload's place among them, left when dropped.
 pub(super) struct Place {
@@ -76,6 +84,17 @@ impl Receiving {
         Bytes::new(self.received.load(Ordering::Relaxed))
     }
 
+    /// Claims a partial file; `None` where it is another's. Some file systems have no locks that would tell.
+    pub(super) fn claim(self: &Arc<Self>, file: (u64, u64)) -> Option<Claim> {
+        let mut state = self.lock();
+        if state.claimed.contains(&file) {
+            return None;
+        }
+        state.claimed.push(file);
+        drop(state);
+        Some(Claim { receiving: Arc::clone(self), file })
+    }
+
     /// Enters an upload.
     pub(super) fn enter(self: &Arc<Self>, pipeline: &Arc<Pipeline>, life: &Arc<Life>) -> Place {
         let pages = PageCounter::of(pipeline.part().file());
@@ -87,14 +106,16 @@ impl Receiving {
         Place { receiving: Arc::clone(self), number }
     }
 
-    /// Ends the upload to `target` that `is_same`, where nothing has come of it for a while; returns whether it does.
+    /// Ends the upload to `target` that `is_same`, where nothing has come of it for a while; returns whether it is
+    /// ending.
     pub(super) fn end_silent(&self, target: &Path, is_same: impl Fn(&Journal) -> bool) -> bool {
         let state = self.lock();
         let found = state.active.iter().find(|active| {
             active.pipeline.part().target() == target && active.pipeline.journal().is_some_and(&is_same)
         });
-        let silent = found.filter(|active| active.life.is_silent(Instant::now()));
-        silent.inspect(|active| active.life.cancel.cancel()).is_some()
+        let ended = |life: &Life| life.cancel.is_cancelled() || life.is_silent(Instant::now());
+        let ending = found.filter(|active| ended(&active.life));
+        ending.inspect(|active| active.life.cancel.cancel()).is_some()
     }
 
     /// Looks at the buffers.
@@ -147,6 +168,11 @@ impl Life {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard;
     }
 
+    /// Returns whether it is the disk that is waited for.
+    pub(super) fn is_the_disks(&self) -> bool {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     fn is_silent(&self, now: Instant) -> bool {
         let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.is_some_and(|heard| now.saturating_duration_since(heard) >= SILENT)
@@ -159,6 +185,12 @@ impl Active {
     }
 }
 
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.receiving.lock().claimed.retain(|file| *file != self.file);
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.receiving.lock();
@@ -166,5 +198,19 @@ impl Drop for Place {
             let over = state.active.swap_remove(at);
             state.written += over.written();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_claimed_once_at_a_time() {
+        let receiving = Arc::new(Receiving::default());
+        let first = receiving.claim((1, 2));
+        assert!(first.is_some() && receiving.claim((1, 2)).is_none() && receiving.claim((2, 2)).is_some());
+        drop(first);
+        assert!(receiving.claim((1, 2)).is_some());
     }
 }

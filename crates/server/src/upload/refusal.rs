@@ -46,10 +46,7 @@ pub(super) fn output(error: &OutputError) -> Reply {
     match error {
         OutputError::IsDirectory(_) => Reply::text(409, "there is a directory of this name"),
         OutputError::Exists(_) => Reply::text(412, "there is a file of this name"),
-        OutputError::Busy(_) => {
-            let head = ReplyHead::new(423).with("Retry-After", "5");
-            Reply::explained(head, "the file is being written by another upload")
-        }
+        OutputError::Busy(_) => busy(),
         OutputError::Create { source, .. }
         | OutputError::Reserve { source, .. }
         | OutputError::Write { source, .. } => match Errno::from_io_error(source) {
@@ -71,15 +68,27 @@ pub(super) fn output(error: &OutputError) -> Reply {
 pub(super) fn pipeline(error: &PipelineError) -> Reply {
     match error {
         PipelineError::Output(error) => output(error),
-        PipelineError::Thread(..) => crowded(error),
+        PipelineError::Thread(..) => exhausted(error),
     }
 }
 
+/// Asks to come back when the file is free.
+pub(super) fn busy() -> Reply {
+    let head = ReplyHead::new(423).with("Retry-After", "5");
+    Reply::explained(head, "the file is being written by another upload; try again when that is over")
+}
+
 /// Asks to come back when there are fewer.
-pub(super) fn crowded(why: &dyn std::fmt::Display) -> Reply {
-    tracing::warn!(%why, "out of resources");
+pub(super) fn crowded() -> Reply {
     let head = ReplyHead::new(503).with("Retry-After", "5");
     Reply::explained(head, "the server is busy with other uploads; try again")
+}
+
+/// Asks to come back when the server has memory, threads and descriptors again.
+pub(super) fn exhausted(why: &dyn std::fmt::Display) -> Reply {
+    tracing::warn!(%why, "out of resources");
+    let head = ReplyHead::new(503).with("Retry-After", "5");
+    Reply::explained(head, "the server lacks memory, threads or open files at present; try again")
 }
 
 fn full(error: &OutputError) -> Reply {

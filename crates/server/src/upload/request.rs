@@ -10,6 +10,9 @@ use longhaul_engine::digest::Checksum;
 use super::repr_digest;
 use crate::reply::Reply;
 
+/// Headers of which a second one would contradict the first.
+const ONCE: [&str; 5] = [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, "Content-Type", "Authorization"];
+
 /// What is to be done with an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Operation {
@@ -33,6 +36,8 @@ pub(super) struct Append {
     /// The file is whole once this part is there.
     pub(super) complete: bool,
     pub(super) digest: Option<Checksum>,
+    /// Whether a file of that name may be replaced.
+    pub(super) replace: bool,
 }
 
 /// A whole file.
@@ -50,23 +55,23 @@ impl Operation {
     pub(super) fn of(request: &RequestHead, path: &TargetPath) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
         let id = path.query().and_then(UploadId::of_query);
-        if request.header("if-match").or(request.header("if-unmodified-since")).is_some() {
-            return Err(Reply::text(
-                412,
-                "the only condition for writing that is known here is If-None-Match: *",
-            ));
+        // Which of them counts would be a guess.
+        if let Some(name) = ONCE.iter().find(|name| request.repeats(name)) {
+            return bad(&format!("there may be one {name} only"));
         }
+        let replace = may_replace(request)?;
         match (request.method(), id) {
-            ("PUT", _) => Self::whole(request),
+            ("PUT", _) => Self::whole(request, replace),
             (_, None) => bad("an upload is named by ?upload= and 32 hexadecimal digits"),
-            ("PATCH", Some(id)) => Self::append(request, id),
+            ("PATCH", Some(id)) => Self::append(request, id, replace),
             (_, Some(_)) if request.body() != RequestBody::None => bad("this request carries no body"),
+            (_, Some(_)) if !replace => Err(Reply::text(412, "no condition is known for this request")),
             ("DELETE", Some(id)) => Ok(Self::Drop(id)),
             (_, Some(id)) => Ok(Self::Look(id)),
         }
     }
 
-    fn whole(request: &RequestHead) -> Result<Self, Reply> {
+    fn whole(request: &RequestHead, replace: bool) -> Result<Self, Reply> {
         // A server that ignored it would replace the file by its part (RFC 9110, section 14.5).
         if request.header("content-range").is_some() {
             return Err(Reply::text(400, "PUT writes whole files; parts go by PATCH, see OPTIONS"));
@@ -80,11 +85,10 @@ impl Operation {
             RequestBody::Length(length) => Some(length),
             RequestBody::Chunked => None,
         };
-        let replace = request.header("if-none-match").is_none_or(|tags| tags.trim() != "*");
         Ok(Self::Whole(Whole { length, digest: digest(request)?, replace }))
     }
 
-    fn append(request: &RequestHead, id: UploadId) -> Result<Self, Reply> {
+    fn append(request: &RequestHead, id: UploadId, replace: bool) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
         let typed = request.header("content-type").is_some_and(|media| {
             media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(PARTIAL_UPLOAD)
@@ -106,7 +110,21 @@ impl Operation {
         if length.is_some_and(|length| offset > length) {
             return bad("the part begins past the end of the file");
         }
-        Ok(Self::Append(Append { id, offset, length, complete, digest: digest(request)? }))
+        Ok(Self::Append(Append { id, offset, length, complete, digest: digest(request)?, replace }))
+    }
+}
+
+/// Returns whether a file that has the name may be replaced; a condition that is not known here is not met.
+fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
+    let unknown =
+        || Reply::text(412, "the only condition for writing that is known here is If-None-Match: *");
+    if ["if-match", "if-unmodified-since"].iter().any(|name| request.header(name).is_some()) {
+        return Err(unknown());
+    }
+    match request.list("if-none-match") {
+        None => Ok(true),
+        Some(tags) if tags.trim() == "*" => Ok(false),
+        Some(_) => Err(unknown()),
     }
 }
 
@@ -140,6 +158,8 @@ mod tests {
         let Ok(Operation::Append(part)) = read(PART, &lines) else { panic!() };
         let of = (part.offset, part.length, part.complete, part.digest);
         assert_eq!(of, (Bytes::new(3), Some(Bytes::new(9)), false, None));
+        let kept = [lines.as_slice(), &["If-None-Match: *"]].concat();
+        assert!(matches!(read(PART, &kept), Ok(Operation::Append(Append { replace: false, .. }))));
     }
 
     #[test]
@@ -161,6 +181,16 @@ mod tests {
             ("PUT /f", vec!["Content-Range: bytes 0-1/2"], 400),
             ("PUT /f", vec!["Content-Encoding: gzip"], 415),
             ("PUT /f", vec!["If-Match: \"a\""], 412),
+            ("PUT /f", vec!["If-None-Match: \"a\""], 412),
+            ("PUT /f", vec!["If-None-Match: *", "If-None-Match: \"a\""], 412),
+            (PART, vec![TYPE, "If-Unmodified-Since: Sun, 22 Nov 2026 00:00:00 GMT"], 412),
+            ("DELETE /f?upload=00112233445566778899aabbccddeeff", vec!["If-None-Match: *"], 412),
+            ("HEAD /f?upload=00112233445566778899aabbccddeeff", vec!["If-None-Match: \"a\""], 412),
+            (PART, vec![TYPE, "Upload-Offset: 0", "Upload-Complete: ?0", "upload-offset: 0"], 400),
+            (PART, vec![TYPE, "Upload-Offset: 0", "Upload-Complete: ?0", "Upload-Complete: ?1"], 400),
+            (PART, vec![TYPE, "Upload-Length: 1", "Upload-Length: 2"], 400),
+            (PART, vec![TYPE, TYPE], 400),
+            ("PUT /f", vec!["Authorization: Bearer a", "Authorization: Bearer b"], 400),
         ] {
             assert_eq!(read(first, &lines), Err(status), "{first} {lines:?}");
         }

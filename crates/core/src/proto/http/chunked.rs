@@ -7,14 +7,17 @@ use crate::units::Bytes;
 /// The most bytes of one chunk's extensions, and of all trailer fields: they carry nothing that we use.
 const MAX_IGNORED: usize = 16 << 10;
 
+/// The most digits of a chunk's size: those of 64 bits.
+const MAX_DIGITS: u8 = 16;
+
 /// Why a body is not in chunked coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ChunkedError {
     /// A size line does not start with a hexadecimal number.
     #[error("a chunk size that is not a hexadecimal number (byte 0x{0:02x})")]
     Size(u8),
-    /// A size does not fit in 64 bits.
-    #[error("a chunk of more than 2^64 bytes")]
+    /// A size has more digits than 64 bits, be they zeros.
+    #[error("a chunk size of more than {MAX_DIGITS} digits")]
     TooLarge,
     /// A line or a chunk does not end in CR LF.
     #[error("a chunk that does not end in CR LF (byte 0x{0:02x})")]
@@ -26,8 +29,8 @@ pub enum ChunkedError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// In the size; false until its first digit.
-    Size(bool),
+    /// In the size, after so many digits.
+    Size(u8),
     Extension,
     SizeLf,
     Payload,
@@ -54,7 +57,7 @@ pub struct ChunkedDecoder {
 
 impl Default for ChunkedDecoder {
     fn default() -> Self {
-        Self { state: State::Size(false), left: 0, ignored: 0 }
+        Self { state: State::Size(0), left: 0, ignored: 0 }
     }
 }
 
@@ -95,14 +98,14 @@ impl ChunkedDecoder {
     fn next(&mut self, byte: u8) -> Result<State, ChunkedError> {
         let line_feed = |then| if byte == b'\n' { Ok(then) } else { Err(ChunkedError::LineEnd(byte)) };
         match self.state {
-            State::Size(any) => match (char::from(byte).to_digit(16), byte) {
+            State::Size(digits) => match (char::from(byte).to_digit(16), byte) {
+                (Some(_), _) if digits == MAX_DIGITS => Err(ChunkedError::TooLarge),
                 (Some(digit), _) => {
-                    let shifted = self.left.checked_mul(16).ok_or(ChunkedError::TooLarge)?;
-                    self.left = shifted + u64::from(digit);
-                    Ok(State::Size(true))
+                    self.left = self.left << 4 | u64::from(digit);
+                    Ok(State::Size(digits + 1))
                 }
-                (None, b'\r') if any => Ok(State::SizeLf),
-                (None, b';' | b' ' | b'\t') if any => {
+                (None, b'\r') if digits > 0 => Ok(State::SizeLf),
+                (None, b';' | b' ' | b'\t') if digits > 0 => {
                     self.ignored = 0;
                     Ok(State::Extension)
                 }
@@ -117,7 +120,7 @@ impl ChunkedDecoder {
             State::SizeLf => line_feed(State::Payload),
             State::PayloadCr if byte == b'\r' => Ok(State::PayloadLf),
             State::PayloadCr => Err(ChunkedError::LineEnd(byte)),
-            State::PayloadLf => line_feed(State::Size(false)),
+            State::PayloadLf => line_feed(State::Size(0)),
             State::TrailerStart if byte == b'\r' => Ok(State::LastLf),
             State::Trailer if byte == b'\r' => Ok(State::TrailerLf),
             State::TrailerStart | State::Trailer => self.ignore(byte, State::Trailer),
@@ -187,6 +190,7 @@ mod tests {
             (b"1;a\nb", ChunkedError::LineEnd(b'\n')),
             (b"1\r\nabc", ChunkedError::LineEnd(b'b')),
             (b"10000000000000000\r\n", ChunkedError::TooLarge),
+            (b"00000000000000001\r\n", ChunkedError::TooLarge),
             (b"0\r\nA: b\nC", ChunkedError::LineEnd(b'\n')),
             (&long, ChunkedError::TooLong),
         ] {

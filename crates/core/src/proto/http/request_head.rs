@@ -117,6 +117,11 @@ impl RequestHead {
         (!values.is_empty()).then(|| values.join(", "))
     }
 
+    /// Returns whether more than one header is called `name`.
+    pub fn repeats(&self, name: &str) -> bool {
+        self.all(name).nth(1).is_some()
+    }
+
     /// Returns whether the connection may carry another request after this one (RFC 9112, section 9.3).
     pub fn keeps_alive(&self) -> bool {
         let options = self.list("connection").unwrap_or_default();
