@@ -20,7 +20,7 @@ use url::{Host, Url};
 use crate::json::{self, JsonLines};
 use crate::progress::ProgressLine;
 use crate::record::RecordArgs;
-use crate::{exit, say};
+use crate::{exit, say, token_file};
 
 /// How to talk to a server, and what to tell the user.
 #[derive(Debug, Args)]
@@ -101,9 +101,9 @@ impl TransferArgs {
         let credentials = match (&self.user, &self.token) {
             (Some(login), _) => Some(Credentials::from_login(login)),
             (None, Some(file)) => {
-                let token = std::fs::read_to_string(file)
+                let token = token_file::read(file)
                     .with_context(|| format!("cannot read the token in {}", file.display()))?;
-                Some(Credentials::Bearer(token.trim().to_owned()))
+                Some(Credentials::Bearer(token))
             }
             (None, None) => None,
         };

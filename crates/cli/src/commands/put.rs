@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use longhaul_core::event::Observer;
 use longhaul_engine::cancel::Cancel;
@@ -20,16 +20,13 @@ use crate::{exit, interrupt, json, record, say};
 /// What to send, and how.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The files
-    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    paths: Vec<PathBuf>,
-
-    /// Where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
+    /// The files, and last where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece.
-    #[arg(value_name = "URL")]
-    url: Url,
+    // One list, so that options may stand anywhere between them.
+    #[arg(required = true, num_args = 2.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
+    operands: Vec<PathBuf>,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
     #[arg(long, value_name = "NAME")]
@@ -68,10 +65,23 @@ impl From<ReaderArg> for ReaderChoice {
     }
 }
 
+impl PutArgs {
+    /// Returns the files.
+    fn paths(&self) -> &[PathBuf] {
+        self.operands.split_last().map_or(&[], |(_, paths)| paths)
+    }
+
+    /// Reads the last operand, which says where to.
+    fn url(&self) -> anyhow::Result<Url> {
+        let last = self.operands.last().map(|last| last.to_string_lossy()).unwrap_or_default();
+        Url::parse(&last).with_context(|| format!("the last operand, '{last}', must be the URL to put to"))
+    }
+}
+
 /// Sends every file in turn; the exit code is that of the first that fails.
 pub(crate) fn run(args: &PutArgs) -> ExitCode {
     let cancel = Cancel::new();
-    let client = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
+    let (url, client) = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
         Ok((client, ())) => client,
         Err(error) => {
             say::error(format_args!("{error:#}"));
@@ -79,8 +89,8 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
         }
     };
     let mut first_failure = None;
-    for path in &args.paths {
-        if let Err(code) = send(args, path, &client, &cancel) {
+    for path in args.paths() {
+        if let Err(code) = send(args, &url, path, &client, &cancel) {
             first_failure.get_or_insert(code);
         }
         if cancel.is_cancelled() {
@@ -90,8 +100,14 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
     first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-fn send(args: &PutArgs, path: &Path, client: &ClientConfig, cancel: &Cancel) -> Result<(), exit::Code> {
-    let url = upload::destination(&args.url, path).map_err(|error| {
+fn send(
+    args: &PutArgs,
+    url: &Url,
+    path: &Path,
+    client: &ClientConfig,
+    cancel: &Cancel,
+) -> Result<(), exit::Code> {
+    let url = upload::destination(url, path).map_err(|error| {
         say::error(&error);
         exit::of_upload(&error)
     })?;
@@ -126,29 +142,30 @@ fn send(args: &PutArgs, path: &Path, client: &ClientConfig, cancel: &Cancel) -> 
     Ok(())
 }
 
-fn client(args: &PutArgs) -> anyhow::Result<ClientConfig> {
-    if args.paths.len() > 1 && !args.url.path().ends_with('/') {
+fn client(args: &PutArgs) -> anyhow::Result<(Url, ClientConfig)> {
+    let url = args.url()?;
+    if args.paths().len() > 1 && !url.path().ends_with('/') {
         bail!("several files need a directory to go to: end the URL in /");
     }
-    refuse_duplicates(args)?;
+    refuse_duplicates(args.paths(), &url)?;
     if let Some(record) = args.transfer.record.file() {
-        if args.paths.len() > 1 {
+        if args.paths().len() > 1 {
             bail!("--record is for one file; send the others with commands of their own");
         }
-        if args.paths.iter().any(|path| record::is_same(record, path)) {
+        if args.paths().iter().any(|path| record::is_same(record, path)) {
             bail!("{} cannot be both the file and its record", record.display());
         }
     }
-    args.transfer.warn_of_open_token(&args.url);
-    args.transfer.client()
+    args.transfer.warn_of_open_token(&url);
+    Ok((url, args.transfer.client()?))
 }
 
 /// Two files under one name would be the second alone.
-fn refuse_duplicates(args: &PutArgs) -> anyhow::Result<()> {
+fn refuse_duplicates(paths: &[PathBuf], to: &Url) -> anyhow::Result<()> {
     let mut taken = HashMap::new();
-    for path in &args.paths {
+    for path in paths {
         // What has no name is told when its turn comes.
-        let Ok(url) = upload::destination(&args.url, path) else { continue };
+        let Ok(url) = upload::destination(to, path) else { continue };
         let name = SafeUrl::of(&url);
         if let Some(first) = taken.insert(url, path) {
             bail!(

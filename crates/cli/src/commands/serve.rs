@@ -21,7 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
 use crate::values::app_buffer;
-use crate::{exit, interrupt, say};
+use crate::{exit, interrupt, say, token_file};
 
 /// Descriptors for everything but connections and the files they are sent.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -173,7 +173,7 @@ fn token(file: &Path, args: &ServeArgs) -> Result<Token, (anyhow::Error, exit::C
         let why = anyhow::anyhow!("the token in {shown} would be served to everybody: keep it elsewhere");
         return Err((why, exit::USAGE));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = token_file::read(file).map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => exit::NO_PERMISSION,
             _ => exit::NO_INPUT,

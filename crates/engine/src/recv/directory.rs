@@ -70,9 +70,14 @@ impl Directory {
     /// # Errors
     /// What the kernel says.
     pub fn read(&self, name: &OsStr) -> io::Result<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // A pipe of that name must not make anybody wait.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut content = Vec::new();
-        File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?).read_to_end(&mut content)?;
+        let mut file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        file.read_to_end(&mut content)?;
         Ok(content)
     }
 

@@ -80,7 +80,13 @@ impl Operation {
             return Err(Reply::text(415, "files are stored as they come; send it without Content-Encoding"));
         }
         let length = match request.body() {
-            // A PUT that says nothing of its body has none (RFC 9112, section 6.3).
+            // It would have no body (RFC 9112, section 6.3), and empty the file of whoever forgot to say.
+            RequestBody::None if request.header("content-length").is_none() => {
+                return Err(Reply::text(
+                    411,
+                    "say how long the file is with Content-Length, or send it chunked",
+                ));
+            }
             RequestBody::None => Some(Bytes::ZERO),
             RequestBody::Length(length) => Some(length),
             RequestBody::Chunked => None,
