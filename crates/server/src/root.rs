@@ -75,6 +75,11 @@ impl Root {
         }
     }
 
+    /// Returns its path as it was given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn path_of(&self, names: &[Vec<u8>]) -> PathBuf {
         // Not `join`: the root itself would be shown as `root/.`.
         let mut path = self.path.clone();

@@ -17,7 +17,7 @@ use crate::root::Root;
 use crate::routes::Served;
 use crate::site::Site;
 use crate::telemetry::{Sampler, Telemetry};
-use crate::upload::Uploads;
+use crate::upload::{Uploads, abandoned};
 use crate::{Config, Limits, Metrics, ServeError, tls};
 use longhaul_engine::pacing::Congestion;
 
@@ -160,6 +160,9 @@ impl Server {
         let census = Arc::new(Census::new(self.telemetry, watched));
         let sampler = Sampler::start(&census);
         let mut phase = self.phase.subscribe();
+        if self.uploads.is_some() {
+            abandoned::report(self.site.root.path());
+        }
         let files = Shared {
             served: self.served,
             census,

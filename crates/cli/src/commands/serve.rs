@@ -74,7 +74,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "writable", value_hint = ValueHint::FilePath)]
     token: Option<PathBuf>,
 
-    /// The application buffer of each upload: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
+    /// The application buffer of each upload: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall; all uploads together grow by an eighth of the memory available, those with a SIZE take it as often as there are uploads (16 at once)
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
     app_buffer: AppBuffer,
 

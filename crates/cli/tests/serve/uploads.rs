@@ -191,11 +191,13 @@ fn a_disk_that_is_full_or_fills_up() {
     let (status, reply) = ask(server.address, "PUT /f", "Transfer-Encoding: chunked\r\n", &chunked);
     assert_eq!(status, 507, "{reply}");
     assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "something is left");
-    // What fits is taken as before.
-    let small = &file[..4 << 20];
-    let (status, _) =
-        ask(server.address, &format!("PATCH /f{UPLOAD}"), &part(0, small.len(), small.len(), true), small);
-    assert_eq!(status, 201);
+    // What fits is taken as before, and what does not takes nothing away from it.
+    let (small, begun) = (&file[..4 << 20], 1 << 20);
+    let patch = |head: String, body: &[u8]| ask(server.address, &format!("PATCH /f{UPLOAD}"), &head, body).0;
+    assert_eq!(patch(part(0, begun, small.len(), false), &small[..begun]), 204);
+    assert_eq!(ask(server.address, "PUT /f", &length, b"").0, 507);
+    let rest = part(begun, small.len() - begun, small.len(), true);
+    assert_eq!(patch(rest, &small[begun..]), 201);
     assert!(fs::read(inside.join("f")).unwrap() == small);
     server.signal(Signal::TERM);
     assert_eq!(server.end().0, Some(0));

@@ -87,6 +87,11 @@ pub fn is_partial(name: impl AsRef<[u8]>) -> bool {
     [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| name.as_ref().ends_with(suffix.as_bytes()))
 }
 
+/// Returns whether `name` is one of a partial file, which takes the space of a whole one.
+pub fn is_part(name: &[u8]) -> bool {
+    name.ends_with(PART.as_bytes())
+}
+
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
 #[derive(Debug)]
 pub struct PartFile {

@@ -9,6 +9,7 @@
 //!      TLS:   a pair of sockets                     sync, journal, digest, final name
 //! ```
 
+pub(crate) mod abandoned;
 mod begin;
 mod body;
 mod exchange;

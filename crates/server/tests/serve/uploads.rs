@@ -207,8 +207,26 @@ fn an_existing_file_is_kept_where_the_client_says_so() {
     let new = head("PUT", "/f", &["If-None-Match: *", "Content-Length: 3"]);
     assert_eq!(Talk::to(&site).ask(&new, b"new").status, 412);
     assert_eq!((content(&site, "f"), names(&site)), (b"old".to_vec(), vec!["f".to_owned()]));
+    let other = head("PUT", "/f", &["If-None-Match: \"a\"", "Content-Length: 3"]);
+    assert_eq!(Talk::to(&site).ask(&other, b"new").status, 412);
+    let url = resource("f", ID);
+    let keep = |request: String| request.replacen("\r\n\r\n", "\r\nIf-None-Match: *\r\n\r\n", 1);
+    assert_eq!(Talk::to(&site).ask(&keep(patch(&url, 0, 3, 3, true)), b"new").status, 412);
+    assert_eq!((content(&site, "f"), names(&site)), (b"old".to_vec(), vec!["f".to_owned()]));
     assert_eq!(Talk::to(&site).ask(&head("PUT", "/f", &["Content-Length: 3"]), b"new").status, 204);
     assert_eq!(content(&site, "f"), b"new");
+    // A file that comes meanwhile is kept too.
+    let mut late = Talk::to(&site);
+    late.send(&keep(patch(&resource("g", ID), 0, 3, 3, true)), b"la");
+    while names(&site).len() < 3 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    site.write("g", b"first");
+    assert_eq!((late.ask("", b"t").status, content(&site, "g")), (412, b"first".to_vec()));
+    let delete = keep(head("DELETE", &resource("g", ID), &[]));
+    assert_eq!(Talk::to(&site).ask(&delete, b"").status, 412);
+    assert_eq!(Talk::to(&site).ask(&head("DELETE", &resource("g", ID), &[]), b"").status, 204);
+    assert_eq!(names(&site), ["f", "g"]);
 }
 
 #[test]
@@ -238,6 +256,30 @@ fn a_long_verification_is_no_silence() {
     }
     assert!(interim > 1, "{interim} interim answers");
     assert!(content(&site, "f") == file);
+}
+
+#[test]
+fn a_long_verification_is_no_silence_over_tls_either() {
+    let (certs, file) = (tempfile::tempdir().unwrap(), noise(64 << 20));
+    let tls = tls::files(certs.path());
+    let cert = tls.cert.to_str().unwrap().to_owned();
+    let site = writable_with(|config| {
+        config.tls = Some(tls);
+        config.limits.processing = Duration::from_millis(5);
+    });
+    let source = certs.path().join("source");
+    std::fs::write(&source, &file).unwrap();
+    let (source, url) = (source.to_str().unwrap(), format!("https://{}/f", site.address));
+    for framing in ["Transfer-Encoding: chunked", "X: by length"] {
+        let lines = ["-H", TOKEN, "-H", framing, "-H", &blake3_field(&file)];
+        let args = [["--cacert", &cert, "-i", "-T", source, &url].as_slice(), &lines].concat();
+        let Some((code, text)) = curl(&args) else { return };
+        let text = String::from_utf8_lossy(&text);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.matches("HTTP/1.1 102").count() > 1, "{framing}: {text}");
+        assert!(text.contains("HTTP/1.1 201") || text.contains("HTTP/1.1 204"), "{text}");
+        assert!(content(&site, "f") == file);
+    }
 }
 
 #[test]

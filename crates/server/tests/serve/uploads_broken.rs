@@ -4,6 +4,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use longhaul_server::Ended;
+use socket2::SockRef;
 
 use crate::site::noise;
 use crate::uploads::{ID, Talk, content, head, names, patch, resource, writable, writable_with};
@@ -151,4 +152,72 @@ fn an_upload_under_way_is_finished_within_the_grace() {
     assert_eq!(talk.ask("", b"67890").status, 201);
     assert_eq!(content(&site, "f"), b"1234567890");
     assert_eq!(site.ended(), Ended { cut: 0 });
+}
+
+#[test]
+fn a_client_that_is_gone_before_it_is_asked_leaves_nothing() {
+    let site = writable();
+    for lines in [["Content-Length: 1000000", "Expect: 100-continue"], ["Content-Length: 1000000", "X: y"]] {
+        for _ in 0..20 {
+            let mut talk = Talk::to(&site);
+            talk.send(&head("PUT", "/f", &lines), b"");
+            // Reset, not closed: the server's first word fails.
+            SockRef::from(&talk.0).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+    }
+    // Some may only begin now.
+    let put = head("PUT", "/f", &["Content-Length: 2"]);
+    wait_for(|| matches!(Talk::to(&site).ask(&put, b"ok").status, 201 | 204));
+    wait_for(|| names(&site) == ["f"]);
+}
+
+#[test]
+fn framing_is_no_body() {
+    let site = writable_with(|config| config.limits.stall = STALL);
+    let put = head("PUT", "/f", &["Transfer-Encoding: chunked"]);
+    for (start, byte, status) in [("5;", b"x", 408), ("5\r\nhello\r\n0\r\nA: ", b"b", 408), ("0", b"0", 400)]
+    {
+        let started = Instant::now();
+        let mut talk = Talk::to(&site);
+        talk.send(&put, start.as_bytes());
+        let mut slow = talk.0.try_clone().unwrap();
+        std::thread::spawn(move || {
+            use std::io::Write;
+            while slow.write_all(byte).is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        assert_eq!(talk.answer().status, status, "{start}");
+        assert!(started.elapsed() < Duration::from_secs(5));
+        wait_for(|| names(&site).is_empty());
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_finds_its_place_free() {
+    let (site, url) = (writable_with(|config| config.limits.uploads = 1), resource("f", ID));
+    let mut dead = Talk::to(&site);
+    dead.send(&patch(&url, 0, 10, 10, true), b"12345");
+    wait_for(|| names(&site).len() == 2);
+    std::thread::sleep(Duration::from_millis(3_100));
+    // The dead connection has the only place; the answer says how far it came.
+    let early = Talk::to(&site).ask(&patch(&url, 0, 10, 10, true), b"");
+    assert_eq!((early.status, early.header("upload-offset")), (409, Some("5")));
+    assert_eq!(Talk::to(&site).ask(&patch(&url, 5, 5, 10, true), b"67890").status, 201);
+    assert_eq!(content(&site, "f"), b"1234567890");
+}
+
+#[test]
+fn a_whole_file_takes_the_place_of_a_paused_upload() {
+    let (site, url) = (writable(), resource("f", ID));
+    let mut talk = Talk::to(&site);
+    for put in [
+        (head("PUT", "/f", &["Content-Length: 3"]), "new"),
+        (head("PUT", "/f", &["Transfer-Encoding: chunked"]), "3\r\nnew\r\n0\r\n\r\n"),
+    ] {
+        assert_eq!(talk.ask(&patch(&url, 0, 5, 9, false), b"12345").status, 204);
+        assert!(matches!(talk.ask(&put.0, put.1.as_bytes()).status, 201 | 204));
+        assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
+        assert_eq!((content(&site, "f"), names(&site)), (b"new".to_vec(), vec!["f".to_owned()]));
+    }
 }

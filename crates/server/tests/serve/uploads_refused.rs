@@ -201,6 +201,19 @@ fn a_file_larger_than_the_disk_is_refused_before_its_first_byte() {
         assert!(matches!(status, 507 | 413), "{status}");
     }
     assert_eq!(names(&site).len(), 0);
+    // What does not fit takes nothing away from an upload that is paused.
+    let paused = resource("f", UploadId::new([1; 16]));
+    assert_eq!(Talk::to(&site).ask(&patch(&paused, 0, 5, 9, false), b"12345").status, 204);
+    for request in [
+        expect(patch(&url, 0, 5, size, false)),
+        expect(head("PUT", "/f", &[&format!("Content-Length: {size}")])),
+    ] {
+        assert!(matches!(Talk::to(&site).ask(&request, b"").status, 507 | 413));
+        let there = Talk::to(&site).ask(&head("HEAD", &paused, &[]), b"");
+        assert_eq!(there.header("upload-offset"), Some("5"));
+    }
+    assert_eq!(Talk::to(&site).ask(&patch(&paused, 5, 4, 9, true), b"6789").status, 201);
+    assert_eq!(content(&site, "f"), b"123456789");
 }
 
 /// Waits until something has happened that nobody tells of.
