@@ -16,7 +16,7 @@ use longhaul_sys::tcp_info;
 
 use super::error::TransferError;
 use super::remote::Remote;
-use super::shared::{Shared, add};
+use super::shared::Shared;
 use super::{edge, opening};
 use crate::recv::arrivals::{ALIVE, Arrivals};
 use crate::recv::edge::{PacedWindow, Turn};
@@ -24,6 +24,7 @@ use crate::recv::pipeline::Inlet;
 use crate::recv::pool::Segment;
 use crate::recv::ring::Flow;
 use crate::source::http::{self, Client, Connection, HttpError, Read, Retry};
+use crate::threads::add;
 
 /// How streams treat failures and windows.
 #[derive(Clone, Copy)]
