@@ -51,8 +51,9 @@ impl From<Reply> for Unready {
 
 /// A partial file that is this request's alone.
 struct Held {
-    part: PartFile,
+    /// Given back before the file is closed: its inode's number may then be another's.
     claim: Claim,
+    part: PartFile,
 }
 
 /// A name to write to.

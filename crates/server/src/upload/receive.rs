@@ -44,8 +44,9 @@ pub(super) struct Upload {
     pub(super) life: Arc<Life>,
     /// Held to the end, the last sync included; given back before the file is free for whoever comes back.
     _slot: OwnedSemaphorePermit,
-    _place: Place,
+    /// Given back before the place, which closes the file: its inode's number may then be another's.
     _claim: Claim,
+    _place: Place,
 }
 
 /// How a connection brings a body.
