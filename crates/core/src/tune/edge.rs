@@ -4,7 +4,7 @@
 //! travels as one clump that doubles until a queue overflows. Here the second is made the smaller one while both are small:
 //! from then on nothing leaves before the right edge (RFC 9293, section 3.8.6) lets it, and the edge moves at a rate.
 //! So the clump is drawn out over the round trip, and the rate grows to just below the bottleneck's, which the first clumps
-//! have told ([`Trains`](super::train)). The sender's congestion window meanwhile grows to twice what is in flight and limits nothing.
+//! have told (`tune::train`). The sender's congestion window meanwhile grows to twice what is in flight and limits nothing.
 //!
 //! The edge is what has been read plus the socket's buffer: bytes that arrive and are not read take room, so that it moves
 //! only as the buffer is set, never by what arrives.

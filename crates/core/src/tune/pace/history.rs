@@ -10,7 +10,8 @@ use crate::units::{Bytes, Rate};
 struct Entry {
     at: Duration,
     delivered: Bytes,
-    rtt: Duration,
+    /// `None` where nothing has arrived since the entry before: the RTT is then that of something older.
+    rtt: Option<Duration>,
     pace: Rate,
 }
 
@@ -23,7 +24,8 @@ pub(super) struct History {
 impl History {
     /// Adds an observation, and forgets those older than `keep`.
     pub(super) fn push(&mut self, at: Duration, delivered: Bytes, rtt: Duration, pace: Rate, keep: Duration) {
-        self.entries.push_back(Entry { at, delivered, rtt, pace });
+        let news = self.entries.back().is_none_or(|last| last.delivered != delivered);
+        self.entries.push_back(Entry { at, delivered, rtt: news.then_some(rtt), pace });
         let oldest = at.saturating_sub(keep);
         while self.entries.get(1).is_some_and(|next| next.at <= oldest) {
             self.entries.pop_front();
@@ -62,6 +64,6 @@ impl History {
     }
 
     fn within(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
-        self.entries.iter().filter(move |e| (from..=to).contains(&e.at)).map(|e| e.rtt)
+        self.entries.iter().filter(move |e| (from..=to).contains(&e.at)).filter_map(|e| e.rtt)
     }
 }

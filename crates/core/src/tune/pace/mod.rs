@@ -63,6 +63,8 @@ pub struct Pacer {
     deaf_until: Duration,
     /// The last cut, which everything seen in the round trip after it makes more certain.
     cut: Option<Cut>,
+    /// A queue that has cost nothing: this path has room for it.
+    tolerated: Duration,
     /// Since when the congestion control holds the pace back.
     held_back: Option<Duration>,
 }
@@ -76,6 +78,8 @@ struct Cut {
     from: Rate,
     /// What had been sent again until then.
     lost_before: Bytes,
+    /// How long the queue has become meanwhile.
+    deepest: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -100,6 +104,10 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const ROOM: f64 = 0.95;
 /// A queue that stands for longer than this, and a hundredth of the RTT, is one that somebody fills.
 const QUEUE: Duration = Duration::from_millis(2);
+/// So many times as long, a queue that cost nothing shows how deep the path's is;
+const DEEP: u32 = 4;
+/// so much of it is tolerated from then on.
+const TOLERATED: f64 = 0.75;
 /// A queue must be seen for this part of a round trip.
 const NOTICED: u32 = 10;
 /// The pace over what others leave,
@@ -125,6 +133,7 @@ impl Default for Pacer {
             counted: (Bytes::ZERO, Bytes::ZERO),
             deaf_until: Duration::ZERO,
             cut: None,
+            tolerated: Duration::ZERO,
             held_back: None,
         }
     }
@@ -248,7 +257,7 @@ impl Pacer {
             self.recut(seen, now);
             return;
         }
-        self.cut = None;
+        self.reconsider(seen);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
@@ -262,6 +271,7 @@ impl Pacer {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
             lost_before: seen.retransmits,
+            deepest: Duration::ZERO,
         });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
@@ -271,7 +281,10 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     fn recut(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { since, from, lost_before }) = self.cut else { return };
+        let Some(Cut { since, from, lost_before, .. }) = self.cut else { return };
+        if let Some(cut) = &mut self.cut {
+            cut.deepest = cut.deepest.max(seen.rtt.get().saturating_sub(seen.min_rtt.get()));
+        }
         let arrives = self.history.delivery_rate(since);
         let sent = self
             .history
@@ -287,6 +300,19 @@ impl Pacer {
         }
     }
 
+    /// Takes a cut back that was for a long queue which has cost nothing: it was somebody's pause, or the path has deep buffers.
+    fn reconsider(&mut self, seen: &Observation) {
+        let Some(Cut { from, lost_before, deepest, .. }) = self.cut.take() else { return };
+        if seen.retransmits > lost_before {
+            self.tolerated = Duration::ZERO;
+        } else if deepest > DEEP * shortest_queue(seen)
+            && let Phase::Cruise { target, .. } = &mut self.phase
+        {
+            self.tolerated = self.tolerated.max(deepest.mul_f64(TOLERATED));
+            *target = from;
+        }
+    }
+
     /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.
     fn is_congested(&self, seen: &Observation, now: Duration) -> bool {
         if now < self.deaf_until {
@@ -298,7 +324,7 @@ impl Pacer {
         let standing = self.history.least_rtt(now.saturating_sub(min_rtt / NOTICED), now).unwrap_or(base);
         let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
         let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
-        losing || standing.saturating_sub(base) > QUEUE + min_rtt / 100
+        losing || standing.saturating_sub(base) > shortest_queue(seen).max(self.tolerated)
     }
 
     /// Returns what others leave of the bottleneck, from what arrives of what was sent.
@@ -314,6 +340,11 @@ impl Pacer {
             _ => arrives,
         }
     }
+}
+
+/// Returns how long a queue must be to count.
+fn shortest_queue(seen: &Observation) -> Duration {
+    QUEUE + seen.min_rtt.get() / 100
 }
 
 impl Round {
