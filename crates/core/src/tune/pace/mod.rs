@@ -85,17 +85,9 @@ struct Cut {
 #[derive(Debug, Clone)]
 enum Phase {
     Off,
-    Listen { trains: Trains, round: Round },
+    Listen { trains: Trains, since: Option<Duration> },
     Climb { from: Rate, since: Duration },
     Cruise { target: Rate, probe: Probe },
-}
-
-/// What slow start has brought, round trip by round trip.
-#[derive(Debug, Clone, Copy, Default)]
-struct Round {
-    began: Duration,
-    at: Bytes,
-    brought: Bytes,
 }
 
 /// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
@@ -120,13 +112,15 @@ const DEEPEST_CUT: f64 = 0.3;
 const LOSS: f64 = 0.02;
 /// unless it is of a few packets.
 const FEW: Bytes = Bytes::kib(24);
-/// Slow start that brings less than this over the round trip before has met a limit.
-const GROWTH: f64 = 1.3;
+/// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
+const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
+/// Slow start is over by then, if it ever was.
+const LONGEST: Duration = Duration::from_secs(20);
 
 impl Default for Pacer {
     fn default() -> Self {
         Self {
-            phase: Phase::Listen { trains: Trains::default(), round: Round::default() },
+            phase: Phase::Listen { trains: Trains::default(), since: None },
             history: History::default(),
             capacity: None,
             pace: None,
@@ -153,10 +147,10 @@ impl Pacer {
         self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
         match &mut self.phase {
             Phase::Off => {}
-            Phase::Listen { trains, round } => {
+            Phase::Listen { trains, since } => {
                 let told = trains.observe(seen.goodput, now).map(|train| train.rate);
-                let stopped = round.stopped(seen.goodput, min_rtt, now);
-                self.listen(seen, told, stopped, now);
+                let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
+                self.listen(seen, told, late, now);
             }
             Phase::Climb { from, since } => {
                 let doublings = (now - *since).as_secs_f64() / min_rtt.as_secs_f64();
@@ -191,7 +185,7 @@ impl Pacer {
     pub fn resume(&mut self) {
         self.history = History::default();
         match &mut self.phase {
-            Phase::Listen { trains, round } => (*trains, *round) = (Trains::default(), Round::default()),
+            Phase::Listen { trains, since } => (*trains, *since) = (Trains::default(), None),
             Phase::Off | Phase::Climb { .. } => {}
             Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
         }
@@ -213,18 +207,23 @@ impl Pacer {
         probe.was_held_back()
     }
 
-    fn listen(&mut self, seen: &Observation, told: Option<Rate>, stopped: bool, now: Duration) {
-        let window = Rate::over(seen.window, seen.min_rtt.get());
-        if let Some(rate) = told {
-            self.capacity = Some(rate);
-            self.counted = (seen.retransmits, seen.sent);
-            self.phase = Phase::Climb { from: window, since: now };
-            self.pace = Some(window.min(rate.scaled(ROOM)));
-        } else if seen.retransmits > Bytes::ZERO || stopped {
-            // Something else than the bottleneck has ended slow start, or its queue is tiny.
-            let rate = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
-            self.settle(rate.max(window.min(rate.scaled(2.0))), seen, now);
+    fn listen(&mut self, seen: &Observation, told: Option<Rate>, late: bool, now: Duration) {
+        let Some(rate) = told else {
+            // Something else than the bottleneck has ended slow start: without its rate nothing is paced.
+            if late || seen.retransmits > Bytes::ZERO {
+                self.phase = Phase::Off;
+            }
+            return;
+        };
+        if rate > FASTEST {
+            self.phase = Phase::Off;
+            return;
         }
+        let window = Rate::over(seen.window, seen.min_rtt.get());
+        self.capacity = Some(rate);
+        self.counted = (seen.retransmits, seen.sent);
+        self.phase = Phase::Climb { from: window, since: now };
+        self.pace = Some(window.min(rate.scaled(ROOM)));
     }
 
     fn climb(&mut self, seen: &Observation, pace: Rate, now: Duration) {
@@ -257,7 +256,7 @@ impl Pacer {
             self.recut(seen, now);
             return;
         }
-        self.reconsider(seen);
+        self.reconsider(seen, now);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
@@ -301,15 +300,17 @@ impl Pacer {
     }
 
     /// Takes a cut back that was for a long queue which has cost nothing: it was somebody's pause, or the path has deep buffers.
-    fn reconsider(&mut self, seen: &Observation) {
+    ///
+    /// There is then nothing to be careful of: it climbs again, and the path itself tells where its end is.
+    fn reconsider(&mut self, seen: &Observation, now: Duration) {
         let Some(Cut { from, lost_before, deepest, .. }) = self.cut.take() else { return };
         if seen.retransmits > lost_before {
             self.tolerated = Duration::ZERO;
-        } else if deepest > DEEP * shortest_queue(seen)
-            && let Phase::Cruise { target, .. } = &mut self.phase
-        {
-            self.tolerated = self.tolerated.max(deepest.mul_f64(TOLERATED));
-            *target = from;
+        } else if deepest > DEEP * shortest_queue(seen) {
+            self.tolerated = self.tolerated.max(deepest.mul_f64(TOLERATED)).min(seen.min_rtt.get() / 4);
+            self.capacity = None;
+            self.phase = Phase::Climb { from, since: now };
+            self.pace = Some(from);
         }
     }
 
@@ -345,21 +346,4 @@ impl Pacer {
 /// Returns how long a queue must be to count.
 fn shortest_queue(seen: &Observation) -> Duration {
     QUEUE + seen.min_rtt.get() / 100
-}
-
-impl Round {
-    /// Observes what was delivered; says whether two round trips brought hardly more than the two before.
-    ///
-    /// Two, because a window that comes as one clump may fall to either side of a look.
-    fn stopped(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> bool {
-        if now.saturating_sub(self.began) < rtt * 2 {
-            return false;
-        }
-        let brought = delivered - self.at;
-        let grown = brought.get() as f64 >= GROWTH * self.brought.get() as f64;
-        // The handshake and the first windows grow as they like.
-        let early = self.brought < Bytes::kib(64);
-        *self = Self { began: now, at: delivered, brought };
-        !grown && !early
-    }
 }
