@@ -11,6 +11,7 @@ mod connecting;
 mod interface;
 mod names;
 mod outputs;
+mod pace;
 mod real_servers;
 mod recording;
 mod resuming;

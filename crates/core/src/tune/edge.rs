@@ -9,6 +9,9 @@
 //! The edge is what has been read plus the socket's buffer: bytes that arrive and are not read take room, so that it moves
 //! only as the buffer is set, never by what arrives.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::train::Trains;

@@ -7,6 +7,7 @@ mod connections;
 mod content;
 mod metrics;
 mod observer;
+mod pace;
 mod pages;
 mod paths;
 mod ranges;

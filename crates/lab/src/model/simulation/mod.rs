@@ -70,8 +70,12 @@ pub struct Observation {
     pub rtt: Rtt,
     /// The shortest round-trip time so far.
     pub min_rtt: Rtt,
+    /// The congestion window, counting IP-layer bytes.
+    pub window: Bytes,
     /// Packets found lost, and so sent again.
     pub retransmits: u64,
+    /// What was done since the start.
+    pub totals: Totals,
     /// Share of the background's packets that were dropped; 0 where there were none.
     pub background_loss: f64,
 }
@@ -103,6 +107,11 @@ impl Simulation {
         /// So that a pace of nothing can be raised again.
         const LEAST: Rate = Rate::bits_per_sec(8_000);
         self.pace = Some(rate.max(LEAST));
+    }
+
+    /// Lets the window grow as at the start until the next loss, whatever it lost before.
+    pub fn grow_again(&mut self) {
+        self.window.grow_again();
     }
 
     /// Returns what was done so far.
@@ -142,7 +151,9 @@ impl Simulation {
             goodput: Rate::over(acknowledged, self.now.since(begun)),
             rtt: Rtt::new(self.rtt?),
             min_rtt: Rtt::new(self.min_rtt),
+            window: Bytes::new((self.window.packets() * self.packet.get() as f64) as u64),
             retransmits: totals.lost - before.lost,
+            totals,
             background_loss: if offered > 0 { lost as f64 / offered as f64 } else { 0.0 },
         })
     }

@@ -13,7 +13,8 @@ const C: f64 = 0.4;
 #[derive(Debug)]
 pub(super) struct Window {
     packets: f64,
-    /// The last reduction; none in slow start.
+    is_in_slow_start: bool,
+    /// The last reduction.
     reduced: Option<Reduction>,
 }
 
@@ -26,7 +27,7 @@ struct Reduction {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { packets: INITIAL, reduced: None }
+        Self { packets: INITIAL, is_in_slow_start: true, reduced: None }
     }
 }
 
@@ -42,21 +43,28 @@ impl Window {
 
     /// Returns how many windows the kernel paces into a round trip.
     pub(super) fn headroom(&self) -> f64 {
-        if self.reduced.is_none() { 2.0 } else { 1.2 }
+        if self.is_in_slow_start { 2.0 } else { 1.2 }
+    }
+
+    /// Goes back to slow start, from the window that it has.
+    pub(super) fn grow_again(&mut self) {
+        self.is_in_slow_start = true;
     }
 
     /// Grows at an acknowledgement at `now`, which found `in_flight` packets; not where the pace is what limits them.
     pub(super) fn acknowledged(&mut self, now: Time, in_flight: usize) {
         let in_flight = in_flight as f64;
-        match &self.reduced {
-            None if self.packets < 2.0 * in_flight => self.packets += 1.0,
-            Some(reduction) if self.packets < in_flight + 2.0 => {
-                let k = (reduction.from * (1.0 - BETA) / C).cbrt();
-                let seconds = now.since(reduction.at).as_secs_f64();
-                let target = C * (seconds - k).powi(3) + reduction.from;
-                self.packets += (target.min(1.5 * self.packets) - self.packets).max(0.0) / self.packets;
+        if self.is_in_slow_start {
+            if self.packets < 2.0 * in_flight {
+                self.packets += 1.0;
             }
-            _ => {}
+        } else if let Some(reduction) = &self.reduced
+            && self.packets < in_flight + 2.0
+        {
+            let k = (reduction.from * (1.0 - BETA) / C).cbrt();
+            let seconds = now.since(reduction.at).as_secs_f64();
+            let target = C * (seconds - k).powi(3) + reduction.from;
+            self.packets += (target.min(1.5 * self.packets) - self.packets).max(0.0) / self.packets;
         }
     }
 
@@ -65,6 +73,7 @@ impl Window {
         if self.reduced.as_ref().is_some_and(|reduction| sent < reduction.at) {
             return;
         }
+        self.is_in_slow_start = false;
         self.reduced = Some(Reduction { at: now, from: self.packets });
         self.packets = (self.packets * BETA).max(LEAST);
     }

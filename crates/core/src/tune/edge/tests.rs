@@ -1,0 +1,213 @@
+//! The edge in virtual time, over a sender that sends whatever the edge lets it.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+const GBIT: Rate = Rate::bits_per_sec(1_000_000_000);
+const RTT: Duration = Duration::from_millis(302);
+const LOOK: Duration = Duration::from_micros(250);
+/// The first clump: as many looks at 1 Gbit/s, so that it tells that rate. Its acknowledgements let out twice as much.
+const CLUMP: Bytes = Bytes::new(13 * 31_250);
+
+/// A path, and at its end a receiver who reads at once.
+struct Path {
+    capacity: Rate,
+    rtt: Duration,
+    now: Duration,
+    arrived: Bytes,
+    out_of_order: u64,
+    /// What the sender may have sent, from when on that arrives.
+    allowed: VecDeque<(Duration, Bytes)>,
+    sent: Bytes,
+    edge: Bytes,
+    pacer: EdgePacer,
+}
+
+impl Path {
+    /// Begins with the first clump; a round trip later the second one begins.
+    fn new(capacity: Rate, rtt: Duration, limit: Option<Rate>) -> Self {
+        Self {
+            capacity,
+            rtt,
+            now: Duration::ZERO,
+            arrived: Bytes::ZERO,
+            out_of_order: 0,
+            allowed: VecDeque::from([(Duration::ZERO, CLUMP), (rtt, CLUMP * 3)]),
+            sent: Bytes::ZERO,
+            edge: CLUMP * 3,
+            pacer: EdgePacer::new(limit),
+        }
+    }
+
+    /// Goes on for `time` and looks once.
+    fn look_after(&mut self, time: Duration) -> Step {
+        self.now += time;
+        while let Some((_, bytes)) = self.allowed.pop_front_if(|(at, _)| *at <= self.now) {
+            self.sent = self.sent.max(bytes);
+        }
+        // As fast as the bottleneck passes it on.
+        self.arrived = (self.arrived + bytes(self.capacity, time)).min(self.sent);
+        let seen = Seen {
+            read: self.arrived,
+            unread: Bytes::ZERO,
+            offered: self.edge - self.arrived,
+            rtt: Rtt::new(self.rtt),
+            data_rtt: Rtt::new(self.rtt),
+            out_of_order: self.out_of_order,
+        };
+        let step = self.pacer.observe(&seen, self.now);
+        if let Step::Hold(window) = step {
+            self.edge = self.arrived + window;
+            self.allowed.push_back((self.now + self.rtt, self.edge));
+        }
+        step
+    }
+
+    /// Looks often until `time`.
+    fn run(&mut self, time: Duration) -> Step {
+        let mut step = Step::Listen;
+        while self.now < time {
+            step = self.look_after(LOOK);
+        }
+        step
+    }
+
+    /// Looks until the window is held, or never will be.
+    fn first_answer(&mut self) -> Step {
+        (0..4000).map(|_| self.look_after(LOOK)).find(|step| *step != Step::Listen).unwrap()
+    }
+
+    /// Returns at which rate data arrives in the next round trip.
+    fn goodput(&mut self) -> Rate {
+        let (from, arrived) = (self.now, self.arrived);
+        self.run(from + self.rtt);
+        Rate::over(self.arrived - arrived, self.now - from)
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_first_clump_is_enough_and_moves_nothing() {
+    let mut path = Path::new(GBIT, RTT, None);
+    let Step::Hold(window) = path.first_answer() else { panic!("{:?}", path.pacer) };
+    assert!(path.now < Duration::from_millis(10), "{:?}", path.now);
+    // What was offered stays offered, no more and no less.
+    assert_eq!((path.arrived, window), (CLUMP, CLUMP * 2));
+}
+
+#[test]
+fn the_edge_moves_evenly_up_to_the_bottlenecks_rate() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.first_answer();
+    let most = GBIT.scaled(MOST);
+    let mut reached = None;
+    while path.now < seconds(20) {
+        let before = path.edge;
+        // Now and then whoever looks is late.
+        let late = if path.now.as_millis() % 500 < 2 { Duration::from_millis(50) } else { LOOK };
+        path.look_after(late);
+        assert!(path.edge >= before, "the edge goes back at {:?}", path.now);
+        let moved = path.edge - before;
+        assert!(moved <= bytes(most, late.min(LATE)), "the edge jumps by {moved} at {:?}", path.now);
+        if reached.is_none() && path.edge - path.arrived >= bytes(GBIT.scaled(0.94), RTT) {
+            reached = Some(path.now);
+        }
+    }
+    // 2.5 round trips of drawing out, 7 at 1.6, 3 at 1.25, and what is lost by looking late.
+    assert!(reached.is_some_and(|at| at < seconds(6)), "{reached:?}");
+}
+
+#[test]
+fn a_path_is_filled_and_never_overfilled() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.run(seconds(5));
+    let first = path.goodput();
+    assert!(first >= GBIT.scaled(0.945), "{first} after 5 s");
+    path.run(seconds(60));
+    let last = path.goodput();
+    assert!(last >= first && last <= GBIT.scaled(MOST + 0.001), "{last} after a minute");
+    assert!(path.edge - path.arrived <= bytes(GBIT, RTT), "more than the path holds");
+}
+
+#[test]
+fn a_limit_is_kept() {
+    let limit = Rate::bits_per_sec(300_000_000);
+    let mut path = Path::new(GBIT, RTT, Some(limit));
+    path.run(seconds(5));
+    for _ in 0..30 {
+        let goodput = path.goodput();
+        assert!(goodput <= limit.scaled(1.01) && goodput >= limit.scaled(0.97), "{goodput}");
+    }
+}
+
+#[test]
+fn a_loss_on_the_way_up_leaves_the_window_to_the_kernel() {
+    let mut path = Path::new(GBIT, RTT, None);
+    assert!(matches!(path.run(seconds(2)), Step::Hold(_)));
+    path.out_of_order += FEW + 1;
+    assert_eq!(path.look_after(LOOK), Step::Off);
+    // For good.
+    assert_eq!(path.run(seconds(4)), Step::Off);
+}
+
+#[test]
+fn a_loss_near_the_top_keeps_the_window() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.run(seconds(6));
+    path.out_of_order += FEW + 1;
+    let Step::Keep(window) = path.look_after(LOOK) else { panic!("{:?}", path.pacer) };
+    let bdp = bytes(GBIT, RTT);
+    let share = window.get() as f64 / bdp.get() as f64;
+    assert!((0.85..0.95).contains(&share), "{share} of the BDP");
+    assert_eq!(path.look_after(LOOK), Step::Off);
+}
+
+#[test]
+fn a_few_segments_out_of_order_are_an_accident() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.run(seconds(2));
+    for _ in 0..10 {
+        path.out_of_order += FEW;
+        assert!(matches!(path.look_after(LOOK), Step::Hold(_)));
+        path.goodput();
+    }
+}
+
+#[test]
+fn a_queue_makes_it_slower() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.run(seconds(6));
+    let Phase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
+    let before = edge.rate;
+    let seen = Seen {
+        read: path.arrived,
+        unread: Bytes::ZERO,
+        offered: path.edge - path.arrived,
+        rtt: Rtt::new(RTT),
+        data_rtt: Rtt::new(RTT + QUEUE * 2),
+        out_of_order: 0,
+    };
+    assert_eq!(edge.review(&seen, path.now + RTT), Review::Well);
+    assert!(
+        edge.rate < before && edge.rate >= before.scaled(DEEPEST_CUT * 0.999),
+        "{} after {before}",
+        edge.rate
+    );
+}
+
+#[test]
+fn a_short_or_a_fast_path_is_none_for_it() {
+    let mut short = Path::new(GBIT, Duration::from_millis(19), None);
+    assert_eq!(short.first_answer(), Step::Off);
+    // A longer clump, or it would be over too soon to be timed.
+    let mut fast = Path::new(Rate::bits_per_sec(4_000_000_000), RTT, None);
+    fast.allowed = VecDeque::from([(Duration::ZERO, CLUMP * 10)]);
+    assert_eq!(fast.first_answer(), Step::Off);
+    let mut lossy = Path::new(GBIT, RTT, None);
+    lossy.out_of_order = FEW + 1;
+    assert_eq!(lossy.first_answer(), Step::Off);
+}

@@ -1,0 +1,150 @@
+//! The automatic pace against the simulated sender and bottleneck, in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
+
+use std::time::Duration;
+
+use longhaul_core::tune::pace::{Observation, Pacer};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_lab::model::simulation::{self, Simulation, Totals};
+use longhaul_lab::{PathSpec, QueueLimit};
+
+/// A sender on a path, paced or not.
+struct Sender {
+    simulation: Simulation,
+    packet: Bytes,
+    pacer: Option<Pacer>,
+    now: Duration,
+}
+
+impl Sender {
+    fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
+        let simulation = Simulation::new(spec.link(0), spec.one_way(), packet);
+        Self { simulation, packet, pacer, now: Duration::ZERO }
+    }
+
+    /// Goes on until `seconds` after the start; returns what was done meanwhile.
+    fn run(&mut self, seconds: u64) -> Totals {
+        let before = self.simulation.totals();
+        let until = Duration::from_secs(seconds);
+        while self.now < until {
+            let rest = until - self.now;
+            let interval = self.pacer.as_ref().map_or(rest, Pacer::interval).min(rest);
+            let mut seen = None;
+            self.simulation.run(interval, interval, |observation, _| {
+                seen = Some(observation);
+                None
+            });
+            self.now += interval;
+            let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { continue };
+            let seen = observed(&seen, self.packet);
+            if let Some(pace) = pacer.observe(&seen, self.now) {
+                self.simulation.set_pace(pace);
+            }
+            if pacer.is_held_back(&seen, self.now) {
+                self.simulation.grow_again();
+            }
+        }
+        let after = self.simulation.totals();
+        Totals {
+            sent: after.sent - before.sent,
+            acknowledged: after.acknowledged - before.acknowledged,
+            lost: after.lost - before.lost,
+            background: after.background,
+        }
+    }
+
+    /// Returns what was acknowledged in a time, as a share of `rate`.
+    fn share(&self, totals: Totals, seconds: u64, rate: Rate) -> f64 {
+        let goodput = Rate::over(self.packet * totals.acknowledged, Duration::from_secs(seconds));
+        goodput.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64
+    }
+}
+
+/// Tells the controller what the kernel would tell it of the simulated sender.
+fn observed(seen: &simulation::Observation, packet: Bytes) -> Observation {
+    Observation {
+        goodput: packet * seen.totals.acknowledged,
+        window: seen.window,
+        rtt: seen.rtt,
+        min_rtt: seen.min_rtt,
+        sent: packet * seen.totals.sent,
+        retransmits: packet * seen.totals.lost,
+    }
+}
+
+const GBIT: Rate = Rate::bits_per_sec(1_000_000_000);
+const PACKET: Bytes = Bytes::new(1500);
+
+/// A path of 1 Gbit/s and 302 ms with a queue of 1 MB.
+fn long_path() -> PathSpec {
+    PathSpec {
+        rate: Some(GBIT),
+        rtt: Rtt::new(Duration::from_millis(302)),
+        queue: Some(QueueLimit::Bytes(Bytes::new(1_000_000))),
+        ..PathSpec::default()
+    }
+}
+
+#[test]
+fn a_shallow_queue_is_filled_without_loss() {
+    let mut paced = Sender::new(&long_path(), PACKET, Some(Pacer::default()));
+    let mut free = Sender::new(&long_path(), PACKET, None);
+    let (start, free_start) = (paced.run(8), free.run(8));
+    assert!(start.acknowledged >= free_start.acknowledged, "{start:?}, unpaced {free_start:?}");
+    let (rest, free_rest) = (paced.run(20), free.run(20));
+    let share = paced.share(rest, 12, GBIT);
+    println!(
+        "8 s: {start:?}, unpaced {free_start:?}; 12 s more: {share} of the rate, {rest:?}, unpaced {free_rest:?}"
+    );
+    assert!(share >= 0.9, "{share} of the rate, {rest:?}");
+    assert!(start.lost + rest.lost < 10, "{start:?}, {rest:?}");
+    assert!(rest.acknowledged >= free_rest.acknowledged, "{rest:?}, unpaced {free_rest:?}");
+    // Or there would have been nothing to avoid.
+    assert!(free_start.lost > 300, "unpaced {free_start:?}");
+}
+
+#[test]
+fn background_that_comes_and_goes_is_followed() {
+    let steps = "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s".parse().unwrap();
+    let mut sender =
+        Sender::new(&PathSpec { background: steps, ..long_path() }, PACKET, Some(Pacer::default()));
+    sender.run(8);
+    let (mut shares, mut lost_between) = (Vec::new(), 0);
+    for (from, others) in [(8, 0.2), (16, 0.5), (24, 0.2), (32, 0.0)] {
+        let stepped = sender.run(from + 3);
+        let steady = sender.run(from + 8);
+        lost_between += steady.background.lost - stepped.background.lost;
+        shares.push(sender.share(steady, 5, GBIT) / (1.0 - others));
+    }
+    let background = sender.simulation.totals().background;
+    let lost = background.lost as f64 / background.offered as f64;
+    println!("of what is left: {shares:?}; the background loses {lost}; {:?}", sender.simulation.totals());
+    assert!(shares.iter().all(|share| *share >= 0.85), "of what is left: {shares:?}");
+    assert!(background.offered > 100_000, "{background:?}");
+    let between = lost_between as f64 / background.offered as f64;
+    assert!(between < 0.001, "the background loses {between} where nothing changes: {background:?}");
+    // The rest in the round trips after a step, before anybody can know of it: about 1 % of 40 s. A DropTail queue that is full
+    // drops more of what comes at random than of what comes evenly.
+    assert!(lost < 0.015, "the background loses {lost}: {background:?}");
+}
+
+#[test]
+fn a_deep_queue_on_a_fast_path_costs_nothing() {
+    let rate = Rate::bits_per_sec(10_000_000_000);
+    let spec = PathSpec {
+        rate: Some(rate),
+        rtt: Rtt::new(Duration::from_millis(200)),
+        queue: Some(QueueLimit::Bytes(rate.bdp(Rtt::new(Duration::from_millis(200))))),
+        ..PathSpec::default()
+    };
+    // Larger packets, so that there are fewer.
+    let packet = Bytes::new(9000);
+    let paced = Sender::new(&spec, packet, Some(Pacer::default())).run(20);
+    let free = Sender::new(&spec, packet, None).run(20);
+    println!("paced {paced:?}, unpaced {free:?}");
+    assert!(
+        paced.acknowledged as f64 >= 0.95 * free.acknowledged as f64,
+        "paced {paced:?}, unpaced {free:?}"
+    );
+}

@@ -1,0 +1,124 @@
+//! What clients ask of pacing, what the server makes of it, and what the socket then does.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::units::Rate;
+
+use crate::site::{Answer, Site, noise};
+
+const SIZE: usize = 8 << 20;
+/// 8 MiB at 80 Mbit/s take 0.84 s: the kernel starts with a burst.
+const AT_80_MBIT: Duration = Duration::from_millis(700);
+const AT_40_MBIT: Duration = Duration::from_millis(1400);
+
+/// Serves `/large` and `/small` at this pace.
+fn site(pace: Pace) -> Site {
+    let site = Site::with(|config| config.pace = pace);
+    site.write("large", &noise(SIZE));
+    site.write("small", &noise(1 << 10));
+    site
+}
+
+/// Gets `target` on a connection that stays; returns the reply's head and how long all of it took.
+fn get(stream: &mut TcpStream, target: &str, pace: Option<&str>) -> (Answer, Duration) {
+    let pace = pace.map_or_else(String::new, |pace| format!("{PACE_HEADER}: {pace}\r\n"));
+    let started = Instant::now();
+    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{pace}\r\n").as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    let answer = Answer::read(std::str::from_utf8(&head).unwrap());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let length: usize = answer.header("content-length").unwrap().parse().unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    assert!(body == noise(length), "{target} arrived changed");
+    (answer, started.elapsed())
+}
+
+/// Returns what the server says is in force on a large reply, and how long the reply took.
+fn large(site: &Site, pace: Option<&str>) -> (Option<String>, Duration) {
+    let (answer, took) = get(&mut site.connect(), "/large", pace);
+    (answer.header(PACE_HEADER).map(str::to_owned), took)
+}
+
+#[test]
+fn a_rate_asked_for_is_told_and_held() {
+    let (told, took) = large(&site(Pace::Auto), Some("80Mbit"));
+    assert_eq!(told.as_deref(), Some("80000000"));
+    assert!(took >= AT_80_MBIT, "{took:?}");
+}
+
+#[test]
+fn nobody_is_sent_more_than_the_servers_own_rate() {
+    let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
+    for asked in ["80Mbit", "off"] {
+        let (told, took) = large(&site, Some(asked));
+        assert_eq!(told.as_deref(), Some("40000000"), "asked for {asked}");
+        assert!(took >= AT_40_MBIT, "asked for {asked}: {took:?}");
+    }
+}
+
+#[test]
+fn what_is_no_pace_asks_for_nothing() {
+    let ours =
+        [(Pace::Auto, "auto"), (Pace::Off, "off"), (Pace::Rate(Rate::bits_per_sec(1 << 33)), "8589934592")];
+    for (pace, told) in ours {
+        let site = site(pace);
+        for asked in ["fast", "0", "-1Mbit", "", "80 parsecs", "99999999999999999999Gbit", "NaN"] {
+            assert_eq!(large(&site, Some(asked)).0.as_deref(), Some(told), "asked for {asked:?}");
+        }
+        assert_eq!(large(&site, None).0.as_deref(), Some(told));
+    }
+}
+
+#[test]
+fn a_short_reply_is_not_paced() {
+    let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
+    for asked in [None, Some("80Mbit"), Some("off"), Some("fast")] {
+        let (answer, _) = get(&mut site.connect(), "/small", asked);
+        assert_eq!(answer.header(PACE_HEADER), None, "asked for {asked:?}");
+    }
+}
+
+#[test]
+fn a_rate_ends_with_its_reply() {
+    let site = site(Pace::Auto);
+    for then in ["auto", "off"] {
+        let mut stream = site.connect();
+        let (_, slow) = get(&mut stream, "/large", Some("80Mbit"));
+        let (answer, fast) = get(&mut stream, "/large", Some(then));
+        assert_eq!(answer.header(PACE_HEADER), Some(then));
+        assert!(slow >= AT_80_MBIT && fast < slow / 2, "{slow:?}, then {then}: {fast:?}");
+        // And the other way round.
+        let (answer, slow) = get(&mut stream, "/large", Some("80Mbit"));
+        assert_eq!(answer.header(PACE_HEADER), Some("80000000"));
+        assert!(slow >= AT_80_MBIT, "{slow:?} after {then}");
+    }
+}
+
+#[test]
+fn off_is_off_where_the_server_allows_it() {
+    assert_eq!(large(&site(Pace::Auto), Some("off")).0.as_deref(), Some("off"));
+}
+
+#[test]
+fn a_congestion_control_that_paces_itself_serves_too() {
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    if !available.split_whitespace().any(|name| name == "bbr") {
+        assert!(std::env::var_os("CI").is_none(), "bbr is needed");
+        println!("skipped: this kernel has no bbr loaded");
+        return;
+    }
+    let site = Site::with(|config| config.congestion = Some("bbr".to_owned()));
+    site.write("large", &noise(SIZE));
+    for (asked, told) in [(None, "auto"), (Some("80Mbit"), "80000000"), (Some("off"), "off")] {
+        assert_eq!(large(&site, asked).0.as_deref(), Some(told), "asked for {asked:?}");
+    }
+}
