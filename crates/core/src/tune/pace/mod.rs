@@ -149,6 +149,9 @@ impl Pacer {
             Phase::Off => {}
             Phase::Listen { trains, since } => {
                 let told = trains.observe(seen.goodput, now).map(|train| train.rate);
+                if since.is_none() {
+                    self.counted = (seen.retransmits, seen.sent);
+                }
                 let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
                 self.listen(seen, told, late, now);
             }
@@ -210,7 +213,7 @@ impl Pacer {
     fn listen(&mut self, seen: &Observation, told: Option<Rate>, late: bool, now: Duration) {
         let Some(rate) = told else {
             // Something else than the bottleneck has ended slow start: without its rate nothing is paced.
-            if late || seen.retransmits > Bytes::ZERO {
+            if late || seen.retransmits > self.counted.0 {
                 self.phase = Phase::Off;
             }
             return;
