@@ -3,6 +3,7 @@
 //! ```text
 //!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
 //!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
+//!     '---- something is lost first, or the path is short or very fast ----> Off
 //! ```
 //!
 //! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
@@ -16,7 +17,7 @@
 //! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
 //! becomes what they leave.
 //!
-//! Everything is a function of what was observed; the same code paces a sender and, through RWIN, a sender far away.
+//! Everything is a function of what was observed. A sender far away is paced by [`edge`](super::edge).
 
 mod history;
 mod probe;
