@@ -176,6 +176,7 @@ fn token(file: &Path, args: &ServeArgs) -> Result<Token, (anyhow::Error, exit::C
     let text = token_file::read(file).map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => exit::NO_PERMISSION,
+            ErrorKind::InvalidInput => exit::CONFIG,
             _ => exit::NO_INPUT,
         };
         (anyhow::Error::new(error).context(format!("cannot read the token in {shown}")), code)

@@ -206,7 +206,11 @@ mod tests {
     fn reads_a_whole_file() {
         let whole = |length, replace| Ok(Operation::Whole(Whole { length, digest: None, replace }));
         assert_eq!(read("PUT /f", &["Content-Length: 7"]), whole(Some(Bytes::new(7)), true));
-        assert_eq!(read("PUT /f", &["If-None-Match: *"]), whole(Some(Bytes::ZERO), false));
+        assert_eq!(
+            read("PUT /f", &["If-None-Match: *", "Content-Length: 0"]),
+            whole(Some(Bytes::ZERO), false)
+        );
         assert_eq!(read("PUT /f", &["Transfer-Encoding: chunked"]), whole(None, true));
+        assert_eq!(read("PUT /f", &[]), Err(411));
     }
 }
