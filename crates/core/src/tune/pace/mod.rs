@@ -3,7 +3,8 @@
 //! ```text
 //!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
 //!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
-//!     '---- something is lost first, or the path is short or very fast ----> Off
+//!     |---- something is lost before -----------------------------------------------------------------------^
+//!     '---- the path is short or very fast ----> Off
 //! ```
 //!
 //! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
@@ -212,10 +213,14 @@ impl Pacer {
     }
 
     fn listen(&mut self, seen: &Observation, told: Option<Rate>, late: bool, now: Duration) {
+        let window = Rate::over(seen.window, seen.min_rtt.get());
         let Some(rate) = told else {
-            // Something else than the bottleneck has ended slow start: without its rate nothing is paced.
-            if late || seen.retransmits > self.counted.0 {
+            let brought = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
+            if late || brought > FASTEST {
                 self.phase = Phase::Off;
+            } else if seen.retransmits > self.counted.0 {
+                // A queue too small even for clumps: probes find the rate from where slow start has come to.
+                self.settle(brought.max(window.min(brought.scaled(2.0))), seen, now);
             }
             return;
         };
@@ -223,7 +228,6 @@ impl Pacer {
             self.phase = Phase::Off;
             return;
         }
-        let window = Rate::over(seen.window, seen.min_rtt.get());
         self.capacity = Some(rate);
         self.counted = (seen.retransmits, seen.sent);
         self.phase = Phase::Climb { from: window, since: now };
