@@ -10,6 +10,7 @@ pub mod pacing;
 pub mod recv;
 pub mod send;
 pub mod source;
+mod sustained;
 pub mod telemetry;
 mod threads;
 pub mod transfer;

@@ -13,7 +13,7 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::Checksum;
-use longhaul_engine::recv::part_file::is_partial;
+use longhaul_engine::recv::part_names::is_partial;
 use longhaul_engine::recv::ring::AppBuffer;
 use longhaul_engine::recv::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};

@@ -20,7 +20,8 @@ use thiserror::Error;
 
 use super::checkpoint::Checkpoint;
 use super::journal::Journal;
-use super::part_file::{OutputError, PartFile};
+use super::output_error::OutputError;
+use super::part_file::PartFile;
 use super::pool::Segment;
 use super::ring::{Flow, Ring};
 use super::writer::{self, Writer, WriterChoice};

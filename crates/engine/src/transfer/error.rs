@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::digest::Checksum;
 use crate::failure::FailureKind;
-use crate::recv::part_file::OutputError;
+use crate::recv::output_error::OutputError;
 use crate::recv::pipeline::PipelineError;
 use crate::source::http::{ErrorKind, HttpError, Retry};
 

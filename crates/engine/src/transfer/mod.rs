@@ -41,8 +41,8 @@ pub use request::{GetRequest, Outcome, Target};
 
 use crate::cancel::Cancel;
 use crate::digest::Checksum;
+use crate::recv::output_error::OutputError;
 use crate::recv::pages::PageCounter;
-use crate::recv::part_file::OutputError;
 use crate::recv::pipeline::Pipeline;
 use crate::recv::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};

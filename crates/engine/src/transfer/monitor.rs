@@ -6,22 +6,20 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::advice::Facts;
 use longhaul_core::event::{Event, Snapshot};
-use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 
 use super::shared::Shared;
 use crate::recv::pages::PageCounter;
+use crate::sustained::SustainedRate;
 use crate::threads::lock;
 
 const TICK: Duration = Duration::from_millis(100);
-/// The highest goodput is taken over at least this long; less would be that of a burst.
-const OVER: Duration = Duration::from_secs(1);
 
 /// Watches until every stream's end of `alive` is gone; counts pages where that falls to the monitor.
 pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: &Receiver<()>) -> Facts {
     let began = Instant::now();
     let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
-    let (mut since, mut before) = (began, Bytes::ZERO);
+    let mut rate = SustainedRate::default();
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(shared.start.elapsed())) {
@@ -32,16 +30,13 @@ pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: 
         facts.data_rtt = facts.data_rtt.max(now.sockets.data_rtt);
         facts.rwin = facts.rwin.max(now.sockets.rwin);
         facts.out_of_order = now.sockets.counters.out_of_order;
-        let window = since.elapsed();
-        if window >= OVER || (ended && facts.best == Rate::default()) {
-            facts.best = facts.best.max(Rate::over(now.received - before, window));
-            (since, before) = (Instant::now(), now.received);
-        }
+        rate.observe(now.received, began.elapsed(), ended);
         shared.emit(&Event::Progress(now));
         if ended {
             break;
         }
     }
+    facts.best = rate.best();
     facts.flowing = began.elapsed();
     facts.streams = shared.sockets.most().max(1);
     let mean = |total: u64| Duration::from_nanos(total / facts.streams as u64);

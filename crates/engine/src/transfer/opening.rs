@@ -18,7 +18,9 @@ use super::remote::Remote;
 use super::request::{GetRequest, Target};
 use crate::cancel::Cancel;
 use crate::recv::journal::Journal;
-use crate::recv::part_file::{self, OutputError, PartFile};
+use crate::recv::output_error::OutputError;
+use crate::recv::part_file::PartFile;
+use crate::recv::part_names::is_partial;
 use crate::source::http::{Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
@@ -204,7 +206,7 @@ impl Opener<'_> {
         if let (Target::Directory(directory), None) = (&self.request.target, &self.part) {
             let from_url = || FileName::from_url_path(answer.remote.place.url().path());
             let name = answer.opened.head.file_name().or_else(from_url);
-            let name = name.filter(|name| !part_file::is_partial(name.as_str()));
+            let name = name.filter(|name| !is_partial(name.as_str()));
             let path = directory.join(name.as_ref().map_or("download", FileName::as_str));
             if path.is_dir() || path.symlink_metadata().is_err() {
                 self.part = Some(PartFile::open(&path)?);

@@ -8,20 +8,20 @@ use longhaul_core::advice::SenderFacts;
 use longhaul_core::event::Event;
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::telemetry::Sample;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use longhaul_sys::host;
 
 use super::shared::Shared;
+use crate::sustained::SustainedRate;
 use crate::telemetry;
 
 const TICK: Duration = Duration::from_millis(100);
-/// The highest goodput is taken over at least this long; less would be that of a burst.
-const OVER: Duration = Duration::from_secs(1);
 
 /// Watches until the other end of `alive` is gone.
 pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
     let mut facts = SenderFacts { tcp_wmem_max: host::tcp_wmem_max(), ..SenderFacts::default() };
-    let (mut since, mut before) = (Instant::now(), Bytes::ZERO);
+    let began = Instant::now();
+    let mut rate = SustainedRate::default();
     let mut first_byte = None;
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
@@ -35,17 +35,14 @@ pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
         if let Some(tcp) = streams.iter().find_map(|stream| stream.tcp) {
             limits(&tcp, &mut facts);
         }
-        let window = since.elapsed();
-        if window >= OVER || (ended && facts.best == Rate::default()) {
-            facts.best = facts.best.max(Rate::over(now.received - before, window));
-            (since, before) = (Instant::now(), now.received);
-        }
+        rate.observe(now.received, began.elapsed(), ended);
         shared.emit(&Event::Progress(now));
         if ended {
             break;
         }
     }
     let waits = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
+    facts.best = rate.best();
     facts.flowing = first_byte.map_or(Duration::ZERO, |first| first.elapsed());
     facts.waited_for_disk = waits(&shared.waits.disk);
     facts.waited_for_limit = waits(&shared.waits.limit);
@@ -64,8 +61,10 @@ fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
 /// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
 pub(super) fn sample(shared: &Shared<'_>, interval: Duration, alive: &Receiver<()>) {
     let take = |_last| {
+        let began = shared.start.elapsed();
         let (now, streams) = shared.look();
         Some(Sample {
+            began,
             moved: now.received,
             sockets: now.sockets,
             streams,

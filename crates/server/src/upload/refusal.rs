@@ -4,7 +4,7 @@ use std::io;
 
 use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET};
 use longhaul_core::units::Bytes;
-use longhaul_engine::recv::part_file::OutputError;
+use longhaul_engine::recv::output_error::OutputError;
 use longhaul_engine::recv::pipeline::PipelineError;
 use rustix::io::Errno;
 

@@ -1,0 +1,66 @@
+//! Why a file could not be written.
+
+use std::io;
+use std::path::PathBuf;
+
+use longhaul_core::units::Bytes;
+use thiserror::Error;
+
+/// Why the output could not be made.
+#[derive(Debug, Error)]
+pub enum OutputError {
+    /// The directory is missing, read-only, or refuses the file.
+    #[error("cannot create {path}: {source}")]
+    Create {
+        /// The temporary file or its directory.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The target's name is taken by a directory.
+    #[error(
+        "cannot write {0}: it is a directory; give a file name, or end the path with / to put the file into it"
+    )]
+    IsDirectory(PathBuf),
+    /// The target is a device, a pipe or a socket.
+    #[error(
+        "cannot write {0}: it is not a regular file, and longhaul writes nothing else; give another name"
+    )]
+    NotAFile(PathBuf),
+    /// A name that came from the server or the URL is taken.
+    #[error("{0} exists; pass -o {0} to replace it")]
+    Exists(PathBuf),
+    /// Another transfer is writing this file.
+    #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
+    Busy(PathBuf),
+    /// The file does not fit.
+    #[error("cannot reserve {size} ({bytes} bytes) for {path}: {source}; free some space or write elsewhere", bytes = size.get())]
+    Reserve {
+        /// The temporary file.
+        path: PathBuf,
+        /// Its size.
+        size: Bytes,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The chosen writer cannot write here.
+    #[error("cannot write {path} with --writer {writer}: {source}")]
+    Writer {
+        /// The temporary file.
+        path: PathBuf,
+        /// The writer's name.
+        writer: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A write, a sync or the final rename failed.
+    #[error("cannot {operation} {path}: {source}")]
+    Write {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,130 @@
+use std::fs;
+
+use longhaul_core::proto::http::Validator;
+use longhaul_core::ranges::ByteRange;
+
+use super::*;
+
+#[test]
+fn becomes_the_target_at_once_and_leaves_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    fs::write(&target, "old").unwrap();
+    let part = PartFile::open(&target).unwrap();
+    part.reserve(Bytes::new(3)).unwrap();
+    fs::write(part.path(), "new").unwrap();
+    let journal = Journal::new("u", "u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap());
+    part.store(&journal, &RangeSet::new()).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"old");
+    assert_eq!(part.finish(true).unwrap(), target);
+    assert_eq!(fs::read(&target).unwrap(), b"new");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_name_of_the_servers_replaces_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let part = PartFile::open(&target).unwrap();
+    fs::write(&target, "precious").unwrap();
+    assert!(matches!(part.finish(false), Err(OutputError::Exists(_))));
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let first = PartFile::open(&target).unwrap();
+    assert!(matches!(PartFile::open(&target), Err(OutputError::Busy(_))));
+    drop(first);
+    assert!(PartFile::open(&target).is_ok());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_the_first_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    for size in [Bytes::new(1 << 50), Bytes::new(u64::MAX)] {
+        assert!(matches!(part.reserve(size), Err(OutputError::Reserve { .. })), "{size}");
+    }
+    part.discard();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_does_not_fit_leaves_an_earlier_part_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    part.reserve(Bytes::new(100)).unwrap();
+    let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+    part.store(&journal, &[ByteRange::new(0, 10)].into_iter().collect()).unwrap();
+    let before = part.journal();
+    assert!(part.reserve(Bytes::new(1 << 50)).is_err());
+    part.abandon();
+    assert!(before.is_some() && part.journal() == before);
+}
+
+#[test]
+fn nothing_of_another_transfer_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = PartFile::open(&dir.path().join("file")).unwrap();
+    first.finish(true).unwrap();
+    let second = PartFile::open(&dir.path().join("file")).unwrap();
+    first.discard();
+    assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
+    second.discard();
+    assert!(!second.path().exists());
+}
+
+#[test]
+fn half_a_journal_is_not_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let half = dir.path().join("file.longhaul-journal~");
+    let journal = Journal::new("u", "u".into(), Bytes::ZERO, &Validator::parse("\"a\"").unwrap());
+    // A directory in the way of the last step.
+    fs::create_dir(part.journal_path()).unwrap();
+    assert!(part.store(&journal, &RangeSet::new()).is_err() && !half.exists());
+    fs::remove_dir(part.journal_path()).unwrap();
+    fs::write(&half, "{").unwrap();
+    part.start_over().unwrap();
+    assert!(!half.exists());
+    fs::write(&half, "{").unwrap();
+    part.finish(true).unwrap();
+    assert!(!half.exists());
+}
+
+#[test]
+fn the_journal_comes_back_as_stored_and_only_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
+    let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+    part.store(&journal, &ranges).unwrap();
+    assert_eq!(part.journal(), None, "the part is shorter than its journal says");
+    part.reserve(Bytes::new(100)).unwrap();
+    assert_eq!(part.journal().unwrap().committed(), ranges);
+    let directory = Directory::open(dir.path()).unwrap();
+    assert_eq!(journal_of(&directory, OsStr::new("file")), part.journal());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    part.discard();
+    assert_eq!(journal_of(&directory, OsStr::new("file")), None);
+}
+
+#[test]
+fn the_longest_names_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = ("x".repeat(254) + "1", "x".repeat(254) + "2");
+    let first = PartFile::open(&dir.path().join(&one)).unwrap();
+    let second = PartFile::open(&dir.path().join(&other)).unwrap();
+    assert_ne!(first.path(), second.path());
+    assert_eq!(second.finish(true).unwrap(), dir.path().join(other));
+}
+
+#[test]
+fn a_directory_is_no_target() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(PartFile::open(dir.path()), Err(OutputError::IsDirectory(_))));
+    assert!(matches!(PartFile::open(&dir.path().join("no/file")), Err(OutputError::Create { .. })));
+}

@@ -1,0 +1,39 @@
+//! The names of partial files and their journals, beside the file that they will become.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What the name of a partial file ends in.
+pub(super) const PART: &str = ".longhaul-part";
+/// What that of its journal does.
+pub(super) const JOURNAL: &str = ".longhaul-journal";
+/// A journal that is not yet whole.
+const JOURNAL_FRESH: &str = ".longhaul-journal~";
+
+/// Returns whether `name` is one of a partial file or its journal: a server that could choose such a
+/// name could make another transfer go on from content of its own.
+pub fn is_partial(name: impl AsRef<[u8]>) -> bool {
+    [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| name.as_ref().ends_with(suffix.as_bytes()))
+}
+
+/// Returns whether `name` is one of a partial file, which takes the space of a whole one.
+pub fn is_part(name: &[u8]) -> bool {
+    name.ends_with(PART.as_bytes())
+}
+
+/// Returns `target` with `suffix`; a name near the limit of 255 bytes is shortened by its hash.
+pub(super) fn beside(target: &OsStr, suffix: &str) -> OsString {
+    const LONGEST: usize = 255;
+    let name = target.as_bytes();
+    // One more byte for the journal's own temporary name.
+    if name.len() + suffix.len() < LONGEST {
+        let mut name = target.to_owned();
+        name.push(suffix);
+        return name;
+    }
+    let hash = blake3::hash(name).to_hex();
+    let mut short = name[..100].to_vec();
+    short.extend_from_slice(&hash.as_bytes()[..16]);
+    short.extend_from_slice(suffix.as_bytes());
+    OsString::from_vec(short)
+}
