@@ -1,15 +1,15 @@
 //! `--json`: one object a line. Bytes are integers, times seconds, rates bits per second.
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Observer, Snapshot};
 use longhaul_core::units::{Bytes, Rtt};
-use longhaul_engine::transfer::{Outcome, TransferError};
-use longhaul_engine::upload::{PutOutcome, UploadError};
 use serde_json::{Value, json};
 
 use crate::exit;
+use crate::summary::Summary;
 
 /// Writes every event to stdout as it happens.
 pub(crate) struct JsonLines;
@@ -23,55 +23,35 @@ impl Observer for JsonLines {
     }
 }
 
-/// Returns the last line of a transfer.
-pub(crate) fn end(result: &Result<Outcome, TransferError>) -> Value {
+/// Returns the last line of a transfer; `code` is what the program then exits with.
+pub(crate) fn end<T, E: Error>(result: &Result<T, E>, code: fn(&E) -> exit::Code) -> Value
+where
+    for<'a> Summary<'a>: From<&'a T>,
+{
     match result {
-        Ok(outcome) => done(outcome),
-        Err(error) => failed(error, exit::of_transfer(error)),
-    }
-}
-
-/// Returns the last line of an upload.
-pub(crate) fn end_of_put(result: &Result<PutOutcome, UploadError>) -> Value {
-    match result {
-        Ok(outcome) => json!({
-            "event": "done",
-            "path": outcome.path.to_string_lossy(),
-            "bytes": outcome.size.get(),
-            "resumed": outcome.resumed.get(),
-            "seconds": seconds(outcome.time),
-            "goodput_bps": outcome.goodput.as_bits_per_sec(),
-            "streams": 1,
-            "retransmits": outcome.retransmits,
-            // Only the receiver counts these.
-            "out_of_order": Value::Null,
-            "limited_by": outcome.finding.limit.name(),
-            "advice": outcome.finding.advice,
-            "digest": outcome.digest.as_ref().map(ToString::to_string),
+        Ok(outcome) => done(&Summary::from(outcome)),
+        Err(error) => json!({
+            "event": "error",
+            "message": error.to_string(),
+            "exit_code": code(error).number(),
         }),
-        Err(error) => failed(error, exit::of_upload(error)),
     }
 }
 
-fn failed(error: &dyn std::error::Error, code: exit::Code) -> Value {
-    json!({ "event": "error", "message": error.to_string(), "exit_code": code.number() })
-}
-
-fn done(outcome: &Outcome) -> Value {
+fn done(summary: &Summary<'_>) -> Value {
     json!({
         "event": "done",
-        "path": outcome.path.to_string_lossy(),
-        "bytes": outcome.size.get(),
-        "resumed": outcome.resumed.get(),
-        "seconds": seconds(outcome.time),
-        "goodput_bps": outcome.goodput.as_bits_per_sec(),
-        "streams": outcome.streams,
-        // Only the sender counts these; a receiver sees packets out of order.
-        "retransmits": Value::Null,
-        "out_of_order": outcome.out_of_order,
-        "limited_by": outcome.finding.limit.name(),
-        "advice": outcome.finding.advice,
-        "digest": outcome.digest.as_ref().map(ToString::to_string),
+        "path": summary.path.to_string_lossy(),
+        "bytes": summary.size.get(),
+        "resumed": summary.resumed.get(),
+        "seconds": seconds(summary.time),
+        "goodput_bps": summary.goodput.as_bits_per_sec(),
+        "streams": summary.streams,
+        "retransmits": summary.retransmits,
+        "out_of_order": summary.out_of_order,
+        "limited_by": summary.finding.limit.name(),
+        "advice": summary.finding.advice,
+        "digest": summary.digest.map(ToString::to_string),
     })
 }
 

@@ -1,25 +1,24 @@
 //! What `get` and `put` have in common: options, and who hears of a transfer.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use longhaul_core::advice::Finding;
 use longhaul_core::event::Observer;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_scope::record::schema::Side;
-use serde_json::Value;
 use url::{Host, Url};
 
 use crate::json::{self, JsonLines};
 use crate::progress::ProgressLine;
 use crate::record::RecordArgs;
+use crate::summary::Summary;
 use crate::{exit, say, token_file};
 
 /// How to talk to a server, and what to tell the user.
@@ -139,16 +138,20 @@ impl TransferArgs {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Runs one transfer, heard by whoever is to hear of it; `what` must hold no secret.
+    /// Runs one transfer, heard by whoever is to hear of it, and says how it went; `what` must hold no secret.
     ///
-    /// Fails where the record cannot be begun. The transfer's own error has been told.
-    pub(crate) fn observe<T, E: Display>(
+    /// # Errors
+    /// What the program is to exit with; the error has been told.
+    pub(crate) fn observe<T, E: Error>(
         &self,
         side: Side,
         what: &str,
         transfer: impl FnOnce(&dyn Observer) -> Result<T, E>,
-        end: impl FnOnce(&Result<T, E>) -> Value,
-    ) -> Result<Result<T, E>, exit::Code> {
+        code: fn(&E) -> exit::Code,
+    ) -> Result<(), exit::Code>
+    where
+        for<'a> Summary<'a>: From<&'a T>,
+    {
         let recorder = self.record.begin(side, what).map_err(|error| {
             say::error(&error);
             exit::of_record(&error)
@@ -161,7 +164,7 @@ impl TransferArgs {
         };
         let result = transfer(&[shown, recorded]);
         line.clear();
-        let end = end(&result);
+        let end = json::end(&result, code);
         if self.json {
             json::write(&end);
         }
@@ -169,37 +172,19 @@ impl TransferArgs {
         if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(end)) {
             say::error(error);
         }
-        if let Err(error) = &result {
-            say::error(error);
+        let outcome = result.map_err(|error| {
+            say::error(&error);
+            code(&error)
+        })?;
+        if self.shows_line() {
+            let summary = Summary::from(&outcome);
+            match side {
+                Side::Get => summary.say(&summary.path.display().to_string()),
+                _ => summary.say(what),
+            }
         }
-        Ok(result)
+        Ok(())
     }
-
-    /// Says how a transfer went, to whoever looks at a terminal.
-    pub(crate) fn summarise(&self, summary: &Summary<'_>) {
-        if self.json || self.quiet || !std::io::stderr().is_terminal() {
-            return;
-        }
-        let Summary { name, size, resumed, time, goodput, finding } = summary;
-        let were_there =
-            if *resumed > Bytes::ZERO { format!(" ({resumed} were there)") } else { String::new() };
-        say::line(format_args!(
-            "{name}: {size}{were_there} in {:.1} s, {goodput}, limited by {}",
-            time.as_secs_f64(),
-            finding.limit
-        ));
-        finding.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
-    }
-}
-
-/// How a transfer went.
-pub(crate) struct Summary<'a> {
-    pub(crate) name: &'a dyn Display,
-    pub(crate) size: Bytes,
-    pub(crate) resumed: Bytes,
-    pub(crate) time: Duration,
-    pub(crate) goodput: Rate,
-    pub(crate) finding: &'a Finding,
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,12 @@ use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::{host, tcp_info};
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// The thread that paces; it ends with this and the last [`Paced`].
-#[derive(Debug)]
+use crate::threads::lock;
+
+/// The thread that paces, from the first socket whose pace is to be found until this and the last [`Paced`] are gone.
+#[derive(Debug, Default)]
 pub struct Pacing {
-    orders: Sender<Order>,
+    orders: Mutex<Option<Sender<Order>>>,
     next: AtomicU64,
 }
 
@@ -78,20 +81,10 @@ impl Congestion {
 }
 
 impl Pacing {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// What the kernel says where it has no thread left.
-    pub fn start() -> io::Result<Self> {
-        let (orders, received) = crossbeam_channel::unbounded();
-        std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&received))?;
-        Ok(Self { orders, next: AtomicU64::new(0) })
-    }
-
     /// Paces a connected `socket` as `pace` says; once that has slow start behind it, under `congestion` where given.
     ///
     /// # Errors
-    /// What the kernel says of the socket.
+    /// What the kernel says of the socket, or where it has no thread left.
     pub fn take(&self, socket: impl AsFd, pace: Pace, congestion: Option<&str>) -> io::Result<Option<Paced>> {
         match pace {
             Pace::Off => unset_max_pacing_rate(&socket)?,
@@ -108,9 +101,21 @@ impl Pacing {
     fn drive(&self, socket: OwnedFd, congestion: Option<&str>) -> io::Result<Paced> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let driven = Driven::new(socket, congestion);
+        let orders = self.thread()?;
         // Fails only where the thread has panicked: then nothing is paced.
-        let _ = self.orders.send(Order::Add(number, Box::new(driven)));
-        Ok(Paced { number, orders: self.orders.clone() })
+        let _ = orders.send(Order::Add(number, Box::new(driven)));
+        Ok(Paced { number, orders })
+    }
+
+    /// Returns where the thread takes orders, which is started with the first.
+    fn thread(&self) -> io::Result<Sender<Order>> {
+        let mut running = lock(&self.orders);
+        if let Some(orders) = &*running {
+            return Ok(orders.clone());
+        }
+        let (orders, received) = crossbeam_channel::unbounded();
+        std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&received))?;
+        Ok(running.insert(orders).clone())
     }
 }
 

@@ -15,8 +15,7 @@ const WORTH_IT: Bytes = Bytes::mib(1);
 pub(crate) struct PacePolicy {
     pace: Pace,
     congestion: Option<Arc<str>>,
-    /// `None` where the kernel had no thread for it.
-    pacing: Option<Arc<Pacing>>,
+    pacing: Arc<Pacing>,
 }
 
 /// How one connection is paced.
@@ -27,10 +26,9 @@ pub(crate) struct PacedConnection {
 }
 
 impl PacePolicy {
-    /// Starts what pacing needs.
+    /// Paces replies as `pace` says, under `congestion` where given.
     pub(crate) fn new(pace: Pace, congestion: Option<&str>) -> Self {
-        let started = Pacing::start().inspect_err(|error| tracing::warn!("nothing is paced: {error}"));
-        Self { pace, congestion: congestion.map(Arc::from), pacing: started.ok().map(Arc::new) }
+        Self { pace, congestion: congestion.map(Arc::from), pacing: Arc::default() }
     }
 
     /// Returns the pace of a reply of this length to a client that asks for `asked`; `None` for a short one.
@@ -49,8 +47,7 @@ impl PacedConnection {
             return;
         }
         self.paced = None;
-        let Some(pacing) = &policy.pacing else { return };
-        match pacing.take(socket, pace, policy.congestion.as_deref()) {
+        match policy.pacing.take(socket, pace, policy.congestion.as_deref()) {
             Ok(paced) => self.paced = paced,
             Err(error) => tracing::warn!(%pace, "a reply is not paced: {error}"),
         }

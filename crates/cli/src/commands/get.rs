@@ -21,9 +21,9 @@ use longhaul_engine::transfer::{self, GetRequest, Target};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::transfer_args::{Summary, TransferArgs};
+use crate::transfer_args::TransferArgs;
 use crate::values::app_buffer;
-use crate::{exit, interrupt, json, record, say};
+use crate::{exit, interrupt, record, say};
 
 /// What to fetch, and how.
 #[derive(Debug, Args)]
@@ -188,18 +188,7 @@ fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> R
         client: client.clone(),
     };
     let get = |observer: &dyn Observer| transfer::get(&request, observer, cancel);
-    let outcome = common
-        .observe(Side::Get, &SafeUrl::of(url).to_string(), get, json::end)?
-        .map_err(|error| exit::of_transfer(&error))?;
-    common.summarise(&Summary {
-        name: &outcome.path.display(),
-        size: outcome.size,
-        resumed: outcome.resumed,
-        time: outcome.time,
-        goodput: outcome.goodput,
-        finding: &outcome.finding,
-    });
-    Ok(())
+    common.observe(Side::Get, &SafeUrl::of(url).to_string(), get, exit::of_transfer)
 }
 
 /// Tells a file from a directory: what ends in / is one, and so is the place for several files.

@@ -14,8 +14,8 @@ use longhaul_engine::upload::{self, PutRequest};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::transfer_args::{Summary, TransferArgs};
-use crate::{exit, interrupt, json, record, say};
+use crate::transfer_args::TransferArgs;
+use crate::{exit, interrupt, record, say};
 
 /// What to send, and how.
 #[derive(Debug, Args)]
@@ -127,19 +127,7 @@ fn send(
         client: client.clone(),
     };
     let put = |observer: &dyn Observer| upload::put(&request, observer, cancel);
-    let outcome = args
-        .transfer
-        .observe(Side::Put, &what, put, json::end_of_put)?
-        .map_err(|error| exit::of_upload(&error))?;
-    args.transfer.summarise(&Summary {
-        name: &what,
-        size: outcome.size,
-        resumed: outcome.resumed,
-        time: outcome.time,
-        goodput: outcome.goodput,
-        finding: &outcome.finding,
-    });
-    Ok(())
+    args.transfer.observe(Side::Put, &what, put, exit::of_upload)
 }
 
 fn client(args: &PutArgs) -> anyhow::Result<(Url, ClientConfig)> {

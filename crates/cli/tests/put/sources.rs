@@ -6,13 +6,21 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Nginx, Put, Writable, content, put, skip};
+use crate::support::{Nginx, Put, Running, Writable, content, put, skip};
 
 /// A put of a file of 32 MiB, slow enough to be caught in the midst of it.
 fn slow(reader: &str, url: &str) -> Put {
     let run = put().args(["--limit", "16MB/s", "--reader", reader, "f", url]);
     fs::write(run.path("f"), content(32 << 20, 1)).unwrap();
     run
+}
+
+/// Starts it and waits until some is sent.
+fn in_the_midst(run: &Put) -> Running {
+    let mut running = run.start();
+    let began = Instant::now();
+    running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+    running
 }
 
 #[test]
@@ -61,9 +69,7 @@ fn a_source_that_is_written_to_is_told() {
     let Some(site) = Nginx::start() else { return };
     for reader in ["sendfile", "direct"] {
         let run = slow(reader, &site.url("/dav/"));
-        let mut running = run.start();
-        let began = Instant::now();
-        running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+        let running = in_the_midst(&run);
         File::options().write(true).open(run.path("f")).unwrap().write_all_at(b"new", 5).unwrap();
         running.end().fails(65, &["f changed while it was sent", "run again"]);
     }
@@ -80,9 +86,7 @@ fn a_source_is_read_for_its_digest_only_where_that_is_compared() {
         if let Some(token) = token {
             run = run.args([OsStr::new("--token"), token.as_os_str()]);
         }
-        let mut running = run.start();
-        let began = Instant::now();
-        running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+        let running = in_the_midst(&run);
         let threads = running.threads();
         assert_eq!(threads.iter().any(|name| name == "hasher"), hashes, "{threads:?}");
     }
@@ -93,9 +97,7 @@ fn a_source_that_shrinks_is_told() {
     let Some(site) = Nginx::start() else { return };
     for reader in ["sendfile", "direct"] {
         let run = slow(reader, &site.url("/dav/"));
-        let mut running = run.start();
-        let began = Instant::now();
-        running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+        let running = in_the_midst(&run);
         File::options().write(true).open(run.path("f")).unwrap().set_len(1 << 20).unwrap();
         running.end().fails(65, &["f changed while it was sent"]);
     }

@@ -28,6 +28,8 @@ pub struct Arrivals {
     /// What lay unread in the socket at the start of the window: it had arrived before.
     unread: Bytes,
     tuner: Option<WindowTuner>,
+    /// Whether somebody else has the window.
+    released: bool,
 }
 
 /// Bytes since a moment.
@@ -58,6 +60,7 @@ impl Arrivals {
             stall: Mark::now(now),
             unread: Bytes::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST).then(WindowTuner::default),
+            released: false,
         }
     }
 
@@ -77,6 +80,9 @@ impl Arrivals {
     }
 
     fn hold(&mut self, socket: impl AsFd) {
+        if self.released {
+            return;
+        }
         let data_rtt = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt());
         let (Some(tuner), Some(data_rtt)) = (&mut self.tuner, data_rtt) else { return };
         if let Some(clamp) = tuner.observe(self.rate, self.rtt, data_rtt) {
@@ -87,7 +93,12 @@ impl Arrivals {
 
     /// Leaves the window to somebody else.
     pub fn release(&mut self) {
-        self.tuner = None;
+        self.released = true;
+    }
+
+    /// Holds the window again.
+    pub fn take_back(&mut self) {
+        self.released = false;
     }
 
     /// Forgives time in which nobody read the socket.

@@ -16,7 +16,9 @@ pub enum Turn {
     Read(usize),
     /// Nothing has come: look again.
     Wait,
-    /// Read as ever, and ask no more.
+    /// The window stays as it was set. Read as ever, and ask no more.
+    Kept,
+    /// The window is the kernel's again. Read as ever, and ask no more.
     Off,
 }
 
@@ -78,7 +80,7 @@ impl PacedWindow {
         match step {
             Step::Keep(window) => {
                 self.set(&socket, window);
-                Turn::Off
+                Turn::Kept
             }
             Step::Off => {
                 // A buffer that was set is autotuned no more: it must be large enough for good.

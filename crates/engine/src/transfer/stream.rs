@@ -273,7 +273,11 @@ impl<'a> Stream<'a> {
                         self.check_alive()?;
                         continue;
                     }
-                    Turn::Off => self.window = None,
+                    Turn::Kept => self.window = None,
+                    Turn::Off => {
+                        self.window = None;
+                        self.arrivals.take_back();
+                    }
                 }
             }
             match connection.read_body(&mut spare[..most])? {

@@ -34,7 +34,7 @@ pub(super) struct Session<'a> {
     /// The file's place; its login may come from .netrc.
     target: Target,
     connection: Option<Connection>,
-    pacing: Option<Pacing>,
+    pacing: Pacing,
     /// The connection's pace, while it is being found.
     paced: Option<Paced>,
     /// The congestion control for when slow start is over.
@@ -65,7 +65,6 @@ impl<'a> Session<'a> {
         congestion: Option<String>,
     ) -> Result<Self, UploadError> {
         let target = client.target(&request.url)?;
-        let pacing = Pacing::start().inspect_err(|error| tracing::warn!("not paced: {error}")).ok();
         Ok(Self {
             request,
             shared,
@@ -74,7 +73,7 @@ impl<'a> Session<'a> {
             client,
             target,
             connection: None,
-            pacing,
+            pacing: Pacing::default(),
             paced: None,
             congestion,
             cpu: thread_cpu_time(),
@@ -134,10 +133,8 @@ impl<'a> Session<'a> {
         let (request, shared) = (self.request, self.shared);
         let connection = self.client.connect(&mut self.target, &shared.cancel)?;
         let socket = connection.socket();
-        self.paced = self.pacing.as_ref().and_then(|pacing| {
-            let paced = pacing.take(socket, request.pace, self.congestion.as_deref());
-            paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten()
-        });
+        let paced = self.pacing.take(socket, request.pace, self.congestion.as_deref());
+        self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
         if let Some(paced) = &self.paced {
             paced.rest();
         }

@@ -17,7 +17,7 @@ mod writable;
 
 pub(crate) use content::{content, same};
 pub(crate) use http::{Ask, Peer, Server};
-pub(crate) use program::{Ended, Get as Put, longhaul, old_kernel, skip};
+pub(crate) use program::{Ended, Get as Put, Running, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};
 pub(crate) use relay::relay;
 pub(crate) use writable::Writable;
