@@ -17,6 +17,22 @@ pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: 
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+fn get<T: Copy + Default>(socket: impl AsFd, level: c_int, name: c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as socklen_t;
+    // SAFETY: `value` and `len` live across the call, and `len` tells the kernel how much it may write.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast::<c_void>(),
+            &raw mut len,
+        )
+    };
+    if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets SO_RCVBUFFORCE: like SO_RCVBUF but without the limit of `rmem_max`.
 ///
 /// Must come before connecting, because the window's scale is chosen with the SYN.
@@ -55,6 +71,22 @@ pub fn may_force_recv_buffer() -> bool {
 pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> io::Result<()> {
     let window = c_int::try_from(window.get()).unwrap_or(c_int::MAX);
     set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
+}
+
+/// Returns the share of the receive buffer that the kernel takes for window: what it last derived from the size of packets.
+///
+/// It tells by the clamp, which it sets to the whole buffer's window whenever the share changes; `None` where the clamp is
+/// `ours`, and the share thus what it was.
+///
+/// # Errors
+/// What the kernel says of the socket.
+pub fn window_share(socket: impl AsFd, ours: Bytes) -> io::Result<Option<f64>> {
+    let clamp: c_int = get(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
+    if u64::try_from(clamp).is_ok_and(|clamp| clamp == ours.get()) {
+        return Ok(None);
+    }
+    let buffer: c_int = get(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+    Ok(Some(f64::from(clamp) / f64::from(buffer)))
 }
 
 /// Returns the bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).

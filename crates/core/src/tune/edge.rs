@@ -41,8 +41,6 @@ pub enum Step {
     Listen,
     /// The window is to end so far beyond what was read.
     Hold(Bytes),
-    /// Leave the window at this, and look no more: something was lost, and the sender's own window is in charge again.
-    Keep(Bytes),
     /// Leave the window to the kernel: this path is none for it.
     Off,
 }
@@ -72,7 +70,23 @@ struct Edge {
     still_until: Duration,
     /// and until it is drawn out the rate does not grow.
     even_from: Duration,
+    /// From when on a queue makes it slower, and where there is none, faster.
+    cut_from: Duration,
+    creep_from: Duration,
     round: Round,
+    /// Something was lost: until that which was under way then has come.
+    recovery: Option<Recovery>,
+    /// Whether anything ever was.
+    lost: bool,
+    /// The clumps that still come until the edge is drawn out.
+    trains: Trains,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Recovery {
+    since: Duration,
+    /// The edge when the loss showed.
+    upto: Bytes,
 }
 
 /// One round trip of a steady flow.
@@ -83,26 +97,23 @@ struct Round {
     out_of_order: u64,
 }
 
-/// What a look has found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Review {
-    Well,
-    Lost,
-}
-
 /// On a shorter path the sender's own control is quick enough.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
 const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// How much the rate grows in a round trip: as long as it is below half of the bottleneck's, and from there on.
 const GROWTH: (f64, f64) = (1.6, 1.25);
+/// And once something was lost.
+const CAREFUL: f64 = 1.1;
 const HALF: f64 = 0.5;
 /// The rate over the bottleneck's that is held.
 const ROOM: f64 = 0.95;
-/// How much it grows in a round trip above that, where nothing speaks against it.
-const CREEP: f64 = 1.01;
-/// Up to this share of what the clumps told.
-const MOST: f64 = 0.98;
+/// How much it grows in a round trip above that, where nothing speaks against it: what the clumps told may be too little.
+const CREEP: f64 = 1.005;
+/// Round trips until a lower rate shows,
+const TAKES_EFFECT: u32 = 2;
+/// and until a higher one is tried again.
+const CALM: u32 = 16;
 /// A queue of this length does.
 const QUEUE: Duration = Duration::from_millis(3);
 /// Round trips for which the rate is held until the clump is drawn out.
@@ -113,12 +124,14 @@ const LATE: Duration = Duration::from_millis(4);
 const AHEAD: f64 = 1.02;
 /// Packets come in no smaller pieces.
 const PIECE: Bytes = Bytes::kib(96);
-/// The rate over what arrives where a queue grows, and over what was held when something was lost.
-const HELD: f64 = 0.95;
-/// Never less than this share of the last rate.
-const DEEPEST_CUT: f64 = 0.9;
-/// From this share of the bottleneck's rate on, what is held is worth keeping.
-const NEAR: f64 = 0.7;
+/// What a queue leaves of it.
+const HELD: f64 = 0.96;
+/// From this share of the bottleneck's rate on, what stops the growth is the bottleneck.
+const NEAR: f64 = 0.8;
+/// What a loss leaves of the rate.
+const CUT: f64 = 0.85;
+/// A sender that needs more round trips than this to fill the gaps has a smaller window than ours.
+const PATIENCE: u32 = 16;
 /// So few segments out of order are an accident.
 const FEW: u64 = 8;
 
@@ -148,16 +161,11 @@ impl EdgePacer {
             }
             Phase::Hold(edge) => {
                 edge.advance(seen, now);
-                if edge.review(seen, now) == Review::Lost {
-                    let (rate, full) = (edge.rate, edge.capacity.scaled(NEAR));
+                if edge.is_beyond_recovery(seen, now) {
                     self.phase = Phase::Off;
-                    // The sender's window was larger than ours, and so it stays after a cut: ours goes on to pace.
-                    return if rate >= full {
-                        Step::Keep(bytes(rate.scaled(HELD), seen.rtt.get()))
-                    } else {
-                        Step::Off
-                    };
+                    return Step::Off;
                 }
+                edge.review(seen, now);
                 edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
                 Step::Hold(edge.window(seen.read))
             }
@@ -177,7 +185,12 @@ impl Edge {
             looked: now,
             still_until: now + rtt - LATE * 2,
             even_from: now + rtt.mul_f64(DRAWN_OUT),
+            cut_from: now + rtt.mul_f64(DRAWN_OUT),
+            creep_from: now,
             round,
+            recovery: None,
+            lost: false,
+            trains: Trains::default(),
         }
     }
 
@@ -193,34 +206,77 @@ impl Edge {
             return;
         }
         let most = self.capacity.scaled(ROOM);
-        if now >= self.even_from && self.rate < most {
-            let growth = if self.rate < self.capacity.scaled(HALF) { GROWTH.0 } else { GROWTH.1 };
+        if now >= self.even_from && self.rate < most && self.recovery.is_none() {
+            let growth = match self.lost {
+                true => CAREFUL,
+                false if self.rate < self.capacity.scaled(HALF) => GROWTH.0,
+                false => GROWTH.1,
+            };
             self.rate = self.rate.scaled(growth.powf(time.as_secs_f64() / rtt.as_secs_f64())).min(most);
         }
+        let before = self.at;
         self.at += bytes(self.rate, time.min(LATE));
         if now >= self.even_from {
-            self.at = self.at.min(seen.read + seen.unread + bytes(self.rate.scaled(AHEAD), rtt) + PIECE);
+            let ahead = seen.read + seen.unread + bytes(self.rate.scaled(AHEAD), rtt) + PIECE;
+            // What was offered stays offered.
+            self.at = self.at.min(ahead).max(before);
         }
     }
 
+    /// Says whether the sender takes too long to fill the gaps that a loss has left.
+    fn is_beyond_recovery(&self, seen: &Seen, now: Duration) -> bool {
+        self.recovery.is_some_and(|recovery| now.saturating_sub(recovery.since) > seen.rtt.get() * PATIENCE)
+    }
+
     /// Looks for losses, and once a round trip at what the rate has come to.
-    fn review(&mut self, seen: &Seen, now: Duration) -> Review {
-        if seen.out_of_order > self.round.out_of_order + FEW {
-            return Review::Lost;
-        }
+    ///
+    /// After a loss the sender's window is still the larger one, for it had grown to twice ours: the edge goes on to pace.
+    fn review(&mut self, seen: &Seen, now: Duration) {
         let (time, rtt) = (now.saturating_sub(self.round.since), seen.rtt.get());
-        if time < rtt {
-            return Review::Well;
-        }
         let arrived = seen.read + seen.unread;
-        let goodput = Rate::over(arrived - self.round.arrived, time);
-        if seen.data_rtt.get() > rtt + QUEUE {
-            self.rate = self.rate.min(goodput.scaled(HELD).max(self.rate.scaled(DEEPEST_CUT)));
-        } else if goodput > self.rate.scaled(ROOM) && self.rate >= self.capacity.scaled(ROOM) {
-            self.rate = self.rate.scaled(CREEP).min(self.capacity.scaled(MOST));
+        // A server that reads a cold disk sends a clump in pieces, and the first tells too little.
+        if now < self.even_from
+            && let Some(train) = self.trains.observe(arrived, now)
+        {
+            self.capacity = self.capacity.max(train.rate).min(FASTEST);
         }
-        self.round = Round { since: now, arrived, out_of_order: seen.out_of_order };
-        Review::Well
+        match self.recovery {
+            // What was sent before the sender heard of it is out of order too.
+            Some(recovery) if arrived < recovery.upto => return,
+            Some(_) => {
+                self.recovery = None;
+                self.even_from = now + rtt;
+                self.round = Round { since: now, arrived, out_of_order: seen.out_of_order };
+            }
+            None if seen.out_of_order > self.round.out_of_order + FEW => {
+                self.recovery = Some(Recovery { since: now, upto: self.at });
+                self.lost = true;
+                self.slow_down(CUT, rtt, now);
+            }
+            None if seen.data_rtt.get() > rtt + QUEUE && now >= self.cut_from => {
+                self.slow_down(HELD, rtt, now);
+            }
+            None if time < rtt => {}
+            None => {
+                let goodput = Rate::over(arrived - self.round.arrived, time);
+                let full = goodput > self.rate.scaled(ROOM) && self.rate >= self.capacity.scaled(ROOM);
+                if full && now >= self.creep_from {
+                    self.rate = self.rate.scaled(CREEP);
+                }
+                self.round = Round { since: now, arrived, out_of_order: seen.out_of_order };
+            }
+        }
+    }
+
+    /// Leaves `share` of the rate; near the top that is the top from now on.
+    fn slow_down(&mut self, share: f64, rtt: Duration, now: Duration) {
+        let near = self.rate >= self.capacity.scaled(NEAR);
+        self.rate = self.rate.scaled(share);
+        if near {
+            self.capacity = self.capacity.min(self.rate.scaled(1.0 / ROOM));
+        }
+        self.cut_from = now + rtt * TAKES_EFFECT;
+        self.creep_from = now + rtt * CALM;
     }
 }
 

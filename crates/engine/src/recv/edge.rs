@@ -16,8 +16,6 @@ pub enum Turn {
     Read(usize),
     /// Nothing has come: look again.
     Wait,
-    /// The window stays as it was set. Read as ever, and ask no more.
-    Kept,
     /// The window is the kernel's again. Read as ever, and ask no more.
     Off,
 }
@@ -42,14 +40,13 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// The most that is read at once: so much later than it could does the edge move.
 const READ: usize = 256 << 10;
 /// How often something is sent that carries the window, before it is held and then.
-const CARRY: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(4));
+const CARRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(4));
 /// A request's head may be so long on every server.
 const CARRIED: usize = 6_000;
 /// The window's clamp is out of the way: the buffer alone decides. A clamp would open in steps, as data comes.
 const NO_CLAMP: Bytes = Bytes::mib(768);
-const RATIOS: (f64, f64) = (0.3, 1.5);
-/// How much of a difference is made up at each look.
-const LEARNS: f64 = 0.03;
+/// No other share is believed: somebody else has set the clamp.
+const RATIOS: (f64, f64) = (0.2, 1.0);
 
 impl PacedWindow {
     /// Starts on a connection of this RTT, never faster than `limit`; `buffer` is what the socket has afterwards, where not
@@ -78,10 +75,6 @@ impl PacedWindow {
         let step = self.pacer.observe(&seen, self.start.elapsed());
         tracing::trace!(target: "longhaul::pacing", ?step, ?seen, ratio = self.ratio, pacer = ?self.pacer);
         match step {
-            Step::Keep(window) => {
-                self.set(&socket, window);
-                Turn::Kept
-            }
             Step::Off => {
                 // A buffer that was set is autotuned no more: it must be large enough for good.
                 let buffer = self.buffer.or(self.holds.then_some(LARGEST_WINDOW));
@@ -95,7 +88,7 @@ impl PacedWindow {
             Step::Listen if ready => Turn::Read(room),
             Step::Listen => Turn::Wait,
             Step::Hold(window) => {
-                self.learn(&seen, window);
+                self.learn(&socket);
                 self.holds = true;
                 let most = unread.min(READ).min(room);
                 // Before the bytes are read: the room that they leave must not move the edge.
@@ -143,11 +136,11 @@ impl PacedWindow {
         })
     }
 
-    /// Compares the window that there is with the one that was wanted.
-    fn learn(&mut self, seen: &Seen, wanted: Bytes) {
-        let (has, wanted) = ((seen.offered + seen.unread).get() as f64, wanted.get() as f64);
-        if self.holds && has > 0.0 && wanted > 0.0 {
-            self.ratio = (self.ratio * (has / wanted).powf(LEARNS)).clamp(RATIOS.0, RATIOS.1);
+    /// Asks the kernel for the share, where that has changed.
+    fn learn(&mut self, socket: impl AsFd) {
+        let share = sockopt::window_share(socket, NO_CLAMP).ok().flatten();
+        if let Some(share) = share.filter(|share| (RATIOS.0..=RATIOS.1).contains(share)) {
+            self.ratio = share;
         }
     }
 

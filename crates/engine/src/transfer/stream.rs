@@ -273,7 +273,6 @@ impl<'a> Stream<'a> {
                         self.check_alive()?;
                         continue;
                     }
-                    Turn::Kept => self.window = None,
                     Turn::Off => {
                         self.window = None;
                         self.arrivals.take_back();
