@@ -116,6 +116,7 @@ impl Workshop {
             verified: false,
             left_share: None,
             burstiness_1ms: None,
+            mostly_1ms: None,
             retransmits: None,
             dropped: to_receiver.dropped_queue,
             background_loss: background_loss(&to_receiver),
@@ -203,7 +204,11 @@ impl Workshop {
             // What only a sender counts, and what matters at a receiver.
             match value("retransmits") {
                 Some(retransmits) => run.retransmits = Some(retransmits),
-                None => run.burstiness_1ms = value("burstiness_1ms"),
+                None => {
+                    run.burstiness_1ms = value("burstiness_1ms");
+                    let mostly = value("p99_1ms_bps").zip(value("mean_bps"));
+                    run.mostly_1ms = mostly.map(|(p99, mean)| p99 / mean);
+                }
             }
         }
         Ok(())

@@ -33,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) left_share: Option<f64>,
     /// The largest mean over 1 ms at the receiver, over the mean at steady speed; where it was recorded.
     pub(crate) burstiness_1ms: Option<f64>,
+    /// What these do not exceed in 99 % of the time, over the mean.
+    pub(crate) mostly_1ms: Option<f64>,
     /// Segments that the sender sent again, where it recorded them.
     pub(crate) retransmits: Option<f64>,
     /// Packets towards the receiver that met a full queue.

@@ -242,7 +242,7 @@ impl Edge {
         }
         match self.recovery {
             // What was sent before the sender heard of it is out of order too.
-            Some(recovery) if arrived < recovery.upto => return,
+            Some(recovery) if arrived < recovery.upto => {}
             Some(_) => {
                 self.recovery = None;
                 self.even_from = now + rtt;
