@@ -37,6 +37,8 @@ mod bracket;
 mod chunk;
 mod golden;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use std::ops::ControlFlow;
