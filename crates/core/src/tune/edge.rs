@@ -215,9 +215,9 @@ impl Edge {
             self.rate = self.rate.scaled(growth.powf(time.as_secs_f64() / rtt.as_secs_f64())).min(most);
         }
         let before = self.at;
-        self.at += bytes(self.rate, time.min(LATE));
+        self.at += self.rate.bytes_in(time.min(LATE));
         if now >= self.even_from {
-            let ahead = seen.read + seen.unread + bytes(self.rate.scaled(AHEAD), rtt) + PIECE;
+            let ahead = seen.read + seen.unread + self.rate.scaled(AHEAD).bytes_in(rtt) + PIECE;
             // What was offered stays offered.
             self.at = self.at.min(ahead).max(before);
         }
@@ -278,8 +278,4 @@ impl Edge {
         self.cut_from = now + rtt * TAKES_EFFECT;
         self.creep_from = now + rtt * CALM;
     }
-}
-
-fn bytes(rate: Rate, time: Duration) -> Bytes {
-    Bytes::new((rate.as_bytes_per_sec() as f64 * time.as_secs_f64()) as u64)
 }

@@ -49,7 +49,7 @@ impl Path {
             self.sent = self.sent.max(bytes);
         }
         // As fast as the bottleneck passes it on.
-        self.arrived = (self.arrived + bytes(self.capacity, time)).min(self.sent);
+        self.arrived = (self.arrived + self.capacity.bytes_in(time)).min(self.sent);
         let queue = (self.sent - self.arrived).get() as f64 / self.capacity.as_bytes_per_sec().max(1) as f64;
         let queue = Duration::from_secs_f64(queue.min(1.0));
         if self.now > seconds(5) {
@@ -118,8 +118,8 @@ fn the_edge_moves_evenly_up_to_the_bottlenecks_rate() {
         path.look_after(late);
         assert!(path.edge >= before, "the edge goes back at {:?}", path.now);
         let moved = path.edge - before;
-        assert!(moved <= bytes(GBIT, late.min(LATE)), "the edge jumps by {moved} at {:?}", path.now);
-        if reached.is_none() && path.edge - path.arrived >= bytes(GBIT.scaled(0.93), RTT) {
+        assert!(moved <= GBIT.bytes_in(late.min(LATE)), "the edge jumps by {moved} at {:?}", path.now);
+        if reached.is_none() && path.edge - path.arrived >= GBIT.scaled(0.93).bytes_in(RTT) {
             reached = Some(path.now);
         }
     }
@@ -137,7 +137,7 @@ fn a_path_is_filled_and_never_overfilled() {
     let last = path.goodput();
     assert!(last >= first && last <= GBIT, "{last} after a minute");
     assert!(path.longest_queue < Duration::from_millis(8), "{:?}", path.longest_queue);
-    assert!(path.edge - path.arrived <= bytes(GBIT, RTT), "more than the path holds");
+    assert!(path.edge - path.arrived <= GBIT.bytes_in(RTT), "more than the path holds");
 }
 
 #[test]
