@@ -1,8 +1,8 @@
 //! Measures what longhaul reaches, next to curl and nginx, on the lab's paths.
 //!
 //! [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
-//! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`] and [`buffers`] say what runs how
-//! often and make their tables from the runs; [`report`] puts them together.
+//! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`], [`streams`] and [`buffers`] say what
+//! runs how often and make their tables from the runs; [`report`] puts them together.
 
 mod buffers;
 mod experiments;
@@ -22,6 +22,7 @@ mod server;
 mod source_file;
 mod steady;
 mod stopwatch;
+mod streams;
 mod table;
 mod tcp_memory;
 
@@ -85,6 +86,8 @@ enum Part {
     LongPath,
     /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
     Icdc,
+    /// The number of streams: stock hosts, the ramp-up, GridFTP-APT's path
+    Streams,
     /// No delay: the disk and the CPU are the limit
     NoDelay,
     /// The ways of receiving and writing, for docs/buffers.md
@@ -137,10 +140,11 @@ fn bench(options: &Options) -> Result<()> {
     let workshop = Workshop::open(&dir, &longhaul, &program)?;
     let mut report = Report::new(Machine::describe(&dir)?, repetitions);
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
-    let parts: [(Part, Vec<measure::Job>); 4] = [
+    let parts: [(Part, Vec<measure::Job>); 5] = [
         (Part::LongPath, long_path::jobs()),
         (Part::NoDelay, no_delay::jobs()),
         (Part::Icdc, icdc::jobs()),
+        (Part::Streams, streams::jobs()),
         (Part::Buffers, buffers::jobs()),
     ];
     let mut jobs: Vec<_> =

@@ -22,6 +22,10 @@ pub(crate) enum BenchPath {
     LongCubic,
     /// The same with bbr.
     LongBbr,
+    /// The same with hosts as they are installed: a send buffer of 4 MB.
+    LongStock,
+    /// GridFTP-APT's: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets.
+    Paper,
     /// A plain veth pair.
     NoDelay,
     /// ICDC's: far away, behind a switch with little room, whose hosts use cubic.
@@ -40,6 +44,8 @@ impl BenchPath {
         match self {
             Self::NoDelay => PathSpec::default(),
             Self::LongCubic | Self::LongBbr => self.tuned(10_000_000_000, 200),
+            Self::LongStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(10_000_000_000, 200) },
+            Self::Paper => PathSpec { queue: Some(QueueLimit::Packets(100)), ..self.tuned(100_000_000, 100) },
             Self::SwitchCubic | Self::SwitchBbr | Self::SharedCubic | Self::SharedBbr => PathSpec {
                 queue: Some(QueueLimit::Bytes(Bytes::new(1_000_000))),
                 background: self.background(),
@@ -95,6 +101,8 @@ impl fmt::Display for BenchPath {
         f.pad(match self {
             Self::LongCubic => "10 Gbit/s, RTT 200 ms, cubic",
             Self::LongBbr => "10 Gbit/s, RTT 200 ms, bbr",
+            Self::LongStock => "10 Gbit/s, RTT 200 ms, stock hosts, cubic",
+            Self::Paper => "100 Mbit/s, RTT 100 ms, queue 100 packets, 64 KB sockets, cubic",
             Self::NoDelay => "veth, no delay",
             Self::SwitchCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, cubic",
             Self::SwitchBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, bbr",
@@ -119,6 +127,8 @@ mod tests {
         for path in [
             BenchPath::LongCubic,
             BenchPath::LongBbr,
+            BenchPath::LongStock,
+            BenchPath::Paper,
             BenchPath::NoDelay,
             BenchPath::SwitchCubic,
             BenchPath::SwitchBbr,

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::Path;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
@@ -15,18 +16,59 @@ use crate::server::Server;
 pub(crate) enum Client {
     /// `longhaul get`, with the writer of this name; without, it chooses.
     Longhaul(Option<&'static str>),
+    /// `longhaul get` with this number of streams.
+    Streams(Streams),
+    /// The same with sockets of 64 KB.
+    SmallSockets(Streams),
     /// `longhaul get` from `longhaul serve`, both with this `--pace`, and both recording each millisecond.
     Served(Pace),
     /// `longhaul put` to `longhaul serve --writable`.
     Put,
     /// curl, to a file.
     Curl,
+    /// axel with 64 connections.
+    Axel,
+    /// aria2 with 16 connections, its most.
+    Aria2,
     /// curl, to /dev/null: what the network gives.
     CurlToNull,
     /// A way of receiving that is tried here only.
     Experiment(Experiment),
     /// fio, which fetches nothing: what the disk takes.
     Fio,
+}
+
+/// Who chooses the number of streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Streams {
+    /// `--streams auto`.
+    Auto,
+    /// `--streams N`.
+    Fixed(u32),
+    /// `--tuner apt`.
+    Apt,
+}
+
+impl Streams {
+    fn options(self) -> [String; 2] {
+        let [option, value] = match self {
+            Self::Auto => ["--streams", "auto"],
+            Self::Fixed(streams) => return ["--streams".to_owned(), streams.to_string()],
+            Self::Apt => ["--tuner", "apt"],
+        };
+        [option.to_owned(), value.to_owned()]
+    }
+}
+
+impl fmt::Display for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("longhaul"),
+            Self::Fixed(1) => f.write_str("longhaul, 1 stream"),
+            Self::Fixed(streams) => write!(f, "longhaul, {streams} streams"),
+            Self::Apt => f.write_str("longhaul, APT"),
+        }
+    }
 }
 
 /// What the words of a client's command stand for.
@@ -75,7 +117,15 @@ impl Client {
 
     /// Says whether it prints how far it is.
     pub(crate) fn tells_progress(self) -> bool {
-        matches!(self, Self::Longhaul(_) | Self::Served(_) | Self::Put)
+        matches!(
+            self,
+            Self::Longhaul(_) | Self::Streams(_) | Self::SmallSockets(_) | Self::Served(_) | Self::Put
+        )
+    }
+
+    /// Says whether it was told its number of streams.
+    pub(crate) fn is_fixed(self) -> bool {
+        matches!(self, Self::Streams(Streams::Fixed(_)) | Self::SmallSockets(Streams::Fixed(_)))
     }
 
     /// Returns its command.
@@ -90,6 +140,25 @@ impl Client {
                     add(&["--writer".as_ref(), writer.as_ref()]);
                 }
                 add(&["-o".as_ref(), words.file, url.as_ref()]);
+            }
+            Self::Streams(streams) | Self::SmallSockets(streams) => {
+                add(&[words.longhaul]);
+                add(&["get", "--json", "--no-resume"].map(OsStr::new));
+                add(&streams.options().each_ref().map(OsStr::new));
+                if matches!(self, Self::SmallSockets(_)) {
+                    add(&["--recv-buffer", "64KiB"].map(OsStr::new));
+                }
+                add(&["-o".as_ref(), words.file, url.as_ref()]);
+            }
+            Self::Axel => {
+                add(&["axel", "-q", "-n", "64", "-o"].map(OsStr::new));
+                add(&[words.file, url.as_ref()]);
+            }
+            Self::Aria2 => {
+                let file = Path::new(words.file);
+                add(&["aria2c", "-q", "-x16", "-s16", "-k1M", "--file-allocation=none", "-d"].map(OsStr::new));
+                add(&[file.parent().unwrap_or(file).as_os_str(), "-o".as_ref()]);
+                add(&[file.file_name().unwrap_or_default(), url.as_ref()]);
             }
             Self::Served(pace) => {
                 add(&[words.longhaul]);
@@ -148,6 +217,9 @@ impl fmt::Display for Client {
         match self {
             Self::Longhaul(None) => f.pad("longhaul"),
             Self::Longhaul(Some(writer)) => f.pad(&format!("longhaul --writer {writer}")),
+            Self::Streams(streams) | Self::SmallSockets(streams) => f.pad(&streams.to_string()),
+            Self::Axel => f.pad("axel -n 64"),
+            Self::Aria2 => f.pad("aria2 -x16"),
             Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
             Self::Put => f.pad("longhaul put"),
             Self::Curl => f.pad("curl"),

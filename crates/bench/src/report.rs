@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::peers::Client;
 use crate::run::Run;
-use crate::{buffers, icdc, long_path, no_delay, table};
+use crate::{buffers, icdc, long_path, no_delay, streams, table};
 
 /// Longhaul's application buffer by default, and what it may need besides.
 const MEMORY: Bytes = Bytes::mib(64 + 64);
@@ -79,6 +79,7 @@ impl Report {
             long_path::section(&self.runs),
             no_delay::section(&self.runs),
             icdc::section(&self.runs),
+            streams::section(&self.runs),
         ] {
             text.push_str(&section);
         }
@@ -106,6 +107,7 @@ impl Report {
         let mut targets = long_path::targets(&self.runs);
         targets.extend(no_delay::targets(&self.runs));
         targets.extend(icdc::targets(&self.runs));
+        targets.extend(streams::targets(&self.runs));
         if targets.is_empty() {
             return String::new();
         }

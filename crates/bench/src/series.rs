@@ -32,6 +32,13 @@ impl<'a> Series<'a> {
         (!runs.is_empty()).then_some(Self { client, runs })
     }
 
+    /// Picks those of files of this size.
+    pub(crate) fn of_size(runs: &'a [Run], path: BenchPath, client: Client, size: Bytes) -> Option<Self> {
+        let mut series = Self::of(runs, path, client)?;
+        series.runs.retain(|run| run.bytes == size.get());
+        (!series.runs.is_empty()).then_some(series)
+    }
+
     fn spread(&self, figure: impl Fn(&Run) -> f64) -> Option<Spread> {
         Spread::of(self.runs.iter().map(|run| figure(run)))
     }
@@ -89,7 +96,15 @@ impl<'a> Series<'a> {
 
 /// A table of the clients that have run on `path`; empty where none has.
 pub(crate) fn table(runs: &[Run], path: BenchPath, clients: &[Client]) -> String {
-    let rows: Vec<_> =
-        clients.iter().filter_map(|client| Some(Series::of(runs, path, *client)?.row())).collect();
+    table_by(clients, |client| Series::of(runs, path, client))
+}
+
+/// A table of those that have fetched a file of this size.
+pub(crate) fn table_of_size(runs: &[Run], path: BenchPath, clients: &[Client], size: Bytes) -> String {
+    table_by(clients, |client| Series::of_size(runs, path, client, size))
+}
+
+fn table_by<'a>(clients: &[Client], series: impl Fn(Client) -> Option<Series<'a>>) -> String {
+    let rows: Vec<_> = clients.iter().filter_map(|client| Some(series(*client)?.row())).collect();
     if rows.is_empty() { String::new() } else { table::markdown(&HEAD, &rows) }
 }
