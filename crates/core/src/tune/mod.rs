@@ -3,5 +3,6 @@
 pub mod edge;
 pub mod pace;
 pub mod ring;
+pub mod streams;
 mod train;
 pub mod window;
