@@ -4,5 +4,6 @@ pub mod apt;
 pub mod edge;
 pub mod pace;
 pub mod ring;
+pub mod streams;
 mod train;
 pub mod window;
