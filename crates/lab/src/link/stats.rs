@@ -56,7 +56,7 @@ pub struct DirectionStats {
     pub packets: u64,
     /// Their bytes at the IP layer.
     pub bytes: Bytes,
-    /// Packets that met a full queue.
+    /// Packets that the queue refused: it was full, or drops early (RED).
     pub dropped_queue: u64,
     /// Packets lost at random.
     pub dropped_loss: u64,

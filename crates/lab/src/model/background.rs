@@ -16,7 +16,7 @@ const STREAM: u64 = 1;
 pub struct BackgroundCounts {
     /// Packets that have arrived.
     pub offered: u64,
-    /// Those of them that met a full queue.
+    /// Those of them that the queue refused.
     pub lost: u64,
     /// Bytes of all that arrived, at the IP layer.
     pub bytes: Bytes,

@@ -10,6 +10,7 @@ mod delay;
 mod droptail;
 mod loss;
 mod rate;
+mod red;
 pub mod simulation;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ pub use delay::Delay;
 pub use droptail::DropTail;
 pub use loss::RandomLoss;
 pub use rate::{Admission, Backlog, RateLimit};
+pub use red::{Red, RedParameters};
 pub use time::Time;
 
 /// What became of a packet.
@@ -39,7 +41,7 @@ pub enum Fate {
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The queue before the bottleneck refused it.
+    /// The queue before the bottleneck refused it: it was full, or drops early.
     Queue,
     /// It was lost at random.
     Loss,

@@ -15,6 +15,8 @@ pub struct Backlog {
     pub bytes: Bytes,
     /// Packets.
     pub packets: u64,
+    /// How long nothing has waited and nothing was sent; zero where something is.
+    pub idle: Duration,
 }
 
 /// Decides which packets a queue takes: DropTail, or an active queue management.
@@ -97,6 +99,7 @@ impl Line {
     /// Takes a packet that arrives at `now` and returns when it is out; `None` where the queue refuses it.
     fn send(&mut self, now: Time, size: Bytes) -> Option<Time> {
         self.drain(now);
+        self.backlog.idle = now.since(self.free);
         if !self.admission.admits(now, self.backlog, size) {
             return None;
         }

@@ -172,8 +172,10 @@ impl RunResult {
         if let Some(rate) = spec.rate {
             self.add_values([("path_rate_bps", rate.as_bits_per_sec() as f64)]);
         }
-        if let Some(QueueLimit::Bytes(bytes)) = spec.queue_limit() {
-            self.add_values([("path_queue_bytes", bytes.get() as f64)]);
+        match spec.queue_limit() {
+            Some(QueueLimit::Bytes(bytes)) => self.add_values([("path_queue_bytes", bytes.get() as f64)]),
+            Some(QueueLimit::Packets(packets)) => self.add_values([("path_queue_packets", packets as f64)]),
+            None => {}
         }
         self.link =
             Some(LinkRecord { near_to_far: stats.near_to_far.into(), far_to_near: stats.far_to_near.into() });

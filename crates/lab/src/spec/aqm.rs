@@ -1,33 +1,170 @@
-//! Active queue management: which algorithms there are.
+//! Active queue management: which algorithms there are, and with which parameters.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::ParseChoiceError;
+use thiserror::Error;
 
-/// How a queue chooses what to drop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+use crate::model::RedParameters;
+
+/// How a queue chooses what to drop, written "droptail", "red" or "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes".
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Aqm {
     /// Takes packets until it is full.
     #[default]
     DropTail,
+    /// Drops at random the more, the longer the queue has been on average.
+    Red(RedParameters),
+}
+
+/// Why a text names no algorithm.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' is no way to choose what to drop: {why}; write droptail, red, or red with some of its parameters, as in \
+     red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes"
+)]
+pub struct ParseAqmError {
+    text: String,
+    why: String,
+}
+
+impl Aqm {
+    /// Says what of its parameters cannot be before a queue of so many packets of the largest size.
+    pub(super) fn fault(&self, queue: f64) -> Option<String> {
+        let Self::Red(RedParameters { min_th, max_th, max_p, w_q, gentle: _ }) = *self else { return None };
+        let faults = [
+            (min_th >= 0.0, format!("min_th of {min_th} is below 0")),
+            (
+                max_th > min_th && max_th.is_finite(),
+                format!("max_th of {max_th} is not above min_th, which is {min_th}"),
+            ),
+            (
+                max_th <= queue,
+                format!("max_th of {max_th} packets is more than the queue holds, which is {queue}"),
+            ),
+            ((0.0..=1.0).contains(&max_p), format!("max_p of {max_p} is not between 0 and 1")),
+            (w_q > 0.0 && w_q <= 1.0, format!("w_q of {w_q} is not above 0 and up to 1")),
+        ];
+        faults.into_iter().find(|(is_good, _)| !is_good).map(|(_, why)| why)
+    }
 }
 
 impl FromStr for Aqm {
-    type Err = ParseChoiceError;
+    type Err = ParseAqmError;
 
+    /// Reads parameters with commas or blanks between them.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "droptail" => Ok(Self::DropTail),
-            _ => Err(ParseChoiceError { given: text.to_owned(), choices: "droptail" }),
+        let failed = |why: String| ParseAqmError { text: text.to_owned(), why };
+        let mut words = text.split([':', ',', ' ']).filter(|word| !word.is_empty());
+        match words.next() {
+            Some("red") => words
+                .try_fold(RedParameters::default(), |mut parameters, word| {
+                    set(&mut parameters, word)?;
+                    Ok(parameters)
+                })
+                .map(Self::Red)
+                .map_err(failed),
+            Some("droptail") => match words.next() {
+                None => Ok(Self::DropTail),
+                Some(word) => Err(failed(format!("droptail has no parameters, and '{word}' is one"))),
+            },
+            Some(word) => Err(failed(format!("'{word}' is not one of droptail, red"))),
+            None => Err(failed("nothing stands there".to_owned())),
         }
     }
 }
 
+/// Sets a parameter from a word like "max_p=0.1".
+fn set(parameters: &mut RedParameters, word: &str) -> Result<(), String> {
+    let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))?;
+    let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is not a number"));
+    match name {
+        "min_th" => parameters.min_th = number()?,
+        "max_th" => parameters.max_th = number()?,
+        "max_p" => parameters.max_p = number()?,
+        "w_q" => parameters.w_q = number()?,
+        "gentle" => {
+            parameters.gentle = match value {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(format!("gentle: '{value}' is neither yes nor no")),
+            }
+        }
+        _ => return Err(format!("red has no '{name}'; it has min_th, max_th, max_p, w_q, gentle")),
+    }
+    Ok(())
+}
+
 impl fmt::Display for Aqm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::DropTail => "droptail",
-        })
+        match self {
+            Self::DropTail => f.pad("droptail"),
+            Self::Red(RedParameters { min_th, max_th, max_p, w_q, gentle }) => {
+                let gentle = if *gentle { "yes" } else { "no" };
+                write!(f, "red:min_th={min_th},max_th={max_th},max_p={max_p},w_q={w_q},gentle={gentle}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_algorithms_and_parameters() {
+        let classic = RedParameters { min_th: 5.0, max_th: 15.0, max_p: 0.1, w_q: 0.002, gentle: true };
+        for (text, aqm) in [
+            ("droptail", Aqm::DropTail),
+            ("red", Aqm::Red(classic)),
+            ("red:max_th=60,min_th=20", Aqm::Red(RedParameters { min_th: 20.0, max_th: 60.0, ..classic })),
+            ("red max_p=0.02  gentle=no", Aqm::Red(RedParameters { max_p: 0.02, gentle: false, ..classic })),
+            ("red: w_q=1e-3", Aqm::Red(RedParameters { w_q: 0.001, ..classic })),
+        ] {
+            assert_eq!(text.parse(), Ok(aqm), "{text}");
+            assert_eq!(aqm.to_string().parse(), Ok(aqm), "{aqm}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, expected) in [
+            ("", "nothing stands there"),
+            ("codel", "'codel' is not one of droptail, red"),
+            ("RED", "'RED' is not one of droptail, red"),
+            ("droptail:min_th=5", "droptail has no parameters, and 'min_th=5' is one"),
+            ("red:min_th", "'min_th' has no '='"),
+            ("red:min_th=few", "min_th: 'few' is not a number"),
+            ("red:thresh=5", "red has no 'thresh'; it has min_th"),
+            ("red:gentle=1", "gentle: '1' is neither yes nor no"),
+        ] {
+            let error = text.parse::<Aqm>().unwrap_err().to_string();
+            assert!(
+                error.contains(expected) && error.contains("as in red:min_th=5,max_th=15"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn refuses_parameters_that_cannot_be() {
+        let fault = |text: &str| text.parse::<Aqm>().unwrap().fault(100.0);
+        for good in ["droptail", "red", "red:min_th=0,max_p=0,w_q=1", "red:max_th=100", "red:max_p=1"] {
+            assert_eq!(fault(good), None, "{good}");
+        }
+        for (text, expected) in [
+            ("red:min_th=-1", "min_th of -1 is below 0"),
+            ("red:min_th=nan", "min_th of NaN is below 0"),
+            ("red:min_th=15", "max_th of 15 is not above min_th, which is 15"),
+            ("red:max_th=inf", "max_th of inf is not above"),
+            ("red:max_th=101", "max_th of 101 packets is more than the queue holds, which is 100"),
+            ("red:max_p=1.5", "max_p of 1.5 is not between 0 and 1"),
+            ("red:max_p=nan", "max_p of NaN is not between"),
+            ("red:w_q=0", "w_q of 0 is not above 0"),
+            ("red:w_q=1.1", "w_q of 1.1 is not above 0 and up to 1"),
+        ] {
+            let why = fault(text).unwrap_or_else(|| panic!("{text} is taken"));
+            assert!(why.contains(expected), "{text}: {why}");
+        }
     }
 }

@@ -103,9 +103,9 @@ mod tests {
         let texts = [
             "10Gbit",
             "200ms",
-            "1000p",
+            "1000packets",
             "0.01",
-            "droptail",
+            "red:max_p=0.02",
             "20%@8s",
             "4@5s..20s",
             "5ms",
@@ -121,7 +121,7 @@ mod tests {
             serde_json::to_value(&spec).unwrap(),
             json!({
                 "rate_bps": 10_000_000_000_u64, "rtt_s": 0.2, "queue_bytes": null, "queue_packets": 1000,
-                "loss": 0.01, "aqm": "droptail", "background": "20%@8s", "cross_flows": "4@5s..20s", "ack_compression_s": 0.005, "hosts": "tuned", "congestion": "bbr", "seed": 7,
+                "loss": 0.01, "aqm": "red:min_th=5,max_th=15,max_p=0.02,w_q=0.002,gentle=yes", "background": "20%@8s", "cross_flows": "4@5s..20s", "ack_compression_s": 0.005, "hosts": "tuned", "congestion": "bbr", "seed": 7,
                 "mtu_bytes": 9000
             })
         );
@@ -134,7 +134,11 @@ mod tests {
             ("rate", "fast", "rate: 'fast' is not a rate"),
             ("loss", "some", "loss: 'some' is not a number as it should be: write one like 0.001"),
             ("seed", "-1", "seed: '-1' is not a number"),
-            ("aqm", "red", "aqm: 'red' is not one of droptail"),
+            (
+                "aqm",
+                "codel",
+                "aqm: 'codel' is no way to choose what to drop: 'codel' is not one of droptail, red",
+            ),
             ("background", "most", "background: 'most' is no background traffic"),
             ("ack_compression", "5", "ack_compression: '5' is not a time: write a unit"),
             (

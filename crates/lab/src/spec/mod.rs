@@ -12,9 +12,9 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use crate::error::LabError;
-use crate::model::{AckCompression, Background, Delay, DropTail, Link, RandomLoss, RateLimit};
+use crate::model::{AckCompression, Background, Delay, DropTail, Link, RandomLoss, RateLimit, Red};
 
-pub use aqm::Aqm;
+pub use aqm::{Aqm, ParseAqmError};
 pub use background::{BackgroundSteps, ParseBackgroundError};
 pub use cross_flows::{CrossFlows, ParseCrossFlowsError};
 pub use hosts::Hosts;
@@ -108,6 +108,7 @@ impl PathSpec {
         if self.queue.is_some_and(|queue| queue.holds_nothing(self.mtu)) {
             return bad("queue", format!("does not hold a single packet of {} bytes", self.mtu.get()));
         }
+        self.validate_aqm()?;
         self.validate_background()?;
         if self.congestion.is_empty()
             || !self.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -115,6 +116,15 @@ impl PathSpec {
             return bad("congestion", format!("'{}' is not a name", self.congestion));
         }
         Ok(())
+    }
+
+    fn validate_aqm(&self) -> Result<(), LabError> {
+        let bad = |why: String| Err(LabError::Spec { what: "aqm", why });
+        match self.queue_limit() {
+            Some(queue) => self.aqm.fault(queue.in_packets(self.mtu)).map_or(Ok(()), bad),
+            None if self.aqm == Aqm::DropTail => Ok(()),
+            None => bad("what drops early needs a rate: nothing waits on an unlimited path".to_owned()),
+        }
     }
 
     fn validate_background(&self) -> Result<(), LabError> {
@@ -160,11 +170,16 @@ impl PathSpec {
     pub fn link(&self, stream: u64) -> Link {
         let mut link = Link::new();
         if let (Some(rate), Some(queue)) = (self.rate, self.queue_limit()) {
-            let queue = match (self.aqm, queue) {
-                (Aqm::DropTail, QueueLimit::Bytes(bytes)) => DropTail::Bytes(bytes),
-                (Aqm::DropTail, QueueLimit::Packets(packets)) => DropTail::Packets(packets),
+            let limit = match queue {
+                QueueLimit::Bytes(bytes) => DropTail::Bytes(bytes),
+                QueueLimit::Packets(packets) => DropTail::Packets(packets),
             };
-            let mut bottleneck = RateLimit::new(rate, queue);
+            let mut bottleneck = match self.aqm {
+                Aqm::DropTail => RateLimit::new(rate, limit),
+                Aqm::Red(parameters) => {
+                    RateLimit::new(rate, Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream)))
+                }
+            };
             if !self.background.is_none() {
                 let size = BACKGROUND_PACKET.min(self.mtu);
                 let background = Background::new(self.background.on(rate), size, self.seed_of(stream));
@@ -221,6 +236,8 @@ mod tests {
         assert!(good.validate().is_ok());
         assert!(PathSpec { background: "0,9999M@3s".parse().unwrap(), ..good.clone() }.validate().is_ok());
         assert!(PathSpec { background: "0".parse().unwrap(), rate: None, ..good.clone() }.validate().is_ok());
+        assert!(PathSpec { aqm: "red".parse().unwrap(), ..good.clone() }.validate().is_ok());
+        assert!(PathSpec { aqm: "red:max_th=64".parse().unwrap(), ..good.clone() }.validate().is_ok());
         for bad in [
             PathSpec { loss: 1.5, ..good.clone() },
             PathSpec { loss: f64::NAN, ..good.clone() },
@@ -228,6 +245,13 @@ mod tests {
             PathSpec { rate: Some(Rate::bits_per_sec(0)), ..good.clone() },
             PathSpec { queue: Some(QueueLimit::Packets(0)), ..good.clone() },
             PathSpec { queue: Some(QueueLimit::Packets(10)), rate: None, ..good.clone() },
+            PathSpec { aqm: "red".parse().unwrap(), rate: None, ..good.clone() },
+            PathSpec { aqm: "red:max_th=65".parse().unwrap(), ..good.clone() },
+            PathSpec {
+                aqm: "red".parse().unwrap(),
+                queue: Some(QueueLimit::Bytes(Bytes::new(22_499))),
+                ..good.clone()
+            },
             PathSpec { congestion: "cubic\n".to_owned(), ..good.clone() },
             PathSpec { ack_compression: Rtt::new(Duration::from_millis(1001)), ..good.clone() },
             PathSpec { cross_flows: "65".parse().unwrap(), ..good.clone() },

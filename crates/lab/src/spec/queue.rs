@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use longhaul_core::units::{Bytes, ParseUnitError};
 
-/// A queue's limit, written "250MB" or "1000p".
+/// A queue's limit, written "250MB", "100packets" or "100p".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
     /// In bytes at the IP layer.
@@ -16,9 +16,14 @@ pub enum QueueLimit {
 
 impl QueueLimit {
     pub(super) fn holds_nothing(self, mtu: Bytes) -> bool {
+        self.in_packets(mtu) < 1.0
+    }
+
+    /// Returns how many of the largest packets it holds.
+    pub(super) fn in_packets(self, mtu: Bytes) -> f64 {
         match self {
-            Self::Bytes(bytes) => bytes < mtu,
-            Self::Packets(packets) => packets == 0,
+            Self::Bytes(bytes) => bytes.get() as f64 / mtu.get() as f64,
+            Self::Packets(packets) => packets as f64,
         }
     }
 }
@@ -27,7 +32,8 @@ impl FromStr for QueueLimit {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.trim().strip_suffix('p').and_then(|number| number.trim().parse().ok()) {
+        let number = |unit| text.trim().strip_suffix(unit)?.trim().parse().ok();
+        match ["packets", "packet", "p"].into_iter().find_map(number) {
             Some(packets) => Ok(Self::Packets(packets)),
             None => text.parse().map(Self::Bytes),
         }
@@ -50,8 +56,12 @@ mod tests {
     #[test]
     fn reads_queues_in_bytes_and_packets() {
         assert_eq!("250MB".parse(), Ok(QueueLimit::Bytes(Bytes::new(250_000_000))));
-        assert_eq!("1000p".parse(), Ok(QueueLimit::Packets(1000)));
-        for text in ["p", "-1p", "1.5p", "many", ""] {
+        for text in ["100p", "100packets", " 100 packets"] {
+            assert_eq!(text.parse(), Ok(QueueLimit::Packets(100)), "{text}");
+        }
+        let queue = QueueLimit::Packets(1);
+        assert_eq!(("1packet".parse(), queue.to_string().parse()), (Ok(queue), Ok(queue)));
+        for text in ["p", "packets", "-1p", "1.5packets", "10 packs", "many", ""] {
             assert!(text.parse::<QueueLimit>().is_err(), "{text}");
         }
     }

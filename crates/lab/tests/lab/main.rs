@@ -10,4 +10,5 @@ mod common;
 mod cross_flows;
 mod hosts;
 mod path;
+mod red;
 mod speed;

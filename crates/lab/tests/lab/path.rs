@@ -61,7 +61,7 @@ fn rate() {
 
 #[test]
 fn queue_depth() {
-    for (queue, holds) in [("100p", 100), ("90000", 60)] {
+    for (queue, holds) in [("100packets", 100), ("90000", 60)] {
         let Some(lab) = lab(PathSpec { queue: queue.parse().ok(), ..path("2Mbit", 4) }) else { return };
         let (near, far) = udp(&lab);
         let start = Instant::now();
@@ -139,6 +139,11 @@ fn tcp_content_survives_split_super_packets() {
         let after = lab.stats().unwrap().near_to_far;
         assert!(after.dropped_loss > before.dropped_loss, "nothing was lost");
         assert!(after.dropped_queue > before.dropped_queue, "no queue was full");
+        let mean = (after.bytes.get() - before.bytes.get()) / (after.packets - before.packets);
+        assert!(
+            (1000..=1500).contains(&mean),
+            "packets of the wire are counted, not super-packets: {mean} bytes"
+        );
         assert_eq!(after.dropped_overflow, 0);
     }
 }

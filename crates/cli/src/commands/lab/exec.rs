@@ -48,7 +48,7 @@ struct PathArgs {
     #[arg(long, default_value = "0")]
     rtt: Rtt,
 
-    /// Queue before the bottleneck, in bytes (250MB) or packets (1000p) [default: one BDP]
+    /// Queue before the bottleneck, in bytes (250MB) or packets (100packets) [default: one BDP]
     #[arg(long, value_name = "SIZE")]
     queue: Option<QueueLimit>,
 
@@ -56,8 +56,8 @@ struct PathArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
 
-    /// How the queue chooses what to drop: droptail
-    #[arg(long, default_value_t)]
+    /// How the queue chooses what to drop: droptail, or red with parameters (red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes)
+    #[arg(long, value_name = "NAME[:..]", default_value_t)]
     aqm: Aqm,
 
     /// Poisson traffic of others each way: a rate, a share of --rate, or steps (0@0s,20%@8s,50%@16s)

@@ -1,0 +1,252 @@
+//! RED against what was published of it.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::simulation::Simulation;
+use crate::model::{Cause, Fate, Link, Node, RateLimit};
+use crate::{Aqm, PathSpec, QueueLimit};
+
+const MTU: Bytes = Bytes::new(1500);
+/// A packet takes a millisecond.
+const RATE: Rate = Rate::bits_per_sec(12_000_000);
+const ENDLESS: DropTail = DropTail::Packets(u64::MAX);
+
+fn red(parameters: RedParameters, limit: DropTail) -> Red {
+    Red::new(parameters, limit, RATE, MTU, 7)
+}
+
+/// The average is the queue now, so that a test holds it where it wants it.
+fn at_once() -> RedParameters {
+    RedParameters { w_q: 1.0, ..RedParameters::default() }
+}
+
+fn queued(packets: u64) -> Backlog {
+    Backlog { packets, bytes: MTU * packets, idle: Duration::ZERO }
+}
+
+/// Counts the gaps from one drop to the next, by their length, at a queue of so many packets.
+fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
+    let (mut gaps, mut gap) = (Vec::new(), 0);
+    for _ in 0..arrivals {
+        gap += 1;
+        if !red.admits(Time::START, queued(packets), MTU) {
+            gaps.resize(gaps.len().max(gap + 1), 0);
+            gaps[gap] += 1;
+            gap = 0;
+        }
+    }
+    gaps
+}
+
+/// Between the thresholds p_b grows to `max_p`, and from `max_th` to twice of it, gently, to 1; gaps are uniform.
+#[test]
+fn drops_as_often_as_the_curve_says_and_evenly_spaced() {
+    for (packets, p_b) in [
+        (6, 0.01),
+        (10, 0.05),
+        (14, 0.09),
+        (15, 0.1),
+        (20, 0.1 + 0.9 / 3.0),
+        (27, 0.1 + 0.9 * 0.8),
+        (30, 1.0),
+        (1000, 1.0),
+    ] {
+        let seen = gaps(&mut red(at_once(), ENDLESS), packets, 200_000);
+        let drops = seen.iter().sum::<u64>() as f64;
+        assert!(drops > 1000.0, "{packets} packets: {drops} drops");
+        for (gap, count) in seen.iter().enumerate().skip(1) {
+            // 1/p_b gaps of equal probability, and what is left over for one more.
+            let share = (1.0 - (gap - 1) as f64 * p_b).clamp(0.0, p_b);
+            let slack = 4.5 * (drops * share * (1.0 - share)).sqrt() + 1.0;
+            let difference = (*count as f64 - drops * share).abs();
+            assert!(
+                difference <= slack,
+                "{packets} packets, gap {gap}: {count} of {drops}, {share} expected"
+            );
+        }
+    }
+}
+
+#[test]
+fn drops_nothing_below_the_least_threshold_and_all_above_the_largest_where_it_is_not_gentle() {
+    let abrupt = RedParameters { gentle: false, ..at_once() };
+    for (parameters, packets, drops) in [
+        (at_once(), 0, 0),
+        (at_once(), 4, 0),
+        (at_once(), 5, 0),
+        (abrupt, 4, 0),
+        (abrupt, 15, 1000),
+        (abrupt, 29, 1000),
+    ] {
+        let mut red = red(parameters, ENDLESS);
+        let dropped = (0..1000).filter(|_| !red.admits(Time::START, queued(packets), MTU)).count();
+        assert_eq!(dropped, drops, "{packets} packets, {parameters:?}");
+    }
+}
+
+#[test]
+fn a_full_queue_takes_nothing_whatever_the_average() {
+    for limit in [DropTail::Packets(4), DropTail::Bytes(MTU * 4)] {
+        let mut red = red(at_once(), limit);
+        assert!(
+            red.admits(Time::START, queued(3), MTU) && !red.admits(Time::START, queued(4), MTU),
+            "{limit:?}"
+        );
+    }
+}
+
+/// The paper's section on the upper bound of w_q: 0.001 takes a burst of 100 packets to an average of 4.88.
+#[test]
+fn a_burst_moves_the_average_as_published() {
+    let mut red = red(RedParameters { w_q: 0.001, ..RedParameters::default() }, ENDLESS);
+    for packets in 1..=100 {
+        assert!(red.admits(Time::START, queued(packets), MTU));
+    }
+    assert!((red.average - 4.88).abs() < 0.01, "{}", red.average);
+}
+
+/// The average goes on as if the line had sent small packets: 346 of them, at a weight of 0.002, leave half of it.
+#[test]
+fn the_average_decays_while_nothing_is_there() {
+    for limit in [ENDLESS, DropTail::Bytes(MTU * 1000)] {
+        let mut red = red(RedParameters::default(), limit);
+        red.average = 14.0;
+        let idle = |millis| Backlog { idle: Duration::from_millis(millis), ..Backlog::default() };
+        assert!(red.admits(Time::START, idle(0), MTU));
+        assert!((red.average - 14.0).abs() < 1e-9, "no time, no decay: {}", red.average);
+        red.admits(Time::START, idle(346), MTU);
+        assert!((red.average - 7.0).abs() < 0.01, "{}", red.average);
+        red.admits(Time::START, idle(1_000_000_000), MTU);
+        assert!(red.average.abs() < 1e-9, "{}", red.average);
+    }
+}
+
+/// A queue in bytes drops by size, one in packets does not.
+#[test]
+fn small_packets_are_spared_where_bytes_count() {
+    let dropped = |limit| {
+        let mut red = red(at_once(), limit);
+        let mut dropped = [0_u32; 2];
+        for number in 0..200_000_usize {
+            let size = [MTU, Bytes::new(150)][number % 2];
+            // 8 packets of the largest size, either way.
+            dropped[number % 2] += u32::from(!red.admits(Time::START, queued(8), size));
+        }
+        f64::from(dropped[0]) / f64::from(dropped[1])
+    };
+    let (in_packets, in_bytes) = (dropped(ENDLESS), dropped(DropTail::Bytes(MTU * 1000)));
+    assert!((0.9..1.1).contains(&in_packets), "{in_packets}");
+    assert!((9.0..11.0).contains(&in_bytes), "{in_bytes}");
+}
+
+/// Packets at 1.5 times the rate, evenly: a third has to go. By the curve that is so at an average of about 16.7.
+#[test]
+fn an_overload_waits_where_the_curve_holds_it() {
+    let waits = |mut node: RateLimit| {
+        let (mut waited, mut taken) = (0.0, 0);
+        for number in 0..60_000_u64 {
+            let at = Time::from_nanos(number * 666_667);
+            if let Fate::Leaves(out) = node.pass(at, MTU)
+                && number >= 20_000
+            {
+                (waited, taken) = (waited + out.since(at).as_secs_f64() * 1000.0, taken + 1);
+            }
+        }
+        (waited / f64::from(taken), f64::from(taken) / 40_000.0)
+    };
+    let early = waits(RateLimit::new(RATE, red(RedParameters::default(), DropTail::Packets(100))));
+    let late = waits(RateLimit::new(RATE, DropTail::Packets(100)));
+    assert!((0.66..0.67).contains(&early.1) && (0.66..0.67).contains(&late.1), "{early:?}, {late:?}");
+    // In packets, the one that waits included. P(gap) uniform: a share of 2 p_b / (1 + p_b) is dropped, so that p_b is 0.2.
+    assert!((15.0..20.0).contains(&early.0), "RED: {early:?}");
+    assert!((98.0..=100.0).contains(&late.0), "DropTail: {late:?}");
+}
+
+/// What it is for: a TCP sender's packets wait less, and the line is still busy.
+#[test]
+fn a_sender_waits_less_than_behind_a_queue_that_only_fills() {
+    let mean_wait = |aqm| {
+        let spec = PathSpec {
+            rate: "100Mbit".parse().ok(),
+            rtt: "20ms".parse().unwrap(),
+            queue: Some(QueueLimit::Packets(100)),
+            aqm,
+            ..PathSpec::default()
+        };
+        let mut sender = Simulation::new(spec.link(0), spec.one_way(), MTU);
+        let (mut waits, mut goodput) = (Vec::new(), Vec::new());
+        sender.run(Duration::from_secs(30), Duration::from_millis(10), |seen, now| {
+            if now > Duration::from_secs(5) {
+                waits.push(seen.rtt.get().as_secs_f64() - 0.02);
+                goodput.push(seen.goodput.as_bits_per_sec() as f64);
+            }
+            None
+        });
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        (mean(&waits), mean(&goodput))
+    };
+    let (early, late) = (mean_wait("red".parse().unwrap()), mean_wait(Aqm::DropTail));
+    println!("RED: {early:?}, DropTail: {late:?}");
+    assert!(early.0 < late.0 / 3.0, "RED: {early:?}, DropTail: {late:?}");
+    assert!(early.1 > 0.7 * late.1, "RED: {early:?}, DropTail: {late:?}");
+}
+
+proptest! {
+    /// Whatever comes: order, the limit, no drop where the queue never was above `min_th`, and one seed one result.
+    #[test]
+    fn holds_its_promises(
+        arrivals in prop::collection::vec((0_u64..3_000_000, 40_u64..1500), 1..400),
+        (min_th, more) in (0.0_f64..20.0, 0.1_f64..40.0),
+        (max_p, w_q) in (0.0_f64..=1.0, 0.001_f64..=1.0),
+        gentle: bool,
+        in_bytes: bool,
+        limit in 1_u64..60,
+        seed: u64,
+    ) {
+        let parameters = RedParameters { min_th, max_th: min_th + more, max_p, w_q, gentle };
+        let limit = if in_bytes { DropTail::Bytes(MTU * limit) } else { DropTail::Packets(limit) };
+        let run = || {
+            let mut link = Link::new().then(RateLimit::new(RATE, Red::new(parameters, limit, RATE, MTU, seed)));
+            let mut now = Time::START;
+            let fates = arrivals.iter().map(|(gap, size)| {
+                now = now + Duration::from_nanos(*gap);
+                (now, link.pass(now, Bytes::new(*size)))
+            });
+            fates.collect::<Vec<_>>()
+        };
+        let fates = run();
+        let mut waiting: Vec<(Time, u64)> = Vec::new();
+        let (mut last, mut longest) = (Time::START, 0.0_f64);
+        for ((now, fate), (_, size)) in fates.iter().zip(&arrivals) {
+            waiting.retain(|(out, _)| out > now);
+            let bytes: u64 = waiting.iter().map(|(_, size)| size).sum();
+            let queue = if in_bytes { bytes as f64 / 1500.0 } else { waiting.len() as f64 };
+            longest = longest.max(queue);
+            match (fate, limit) {
+                (Fate::Leaves(at), _) => {
+                    prop_assert!(*at > last, "order");
+                    last = *at;
+                    waiting.push((*at, *size));
+                }
+                (Fate::Dropped(Cause::Queue), _) if longest >= min_th => {}
+                (Fate::Dropped(Cause::Queue), DropTail::Bytes(limit)) => {
+                    prop_assert!(bytes + size > limit.get(), "dropped at {queue}, below {min_th}");
+                }
+                (Fate::Dropped(_), DropTail::Packets(limit)) => {
+                    prop_assert!(waiting.len() as u64 >= limit, "dropped at {queue}, below {min_th}");
+                }
+                (Fate::Dropped(Cause::Loss), DropTail::Bytes(_)) => prop_assert!(false, "lost at random"),
+            }
+            match limit {
+                DropTail::Bytes(limit) => {
+                    prop_assert!(waiting.iter().map(|(_, size)| size).sum::<u64>() <= limit.get());
+                }
+                DropTail::Packets(limit) => prop_assert!(waiting.len() as u64 <= limit),
+            }
+        }
+        prop_assert_eq!(run(), fates, "one seed, one result");
+    }
+}
