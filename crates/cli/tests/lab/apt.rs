@@ -73,7 +73,7 @@ fn the_sweeps_in_small() {
     ] {
         let scenario = ours(name);
         let rtt = if name == "apt-background.toml" { &[][..] } else { &["--set", "path.rtt=20ms"] };
-        let runs = run(&scenario, &[&["--set", "size=20MB", "--set", set], rtt].concat());
+        let runs = run(&scenario, &[&["--set", "size=6MB", "--set", set], rtt].concat());
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         for run in [apt, own] {
             // 64 KB in 20 ms are 26 Mbit/s on one stream, in 100 ms 5 Mbit/s.
