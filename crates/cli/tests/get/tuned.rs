@@ -47,11 +47,15 @@ fn events<'a>(ended: &'a Ended, kind: &'static str) -> impl Iterator<Item = serd
     ended.json().into_iter().filter(move |line| line["event"] == kind)
 }
 
-/// Serves at a rate that leaves work for every stream.
+/// Serves at a rate that leaves work for every stream: one alone takes five seconds.
 fn serve_slowly(peer: &mut Peer, file: &File) {
+    serve_at(8_000_000, peer, file);
+}
+
+fn serve_at(rate: usize, peer: &mut Peer, file: &File) {
     while let Some(ask) = peer.ask() {
         let (head, body) = file.answer(&ask);
-        if !peer.send(head) || !peer.trickle(body, 8_000_000) {
+        if !peer.send(head) || !peer.trickle(body, rate) {
             return;
         }
     }
@@ -68,19 +72,18 @@ fn several_streams_bring_the_file_whoever_chooses() {
         let most = events(&ended, "progress").map(|line| line["streams"].as_u64().unwrap()).max();
         let done = ended.done();
         assert!(most > Some(2) && done["streams"].as_u64() <= most, "{who}: {most:?} {done}");
-        // A single stream takes five seconds.
         assert!(ended.time < Duration::from_secs(4), "{who}: {:?}", ended.time);
     }
 }
 
 /// Fetches from a server that treats all but the first connection by `refuse`; nobody is asked often.
 fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + 'static) {
-    let file = File::new(content(SIZE / 4, 2));
+    let file = File::new(content(SIZE, 2));
     let (served, refused) = (file.clone(), Arc::new(AtomicUsize::new(0)));
     let count = refused.clone();
     let server = Server::new(move |peer| {
         if count.fetch_add(1, Ordering::SeqCst) == 0 {
-            serve_slowly(peer, &served);
+            serve_at(20_000_000, peer, &served);
             count.store(0, Ordering::SeqCst);
         } else {
             refuse(peer);
@@ -246,12 +249,7 @@ fn a_stream_that_is_never_answered_does_not_hold_the_end() {
 #[test]
 fn a_stream_that_crawls_does_not_hold_the_end() {
     with_one_that_stalls(|peer, file| {
-        while let Some(ask) = peer.ask() {
-            let (head, body) = file.answer(&ask);
-            if !peer.send(head) || !peer.trickle(body, 80_000) {
-                return;
-            }
-        }
+        serve_at(80_000, peer, file);
     });
 }
 
