@@ -52,10 +52,15 @@ impl Rate {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// Returns how much passes in `time`, rounded down; saturates.
+    pub fn bytes_in(self, time: Duration) -> Bytes {
+        let bytes = u128::from(self.0).saturating_mul(time.as_nanos()) / 8_000_000_000;
+        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
     /// Returns the bandwidth-delay product, rate x RTT: what is in flight on a full path.
     pub fn bdp(self, rtt: Rtt) -> Bytes {
-        let bytes = u128::from(self.0) * rtt.get().as_nanos() / 8_000_000_000;
-        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+        self.bytes_in(rtt.get())
     }
 }
 
@@ -160,7 +165,9 @@ mod tests {
     fn times_and_means_agree() {
         let rate = Rate::bits_per_sec(8_000_000);
         assert_eq!(rate.time_for(Bytes::new(500_000)), Duration::from_millis(500));
+        assert_eq!(rate.bytes_in(Duration::from_millis(500)), Bytes::new(500_000));
         assert_eq!(Rate::over(Bytes::new(500_000), Duration::from_millis(500)), rate);
         assert_eq!(Rate::over(Bytes::new(1), Duration::ZERO), Rate(0));
+        assert_eq!(Rate(u64::MAX).bytes_in(Duration::MAX), Bytes::new(u64::MAX));
     }
 }

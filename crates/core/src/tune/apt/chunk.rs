@@ -1,0 +1,46 @@
+//! The chunk's size: X = G Delta, with the goodput that is to be expected of it.
+
+use std::time::Duration;
+
+use super::bracket::Bracketing;
+use super::golden::Bracket;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// The least that each stream is to transfer: the paper's packet.
+const PACKET: Bytes = Bytes::new(1500);
+
+/// A part of the file, and the number of streams that are to transfer it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// N.
+    pub streams: usize,
+    /// X; may be more than is left of the file.
+    pub size: Bytes,
+}
+
+impl Chunk {
+    /// Makes a chunk that takes Delta at the goodput expected, if that is enough for all streams.
+    pub(super) fn lasting(delta: Duration, streams: usize, expected: Rate) -> Self {
+        Self { streams, size: expected.bytes_in(delta).max(PACKET * streams as u64) }
+    }
+}
+
+/// Expects N0 W / R of the first chunk; nothing where R is zero.
+pub(super) fn unmeasured(n0: usize, window: Bytes, rtt: Rtt) -> Rate {
+    Rate::over(window * n0 as u64, rtt.get())
+}
+
+/// Expects G(N_-1) G(N_-1) / G(N_-2) while bracketing, or alpha G(N_-1) where there is no such ratio.
+pub(super) fn growing(bracketing: &Bracketing, alpha: f64) -> Rate {
+    let (before, last) = (bracketing.before.goodput, bracketing.last.goodput);
+    let ratio = last.as_bits_per_sec() as f64 / before.as_bits_per_sec() as f64;
+    last.scaled(if before > Rate::default() { ratio } else { alpha })
+}
+
+/// Expects of N, within the bracket, what lies on the straight line between its neighbours.
+pub(super) fn within(bracket: &Bracket, n: usize) -> Rate {
+    let Bracket { l, m, r } = *bracket;
+    let (from, to) = if n < m.streams { (l, m) } else { (m, r) };
+    let xi = (n - from.streams) as f64 / (to.streams - from.streams) as f64;
+    from.goodput.scaled(1.0 - xi) + to.goodput.scaled(xi)
+}

@@ -1,0 +1,40 @@
+//! Golden section: each chunk narrows the bracket.
+//!
+//! The paper places N at nu from the lower end of the wider part, also left of m, where the textbook (Numerical Recipes, 10.1)
+//! places it at nu from m. So it is here.
+
+use super::Point;
+
+/// nu = (3 - sqrt 5) / 2, the golden section.
+const NU: f64 = 0.381_966_011_250_105_1;
+
+/// A range of numbers of streams that has the optimum within: G(l) <= G(m) >= G(r).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bracket {
+    pub(super) l: Point,
+    /// The best so far.
+    pub(super) m: Point,
+    pub(super) r: Point,
+}
+
+impl Bracket {
+    /// Returns N = l + (m - l) nu if m - l > r - m, else m + (r - m) nu, rounded (the paper's formula 1); `None` where
+    /// no number within the bracket is left.
+    pub(super) fn next(&self) -> Option<usize> {
+        let (left, right) = (self.m.streams - self.l.streams, self.r.streams - self.m.streams);
+        let (from, width) = if left > right { (self.l, left) } else { (self.m, right) };
+        // Of two or more, nu rounds to at least one and to less than the whole: N is new, and within.
+        (width > 1).then(|| from.streams + (width as f64 * NU).round() as usize)
+    }
+
+    /// Returns the bracket after N was tried (steps 3 and 4; formula 2).
+    pub(super) fn narrowed(self, tried: Point) -> Self {
+        let Self { l, m, r } = self;
+        match (tried.goodput > m.goodput, m.streams < tried.streams) {
+            (true, true) => Self { l: m, m: tried, r },
+            (true, false) => Self { l, m: tried, r: m },
+            (false, true) => Self { l, m, r: tried },
+            (false, false) => Self { l: tried, m, r },
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! APT, automatic parallelism tuning, as published: finds the number of streams N at which the goodput G(N) is greatest.
+//!
+//! ```text
+//!                  G(N) < G(N_-1)                         nothing is left within the bracket
+//!  Bracketing ----------------------> Golden --------------------------------------------> Converged
+//!  N <- alpha N    (l, m, r)          N within the wider of (l, m) and (m, r)               N <- m
+//! ```
+//!
+//! A file is transferred in chunks. After each one G(N) is measured, and says how many streams the next one gets and how
+//! large it is, so that each takes about Delta. G is taken to be concave in N.
+//!
+//! Source: T. Ito, H. Ohsaki, M. Imase, "Performance Evaluation of Automatic Parallelism Tuning Mechanism for Data Transfer
+//! Protocol GridFTP", sections 2.1 (N) and 2.2 (the chunk's size X); the names are the paper's. Nothing is improved, for this
+//! is what other tuners are compared with: only a fall ends bracketing, so a plateau is climbed to its end or to the most
+//! streams allowed, and what changes on the path after convergence goes unnoticed.
+//!
+//! # Where the paper is silent
+//!
+//! - No streams transfer nothing: what comes before N0 is N = 0 with G(0) = 0. So the first chunk is never a fall, and a fall
+//!   at the second one gives the bracket (0, N0, N), within which everything down to one stream is tried.
+//! - Where alpha N rounds to N, N + 1 is next.
+//! - N is bounded. Where it may not grow, and G(N) has not fallen, the bracket is (N_-1, N, N).
+//! - Golden section ends when no number within the bracket is left, and m stays for good. X is then G Delta, with the
+//!   goodput of the last chunk.
+//! - Where G(N_-2) is zero there is no ratio to it, and alpha stands in, as in the second chunk.
+//! - X is at least a packet for each stream.
+//!
+//! # How many chunks it takes
+//!
+//! Of N0, alpha N0, ... let the k-th (from 0) be the first that is not below the optimum. Where G is strictly concave, bracketing
+//! then takes k + 2 chunks at most, since the number after that one must bring less.
+//!
+//! Whatever G is, each chunk of golden section cuts a third or more off the wider part of the bracket, or drops the other part.
+//! A bracket of width w = r - l takes at most 1 + log(w / 2) / log(4 / 3) of them: the tests try every outcome up to w = 512.
+
+mod bracket;
+mod chunk;
+mod golden;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate, Rtt};
+
+use bracket::Bracketing;
+pub use chunk::Chunk;
+use golden::Bracket;
+
+/// What APT is told beforehand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameters {
+    /// N0, the number of streams of the first chunk.
+    pub n0: usize,
+    /// alpha, by which the number grows until goodput falls; less than 1, or no finite number, is taken as 1.
+    pub alpha: f64,
+    /// Delta, how long a chunk should take.
+    pub delta: Duration,
+    /// W, the socket buffer of a stream.
+    pub window: Bytes,
+    /// R, the round-trip time: how long the server takes to answer.
+    pub rtt: Rtt,
+    /// The most streams; the paper has no such bound.
+    pub most: usize,
+}
+
+impl Default for Parameters {
+    /// Returns those of the paper's simulation (table 1, at 10 ms each way), bounded by 256 streams.
+    fn default() -> Self {
+        Self {
+            n0: 4,
+            alpha: 2.0,
+            delta: Duration::from_secs(3),
+            window: Bytes::kib(64),
+            rtt: Rtt::new(Duration::from_millis(20)),
+            most: 256,
+        }
+    }
+}
+
+/// What APT is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Looks for a range of numbers that has the optimum within.
+    Bracketing,
+    /// Narrows that range.
+    Golden,
+    /// Stays with what it found.
+    Converged,
+}
+
+/// Chooses how many streams the next chunk of one file gets, and its size.
+#[derive(Debug, Clone)]
+pub struct Apt {
+    parameters: Parameters,
+    search: Search,
+    chunk: Chunk,
+}
+
+/// A number of streams and what it brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Point {
+    /// N.
+    streams: usize,
+    /// G(N).
+    goodput: Rate,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Search {
+    Bracketing(Bracketing),
+    /// `n` is the number within the bracket that is tried.
+    Golden {
+        bracket: Bracket,
+        n: usize,
+    },
+    Converged(Point),
+}
+
+impl Apt {
+    /// Starts with N0 streams, or `most` if that is less, and one at least.
+    pub fn new(parameters: Parameters) -> Self {
+        let most = parameters.most.max(1);
+        let alpha = if parameters.alpha.is_finite() { parameters.alpha.max(1.0) } else { 1.0 };
+        let parameters = Parameters { n0: parameters.n0.clamp(1, most), alpha, most, ..parameters };
+        let expected = chunk::unmeasured(parameters.n0, parameters.window, parameters.rtt);
+        Self {
+            parameters,
+            search: Search::Bracketing(Bracketing::default()),
+            chunk: Chunk::lasting(parameters.delta, parameters.n0, expected),
+        }
+    }
+
+    /// Returns what to transfer next.
+    pub const fn chunk(&self) -> Chunk {
+        self.chunk
+    }
+
+    /// Observes G(N), the goodput of the chunk just transferred; returns the next one.
+    pub fn observe(&mut self, goodput: Rate) -> Chunk {
+        let here = Point { streams: self.chunk.streams, goodput };
+        self.search = match self.search {
+            Search::Bracketing(bracketing) => match bracketing.observe(here, self.parameters.most) {
+                ControlFlow::Continue(bracketing) => Search::Bracketing(bracketing),
+                ControlFlow::Break(bracket) => Search::within(bracket),
+            },
+            Search::Golden { bracket, .. } => Search::within(bracket.narrowed(here)),
+            Search::Converged(_) => Search::Converged(here),
+        };
+        self.chunk = self.next();
+        self.chunk
+    }
+
+    /// Returns the number of streams that was found; `None` while it is being looked for.
+    pub const fn converged(&self) -> Option<usize> {
+        match self.search {
+            Search::Converged(optimum) => Some(optimum.streams),
+            _ => None,
+        }
+    }
+
+    /// Returns what it is doing.
+    pub const fn phase(&self) -> Phase {
+        match self.search {
+            Search::Bracketing(_) => Phase::Bracketing,
+            Search::Golden { .. } => Phase::Golden,
+            Search::Converged(_) => Phase::Converged,
+        }
+    }
+
+    fn next(&self) -> Chunk {
+        let Parameters { alpha, delta, most, .. } = self.parameters;
+        let (streams, expected) = match self.search {
+            Search::Bracketing(bracketing) => {
+                (bracketing.next(alpha, most), chunk::growing(&bracketing, alpha))
+            }
+            Search::Golden { bracket, n } => (n, chunk::within(&bracket, n)),
+            Search::Converged(optimum) => (optimum.streams, optimum.goodput),
+        };
+        Chunk::lasting(delta, streams, expected)
+    }
+}
+
+impl Search {
+    fn within(bracket: Bracket) -> Self {
+        bracket.next().map_or(Self::Converged(bracket.m), |n| Self::Golden { bracket, n })
+    }
+}

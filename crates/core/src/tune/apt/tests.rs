@@ -1,0 +1,202 @@
+//! APT on paths that are a function G(N): tables that follow from the paper's formulas, computed apart from the code.
+
+use std::fmt::Write;
+
+use super::*;
+
+/// The paper's parameters; of W and R such that a stream gets 5 Mbit/s.
+pub(super) fn published() -> Parameters {
+    let (window, rtt) = (Bytes::new(62_500), Rtt::new(Duration::from_millis(100)));
+    Parameters { window, rtt, ..Parameters::default() }
+}
+
+pub(super) fn mbits(rate: f64) -> Rate {
+    Rate::bits_per_sec((rate * 1e6).round() as u64)
+}
+
+/// A path of 100 Mbit/s that 20 streams fill; each costs it 0.2 Mbit/s.
+pub(super) fn path(n: usize) -> f64 {
+    (5.0 * n as f64).min(100.0) - 0.2 * n as f64
+}
+
+/// Returns what happened up to the first chunk after convergence: N, X in kB, G in Mbit/s, phase, (l, m, r).
+fn trace(parameters: Parameters, goodput: impl Fn(usize) -> f64) -> String {
+    let mut apt = Apt::new(parameters);
+    let mut table = String::new();
+    loop {
+        let Chunk { streams, size } = apt.chunk();
+        let measured = goodput(streams);
+        let phase = format!("{:?}", apt.phase());
+        let row = format!("{streams:>3} {:>8.1} {measured:>6.1}  {phase:<11}", size.get() as f64 / 1e3);
+        let bracket = match apt.search {
+            Search::Golden { bracket: Bracket { l, m, r }, .. } => {
+                format!("{} {} {}", l.streams, m.streams, r.streams)
+            }
+            _ => String::new(),
+        };
+        writeln!(table, "{}", format!("{row}{bracket}").trim_end()).unwrap();
+        if apt.converged().is_some() {
+            return table;
+        }
+        apt.observe(mbits(measured));
+    }
+}
+
+/// Compares line by line, whatever the indentation is.
+fn assert_trace(traced: &str, expected: &str) {
+    let lines = |text: &str| text.trim().lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+    assert_eq!(lines(traced), lines(expected), "\n{traced}");
+}
+
+#[test]
+fn the_papers_parameters() {
+    assert_trace(
+        &trace(published(), path),
+        "
+          4   7500.0   19.2  Bracketing
+          8  14400.0   38.4  Bracketing
+         16  28800.0   76.8  Bracketing
+         32  57600.0   93.6  Bracketing
+         64  42778.1   87.2  Bracketing
+         44  34200.0   91.2  Golden     16 32 64
+         22  31162.5   95.6  Golden     16 32 44
+         26  35550.0   94.8  Golden     16 22 32
+         18  31150.0   86.4  Golden     16 22 26
+         24  35700.0   95.2  Golden     18 22 26
+         20  34125.0   96.0  Golden     18 22 24
+         21  35925.0   95.8  Golden     18 20 22
+         19  34200.0   91.2  Golden     18 20 21
+         20  36000.0   96.0  Converged",
+    );
+}
+
+#[test]
+fn n0_is_beyond_the_optimum() {
+    assert_trace(
+        &trace(Parameters { n0: 32, ..published() }, path),
+        "
+         32  60000.0   93.6  Bracketing
+         64  70200.0   87.2  Bracketing
+         44  34200.0   91.2  Golden     0 32 64
+         12  13162.5   57.6  Golden     0 32 44
+         20  27000.0   96.0  Golden     12 32 44
+         25  35625.0   95.0  Golden     12 20 32
+         15  27000.0   72.0  Golden     12 20 25
+         22  35850.0   95.6  Golden     15 20 25
+         17  30600.0   81.6  Golden     15 20 22
+         18  32400.0   86.4  Golden     17 20 22
+         21  35925.0   95.8  Golden     18 20 22
+         19  34200.0   91.2  Golden     18 20 21
+         20  36000.0   96.0  Converged",
+    );
+}
+
+#[test]
+fn one_stream_is_best() {
+    let falling = |n: usize| 105.0 - 5.0 * n as f64;
+    assert_trace(
+        &trace(published(), falling),
+        "
+          4   7500.0   85.0  Bracketing
+          8  63750.0   65.0  Bracketing
+          6  28125.0   75.0  Golden     0 4 8
+          2  15937.5   95.0  Golden     0 4 6
+          3  33750.0   90.0  Golden     0 2 4
+          1  17812.5  100.0  Golden     0 2 3
+          1  37500.0  100.0  Converged",
+    );
+    assert_trace(
+        &trace(Parameters { n0: 1, ..published() }, falling),
+        "
+          1   1875.0  100.0  Bracketing
+          2  75000.0   95.0  Bracketing
+          1  37500.0  100.0  Converged",
+    );
+}
+
+#[test]
+fn the_most_streams_are_too_few() {
+    assert_trace(
+        &trace(Parameters { most: 12, ..published() }, path),
+        "
+          4   7500.0   19.2  Bracketing
+          8  14400.0   38.4  Bracketing
+         12  28800.0   57.6  Bracketing
+         10  18000.0   48.0  Golden     8 12 12
+         11  19800.0   52.8  Golden     10 12 12
+         12  21600.0   57.6  Converged",
+    );
+    assert_trace(
+        &trace(Parameters { most: 1, ..published() }, path),
+        "
+          1   1875.0    4.8  Bracketing
+          1   1800.0    4.8  Converged",
+    );
+}
+
+#[test]
+fn a_plateau_is_climbed_to_its_end() {
+    let flat = |n: usize| (5.0 * n as f64).min(100.0);
+    assert_trace(
+        &trace(Parameters { most: 64, ..published() }, flat),
+        "
+          4   7500.0   20.0  Bracketing
+          8  15000.0   40.0  Bracketing
+         16  30000.0   80.0  Bracketing
+         32  60000.0  100.0  Bracketing
+         64  46875.0  100.0  Bracketing
+         44  37500.0  100.0  Golden     32 64 64
+         52  37500.0  100.0  Golden     44 64 64
+         57  37500.0  100.0  Golden     52 64 64
+         60  37500.0  100.0  Golden     57 64 64
+         62  37500.0  100.0  Golden     60 64 64
+         63  37500.0  100.0  Golden     62 64 64
+         64  37500.0  100.0  Converged",
+    );
+}
+
+#[test]
+fn nothing_comes_through() {
+    assert_trace(
+        &trace(Parameters { most: 10, ..published() }, |_| 0.0),
+        "
+          4   7500.0    0.0  Bracketing
+          8     12.0    0.0  Bracketing
+         10     15.0    0.0  Bracketing
+          9     13.5    0.0  Golden     8 10 10
+         10     15.0    0.0  Converged",
+    );
+}
+
+#[test]
+fn something_comes_through_after_nothing() {
+    let mut apt = Apt::new(published());
+    apt.observe(Rate::default());
+    // No ratio to zero: alpha G Delta.
+    assert_eq!(apt.observe(mbits(8.0)), Chunk { streams: 16, size: Bytes::new(6_000_000) });
+    assert_eq!(apt.observe(mbits(16.0)), Chunk { streams: 32, size: Bytes::new(12_000_000) });
+}
+
+#[test]
+fn alpha_too_near_to_1_to_matter_still_makes_progress() {
+    for alpha in [1.0, 1.000_001, 0.5, -3.0, f64::NAN, f64::NEG_INFINITY, f64::INFINITY] {
+        let mut apt = Apt::new(Parameters { n0: 1, alpha, ..published() });
+        let tried: Vec<_> = (1..6).map(|n| apt.observe(mbits(path(n))).streams).collect();
+        assert_eq!(tried, [2, 3, 4, 5, 6], "alpha {alpha}");
+    }
+    // Rounded: 1.2 -> 1, 2.4 -> 2, 3.6 -> 4, 4.8 -> 5.
+    let mut apt = Apt::new(Parameters { n0: 1, alpha: 1.2, ..published() });
+    let tried: Vec<_> = (1..5).map(|n| apt.observe(mbits(path(n))).streams).collect();
+    assert_eq!(tried, [2, 3, 4, 5]);
+}
+
+#[test]
+fn once_converged_chunks_last_delta_at_the_last_goodput() {
+    let mut apt = Apt::new(Parameters { n0: 1, ..published() });
+    apt.observe(mbits(100.0));
+    apt.observe(mbits(95.0));
+    assert_eq!((apt.phase(), apt.converged()), (Phase::Converged, Some(1)));
+    assert_eq!(apt.observe(mbits(80.0)), Chunk { streams: 1, size: Bytes::new(30_000_000) });
+    assert_eq!(apt.observe(mbits(8.0)), Chunk { streams: 1, size: Bytes::new(3_000_000) });
+    assert_eq!(apt.converged(), Some(1));
+}

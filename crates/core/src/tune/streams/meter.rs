@@ -1,0 +1,237 @@
+//! What the last intervals showed: goodput with its uncertainty, and the signs that the path is full.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::units::Rate;
+
+use super::Interval;
+
+/// So many intervals are kept.
+const KEPT: usize = 16;
+/// Data that takes longer than the empty path by this part of its round trip,
+const QUEUE: f64 = 0.05;
+/// and by this much, waits in a queue. Less is noise.
+const LEAST_QUEUE: Duration = Duration::from_millis(3);
+/// So many packets out of order in an interval are a loss; fewer may be a detour.
+const LOST: u64 = 3;
+/// Losses in this share of the intervals persist.
+const PERSISTENT: f64 = 0.3;
+/// Where goodput grows by less than this from two intervals to the next two, it has stopped growing.
+const GROWTH: f64 = 1.15;
+/// That share of the intervals in which something of ours held the streams says that the network is not what limits.
+const HELD_BACK: f64 = 0.25;
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Duration,
+    /// Bits per second.
+    goodput: f64,
+    /// How much longer data takes than the empty path, over its round trip; 0 where that is noise.
+    queue: f64,
+    lost: bool,
+    held_back: bool,
+}
+
+/// Keeps the last intervals.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Meter {
+    samples: VecDeque<Sample>,
+}
+
+/// The mean of several intervals.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    /// How many there were.
+    pub(super) intervals: usize,
+    /// Bits per second.
+    pub(super) goodput: f64,
+    /// The standard error of the goodput, relative to it.
+    pub(super) error: f64,
+    /// The queue over the BDP: the median, for clumps make some intervals' look long.
+    pub(super) queue: f64,
+    /// The share of the intervals in which packets were lost.
+    loss: f64,
+    held_back: f64,
+}
+
+impl Meter {
+    pub(super) fn push(&mut self, seen: &Interval, now: Duration) {
+        let rtt = seen.rtt.get();
+        let waits = seen.data_rtt.map_or(Duration::ZERO, |data| data.get().saturating_sub(rtt));
+        let queue = waits.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
+        if self.samples.len() == KEPT {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(Sample {
+            at: now,
+            goodput: seen.goodput.as_bits_per_sec() as f64,
+            queue: if waits >= LEAST_QUEUE && queue >= QUEUE { queue } else { 0.0 },
+            lost: seen.out_of_order >= LOST,
+            held_back: seen.held_back,
+        });
+    }
+
+    /// Forgets what was seen.
+    pub(super) fn clear(&mut self) {
+        self.samples.clear();
+    }
+
+    /// Forgets what was seen before the last so many intervals.
+    pub(super) fn keep_last(&mut self, intervals: usize) {
+        let old = self.samples.len().saturating_sub(intervals);
+        self.samples.drain(..old);
+    }
+
+    /// Returns the mean of the last `most` intervals of those that ended after `since`; none if nothing arrived in them.
+    ///
+    /// Intervals in which we held the streams back do not count, unless they are many.
+    pub(super) fn view(&self, since: Duration, most: usize) -> Option<View> {
+        let recent: Vec<_> =
+            self.samples.iter().rev().take_while(|s| s.at > since).take(most).copied().collect();
+        let held_back = share(&recent, |s| s.held_back);
+        let counted: Vec<_> =
+            recent.iter().filter(|s| held_back >= HELD_BACK || !s.held_back).copied().collect();
+        let n = counted.len().max(1) as f64;
+        let goodput = counted.iter().map(|s| s.goodput).sum::<f64>() / n;
+        if goodput == 0.0 {
+            return None;
+        }
+        let variance =
+            counted.iter().map(|s| (s.goodput - goodput).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        let mut queues: Vec<_> = counted.iter().map(|s| s.queue).collect();
+        queues.sort_by(f64::total_cmp);
+        Some(View {
+            intervals: counted.len(),
+            goodput,
+            error: (variance / n).sqrt() / goodput,
+            queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
+            loss: share(&counted, |s| s.lost),
+            held_back,
+        })
+    }
+
+    /// Says whether goodput has stopped growing: ramp-up is over.
+    pub(super) fn is_level(&self) -> bool {
+        let last: Vec<_> = self.samples.iter().rev().take(4).map(|s| s.goodput).collect();
+        let &[d, c, b, a] = last.as_slice() else { return false };
+        a > 0.0 && c + d < GROWTH * (a + b)
+    }
+}
+
+impl View {
+    /// Returns the mean goodput.
+    pub(super) fn rate(&self) -> Rate {
+        Rate::bits_per_sec(self.goodput as u64)
+    }
+
+    /// Says whether data waits in a queue: the path is full.
+    pub(super) fn has_queue(&self) -> bool {
+        self.queue > 0.0
+    }
+
+    /// Says whether something is lost again and again.
+    pub(super) fn is_losing(&self) -> bool {
+        self.loss >= PERSISTENT
+    }
+
+    /// Says whether our disk, a limit or the CPU is what holds the streams.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back >= HELD_BACK
+    }
+
+    /// Returns how many of `streams` only fill the queue.
+    ///
+    /// In flight are (1 + queue) BDPs, of which the path needs one; a fifth of the rest stays for safety.
+    pub(super) fn spare(&self, streams: usize) -> usize {
+        (streams as f64 * 0.8 * self.queue / (1.0 + self.queue)) as usize
+    }
+}
+
+fn share(samples: &[Sample], is: impl Fn(&Sample) -> bool) -> f64 {
+    samples.iter().filter(|s| is(s)).count() as f64 / samples.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Bytes, Rtt};
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn interval(mbit: u64) -> Interval {
+        Interval {
+            goodput: Rate::bits_per_sec(mbit * 1_000_000),
+            rtt: Rtt::new(MS(100)),
+            data_rtt: Some(Rtt::new(MS(101))),
+            streams: 1,
+            out_of_order: 0,
+            left: Bytes::gib(1),
+            held_back: false,
+        }
+    }
+
+    fn meter(intervals: &[Interval]) -> Meter {
+        let mut meter = Meter::default();
+        for (seen, at) in intervals.iter().zip(1..) {
+            meter.push(seen, MS(100 * at));
+        }
+        meter
+    }
+
+    #[test]
+    fn the_mean_tells_how_certain_it_is() {
+        let meter = meter(&[50, 90, 110, 100].map(interval));
+        let view = meter.view(MS(100), 9).unwrap();
+        assert_eq!((view.intervals, view.rate()), (3, Rate::bits_per_sec(100_000_000)));
+        // A deviation of 10 Mbit/s over the root of three.
+        assert!((view.error - 0.0577).abs() < 0.001, "{}", view.error);
+        assert_eq!(meter.view(MS(100), 1).map(|view| view.goodput), Some(100e6));
+        assert!(meter.view(MS(400), 9).is_none() && self::meter(&[interval(0)]).view(MS(0), 9).is_none());
+    }
+
+    #[test]
+    fn ramp_up_is_over_when_two_intervals_bring_no_more_than_the_two_before() {
+        for (mbit, level) in [
+            ([10, 20, 40, 80], false),
+            ([40, 80, 100, 100], false),
+            ([75, 100, 100, 100], true),
+            ([0, 0, 0, 0], false),
+            ([100, 110, 90, 100], true),
+        ] {
+            assert_eq!(meter(&mbit.map(interval)).is_level(), level, "{mbit:?}");
+        }
+        assert!(!meter(&[interval(5); 3]).is_level());
+    }
+
+    #[test]
+    fn a_queue_is_what_most_intervals_see() {
+        let waits = |ms| Interval { data_rtt: Some(Rtt::new(MS(100 + ms))), ..interval(100) };
+        let queue =
+            |ms: &[u64]| meter(&ms.iter().map(|&ms| waits(ms)).collect::<Vec<_>>()).view(MS(0), 9).unwrap();
+        assert!(!queue(&[2, 4, 3, 50]).has_queue());
+        let view = queue(&[60, 0, 60, 60]);
+        assert!(view.has_queue() && (view.queue - 0.6).abs() < 1e-9);
+        // 20 streams have 1.6 BDPs in flight: 12.5 of them are needed, and a fifth of the others stay.
+        assert_eq!((view.spare(20), view.spare(1)), (5, 0));
+    }
+
+    #[test]
+    fn losses_persist_when_they_come_again_and_again() {
+        let lost = |packets| Interval { out_of_order: packets, ..interval(100) };
+        assert!(meter(&[0, 40, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
+        assert!(!meter(&[0, 40, 0, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
+        assert!(!meter(&[2, 1, 2].map(lost)).view(MS(0), 9).unwrap().is_losing());
+    }
+
+    #[test]
+    fn a_pause_of_ours_does_not_count_but_a_slow_disk_does() {
+        let held = |mbit| Interval { held_back: true, ..interval(mbit) };
+        let paused = meter(&[interval(100), interval(100), held(3), interval(100), interval(100)])
+            .view(MS(0), 9)
+            .unwrap();
+        assert!(!paused.is_held_back() && paused.intervals == 4 && paused.goodput == 100e6);
+        let slow = meter(&[held(50), interval(60), held(40)]).view(MS(0), 9).unwrap();
+        assert!(slow.is_held_back() && slow.intervals == 3 && slow.goodput == 50e6);
+    }
+}

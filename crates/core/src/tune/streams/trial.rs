@@ -1,0 +1,94 @@
+//! Whether another number of streams pays: what is decided from two means and their uncertainty.
+
+use std::time::Duration;
+
+use crate::units::{Rate, Rtt};
+
+use super::meter::View;
+use super::start::INITIAL_WINDOW;
+
+/// More streams must bring so much more.
+const PAYS: f64 = 0.05;
+/// So much of what would be in proportion to the streams says that each is limited by itself, not by the path.
+const IN_PROPORTION: f64 = 0.75;
+/// Fewer streams must keep so much.
+const KEEPS: f64 = 0.97;
+/// What the path carries over what a stream does is rounded up by this, for streams are not always all at work.
+const ROOM: f64 = 1.05;
+/// So many intervals tell a mean; after so many it is as certain as it gets.
+pub(super) const INTERVALS: (usize, usize) = (4, 12);
+
+/// What a number of streams brought.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level {
+    pub(super) streams: usize,
+    /// Bits per second.
+    pub(super) goodput: f64,
+    /// The standard error, relative.
+    pub(super) error: f64,
+    /// Whether the path had room: then goodput over streams is what one is capable of.
+    pub(super) had_room: bool,
+}
+
+/// What a trial of more streams has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum More {
+    /// Nothing yet.
+    Unknown,
+    /// The sum grew in proportion: go on.
+    InProportion,
+    /// It grew by less, to the rate of the path, for which so many streams do.
+    Fills(usize),
+    /// It did not grow.
+    InVain,
+}
+
+impl Level {
+    pub(super) fn new(streams: usize, view: &View) -> Self {
+        let had_room = !view.has_queue() && !view.is_losing();
+        Self { streams, goodput: view.goodput, error: view.error, had_room }
+    }
+
+    /// Returns how long slow start takes a new stream to carry as much as the others do.
+    ///
+    /// log2(window / initial window) round trips, where the window is that of one of the streams.
+    pub(super) fn ramp_up(&self, rtt: Rtt) -> Duration {
+        let each = Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt).get();
+        let doublings = (each as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
+        rtt.get().mul_f64(doublings + 1.0)
+    }
+
+    /// Says whether `streams`, more than these, already bring what is in proportion, by the last two or three intervals.
+    pub(super) fn is_outgrown(&self, streams: usize, last: &View) -> bool {
+        let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
+        last.intervals >= 2
+            && !last.has_queue()
+            && last.goodput * (1.0 - last.error) >= self.goodput * (1.0 + IN_PROPORTION * share)
+    }
+
+    /// Judges `streams`, more than these, by a view of them after their ramp-up.
+    pub(super) fn judge_more(&self, streams: usize, view: &View) -> More {
+        let (least, most) = INTERVALS;
+        let gain = view.goodput / self.goodput - 1.0;
+        let noise = 2.0 * view.error.hypot(self.error);
+        if view.intervals < least || (gain - PAYS).abs() < noise && view.intervals < most {
+            return More::Unknown;
+        }
+        let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
+        if gain < PAYS {
+            More::InVain
+        } else if gain >= IN_PROPORTION * share {
+            More::InProportion
+        } else if self.had_room {
+            let needed = (self.streams as f64 * (1.0 + gain) * ROOM).ceil() as usize;
+            More::Fills(needed.min(streams))
+        } else {
+            More::Fills(streams)
+        }
+    }
+}
+
+/// Says whether fewer streams keep a goodput of `before`, in bits per second, by a view of them.
+pub(super) fn keeps(before: f64, view: &View) -> bool {
+    view.intervals >= INTERVALS.0 && view.goodput >= KEEPS * before
+}
