@@ -70,6 +70,9 @@ fn object(event: &Event) -> Option<Value> {
         Event::Retrying { stream, reason, wait } => {
             json!({ "event": "retrying", "stream": stream, "reason": reason, "wait": seconds(*wait) })
         }
+        Event::Refused { stream, reason, open } => {
+            json!({ "event": "refused", "stream": stream, "reason": reason, "open": open })
+        }
         Event::Warning(warning) => json!({ "event": "warning", "message": warning.to_string() }),
         Event::Progress(now) => progress(now),
         Event::Verifying => json!({ "event": "verifying" }),

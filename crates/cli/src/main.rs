@@ -9,6 +9,7 @@ mod log_thread;
 mod progress;
 mod record;
 mod say;
+mod streams_args;
 mod summary;
 mod token_file;
 mod transfer_args;

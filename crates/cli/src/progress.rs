@@ -101,6 +101,9 @@ impl Observer for ProgressLine {
             Event::Retrying { stream, reason, wait } => {
                 tracing::warn!("stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64());
             }
+            Event::Refused { stream, reason, open } => {
+                tracing::info!("{open} streams go on without stream {stream}: {reason}");
+            }
             Event::Warning(warning) => tracing::warn!("{warning}"),
             Event::Connected { stream, peer, rtt } => {
                 let rtt = rtt.map_or_else(String::new, |rtt| format!(", RTT {rtt}"));

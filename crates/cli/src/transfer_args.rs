@@ -10,7 +10,7 @@ use clap::Args;
 use longhaul_core::event::Observer;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::units::{Rate, Rtt};
+use longhaul_core::units::Rate;
 use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_scope::record::schema::Side;
 use url::{Host, Url};
@@ -19,6 +19,7 @@ use crate::json::{self, JsonLines};
 use crate::progress::ProgressLine;
 use crate::record::RecordArgs;
 use crate::summary::Summary;
+use crate::values::time;
 use crate::{exit, say, token_file};
 
 /// How to talk to a server, and what to tell the user.
@@ -82,14 +83,6 @@ fn limit(text: &str) -> Result<Rate, String> {
     match text.parse::<Rate>() {
         Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(rate),
         Ok(_) => Err("at this rate nothing would ever arrive".into()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    match text.parse::<Rtt>() {
-        Ok(time) if !time.get().is_zero() => Ok(time.get()),
-        Ok(_) => Err("nothing happens in no time".into()),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -1,6 +1,25 @@
 //! Values of options that several commands have.
 
+use std::time::Duration;
+
+use longhaul_core::units::Rtt;
 use longhaul_engine::recv::ring::AppBuffer;
+
+/// A value, or the program's own choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AutoOr<T> {
+    Auto,
+    Value(T),
+}
+
+/// Reads a time in which something can happen.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    match text.parse::<Rtt>() {
+        Ok(time) if !time.get().is_zero() => Ok(time.get()),
+        Ok(_) => Err("nothing happens in no time".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 /// Reads `--app-buffer`.
 pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {

@@ -59,6 +59,15 @@ pub enum Event {
         /// After how long.
         wait: Duration,
     },
+    /// The server takes no further stream, which leaves its work to the others.
+    Refused {
+        /// The stream, from 0.
+        stream: usize,
+        /// What the server said or did.
+        reason: String,
+        /// How many others it serves.
+        open: usize,
+    },
     /// A connection has ended.
     Closed {
         /// The stream, from 0.
@@ -119,6 +128,12 @@ pub enum Warning {
         wanted: Rate,
         /// What the kernel paces at, where it tells.
         found: Option<Rate>,
+    },
+    /// What is known of paths cannot be read or kept.
+    #[error("{reason}: no path is remembered")]
+    NoMemory {
+        /// Why.
+        reason: String,
     },
     /// A stream has given up, and others do its work.
     #[error("going on without stream {stream}: {reason}")]

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod proto;
 pub mod ranges;
 pub mod retry;
+pub mod takeover;
 pub mod tcp_info;
 pub mod telemetry;
 pub mod tune;

@@ -62,10 +62,15 @@ pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
 ///
 /// A request sent now is served a round trip later. By then slow start has doubled the rate that
 /// was measured, so 3 x BDP. Before there is a rate to go by, as much as takes slow start an eighth
-/// of 10 Gbit/s; but on a short path little, for what one stream has asked for no other can fetch.
-pub fn ask_ahead(rate: Rate, rtt: Rtt) -> Bytes {
+/// of 10 Gbit/s, shared by all `streams`; but on a short path little, for what one stream has asked for no other can
+/// fetch.
+pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
     const UNMEASURED: Rate = Rate::bits_per_sec(1_250_000_000);
-    (rate.bdp(rtt) * 3).max(UNMEASURED.bdp(rtt)).max(Bytes::mib(4))
+    const TOGETHER: Bytes = Bytes::mib(16);
+    let streams = streams.max(1) as u64;
+    let least = (TOGETHER.get() / streams).clamp(1 << 20, 4 << 20);
+    let unmeasured = UNMEASURED.bdp(rtt).get() / streams;
+    (rate.bdp(rtt) * 3).max(Bytes::new(unmeasured.max(least)))
 }
 
 /// How the application buffer is cut into segments.
@@ -144,6 +149,15 @@ mod tests {
         // Table 2: RWIN 46.87 MB at 200 ms allows 234.35 MB/s.
         let rate = window_ceiling(Bytes::new(46_870_000), RTT);
         assert_eq!(rate.as_bytes_per_sec(), 234_350_000);
+    }
+
+    #[test]
+    fn what_is_asked_ahead_follows_the_rate_and_is_shared_before_there_is_one() {
+        let unmeasured = |streams| ask_ahead(Rate::default(), RTT, streams);
+        assert_eq!([unmeasured(1), unmeasured(4)], [Bytes::new(31_250_000), Bytes::new(7_812_500)]);
+        assert_eq!(unmeasured(100), Bytes::mib(1));
+        assert_eq!(ask_ahead(RATE, RTT, 100), Bytes::new(750_000_000));
+        assert_eq!(ask_ahead(RATE, Rtt::default(), 1), Bytes::mib(4));
     }
 
     #[test]

@@ -9,9 +9,12 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// A flag that is raised once; every blocking call of a transfer looks at it several times a second.
 #[derive(Debug, Clone, Default)]
-pub struct Cancel {
-    raised: Arc<AtomicBool>,
-    parent: Option<Arc<AtomicBool>>,
+pub struct Cancel(Arc<Flag>);
+
+#[derive(Debug, Default)]
+struct Flag {
+    raised: AtomicBool,
+    parent: Option<Cancel>,
 }
 
 impl Cancel {
@@ -22,18 +25,17 @@ impl Cancel {
 
     /// Makes a flag that is raised with this one, and can be raised without it.
     pub fn child(&self) -> Self {
-        Self { raised: Arc::default(), parent: Some(Arc::clone(&self.raised)) }
+        Self(Arc::new(Flag { raised: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
 
     /// Raises the flag.
     pub fn cancel(&self) {
-        self.raised.store(true, Ordering::Relaxed);
+        self.0.raised.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the flag is raised.
     pub fn is_cancelled(&self) -> bool {
-        let raised = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
-        raised(&self.raised) || self.parent.as_ref().is_some_and(raised)
+        self.0.raised.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
     /// Waits for `time`, or until the flag is raised; returns whether it is.
@@ -71,9 +73,10 @@ mod tests {
     fn a_child_follows_and_does_not_lead() {
         let parent = Cancel::new();
         let (first, second) = (parent.child(), parent.child());
+        let grandchild = second.child();
         first.cancel();
         assert!(first.is_cancelled() && !parent.is_cancelled() && !second.is_cancelled());
         parent.cancel();
-        assert!(second.is_cancelled());
+        assert!(second.is_cancelled() && grandchild.is_cancelled());
     }
 }

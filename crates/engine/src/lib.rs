@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod digest;
 pub mod failure;
 pub mod pacing;
+pub mod path_memory;
 pub mod recv;
 pub mod send;
 pub mod source;

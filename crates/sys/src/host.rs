@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use longhaul_core::telemetry::HostPages;
 use longhaul_core::units::{Bytes, Rate};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the receive buffer's autotuning limit, `net.ipv4.tcp_rmem[2]`.
 pub fn tcp_rmem_max() -> Option<Bytes> {
@@ -81,9 +83,18 @@ fn entry(meminfo: &str, name: &str) -> Option<Bytes> {
 }
 
 /// Returns the CPU time of the calling thread.
-pub fn thread_cpu_time() -> std::time::Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    std::time::Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+pub fn thread_cpu_time() -> Duration {
+    cpu_time(ClockId::ThreadCPUTime)
+}
+
+/// Returns the CPU time of all of this process's threads.
+pub fn process_cpu_time() -> Duration {
+    cpu_time(ClockId::ProcessCPUTime)
+}
+
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 fn sysctl(name: &str) -> Option<String> {

@@ -17,12 +17,13 @@ use longhaul_engine::recv::part_names::is_partial;
 use longhaul_engine::recv::ring::AppBuffer;
 use longhaul_engine::recv::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
-use longhaul_engine::transfer::{self, GetRequest, Target};
+use longhaul_engine::transfer::{self, GetRequest, Streams, Target};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
+use crate::streams_args::StreamsArgs;
 use crate::transfer_args::TransferArgs;
-use crate::values::app_buffer;
+use crate::values::{AutoOr, app_buffer};
 use crate::{exit, interrupt, record, say};
 
 /// What to fetch, and how.
@@ -39,9 +40,8 @@ pub(crate) struct GetArgs {
     #[arg(short, long, value_name = "PATH", value_parser = PathBufValueParser::new().try_map(output))]
     output: Option<PathBuf>,
 
-    /// How many connections to use; auto is one
-    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
-    streams: usize,
+    #[command(flatten)]
+    streams: StreamsArgs,
 
     /// The socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
@@ -67,13 +67,6 @@ pub(crate) struct GetArgs {
     transfer: TransferArgs,
 }
 
-/// A value, or the program's own choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AutoOr<T> {
-    Auto,
-    Value(T),
-}
-
 /// `--writer`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum WriterArg {
@@ -95,17 +88,6 @@ impl From<WriterArg> for WriterChoice {
             WriterArg::Mmap => Self::Mmap,
             WriterArg::Buffered => Self::Buffered,
         }
-    }
-}
-
-/// More connections than this only hurt, the server first.
-const MOST_STREAMS: usize = 256;
-
-fn streams(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        _ if text == "auto" => Ok(1),
-        Ok(n @ 1..=MOST_STREAMS) => Ok(n),
-        _ => Err(format!("write auto, or a number from 1 to {MOST_STREAMS}")),
     }
 }
 
@@ -145,8 +127,13 @@ fn segment(text: &str) -> Result<Bytes, String> {
 /// Fetches every file in turn; the exit code is that of the first that fails.
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
-    let client = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
-        Ok((client, ())) => client,
+    let setup = || {
+        let (streams, client) = (args.streams.wanted()?, client(args)?);
+        interrupt::listen(&cancel)?;
+        Ok::<_, anyhow::Error>((streams, client))
+    };
+    let (streams, client) = match setup() {
+        Ok(setup) => setup,
         Err(error) => {
             say::error(format_args!("{error:#}"));
             return exit::of_setup(&error).into();
@@ -154,7 +141,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     };
     let mut first_failure = None;
     for url in &args.urls {
-        if let Err(code) = fetch(args, url, &client, &cancel) {
+        if let Err(code) = fetch(args, url, streams, &client, &cancel) {
             first_failure.get_or_insert(code);
         }
         if cancel.is_cancelled() {
@@ -164,12 +151,19 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-fn fetch(args: &GetArgs, url: &Url, client: &ClientConfig, cancel: &Cancel) -> Result<(), exit::Code> {
+fn fetch(
+    args: &GetArgs,
+    url: &Url,
+    streams: Streams,
+    client: &ClientConfig,
+    cancel: &Cancel,
+) -> Result<(), exit::Code> {
     let common = &args.transfer;
     let request = GetRequest {
         url: url.clone(),
         target: target(args.output.as_deref(), args.urls.len() > 1),
-        streams: args.streams,
+        streams,
+        memory: args.streams.memory(),
         app_buffer: args.app_buffer,
         segment: args.segment,
         sample: common.record.interval(),
@@ -246,7 +240,6 @@ mod tests {
     #[test]
     fn refuses_options_that_cannot_work() {
         assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
-        assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
         assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
         assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));
     }

@@ -17,3 +17,4 @@ mod recording;
 mod resuming;
 mod several_streams;
 mod surroundings;
+mod tuned;

@@ -86,17 +86,26 @@ fn a_kill_leaves_nothing() {
 #[test]
 fn explains_what_it_cannot_do() {
     for (options, expected) in [
-        (["--loss", "2"], "loss: 2 is not a share between 0 and 1"),
-        (["--queue", "10p"], "a queue needs a rate"),
-        (["--rate", "fast"], "'fast' is not a rate"),
-        (["--background", "20%"], "background: background traffic needs a rate"),
-        (["--background", "20%@soon"], "'20%@soon' is no background traffic: 'soon' is not a time"),
-        (["--cross-flows", "4@5s"], "'4@5s' are no cross flows: '5s' has no '..'"),
-        (["--cross-flows", "65"], "cross_flows: 65 are above 64"),
-        (["--ack-compression", "2s"], "ack_compression: 2000 ms is above one second"),
-        (["--hosts", "big"], "'big' is not one of stock, tuned"),
+        (&["--loss", "2"][..], "loss: 2 is not a share between 0 and 1"),
+        (&["--queue", "10p"], "a queue needs a rate"),
+        (&["--rate", "fast"], "'fast' is not a rate"),
+        (&["--queue", "100packs"], "'100packs' is not a size"),
+        (&["--aqm", "red"], "aqm: what drops early needs a rate"),
+        (&["--rate", "1Mbit", "--aqm", "red:max_p=2"], "aqm: max_p of 2 is not between 0 and 1"),
+        (
+            &["--rate", "1Mbit", "--queue", "10packets", "--aqm", "red"],
+            "aqm: max_th of 15 packets is more than",
+        ),
+        (&["--aqm", "codel"], "'codel' is not one of droptail, red"),
+        (&["--aqm", "red:max_p=often"], "max_p: 'often' is not a number"),
+        (&["--background", "20%"], "background: background traffic needs a rate"),
+        (&["--background", "20%@soon"], "'20%@soon' is no background traffic: 'soon' is not a time"),
+        (&["--cross-flows", "4@5s"], "'4@5s' are no cross flows: '5s' has no '..'"),
+        (&["--cross-flows", "65"], "cross_flows: 65 are above 64"),
+        (&["--ack-compression", "2s"], "ack_compression: 2000 ms is above one second"),
+        (&["--hosts", "big"], "'big' is not one of stock, tuned"),
     ] {
-        let output = exec(&options, "true").output().unwrap();
+        let output = exec(options, "true").output().unwrap();
         let error = text(&output.stderr);
         let code = output.status.code();
         assert!(code == Some(64) && error.contains(expected) || code == Some(77), "{code:?}: {error}");

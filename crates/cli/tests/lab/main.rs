@@ -1,6 +1,7 @@
 //! `longhaul lab` as its user sees it, up to a SIGKILL.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
+mod apt;
 mod exec;
 mod icdc;
 mod interrupt;

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::scenario::Scenario;
 use crate::support::{SLOW, exec, skipped, text};
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
@@ -79,6 +79,37 @@ fn the_short_forms_are_what_they_say() {
              path.congestion=cubic pace=off (1)",
             2,
         ),
+        (
+            "apt-alpha.toml",
+            &["--set", "size=20MB", "--set", "alpha=2", "--set", "path.rtt=20ms"],
+            "apt size=20MB path.rtt=20ms alpha=2 (1)",
+            2,
+        ),
+        (
+            "apt-delta.toml",
+            &["--set", "size=20MB", "--set", "delta=1s", "--set", "path.rtt=20ms"],
+            "apt size=20MB path.rtt=20ms delta=1s (1)",
+            2,
+        ),
+        (
+            "apt-n0.toml",
+            &["--set", "size=20MB", "--set", "n0=4", "--set", "path.rtt=20ms"],
+            "apt size=20MB path.rtt=20ms n0=4 (1)",
+            2,
+        ),
+        (
+            "apt-background.toml",
+            &["--set", "size=20MB", "--set", "path.background=20M"],
+            "apt size=20MB path.background=20M (1)",
+            2,
+        ),
+        (
+            "apt-fairness-droptail.toml",
+            &["--set", "apart=3", "--set", "size=1GB"],
+            "apt apart=3 size=1GB (1)",
+            2,
+        ),
+        ("apt-fairness-red.toml", &["--set", "apart=3", "--set", "size=1GB"], "apt apart=3 size=1GB (1)", 2),
         ("icdc-10g.toml", &["--only", "to-disk", "--set", "size=30G"], "to-disk size=30G pace=7Gbit (1)", 1),
     ] {
         let output = ours(name).run(&[&["--list"], args].concat());

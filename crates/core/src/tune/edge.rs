@@ -100,7 +100,7 @@ struct Round {
 /// On a shorter path the sender's own control is quick enough.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
-const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
+pub const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// How much the rate grows in a round trip: as long as it is below half of the bottleneck's, and from there on.
 const GROWTH: (f64, f64) = (1.6, 1.25);
 /// And once something was lost.

@@ -34,8 +34,9 @@ const SMALLEST: Bytes = Bytes::mib(2);
 impl WindowTuner {
     /// Observes a round trip: data arrived at `rate`, and took `data_rtt` where the empty path takes `rtt`.
     ///
-    /// Returns the clamp to have in force, if any.
-    pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt) -> Option<Bytes> {
+    /// Returns the clamp to have in force, if any; not below `share`, which several connections have of what the path
+    /// carries: one that finds the others' queue at its start would otherwise stay small.
+    pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> Option<Bytes> {
         let queue = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9) - 1.0;
         // Slow start sends each window as a clump: while the rate still grows, a queue is only that.
         let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), GROWTH);
@@ -49,7 +50,7 @@ impl WindowTuner {
             Some(clamp) if queue < NONE && more(rate.bdp(rtt)) > clamp => Some(more(clamp)),
             Some(clamp) => Some(clamp.max(needed(self.best))),
         }
-        .map(|clamp| clamp.min(LARGEST_WINDOW));
+        .map(|clamp| clamp.max(more(share)).min(LARGEST_WINDOW));
         self.clamp
     }
 }
@@ -91,7 +92,7 @@ mod tests {
                 load = self.window.min(self.held) / bdp;
                 let rate = Rate::over(Bytes::new((bdp * load.min(1.0)) as u64), RTT.get());
                 let data_rtt = Rtt::new(RTT.get().mul_f64(load.max(1.0)));
-                if let Some(clamp) = tuner.observe(rate, RTT, data_rtt) {
+                if let Some(clamp) = tuner.observe(rate, RTT, data_rtt, Bytes::ZERO) {
                     self.held = clamp.get() as f64;
                 }
                 self.window *= 2.0;
@@ -122,12 +123,12 @@ mod tests {
         let mut tuner = WindowTuner::default();
         let slow = Rate::bits_per_sec(70_000_000);
         let noise = Rtt::new(Duration::from_millis(300));
-        tuner.observe(slow, RTT, RTT);
-        assert_eq!(tuner.observe(slow, RTT, noise), Some(Bytes::new(2_187_500)));
+        tuner.observe(slow, RTT, RTT, Bytes::ZERO);
+        assert_eq!(tuner.observe(slow, RTT, noise, Bytes::ZERO), Some(Bytes::new(2_187_500)));
         let mut clamp = Bytes::new(2_187_500);
         for _ in 0..40 {
             let limited = window_ceiling(clamp, RTT);
-            clamp = tuner.observe(limited, RTT, RTT).unwrap();
+            clamp = tuner.observe(limited, RTT, RTT, Bytes::ZERO).unwrap();
         }
         assert_eq!(clamp, LARGEST_WINDOW);
     }
@@ -137,8 +138,21 @@ mod tests {
         let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
         path.run(&mut tuner, 30);
         let before = path.held;
-        let after = (0..50).filter_map(|_| tuner.observe(Rate::bits_per_sec(5_000_000_000), RTT, RTT)).last();
+        let after = (0..50)
+            .filter_map(|_| tuner.observe(Rate::bits_per_sec(5_000_000_000), RTT, RTT, Bytes::ZERO))
+            .last();
         assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
+    }
+
+    #[test]
+    fn one_of_several_is_not_held_below_its_share() {
+        let mut tuner = WindowTuner::default();
+        let (slow, crowded) = (Rate::bits_per_sec(70_000_000), Rtt::new(Duration::from_millis(600)));
+        let share = Bytes::mib(20);
+        assert_eq!(tuner.observe(slow, RTT, RTT, share), None);
+        assert_eq!(tuner.observe(slow, RTT, crowded, share), Some(Bytes::mib(25)));
+        // Another has gone, and its share is free.
+        assert_eq!(tuner.observe(slow, RTT, crowded, share * 2), Some(Bytes::mib(50)));
     }
 
     #[test]
@@ -147,8 +161,9 @@ mod tests {
         path.run(&mut tuner, 30);
         let before = path.held;
         let crowded = Rtt::new(Duration::from_millis(600));
-        let after =
-            (0..50).filter_map(|_| tuner.observe(Rate::bits_per_sec(2_000_000_000), RTT, crowded)).last();
+        let after = (0..50)
+            .filter_map(|_| tuner.observe(Rate::bits_per_sec(2_000_000_000), RTT, crowded, Bytes::ZERO))
+            .last();
         assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
     }
 }

@@ -64,8 +64,9 @@ impl Arrivals {
         }
     }
 
-    /// Accounts for bytes read from `socket`, and once a round trip looks at its window.
-    pub fn add(&mut self, bytes: Bytes, socket: impl AsFd, now: Instant) {
+    /// Accounts for bytes read from `socket`, and once a round trip looks at its window; `share` is what the connection
+    /// may have of what several have in flight together.
+    pub fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
         self.total += bytes;
         self.window.bytes += bytes;
         self.stall.bytes += bytes;
@@ -75,17 +76,17 @@ impl Arrivals {
             self.rate = Rate::over((self.window.bytes + unread) - self.unread, time);
             self.unread = unread;
             self.window = Mark::now(now);
-            self.hold(socket);
+            self.hold(share, socket);
         }
     }
 
-    fn hold(&mut self, socket: impl AsFd) {
+    fn hold(&mut self, share: Bytes, socket: impl AsFd) {
         if self.released {
             return;
         }
         let data_rtt = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt());
         let (Some(tuner), Some(data_rtt)) = (&mut self.tuner, data_rtt) else { return };
-        if let Some(clamp) = tuner.observe(self.rate, self.rtt, data_rtt) {
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, data_rtt, share) {
             // Set every time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
         }

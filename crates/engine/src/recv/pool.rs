@@ -21,14 +21,14 @@ pub struct SegmentPool {
 
 #[derive(Debug)]
 struct Shared {
-    /// Of one segment.
-    size: Bytes,
     state: Mutex<State>,
     freed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
+    /// Of one segment that is taken from now on.
+    size: Bytes,
     in_use: usize,
     /// How many may be.
     count: usize,
@@ -42,20 +42,31 @@ const SPARE: usize = 4;
 impl SegmentPool {
     /// Makes a pool; it holds no memory yet.
     pub fn new(plan: SegmentPlan) -> Self {
-        let state = State { in_use: 0, count: plan.count, spare: Vec::new() };
-        let shared = Shared { size: plan.size, state: Mutex::new(state), freed: Condvar::new() };
+        let state = State { size: plan.size, in_use: 0, count: plan.count, spare: Vec::new() };
+        let shared = Shared { state: Mutex::new(state), freed: Condvar::new() };
         Self { shared: Arc::new(shared) }
     }
 
     /// Lets as many segments be in use as make up `size`; never fewer than before.
     pub fn grow(&self, size: Bytes) {
-        let count = usize::try_from(size.get().div_ceil(self.shared.size.get())).unwrap_or(usize::MAX);
         let mut state = self.shared.lock();
+        let count = usize::try_from(size.get().div_ceil(state.size.get())).unwrap_or(usize::MAX);
         if count > state.count {
             state.count = count;
             drop(state);
             self.shared.freed.notify_all();
         }
+    }
+
+    /// Cuts the buffer anew; segments in use stay as they are.
+    pub fn cut(&self, plan: SegmentPlan) {
+        let mut state = self.shared.lock();
+        if state.size != plan.size {
+            state.spare.clear();
+        }
+        (state.size, state.count) = (plan.size, plan.count);
+        drop(state);
+        self.shared.freed.notify_all();
     }
 
     /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
@@ -72,7 +83,7 @@ impl SegmentPool {
         if timeout.timed_out() && full(&mut state) {
             return Ok(None);
         }
-        let size = self.shared.size;
+        let size = state.size;
         let memory = match state.spare.pop() {
             Some(memory) => memory,
             None => AlignedBuf::new(size.as_usize())?,
@@ -94,7 +105,7 @@ impl SegmentPool {
     /// Returns how much of the application buffer is in use.
     pub fn usage(&self) -> Segments {
         let state = self.shared.lock();
-        Segments { in_use: state.in_use, count: state.count, size: self.shared.size }
+        Segments { in_use: state.in_use, count: state.count, size: state.size }
     }
 }
 
@@ -149,9 +160,10 @@ impl Drop for Segment {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.in_use -= 1;
-        let keep = state.spare.len() < SPARE;
+        let (room, size) = (state.spare.len() < SPARE, state.size.as_usize());
         let unused = match self.memory.take() {
-            Some(memory) if keep => {
+            // One of before the buffer was cut anew is of no use.
+            Some(memory) if room && memory.len() == size => {
                 state.spare.push(memory);
                 None
             }
@@ -203,6 +215,18 @@ mod tests {
         pool.grow(Bytes::ZERO);
         assert_eq!(pool.usage().count, 2);
         drop(held);
+    }
+
+    #[test]
+    fn cut_anew_the_old_segments_stay_and_are_not_used_again() {
+        let pool = pool(1);
+        let held = take(&pool, ByteRange::new(0, SIZE)).unwrap();
+        pool.cut(SegmentPlan { size: Bytes::new(2 * SIZE), count: 2 });
+        let mut larger = take(&pool, ByteRange::new(0, 8 * SIZE)).unwrap();
+        assert_eq!((larger.spare().len() as u64, pool.usage().in_use), (2 * SIZE, 2));
+        drop(held);
+        let mut next = take(&pool, ByteRange::new(3 * SIZE, 8 * SIZE)).unwrap();
+        assert_eq!(next.spare().len() as u64, SIZE);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::plan;
+use longhaul_core::plan::{self, SegmentPlan};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
 use longhaul_core::tune::ring::{RingTuner, START, Stalls, growth_left};
@@ -50,6 +50,9 @@ pub struct Growth(Arc<Mutex<Bytes>>);
 #[derive(Debug)]
 pub struct Ring {
     pool: SegmentPool,
+    buffer: AppBuffer,
+    /// The size of a segment that was asked for.
+    segment: Option<Bytes>,
     tuner: Option<Mutex<RingTuner>>,
     stalls: Mutex<Stalls>,
     growth: Growth,
@@ -58,6 +61,8 @@ pub struct Ring {
     started: Instant,
 }
 
+/// Smaller segments cost the disk more than they save memory, unless that is short.
+const WORTH_WRITING: Bytes = Bytes::mib(1);
 /// How often a receiver that waits for a segment looks whether there should be more of them.
 const STEP: Duration = Duration::from_millis(5);
 
@@ -69,13 +74,19 @@ impl Ring {
 
     /// Does the same for one of several that grow at the expense of each other.
     pub fn sharing(growth: Growth, buffer: AppBuffer, segment: Option<Bytes>, streams: usize) -> Self {
-        let size = buffer.at_start();
         let tuner = (buffer == AppBuffer::Auto).then(RingTuner::default);
-        let usual = plan::segments(size, streams);
-        let plan = segment.map_or(usual, |segment| plan::segments_of(segment, size, streams));
-        let (tuner, stalls) = (tuner.map(Mutex::new), Mutex::default());
-        let (pool, drawn) = (SegmentPool::new(plan), Mutex::default());
-        Self { pool, tuner, stalls, growth, drawn, started: Instant::now() }
+        let pool = SegmentPool::new(plan_for(buffer.at_start(), segment, streams));
+        let (tuner, stalls, drawn) = (tuner.map(Mutex::new), Mutex::default(), Mutex::default());
+        Self { pool, buffer, segment, tuner, stalls, growth, drawn, started: Instant::now() }
+    }
+
+    /// Cuts the buffer for so many streams: a stream that has no two segments would wait for the others.
+    pub fn serve(&self, streams: usize) {
+        if self.tuner.is_some() {
+            self.grow(WORTH_WRITING * 2 * streams as u64);
+        }
+        let size = self.buffer.at_start() + *lock(&self.drawn);
+        self.pool.cut(plan_for(size, self.segment, streams));
     }
 
     /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
@@ -123,6 +134,10 @@ impl Ring {
     pub fn usage(&self) -> Segments {
         self.pool.usage()
     }
+}
+
+fn plan_for(size: Bytes, segment: Option<Bytes>, streams: usize) -> SegmentPlan {
+    segment.map_or_else(|| plan::segments(size, streams), |segment| plan::segments_of(segment, size, streams))
 }
 
 impl Drop for Ring {
@@ -190,6 +205,19 @@ mod tests {
         assert!(most > Bytes::ZERO && *lock(&second.drawn) < Bytes::new(most.get() / 4));
         drop((first, second));
         assert_eq!(*lock(&growth.0), Bytes::ZERO);
+    }
+
+    #[test]
+    fn many_streams_have_two_segments_each() {
+        let ring = Ring::new(AppBuffer::Auto, None, 1);
+        ring.serve(100);
+        let usage = ring.usage();
+        assert!(usage.count >= 200, "{usage:?}");
+        ring.serve(1);
+        assert_eq!(ring.usage().size, Bytes::mib(4));
+        let fixed = Ring::new(AppBuffer::Fixed(Bytes::mib(8)), None, 1);
+        fixed.serve(100);
+        assert_eq!((fixed.usage().size, fixed.usage().count), (Bytes::kib(64), 200));
     }
 
     #[test]

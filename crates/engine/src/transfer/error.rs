@@ -56,6 +56,9 @@ pub enum TransferError {
         /// How long it took.
         waited: Duration,
     },
+    /// So little came that another stream has fetched the rest.
+    #[error("{0} sent too little over this connection: another has taken over")]
+    TakenOver(String),
     /// No memory for a segment.
     #[error("cannot allocate a segment of the application buffer: {0}; use a smaller --app-buffer")]
     Memory(io::Error),
@@ -124,7 +127,7 @@ impl TransferError {
             Self::Output(_) => Kind::CannotCreate,
             Self::Changed { .. } | Self::Checksum { .. } => Kind::Data,
             Self::Range { .. } | Self::RangesIgnored(_) => Kind::Http(ErrorKind::Protocol),
-            Self::Stalled { .. } => Kind::Temporary,
+            Self::Stalled { .. } | Self::TakenOver(_) => Kind::Temporary,
             Self::Memory(_) | Self::Thread(..) => Kind::Host,
         }
     }
@@ -133,7 +136,7 @@ impl TransferError {
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
-            Self::Stalled { .. } => Retry::Now,
+            Self::Stalled { .. } | Self::TakenOver(_) => Retry::Now,
             _ => Retry::Never,
         }
     }

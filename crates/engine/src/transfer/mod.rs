@@ -11,6 +11,8 @@
 //!
 //! A thread a stream, a few for the writer, one for the checkpoint; the caller's thread watches.
 
+mod buffer;
+mod claims;
 mod crew;
 mod edge;
 mod error;
@@ -19,9 +21,13 @@ mod opening;
 mod place;
 mod remote;
 mod request;
+mod run;
 mod sampler;
+mod seat;
 mod shared;
 mod stream;
+mod tuned;
+mod tuning;
 mod work;
 
 use std::io;
@@ -34,10 +40,10 @@ use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::Rate;
+use longhaul_core::units::{Bytes, Rate};
 
 pub use error::{Kept, TransferError};
-pub use request::{GetRequest, Outcome, Target};
+pub use request::{AptSettings, GetRequest, Outcome, Streams, Target};
 
 use crate::cancel::Cancel;
 use crate::digest::Checksum;
@@ -49,8 +55,10 @@ use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
 use opening::Opening;
 use remote::Remote;
+use run::Shown;
 use shared::Shared;
-use stream::{Stream, StreamOptions};
+use stream::{Means, StreamOptions};
+use tuned::Tuning;
 use work::Work;
 
 /// Fetches a file; returns once it is complete, verified and under its final name.
@@ -64,19 +72,25 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
     let opening = opening::open(request, &stop, &emit)?;
-    let Opening { client, remote, connection, first, part, journal, committed, streams } = opening;
+    let tuning = tuning::choose(request, &opening);
+    let Opening { client, remote, connection, first, part, journal, committed, .. } = opening;
     let size = remote.size;
     let mut claimed = committed.clone();
     claimed.insert(first);
     let gaps = size.map_or_else(Vec::new, |size| claimed.gaps(ByteRange::with_len(0, size)));
+    let (streams, tuned) = (tuning.streams(), !matches!(tuning, Tuning::Fixed(_)));
     let ring = Ring::new(request.app_buffer, request.segment, streams);
     // Not of a segment's size that was asked for: tiny ones shall cost calls, not requests.
-    let block = plan::segments(request.app_buffer.at_start(), streams).size;
-    let work = Work::new(Blocks::new(gaps, streams, block));
+    let block = if tuned { FINE } else { plan::segments(request.app_buffer.at_start(), streams).size };
+    let mut blocks = Blocks::new(gaps, streams, tuned, block);
+    if let Tuning::Apt(apt) = &tuning {
+        blocks.allow(apt.chunk().size - first.len());
+    }
+    let work = Work::new(blocks);
     let limiter = request.limit.map(Limiter::new);
     let pipeline = Pipeline::new(part, journal, size, committed, request.writer, ring);
-    let shared = Shared::new(start, observer, stop, work, pipeline, limiter);
-    let source = Source { client, remote, connection, first, streams };
+    let shared = Shared::new(start, observer, stop, work, pipeline, limiter, tuned);
+    let source = Source { client, remote, connection, first, tuning };
     let counted = request.sample.is_some() || request.count_pages;
     let pages = counted.then(|| PageCounter::of(shared.pipeline.part().file())).flatten();
     // Whoever looks more often counts, for all.
@@ -94,6 +108,9 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     })
 }
 
+/// Where blocks may end whose number of streams is not known: every writer takes multiples of it.
+const FINE: Bytes = Bytes::kib(64);
+
 /// Where an opened file comes from.
 struct Source {
     client: Client,
@@ -101,7 +118,7 @@ struct Source {
     /// Standing at the body of `first`.
     connection: Connection,
     first: ByteRange,
-    streams: usize,
+    tuning: Tuning,
 }
 
 /// Fetches an opened file: runs the threads, verifies, gives the final name; `pages` are counted on the way.
@@ -112,19 +129,14 @@ fn fetch(
     source: Source,
     pages: Option<PageCounter>,
 ) -> Result<Outcome, TransferError> {
-    let Source { client, remote, connection, first, streams } = source;
+    let Source { client, remote, connection, first, tuning } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options =
         StreamOptions { retries: request.retries, stall: request.stall, hold_window, pace: request.pace };
     let (inlet, segments) = shared.pipeline.inlet();
-    let mut crew: Vec<_> =
-        (0..streams).map(|id| Stream::new(id, shared, inlet.clone(), &client, &remote, options)).collect();
-    drop(inlet);
-    if let Some(leader) = crew.first_mut() {
-        leader.begin_with(connection, first);
-    }
-    let facts = crew::run(shared, crew, &segments, pages);
+    let means = Means { shared, inlet, client: &client, remote: &remote, options };
+    let Shown { facts, path } = run::run(means, tuning, (connection, first), &segments, pages);
 
     let pipeline = &shared.pipeline;
     let digest = conclude(request, cancel, shared).inspect_err(|_| {
@@ -133,10 +145,13 @@ fn fetch(
             pipeline.part().abandon();
         }
     })?;
-    let path = pipeline.finish(matches!(request.target, Target::File(_)))?;
+    let final_path = pipeline.finish(matches!(request.target, Target::File(_)))?;
+    if let Some(found) = path {
+        tuning::remember(request, &remote, shared, found, facts.rwin.unwrap_or_default());
+    }
     let (time, size, resumed) = (shared.start.elapsed(), pipeline.written(), pipeline.resumed());
     Ok(Outcome {
-        path,
+        path: final_path,
         size,
         resumed,
         time,

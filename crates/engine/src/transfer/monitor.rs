@@ -31,6 +31,7 @@ pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: 
         facts.rwin = facts.rwin.max(now.sockets.rwin);
         facts.out_of_order = now.sockets.counters.out_of_order;
         rate.observe(now.received, began.elapsed(), ended);
+        shared.brings(rate.best());
         shared.emit(&Event::Progress(now));
         if ended {
             break;
@@ -38,7 +39,8 @@ pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: 
     }
     facts.best = rate.best();
     facts.flowing = began.elapsed();
-    facts.streams = shared.sockets.most().max(1);
+    // Where somebody chose their number, what that came to.
+    facts.streams = shared.sockets.most().min(shared.crew.wanted()).max(1);
     let mean = |total: u64| Duration::from_nanos(total / facts.streams as u64);
     facts.waited_for_writer = mean(shared.waits.writer.load(Ordering::Relaxed));
     facts.waited_for_limit = mean(shared.waits.limit.load(Ordering::Relaxed));

@@ -3,25 +3,23 @@
 use std::path::Path;
 
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
-use longhaul_sys::{host, sockopt};
 
-use super::edge;
 use super::error::TransferError;
-use super::place;
 use super::remote::Remote;
-use super::request::{GetRequest, Target};
+use super::request::{GetRequest, Streams, Target};
+use super::{buffer, edge, place, tuning};
 use crate::cancel::Cancel;
+use crate::path_memory::{self, Endpoint, KnownPath, MemoryError};
 use crate::recv::journal::Journal;
 use crate::recv::output_error::OutputError;
 use crate::recv::part_file::PartFile;
 use crate::recv::part_names::is_partial;
-use crate::source::http::{Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
+use crate::source::http::{self, Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
 pub(super) struct Opening {
@@ -35,14 +33,20 @@ pub(super) struct Opening {
     pub(super) journal: Option<Journal>,
     /// What is there already.
     pub(super) committed: RangeSet,
-    /// How many streams the server's answer allows.
-    pub(super) streams: usize,
+    /// Whether the answer lets other streams have a part of the file.
+    pub(super) shareable: bool,
+    /// What an earlier transfer found the path to be.
+    pub(super) known: Option<KnownPath>,
 }
 
 /// What the first request of several streams asks for, before the size is known.
 const FIRST_BLOCK: Bytes = Bytes::mib(16);
-/// The least rate that buffers are planned for, whatever the interfaces say of themselves.
-const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
+/// What it asks for at least: the first request shall bring something.
+const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
+/// From this RTT on a window or a send buffer may be what limits a stream, so that others may come.
+const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
+/// How many streams share a path at least where nobody has said how many there will be.
+const SHARED_BY: usize = 8;
 
 /// Asks for the file and opens its partial file; removes that again on failure where nothing is lost by it.
 pub(super) fn open(
@@ -73,7 +77,8 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(opened: Opened, asked: Option<&RangeRequest>) -> Result<Self, TransferError> {
+    fn new(opened: Opened) -> Result<Self, TransferError> {
+        let asked = opened.asked.as_ref();
         let held = RangeAnswer::of(&opened.head, asked)
             .map_err(|source| TransferError::Range { url: opened.target.safe_url().to_string(), source })?;
         let (whole, size) = match held {
@@ -104,7 +109,7 @@ impl Opener<'_> {
                 Err(TransferError::Http(HttpError::RangeNotSatisfiable { .. })) => {
                     prior = None;
                     may_resume = false;
-                    self.answer(&client, None)?
+                    self.answer(&client, &|_, _| None)?
                 }
                 answer => answer?,
             };
@@ -114,7 +119,7 @@ impl Opener<'_> {
             if let Some(old) = prior.take() {
                 match answer.held {
                     RangeAnswer::Part { .. } if same(&old) => {
-                        let (client, answer) = self.with_larger_buffer(client, answer, Some(&old))?;
+                        let (client, answer) = self.with_larger_buffer(client, answer)?;
                         return self.opened(client, answer, journal, old.committed());
                     }
                     // Another file than the one begun, though its server ignored If-Range: from the start.
@@ -138,7 +143,7 @@ impl Opener<'_> {
                     continue;
                 }
             }
-            let (client, answer) = self.with_larger_buffer(client, answer, None)?;
+            let (client, answer) = self.with_larger_buffer(client, answer)?;
             return self.opened(client, answer, journal, RangeSet::new());
         }
     }
@@ -150,40 +155,70 @@ impl Opener<'_> {
     }
 
     /// Chooses what the first request asks for; `None` for the whole file.
-    fn first_range(&self, prior: Option<&Journal>) -> Option<RangeRequest> {
-        let several = self.request.streams > 1;
+    fn first_range(
+        &self,
+        prior: Option<&Journal>,
+        connection: &Connection,
+        place: &http::Target,
+    ) -> Option<RangeRequest> {
+        let block = self.first_block(connection, place);
         match prior {
             Some(journal) => {
                 let size = journal.size;
                 // All there: the last byte once more, to hear whether the file is still the same.
                 let last = ByteRange::new(size.saturating_sub(1), size);
                 let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
-                let end = if several { gap.end().min(gap.start() + FIRST_BLOCK.get()) } else { gap.end() };
+                let end = block.map_or(gap.end(), |block| gap.end().min(gap.start() + block.get()));
                 RangeRequest::of(ByteRange::new(gap.start(), end)).map(|r| r.only_if(journal.validator()))
             }
-            None if several => RangeRequest::of(ByteRange::with_len(0, FIRST_BLOCK)),
-            None => None,
+            None => block.and_then(|block| RangeRequest::of(ByteRange::with_len(0, block))),
+        }
+    }
+
+    /// Returns how much the first request asks for where others may come; `None` where one stream is to have it all.
+    fn first_block(&self, connection: &Connection, place: &http::Target) -> Option<Bytes> {
+        match self.request.streams {
+            Streams::Fixed(1) => None,
+            Streams::Fixed(_) => Some(FIRST_BLOCK),
+            Streams::Auto => {
+                let rtt = handshake_rtt(connection).unwrap_or_default();
+                let several = |known: KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
+                let known = || self.recall(place).ok().flatten();
+                (rtt >= LONG_RTT || known().is_some_and(several)).then_some(FIRST_BLOCK)
+            }
+            Streams::Apt(apt) => {
+                let part = tuning::part_of_first_chunk(self.request, apt, connection);
+                Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
+            }
+        }
+    }
+
+    /// Returns what an earlier transfer found the path to be.
+    fn recall(&self, place: &http::Target) -> Result<Option<KnownPath>, MemoryError> {
+        match (&self.request.memory, Endpoint::of(place.url())) {
+            (Some(file), Some(endpoint)) => path_memory::recall(file, &endpoint),
+            _ => Ok(None),
         }
     }
 
     fn ask(&self, client: &Client, prior: Option<&Journal>) -> Result<Answer, TransferError> {
-        let answer = self.answer(client, self.first_range(prior))?;
+        let answer = self.answer(client, &|connection, place| self.first_range(prior, connection, place))?;
         // Parts of a file whose size nobody tells cannot be put together: better all of it at once.
         if matches!(answer.held, RangeAnswer::Part { total: None, .. }) {
-            return self.answer(client, None);
+            return self.answer(client, &|_, _| None);
         }
         Ok(answer)
     }
 
-    fn answer(&self, client: &Client, range: Option<RangeRequest>) -> Result<Answer, TransferError> {
-        Answer::new(self.open_patiently(client, range.as_ref())?, range.as_ref())
+    fn answer(&self, client: &Client, choose: &http::Chooser<'_>) -> Result<Answer, TransferError> {
+        Answer::new(self.open_patiently(client, choose)?)
     }
 
     /// Tries again where the server asks for it or was merely slow; whom nobody reaches at this point is not there.
-    fn open_patiently(&self, client: &Client, range: Option<&RangeRequest>) -> Result<Opened, TransferError> {
+    fn open_patiently(&self, client: &Client, choose: &http::Chooser<'_>) -> Result<Opened, TransferError> {
         let mut backoff = Backoff::new(self.request.retries);
         loop {
-            let error = match client.open(&self.request.url, range, self.cancel) {
+            let error = match client.open_part(&self.request.url, choose, self.cancel) {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
@@ -230,33 +265,39 @@ impl Opener<'_> {
     /// Connects anew with a larger receive buffer where the kernel's autotuning cannot reach what the path needs.
     ///
     /// The RTT is known only now, and the window's scale is fixed by the SYN. Where the second try
-    /// fails, as with a URL that works once, the first connection goes on.
-    fn with_larger_buffer(
-        &self,
-        client: Client,
-        answer: Answer,
-        prior: Option<&Journal>,
-    ) -> Result<(Client, Answer), TransferError> {
+    /// fails, as with a URL that works once, the first connection goes on. Where the number of streams is free,
+    /// it goes on too, and those that may come have the larger buffer: so no time is lost.
+    fn with_larger_buffer(&self, client: Client, answer: Answer) -> Result<(Client, Answer), TransferError> {
         let small = answer.remote.size.is_some_and(|size| size < FIRST_BLOCK);
-        let rtt = tcp_info::read(answer.opened.connection.socket()).ok().and_then(|info| info.rtt());
-        let (Some(rtt), None, false) = (rtt, self.request.client.recv_buffer, small) else {
+        let connection = &answer.opened.connection;
+        let (Some(rtt), None, false) = (handshake_rtt(connection), self.request.client.recv_buffer, small)
+        else {
             return Ok((client, answer));
         };
-        let Some(buffer) = larger_buffer(rtt, self.request.streams) else {
+        let whole = matches!(answer.held, RangeAnswer::Whole { .. });
+        let (streams, free) = match self.request.streams {
+            _ if whole => (1, false),
+            Streams::Fixed(streams) => (streams, false),
+            Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
+        };
+        let Some(buffer) = buffer::larger_than_kernels(rtt, streams) else {
             return Ok((client, answer));
         };
+        let raised = || {
+            let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
+            Client::new(config)
+        };
+        if free {
+            return Ok((raised()?, answer));
+        }
         // A buffer that is set offers all of its window at once, and an offered window cannot be taken back.
-        if self.request.streams == 1
-            && edge::is_for(self.request.pace, &answer.remote, &answer.opened.connection)
-        {
+        if streams == 1 && edge::is_for(self.request.pace, &answer.remote, connection) {
             return Ok((client, answer));
         }
-        let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
-        let raised = Client::new(config)?;
-        let range = self.first_range(prior);
+        let raised = raised()?;
         // Once only: the first connection does not wait for ever.
-        let better = raised.open(&self.request.url, range.as_ref(), self.cancel);
-        Ok(match better.map_err(TransferError::from).and_then(|opened| Answer::new(opened, range.as_ref())) {
+        let better = raised.open(&self.request.url, answer.opened.asked.as_ref(), self.cancel);
+        Ok(match better.map_err(TransferError::from).and_then(Answer::new) {
             Ok(better) if better.held == answer.held && answer.remote.is_same(&better.opened.head) => {
                 (raised, better)
             }
@@ -278,14 +319,18 @@ impl Opener<'_> {
             RangeAnswer::Part { range, .. } => range,
             RangeAnswer::Whole { total } => ByteRange::new(0, total.map_or(u64::MAX, Bytes::get)),
         };
-        let streams = match answer.held {
-            RangeAnswer::Part { .. } if answer.remote.size.is_some() => self.request.streams.max(1),
-            _ => 1,
-        };
-        // An empty file has no ranges either, and needs none.
-        if streams < self.request.streams && answer.remote.size != Some(Bytes::ZERO) {
+        let in_blocks = self.first_block(&answer.opened.connection, &answer.remote.place).is_some();
+        let is_part = matches!(answer.held, RangeAnswer::Part { .. }) && answer.remote.size.is_some();
+        let shareable = in_blocks && is_part;
+        // An empty file has no ranges either, and needs none; nor does anybody who did not ask for several streams.
+        let several = !matches!(self.request.streams, Streams::Fixed(1) | Streams::Auto);
+        if several && !shareable && answer.remote.size != Some(Bytes::ZERO) {
             (self.emit)(&Event::Warning(Warning::NoRanges));
         }
+        let known = self.recall(&answer.remote.place).unwrap_or_else(|error| {
+            (self.emit)(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
+            None
+        });
         Ok(Opening {
             client,
             remote: answer.remote,
@@ -294,22 +339,13 @@ impl Opener<'_> {
             part,
             journal,
             committed,
-            streams,
+            shareable,
+            known,
         })
     }
 }
 
-/// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
-pub(super) fn larger_buffer(rtt: Rtt, streams: usize) -> Option<Bytes> {
-    let limits = RecvLimits {
-        tcp_rmem_max: host::tcp_rmem_max()?,
-        rmem_max: host::rmem_max().unwrap_or_default(),
-        may_force: sockopt::may_force_recv_buffer(),
-    };
-    let line = host::fastest_interface().unwrap_or_default().max(PLANNED_RATE);
-    let share = Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64);
-    match plan::recv_buffer(limits, share, rtt) {
-        RecvBuffer::Set(buffer) => Some(buffer),
-        RecvBuffer::Autotune => None,
-    }
+/// Returns the RTT of the connection's handshake.
+pub(super) fn handshake_rtt(connection: &Connection) -> Option<Rtt> {
+    tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt())
 }

@@ -22,6 +22,28 @@ pub enum Target {
     Directory(PathBuf),
 }
 
+/// How many connections to use, where the server answers ranges.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Streams {
+    /// So many.
+    Fixed(usize),
+    /// As many as pay, by [`StreamTuner`](longhaul_core::tune::streams::StreamTuner).
+    Auto,
+    /// What GridFTP-APT finds.
+    Apt(AptSettings),
+}
+
+/// What GridFTP-APT can be told, by the names of the paper.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AptSettings {
+    /// The number of streams to begin with (N0).
+    pub n0: usize,
+    /// By how much it is multiplied while a bracket is looked for.
+    pub alpha: f64,
+    /// How long a chunk should take (Delta).
+    pub delta: Duration,
+}
+
 /// A file to fetch.
 #[derive(Debug, Clone)]
 pub struct GetRequest {
@@ -30,7 +52,9 @@ pub struct GetRequest {
     /// Where it goes.
     pub target: Target,
     /// How many connections to use, where the server answers ranges.
-    pub streams: usize,
+    pub streams: Streams,
+    /// The file in which to remember paths; `None` remembers none.
+    pub memory: Option<PathBuf>,
     /// The application buffer.
     pub app_buffer: AppBuffer,
     /// The size of its segments, a power of two; `None` lets the transfer choose.
@@ -71,7 +95,7 @@ pub struct Outcome {
     pub time: Duration,
     /// What this run fetched over how long it took.
     pub goodput: Rate,
-    /// The most connections that were open at once.
+    /// How many connections it ended with; where their number was given, the most that were open at once.
     pub streams: usize,
     /// Packets that arrived out of order, a receiver's sign of loss.
     pub out_of_order: u64,

@@ -1,14 +1,15 @@
 //! What the threads of one transfer share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, Observer};
 use longhaul_core::limit::Limiter;
 use longhaul_core::telemetry::PageCache;
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate, Rtt};
 
+use super::crew::Crew;
 use super::error::TransferError;
 use super::work::Work;
 use crate::cancel::Cancel;
@@ -27,7 +28,11 @@ pub(super) struct Shared<'a> {
     pub(super) pipeline: Pipeline,
     pub(super) limiter: Option<Mutex<Limiter>>,
     pub(super) received: AtomicU64,
-    pub(super) running: AtomicUsize,
+    pub(super) crew: Crew,
+    /// The server is being paced through the window of the only stream.
+    paced: AtomicBool,
+    /// What all streams together brought at best, in bits per second.
+    path_rate: AtomicU64,
     pub(super) waits: Waits,
     pub(super) sockets: Watched,
     /// The latest count of the file's pages, where somebody counts them.
@@ -46,6 +51,13 @@ pub(super) struct Waits {
     pub(super) busiest: AtomicU64,
 }
 
+impl Waits {
+    /// Returns for how long streams have stood still.
+    pub(super) fn so_far(&self) -> Duration {
+        Duration::from_nanos(self.writer.load(Ordering::Relaxed) + self.limit.load(Ordering::Relaxed))
+    }
+}
+
 impl<'a> Shared<'a> {
     pub(super) fn new(
         start: Instant,
@@ -54,7 +66,9 @@ impl<'a> Shared<'a> {
         work: Work,
         pipeline: Pipeline,
         limiter: Option<Limiter>,
+        tuned: bool,
     ) -> Self {
+        let crew = Crew::new(tuned, &stop);
         Self {
             start,
             observer,
@@ -63,7 +77,9 @@ impl<'a> Shared<'a> {
             pipeline,
             limiter: limiter.map(Mutex::new),
             received: AtomicU64::new(0),
-            running: AtomicUsize::new(0),
+            crew,
+            paced: AtomicBool::new(false),
+            path_rate: AtomicU64::new(0),
             waits: Waits::default(),
             sockets: Watched::default(),
             pages: Mutex::default(),
@@ -96,6 +112,30 @@ impl<'a> Shared<'a> {
     /// Takes that.
     pub(super) fn last_given_up(&self) -> Option<TransferError> {
         lock(&self.given_up).take()
+    }
+
+    /// Notes that the server is being paced through a window, or no longer.
+    pub(super) fn set_paced(&self, paced: bool) {
+        self.paced.store(paced, Ordering::Relaxed);
+    }
+
+    /// Returns whether it is: then nobody else may come.
+    pub(super) fn is_paced(&self) -> bool {
+        self.paced.load(Ordering::Relaxed)
+    }
+
+    /// Notes what all streams together brought.
+    pub(super) fn brings(&self, rate: Rate) {
+        self.path_rate.fetch_max(rate.as_bits_per_sec(), Ordering::Relaxed);
+    }
+
+    /// Returns a stream's share of what the path has in flight, where there are or were several.
+    pub(super) fn window_share(&self, rtt: Rtt) -> Bytes {
+        if !self.crew.had_several() {
+            return Bytes::ZERO;
+        }
+        let rate = Rate::bits_per_sec(self.path_rate.load(Ordering::Relaxed));
+        Bytes::new(rate.bdp(rtt).get() / self.crew.wanted().max(1) as u64)
     }
 
     /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.

@@ -1,16 +1,19 @@
-//! What is left to fetch, shared by the streams.
+//! What is left to fetch, shared by the streams: what nobody has claimed, and what each has asked for.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::blocks::Blocks;
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate};
 
+use super::claims::Claims;
+use super::seat::Seat;
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// The blocks that nobody has claimed, and how many are under way.
+/// The file's blocks, by who is to bring them.
 pub(super) struct Work {
     state: Mutex<State>,
     changed: Condvar,
@@ -18,89 +21,195 @@ pub(super) struct Work {
 
 struct State {
     blocks: Blocks,
-    under_way: usize,
+    claims: BTreeMap<usize, Claims>,
 }
 
-/// How late a waiting stream notices that the transfer is stopped.
+/// How late a waiting stream notices what nobody tells it.
 const TICK: Duration = Duration::from_millis(100);
 
 impl Work {
     pub(super) fn new(blocks: Blocks) -> Self {
-        Self { state: Mutex::new(State { blocks, under_way: 0 }), changed: Condvar::new() }
+        Self { state: Mutex::new(State { blocks, claims: BTreeMap::new() }), changed: Condvar::new() }
+    }
+
+    /// Lets a stream claim blocks.
+    pub(super) fn join(&self, seat: &Arc<Seat>) {
+        lock(&self.state).claims.insert(seat.id, Claims::new(Arc::clone(seat)));
+    }
+
+    /// Takes back what a stream has claimed and not received, and lets it claim no more.
+    pub(super) fn leave(&self, seat: &Seat) {
+        self.give_back(seat);
+        lock(&self.state).claims.remove(&seat.id);
     }
 
     /// Accounts for a block that was asked for before the streams began.
-    pub(super) fn began(&self) {
-        lock(&self.state).under_way += 1;
+    pub(super) fn began(&self, seat: &Seat, block: ByteRange) {
+        self.with(seat, |_, claims| claims.push(block));
     }
 
     /// Claims a block where one is left.
-    pub(super) fn claim(&self) -> Option<ByteRange> {
-        lock(&self.state).claim()
+    pub(super) fn claim(&self, seat: &Seat) -> Option<ByteRange> {
+        self.with(seat, |blocks, claims| {
+            let block = blocks.claim(seat.rate())?;
+            claims.push(block);
+            Some(block)
+        })?
     }
 
-    /// Waits until a block can be claimed, if only because another stream gives it back.
+    /// Returns what is still to come of the block that a stream receives.
+    pub(super) fn front(&self, seat: &Seat) -> Option<ByteRange> {
+        self.with(seat, |_, claims| claims.front())?
+    }
+
+    /// Returns how much a stream has claimed and not received, over how many blocks.
+    pub(super) fn asked(&self, seat: &Seat) -> (Bytes, usize) {
+        self.with(seat, |_, claims| claims.asked()).unwrap_or_default()
+    }
+
+    /// Returns how much a stream should have asked for: `enough`, but towards the end no more than its share, for
+    /// the slowest would be waited for.
+    pub(super) fn enough(&self, enough: Bytes) -> Bytes {
+        enough.min(lock(&self.state).blocks.share())
+    }
+
+    /// Returns how much nobody has claimed that may be.
+    pub(super) fn claimable(&self) -> Bytes {
+        lock(&self.state).blocks.claimable()
+    }
+
+    /// Accounts for `bytes` that came at the front of a stream's block; returns how many of them are its own, for
+    /// another may have taken over the rest.
+    pub(super) fn arrived(&self, seat: &Seat, bytes: usize) -> usize {
+        self.with(seat, |_, claims| claims.arrived(bytes)).unwrap_or(0)
+    }
+
+    /// Notes that a stream is well, though it brings nothing: it waits for the disk.
+    pub(super) fn excuse(&self, seat: &Seat) {
+        self.with(seat, |_, claims| claims.heard());
+    }
+
+    /// Forgets a stream's block that has come; `false` where another has taken it over.
+    pub(super) fn done(&self, seat: &Seat) -> bool {
+        let popped = self.with(seat, |_, claims| claims.pop()).unwrap_or(false);
+        self.changed.notify_all();
+        popped
+    }
+
+    /// Takes back what a stream has claimed and not received.
+    pub(super) fn give_back(&self, seat: &Seat) {
+        self.with(seat, |blocks, claims| claims.clear().for_each(|block| blocks.give_back(block)));
+        self.changed.notify_all();
+    }
+
+    /// Takes back what a stream's block has beyond `end`.
+    pub(super) fn give_back_end(&self, seat: &Seat, end: u64) {
+        self.with(seat, |blocks, claims| blocks.give_back(claims.shorten(end)));
+        self.changed.notify_all();
+    }
+
+    /// Begins a stream's block, all of the file, from its start again; returns how far it had come.
+    pub(super) fn start_over(&self, seat: &Seat) -> Option<u64> {
+        self.with(seat, |_, claims| claims.start_over())?
+    }
+
+    /// Plans for so many streams.
+    pub(super) fn plan_for(&self, streams: usize) {
+        lock(&self.state).blocks.plan_for(streams);
+    }
+
+    /// Lets so much be claimed from now on.
+    pub(super) fn allow(&self, budget: Bytes) {
+        lock(&self.state).blocks.allow(budget);
+        self.changed.notify_all();
+    }
+
+    /// Returns whether every block is there.
+    pub(super) fn is_done(&self) -> bool {
+        lock(&self.state).is_done()
+    }
+
+    /// Wakes whoever waits, to look anew.
+    pub(super) fn wake(&self) {
+        // Under the lock, or somebody who has just looked would sleep through it.
+        let _state = lock(&self.state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until a block can be claimed, if only because another stream gives it back or is too slow.
     ///
-    /// `false` once every block is done, or the transfer stopped: a stream that left earlier would not be
-    /// there for the work of one that fails.
-    pub(super) fn wait(&self, stop: &Cancel) -> bool {
+    /// `false` once every block is done, the transfer stopped, or this stream is to go: one that left earlier would
+    /// not be there for the work of one that fails.
+    pub(super) fn wait(&self, seat: &Seat, stop: &Cancel) -> bool {
         let mut state = lock(&self.state);
-        while state.blocks.unclaimed() == Bytes::ZERO {
-            if state.under_way == 0 || stop.is_cancelled() {
+        let mut waited = false;
+        loop {
+            if state.is_done() || stop.is_cancelled() || seat.is_to_go() {
                 return false;
             }
+            if state.blocks.claimable() > Bytes::ZERO {
+                return true;
+            }
+            if waited && state.take_over(seat.rate(), Instant::now()) {
+                continue;
+            }
             state = self.wait_tick(state, TICK);
+            waited = true;
         }
-        !stop.is_cancelled()
     }
 
     /// Waits for `time`, or until every block is done or the transfer stopped.
     pub(super) fn rest(&self, time: Duration, stop: &Cancel) {
+        self.wait_until(time, stop, State::is_done);
+    }
+
+    /// Waits for `time`, or until nothing is left to do of what may be done now; returns whether it is so.
+    pub(super) fn rest_of_chunk(&self, time: Duration, stop: &Cancel) -> bool {
+        self.wait_until(time, stop, State::is_idle)
+    }
+
+    fn wait_until(&self, time: Duration, stop: &Cancel, over: impl Fn(&State) -> bool) -> bool {
         let until = Instant::now() + time;
         let mut state = lock(&self.state);
-        while (state.under_way > 0 || state.blocks.unclaimed() > Bytes::ZERO) && !stop.is_cancelled() {
+        loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
+            if over(&state) || left.is_zero() || stop.is_cancelled() {
+                return over(&state);
             }
             state = self.wait_tick(state, left.min(TICK));
         }
-    }
-
-    /// Returns what a stream may ask for ahead of time: its share of what nobody has claimed.
-    pub(super) fn share(&self) -> Bytes {
-        let state = lock(&self.state);
-        Bytes::new(state.blocks.unclaimed().get() / state.blocks.streams())
     }
 
     fn wait_tick<'a>(&'a self, state: MutexGuard<'a, State>, tick: Duration) -> MutexGuard<'a, State> {
         self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Accounts for a claimed block that has arrived.
-    pub(super) fn done(&self) {
-        lock(&self.state).under_way -= 1;
-        self.changed.notify_all();
-    }
-
-    /// Takes back what has not arrived of a claimed block.
-    pub(super) fn give_back(&self, rest: ByteRange) {
-        let mut state = lock(&self.state);
-        state.under_way -= 1;
-        state.blocks.give_back(rest);
-        self.changed.notify_all();
-    }
-
-    /// Takes back the end of a block that stays claimed.
-    pub(super) fn give_back_end(&self, end: ByteRange) {
-        lock(&self.state).blocks.give_back(end);
-        self.changed.notify_all();
+    fn with<T>(&self, seat: &Seat, act: impl FnOnce(&mut Blocks, &mut Claims) -> T) -> Option<T> {
+        let State { blocks, claims } = &mut *lock(&self.state);
+        claims.get_mut(&seat.id).map(|claims| act(blocks, claims))
     }
 }
 
 impl State {
-    fn claim(&mut self) -> Option<ByteRange> {
-        self.blocks.claim().inspect(|_| self.under_way += 1)
+    fn is_idle(&self) -> bool {
+        self.blocks.claimable() == Bytes::ZERO && self.claims.values().all(Claims::is_empty)
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_idle() && self.blocks.unclaimed() == Bytes::ZERO
+    }
+
+    /// Takes over for an idle stream of `rate` from the one that would be last; returns whether there was any.
+    fn take_over(&mut self, rate: Rate, now: Instant) -> bool {
+        let last = self.claims.values_mut().max_by_key(|claims| claims.time_left(now));
+        let Some(claims) = last else { return false };
+        let load = claims.load(now);
+        let Some(part) = load.worth_taking(rate) else { return false };
+        claims.take_end(part).for_each(|block| self.blocks.give_back(block));
+        if claims.is_empty() {
+            claims.interrupt();
+        }
+        true
     }
 }
 
@@ -108,42 +217,91 @@ impl State {
 mod tests {
     use super::*;
 
+    fn seats(work: &Work, count: usize) -> Vec<Arc<Seat>> {
+        let seats: Vec<_> = (0..count).map(|id| Arc::new(Seat::new(id, &Cancel::new()))).collect();
+        seats.iter().for_each(|seat| work.join(seat));
+        seats
+    }
+
+    fn work(blocks: Vec<ByteRange>) -> Work {
+        Work::new(Blocks::new(blocks, 1, false, Bytes::new(1)))
+    }
+
     #[test]
     fn who_waits_gets_what_another_gives_back() {
         let whole = ByteRange::new(0, 10);
-        let work = Work::new(Blocks::new(vec![whole], 1, Bytes::new(1)));
+        let work = work(vec![whole]);
+        let [first, second] = seats(&work, 2).try_into().unwrap();
         let stop = Cancel::new();
-        assert_eq!(work.claim(), Some(whole));
+        assert_eq!(work.claim(&first), Some(whole));
+        assert_eq!(work.arrived(&first, 4), 4);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                assert!(work.wait(&stop));
-                let block = work.claim();
-                work.done();
-                (block, work.wait(&stop))
+                assert!(work.wait(&second, &stop));
+                let block = work.claim(&second);
+                assert!(work.done(&second));
+                (block, work.wait(&second, &stop))
             });
-            work.give_back(ByteRange::new(4, 10));
+            work.leave(&first);
             assert_eq!(waiter.join().unwrap(), (Some(ByteRange::new(4, 10)), false));
         });
     }
 
     #[test]
+    fn who_waits_takes_over_from_one_that_is_silent() {
+        let whole = ByteRange::new(0, 10);
+        let work = work(vec![whole]);
+        let [first, second] = seats(&work, 2).try_into().unwrap();
+        work.claim(&first);
+        assert_eq!(work.arrived(&first, 3), 3);
+        let began = Instant::now();
+        assert!(work.wait(&second, &Cancel::new()));
+        assert!(began.elapsed() >= Duration::from_secs(1) && first.cancel().is_cancelled());
+        assert_eq!(work.claim(&second), Some(ByteRange::new(3, 10)));
+        // What comes after all is no longer wanted.
+        assert_eq!((work.arrived(&first, 3), work.done(&first)), (0, false));
+    }
+
+    #[test]
+    fn a_chunk_ends_before_the_file_does() {
+        let work = work(vec![ByteRange::new(0, 10)]);
+        let [only] = seats(&work, 1).try_into().unwrap();
+        let stop = Cancel::new();
+        work.allow(Bytes::new(4));
+        assert_eq!((work.claim(&only), work.claim(&only)), (Some(ByteRange::new(0, 4)), None));
+        assert!(!work.rest_of_chunk(Duration::ZERO, &stop));
+        work.done(&only);
+        assert!(work.rest_of_chunk(Duration::from_secs(60), &stop) && !work.is_done());
+        work.allow(Bytes::new(100));
+        assert_eq!(work.claim(&only), Some(ByteRange::new(4, 10)));
+    }
+
+    #[test]
     fn a_rest_ends_with_the_work() {
-        let work = Work::new(Blocks::new(Vec::new(), 2, Bytes::new(1)));
-        work.began();
+        let work = work(Vec::new());
+        let [only] = seats(&work, 1).try_into().unwrap();
+        work.began(&only, ByteRange::new(0, 1));
         let began = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| work.rest(Duration::from_secs(60), &Cancel::new()));
-            work.done();
+            work.done(&only);
         });
         assert!(began.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
-    fn a_stop_ends_the_wait() {
-        let work = Work::new(Blocks::new(Vec::new(), 1, Bytes::new(1)));
-        work.began();
+    fn a_stop_ends_the_wait_and_so_does_the_wish_that_one_goes() {
+        let work = work(Vec::new());
+        let [busy, idle] = seats(&work, 2).try_into().unwrap();
+        work.began(&busy, ByteRange::new(0, 1));
         let stop = Cancel::new();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| work.wait(&idle, &stop));
+            idle.send_away();
+            work.wake();
+            assert!(!waiter.join().unwrap());
+        });
         stop.cancel();
-        assert!(!work.wait(&stop));
+        assert!(!work.wait(&busy, &stop));
     }
 }

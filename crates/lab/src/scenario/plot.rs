@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::names::unique;
 use super::quantity::unit_of;
 use super::raw::RawPlot;
+use super::summary::Group;
 use super::sweep::Parameter;
 
 /// As `x` of a plot: the runs side by side.
@@ -21,6 +22,8 @@ pub struct Plot {
     pub y: Vec<String>,
     /// Those of them that are limits to compare with, not measurements.
     pub references: Vec<String>,
+    /// The parameters of which it shows these values only.
+    pub only: Vec<(String, Vec<String>)>,
     /// What the horizontal axis measures.
     pub x_label: String,
     /// What the vertical axis measures.
@@ -41,12 +44,24 @@ impl Plot {
         ["svg", "png"].map(|extension| format!("{}.{extension}", self.file_stem))
     }
 
+    /// Says whether it shows a configuration: one with the values that it is of, or that they do not concern.
+    pub fn shows(&self, group: &Group<'_>) -> bool {
+        let fits = |name: &str, values: &[String]| {
+            group.parameter(name).is_none_or(|own| values.iter().any(|value| value == own))
+        };
+        self.only.iter().all(|(name, values)| fits(name, values))
+    }
+
     fn new(raw: RawPlot, sweep: &[Parameter], stems: &mut HashSet<String>) -> Result<Self, String> {
         let wrong = |why: String| Err(format!("[[plot]] '{}': {why}", raw.title));
         if raw.x != RUN && !sweep.iter().any(|parameter| parameter.name == raw.x) {
             let mut names: Vec<_> = sweep.iter().map(|parameter| parameter.name.as_str()).collect();
             names.push(RUN);
             return wrong(format!("x = '{}' is not swept; there are: {}", raw.x, names.join(", ")));
+        }
+        let is_swept = |(name, _): &&(String, _)| sweep.iter().any(|parameter| parameter.name == *name);
+        if let Some((name, _)) = raw.only.0.iter().find(|only| !is_swept(only)) {
+            return wrong(format!("only has '{name}', which [sweep] does not have"));
         }
         if raw.y.is_empty() {
             return wrong("y is empty: name at least one value".to_owned());
@@ -68,6 +83,7 @@ impl Plot {
             x: raw.x,
             y,
             references: raw.reference,
+            only: raw.only.0,
             file_stem,
         })
     }

@@ -61,6 +61,8 @@ pub(super) struct RawPlot {
     pub(super) y: Vec<String>,
     #[serde(default)]
     pub(super) reference: Vec<String>,
+    #[serde(default)]
+    pub(super) only: RawSweep,
     pub(super) x_label: Option<String>,
     pub(super) y_label: Option<String>,
 }

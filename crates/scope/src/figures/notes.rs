@@ -58,6 +58,7 @@ fn warning(line: &Line) -> Option<String> {
     let text = match &line.what {
         What::Warning { message } => short(message),
         What::Retrying { stream, reason, .. } => format!("stream {stream} tried again: {}", short(reason)),
+        What::Refused { stream, reason, .. } => format!("stream {stream} was refused: {}", short(reason)),
         _ => return None,
     };
     Some(format!("{}: {text}", told(Unit::Seconds, line.at)))

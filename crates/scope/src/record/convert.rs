@@ -25,6 +25,9 @@ pub(super) fn what(at: Duration, event: &Event) -> Option<What> {
         Event::Retrying { stream, reason, wait } => {
             What::Retrying { stream: *stream, reason: reason.clone(), wait: seconds(*wait) }
         }
+        Event::Refused { stream, reason, open } => {
+            What::Refused { stream: *stream, reason: reason.clone(), open: *open }
+        }
         Event::Replied { stream, method, target, status, sent, took } => What::Replied {
             stream: *stream,
             method: method.clone(),

@@ -127,7 +127,7 @@ fn weight(event: &Event) -> usize {
     let more = match event {
         Event::Sample(sample) => size_of::<StreamSample>() * sample.streams.len(),
         Event::Replied { method, target, .. } => method.len() + target.len(),
-        Event::Retrying { reason, .. } => reason.len(),
+        Event::Retrying { reason, .. } | Event::Refused { reason, .. } => reason.len(),
         _ => 0,
     };
     size_of::<Message>() + more

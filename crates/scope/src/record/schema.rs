@@ -107,6 +107,15 @@ pub enum What {
         /// After how long.
         wait: f64,
     },
+    /// The server took no further stream.
+    Refused {
+        /// Its number.
+        stream: usize,
+        /// Why.
+        reason: String,
+        /// How many others it served.
+        open: usize,
+    },
     /// A server answered a request.
     Replied {
         /// The connection's number.

@@ -249,7 +249,8 @@ impl<'a> Receiver<'a> {
                     let now = Instant::now();
                     self.upload.receiving.received(length);
                     self.upload.life.note(Some(now));
-                    self.arrivals.add(Bytes::new(length as u64), &self.connection.socket, now);
+                    let length = Bytes::new(length as u64);
+                    self.arrivals.add(length, Bytes::ZERO, &self.connection.socket, now);
                 }
             }
             self.check_pace()?;

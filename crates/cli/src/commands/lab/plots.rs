@@ -29,7 +29,8 @@ pub(super) fn write(scenario: &Scenario, results: &Results, output: &Output) -> 
 /// Makes a chart of a plot: a line for each run and each choice of the other parameters.
 fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
     let x = Horizontal::of(scenario, plot);
-    let lines = lines(plot, groups, &x);
+    let groups: Vec<Group<'_>> = groups.iter().filter(|group| plot.shows(group)).cloned().collect();
+    let lines = lines(plot, &groups, &x);
     let mut series = Vec::new();
     for name in &plot.y {
         let is_reference = plot.references.contains(name);

@@ -59,7 +59,12 @@ pub struct Opened {
     pub head: ResponseHead,
     /// Where it came from, for further connections.
     pub target: Target,
+    /// The part that was asked for; `None` for the whole.
+    pub asked: Option<RangeRequest>,
 }
+
+/// Chooses what to ask of a target once a connection to it stands.
+pub type Chooser<'a> = dyn Fn(&Connection, &Target) -> Option<RangeRequest> + 'a;
 
 impl Client {
     /// Makes a client.
@@ -98,13 +103,22 @@ impl Client {
         range: Option<&RangeRequest>,
         cancel: &Cancel,
     ) -> Result<Opened, HttpError> {
+        self.open_part(url, &|_, _| range.cloned(), cancel)
+    }
+
+    /// Does the same, and chooses the part by the connection: its RTT is known before anything is asked.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_part(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<Opened, HttpError> {
         let mut target = self.target(url)?;
         let mut redirects =
             Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
         let mut connection = self.connect(&mut target, cancel)?;
         let mut fresh = true;
         loop {
-            let head = match connection.send_get(range).and_then(|()| connection.read_head()) {
+            let asked = choose(&connection, &target);
+            let head = match connection.send_get(asked.as_ref()).and_then(|()| connection.read_head()) {
                 Ok(head) => head,
                 Err(error) if !fresh && error.kind() == ErrorKind::Io => {
                     // Some servers close after a redirect without having said so.
@@ -120,7 +134,7 @@ impl Client {
                 next
             } else {
                 connection.check_status(&head)?;
-                return Ok(Opened { connection, head, target });
+                return Ok(Opened { connection, head, target, asked });
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;

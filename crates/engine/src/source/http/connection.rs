@@ -50,6 +50,8 @@ pub struct Connection {
     cancel: Cancel,
     /// For each request without an answer: whether it was a HEAD, whose answer has no body.
     unanswered: VecDeque<bool>,
+    /// The beginning of a request has been sent that carries the window, and not its end.
+    begun: bool,
     /// A body was announced and has not been sent.
     body_owed: bool,
     /// An answer that came while it was being sent.
@@ -75,6 +77,7 @@ impl Connection {
             timeouts,
             cancel,
             unanswered,
+            begun: false,
             body_owed: false,
             early: None,
             body,
@@ -96,20 +99,25 @@ impl Connection {
         self.send(Ask::Get(range))
     }
 
-    /// Sends a little of a request that is never finished: whatever is sent carries the receive window.
+    /// Sends a little of a request, the next GET or one that is never finished: whatever is sent carries the
+    /// receive window.
     ///
-    /// Servers read it when they have sent the answer, and no further one will be asked for.
+    /// Servers read it when they have sent the answers to those before.
     ///
     /// # Errors
     /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
     pub fn carry(&mut self) -> Result<(), HttpError> {
-        let RequestLine { target, host, .. } = &self.request;
-        let text = match std::mem::replace(&mut self.reusable, false) {
-            true => format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nWindow-Carrier: "),
-            false => "-".to_owned(),
+        let text = match std::mem::replace(&mut self.begun, true) {
+            false => format!("GET {} HTTP/1.1\r\nWindow-Carrier: ", self.request.target),
+            true => "-".to_owned(),
         };
         let wait = Wait::new(&self.cancel, self.timeouts.head);
         send_all(&mut self.transport, text.as_bytes(), &self.place, &wait)
+    }
+
+    /// Lets `cancel` end this connection's waits from now on, and no longer the flag it was made with.
+    pub fn heed(&mut self, cancel: Cancel) {
+        self.cancel = cancel;
     }
 
     /// Sends a request's head, without waiting for the answer.
@@ -120,7 +128,12 @@ impl Connection {
     pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
         self.require_reusable()?;
         let RequestLine { target, host, headers } = &self.request;
-        let request = Request { target, host, headers, ask }.encode();
+        let mut request = Request { target, host, headers, ask }.encode();
+        if std::mem::take(&mut self.begun) {
+            // Its first line is there, and a field that has no end yet.
+            let line = request.windows(2).position(|two| two == b"\r\n").unwrap_or(0);
+            request.drain(..line);
+        }
         let wait = Wait::new(&self.cancel, self.timeouts.head);
         let sent = send_all(&mut self.transport, &request, &self.place, &wait);
         self.reusable = sent.is_ok();

@@ -30,7 +30,7 @@ mod tunnel;
 mod wait;
 
 pub use body::Read;
-pub use client::{Client, Opened};
+pub use client::{Chooser, Client, Opened};
 pub use config::{ClientConfig, Timeouts};
 pub use connection::{Connection, Heard};
 pub use credentials::Credentials;

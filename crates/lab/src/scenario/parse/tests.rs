@@ -234,6 +234,11 @@ fn says_what_is_wrong_with_a_sweep_and_its_plots() {
             "[[plot]] 'Throughput': x = 'size' is not swept; there are: zeta, path.rtt",
         ),
         ("y = [\"steady_bps\"]", "y = []", "[[plot]] 'Throughput': y is empty"),
+        (
+            "reference = [\"ceiling_bps\"]",
+            "only = { size = [1] }",
+            "[[plot]] 'Throughput': only has 'size', which [sweep] does not have",
+        ),
         ("ceiling_bps", "wall_s", "[[plot]] 'Throughput': 'steady_bps' and 'wall_s' are of different units"),
         ("x_label", "xlabel", "unknown field `xlabel`"),
         ("name = \"swept\"", "name = \"a b\"", "the name 'a b' is not made of"),

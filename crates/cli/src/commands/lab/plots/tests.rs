@@ -110,6 +110,16 @@ fn words_and_runs_stand_side_by_side() {
 }
 
 #[test]
+fn a_plot_of_some_values_leaves_the_others_out() {
+    let text = SCENARIO.replace("reference =", "only = { writer = [\"mmap\"], pool = [2] }\n    reference =");
+    let scenario = scenario(&text);
+    let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+    let names = chart.series.iter().map(|series| series.name.as_str());
+    let measured: Vec<_> = names.filter(|name| name.ends_with("steady")).collect();
+    assert_eq!(measured, ["curl: steady", "longhaul writer=mmap: steady"], "whom it does not concern stays");
+}
+
+#[test]
 fn values_that_grow_by_factors_have_a_logarithmic_axis() {
     assert_eq!(scale(&[65536.0, 16_777_216.0]), Scale::Logarithmic);
     assert_eq!(scale(&[25.0, 150.0]), Scale::Linear);

@@ -1,0 +1,138 @@
+//! How many connections `get` uses, who chooses that, and what is remembered of it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use longhaul_engine::transfer::{AptSettings, Streams};
+
+use crate::values::{AutoOr, time};
+
+/// Options of the number of streams.
+#[derive(Debug, Args)]
+pub(crate) struct StreamsArgs {
+    /// How many connections to use; auto begins with one and takes more where they pay
+    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
+    streams: AutoOr<usize>,
+
+    /// Who chooses the number of connections
+    #[arg(long, value_enum, default_value = "auto")]
+    tuner: TunerArg,
+
+    /// By how much GridFTP-APT multiplies the number of connections while it looks for a bracket [default: 2]
+    #[arg(long, value_name = "FACTOR", value_parser = alpha)]
+    apt_alpha: Option<f64>,
+
+    /// How long a chunk of GridFTP-APT should take [default: 3s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    apt_delta: Option<Duration>,
+
+    /// How many connections GridFTP-APT begins with [default: 4]
+    #[arg(long, value_name = "N", value_parser = n0)]
+    apt_n0: Option<usize>,
+
+    /// Neither uses nor keeps what is known of paths from earlier transfers
+    #[arg(long)]
+    no_memory: bool,
+}
+
+/// `--tuner`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TunerArg {
+    /// Longhaul's own: looks every round trip
+    Auto,
+    /// GridFTP-APT, as published: chunk by chunk
+    Apt,
+}
+
+/// More connections than this only hurt, the server first.
+const MOST_STREAMS: usize = 256;
+/// As many as GridFTP-APT may begin with.
+const MOST_N0: usize = 128;
+/// A larger factor than this finds no bracket worth searching.
+const MOST_ALPHA: f64 = 16.0;
+
+fn streams(text: &str) -> Result<AutoOr<usize>, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(AutoOr::Auto),
+        Ok(n @ 1..=MOST_STREAMS) => Ok(AutoOr::Value(n)),
+        _ => Err(format!("write auto, or a number from 1 to {MOST_STREAMS}")),
+    }
+}
+
+fn alpha(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(alpha) if alpha > 1.0 && alpha <= MOST_ALPHA => Ok(alpha),
+        _ => Err(format!("write a number above 1, and {MOST_ALPHA} at most")),
+    }
+}
+
+fn n0(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=MOST_N0) => Ok(n),
+        _ => Err(format!("write a number from 1 to {MOST_N0}")),
+    }
+}
+
+impl StreamsArgs {
+    /// Returns what is asked of the transfer.
+    ///
+    /// Fails where options contradict each other.
+    pub(crate) fn wanted(&self) -> anyhow::Result<Streams> {
+        let told = self.apt_alpha.is_some() || self.apt_delta.is_some() || self.apt_n0.is_some();
+        match (self.streams, self.tuner) {
+            (_, TunerArg::Auto) if told => bail!("--apt-alpha, --apt-delta and --apt-n0 go with --tuner apt"),
+            (AutoOr::Value(n), TunerArg::Apt) => {
+                bail!("--streams {n} leaves nothing to choose: give either that or --tuner apt")
+            }
+            (AutoOr::Value(n), TunerArg::Auto) => Ok(Streams::Fixed(n)),
+            (AutoOr::Auto, TunerArg::Auto) => Ok(Streams::Auto),
+            (AutoOr::Auto, TunerArg::Apt) => Ok(Streams::Apt(AptSettings {
+                n0: self.apt_n0.unwrap_or(4),
+                alpha: self.apt_alpha.unwrap_or(2.0),
+                delta: self.apt_delta.unwrap_or(Duration::from_secs(3)),
+            })),
+        }
+    }
+
+    /// Returns the file in which paths are remembered; `None` where they are not.
+    pub(crate) fn memory(&self) -> Option<PathBuf> {
+        if self.no_memory { None } else { state(|name| std::env::var_os(name)) }
+    }
+}
+
+/// Returns the file of paths among the user's state (XDG Base Directory Specification).
+fn state(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The specification ignores relative paths.
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(base.join("longhaul/paths.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_numbers_that_cannot_work() {
+        assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
+        assert_eq!((streams("auto"), streams("256")), (Ok(AutoOr::Auto), Ok(AutoOr::Value(256))));
+        for text in ["1", "0.5", "-2", "NaN", "inf", "17", ""] {
+            assert!(alpha(text).is_err(), "{text}");
+        }
+        assert!(n0("0").is_err() && n0("129").is_err() && n0("4").is_ok() && alpha("1.1").is_ok());
+    }
+
+    #[test]
+    fn paths_are_kept_with_the_users_state() {
+        let of = |set: &[(&str, &str)]| {
+            state(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into()))
+        };
+        assert_eq!(of(&[("HOME", "/h")]), Some("/h/.local/state/longhaul/paths.json".into()));
+        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/longhaul/paths.json".into()));
+        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "s")]), of(&[("HOME", "/h")]));
+        assert_eq!(of(&[("HOME", "")]), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! What is known of paths from earlier transfers: a small file of the user's.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::tune::streams::Remembered;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use url::Url;
+
+/// Why nothing is remembered.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    /// The file is there and cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("cannot understand {path}: {why}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is of a later version of this program.
+    #[error("{path} is of version {version}, which this program does not know")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        version: u32,
+    },
+    /// It cannot be replaced.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// A server, as paths to it are told apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    host: String,
+    port: u16,
+}
+
+impl Endpoint {
+    /// Returns where `url` leads; `None` where it names no host.
+    pub fn of(url: &Url) -> Option<Self> {
+        Some(Self { host: url.host_str()?.to_owned(), port: url.port_or_known_default()? })
+    }
+}
+
+/// One path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownPath {
+    #[serde(flatten)]
+    endpoint: Endpoint,
+    rtt_us: u64,
+    rate_bps: u64,
+    streams: usize,
+    /// The application buffer that it came to.
+    app_buffer: u64,
+    /// The receive window of all streams together.
+    window: u64,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    version: u32,
+    paths: Vec<KnownPath>,
+}
+
+/// The version alone: a later one may look quite different.
+#[derive(Debug, Deserialize)]
+struct Version {
+    version: u32,
+}
+
+const VERSION: u32 = 1;
+/// The paths used last are kept.
+const MOST: usize = 256;
+/// A larger file is none of ours.
+const LARGEST: Bytes = Bytes::mib(1);
+/// What is older says nothing about the path of today.
+const OLDEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A path whose RTT has changed by more is another path.
+const SAME_RTT: f64 = 1.5;
+/// Below this an RTT is that of the hosts, which varies.
+const NOISE: Duration = Duration::from_millis(2);
+/// The most streams that are believed.
+const MOST_STREAMS: usize = 1024;
+
+impl KnownPath {
+    /// Describes a path as a transfer has just found it.
+    pub fn new(endpoint: Endpoint, found: Remembered, app_buffer: Bytes, window: Bytes) -> Self {
+        Self {
+            endpoint,
+            rtt_us: u64::try_from(found.rtt.get().as_micros()).unwrap_or(u64::MAX),
+            rate_bps: found.rate.as_bits_per_sec(),
+            streams: found.streams,
+            app_buffer: app_buffer.get(),
+            window: window.get(),
+            at: now(),
+        }
+    }
+
+    /// Returns what to start from on a path that has this RTT now; `None` where it is another path by now.
+    pub fn still_holds(&self, rtt: Rtt) -> Option<Remembered> {
+        let known = |rtt: Duration| rtt.max(NOISE).as_secs_f64();
+        let ratio = known(rtt.get()) / known(Duration::from_micros(self.rtt_us));
+        let age = now().saturating_sub(self.at);
+        let same = (1.0 / SAME_RTT..=SAME_RTT).contains(&ratio) && age <= OLDEST.as_secs();
+        same.then(|| Remembered { rtt, rate: Rate::bits_per_sec(self.rate_bps), streams: self.streams })
+    }
+
+    fn is_sound(&self) -> bool {
+        (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0
+    }
+}
+
+/// Returns the path to a server as it was last.
+///
+/// # Errors
+/// [`MemoryError`]; a file that is not there is none.
+pub fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, MemoryError> {
+    Ok(read(file)?.into_iter().find(|path| path.endpoint == *endpoint))
+}
+
+/// Keeps a path, in place of what was known of it; a damaged file is replaced.
+///
+/// Of two transfers that end at the same moment one may be forgotten.
+///
+/// # Errors
+/// [`MemoryError::Write`], [`MemoryError::Read`] and [`MemoryError::Version`].
+pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
+    let mut paths = match read(file) {
+        Err(MemoryError::Damaged { .. }) => Vec::new(),
+        read => read?,
+    };
+    paths.retain(|other| other.endpoint != path.endpoint);
+    paths.push(path);
+    paths.sort_by_key(|path| std::cmp::Reverse(path.at));
+    paths.truncate(MOST);
+    let written = serde_json::to_vec_pretty(&Document { version: VERSION, paths })
+        .map_err(io::Error::from)
+        .and_then(|text| replace(file, &text));
+    written.map_err(|source| MemoryError::Write { path: file.to_owned(), source })
+}
+
+fn read(file: &Path) -> Result<Vec<KnownPath>, MemoryError> {
+    let mut text = Vec::new();
+    // A pipe of that name must not hold anybody up.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let opened = File::options().read(true).custom_flags(flags).open(file);
+    let opened = opened.and_then(|open| open.take(LARGEST.get() + 1).read_to_end(&mut text));
+    match opened {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(MemoryError::Read { path: file.to_owned(), source }),
+    }
+    let damaged = |why: String| MemoryError::Damaged { path: file.to_owned(), why };
+    if text.len() as u64 > LARGEST.get() {
+        return Err(damaged(format!("it is larger than {LARGEST}")));
+    }
+    let Version { version } = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if version != VERSION {
+        return Err(MemoryError::Version { path: file.to_owned(), version });
+    }
+    let document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if document.paths.iter().all(KnownPath::is_sound) {
+        Ok(document.paths)
+    } else {
+        Err(damaged("a path in it cannot be".to_owned()))
+    }
+}
+
+/// Replaces the file at once, so that whoever reads it finds the old one or the new one.
+fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)?;
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}~", std::process::id()));
+    let fresh = directory.join(name);
+    let write = || {
+        // Which servers one fetches from is nobody else's business.
+        let mut open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        open.write_all(text)?;
+        open.sync_all()?;
+        fs::rename(&fresh, file)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&fresh)))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Rtt = |ms| Rtt::new(Duration::from_millis(ms));
+
+    fn path(host: &str, at: u64) -> KnownPath {
+        let found = Remembered { rtt: MS(100), rate: Rate::bits_per_sec(1_000_000_000), streams: 16 };
+        let endpoint = Endpoint { host: host.to_owned(), port: 80 };
+        KnownPath { at, ..KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)) }
+    }
+
+    #[test]
+    fn a_path_is_recalled_by_host_and_port_while_it_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state/longhaul/paths.json");
+        let endpoint = Endpoint::of(&"http://h/a?b".parse().unwrap()).unwrap();
+        assert_eq!(recall(&file, &endpoint).unwrap(), None);
+        keep(&file, path("h", now() - 5)).unwrap();
+        keep(&file, path("other", now())).unwrap();
+        let newer = KnownPath { streams: 8, ..path("h", now()) };
+        keep(&file, newer.clone()).unwrap();
+        assert_eq!(recall(&file, &endpoint).unwrap(), Some(newer.clone()));
+        assert_eq!(recall(&file, &Endpoint { port: 81, ..endpoint }).unwrap(), None);
+        assert_eq!(newer.still_holds(MS(130)).unwrap().streams, 8);
+        assert_eq!([MS(200), MS(10), Rtt::default()].map(|rtt| newer.still_holds(rtt)), [None; 3]);
+        assert_eq!(path("h", 0).still_holds(MS(100)), None, "too old");
+        let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "nothing but the file");
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 1000 + n)).unwrap());
+        let known = read(&file).unwrap();
+        assert_eq!((known.len(), known.last().unwrap().at), (MOST, 1005));
+    }
+
+    #[test]
+    fn a_damaged_file_is_told_and_replaced_and_a_later_version_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        let endpoint = path("h", 1).endpoint;
+        let large = vec![b' '; LARGEST.as_usize() + 1];
+        let zero = serde_json::to_vec(&Document {
+            version: VERSION,
+            paths: vec![KnownPath { streams: 0, ..path("h", 1) }],
+        });
+        let zero = zero.unwrap();
+        for text in [&b""[..], b"{", b"[]", b"\xff", br#"{"version":1}"#, &large, &zero] {
+            fs::write(&file, text).unwrap();
+            assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Damaged { .. })));
+            keep(&file, path("h", now())).unwrap();
+            assert!(recall(&file, &endpoint).unwrap().is_some());
+        }
+        let later = br#"{"version":2,"paths":"elsewhere"}"#;
+        fs::write(&file, later).unwrap();
+        assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Version { version: 2, .. })));
+        assert!(keep(&file, path("h", 1)).is_err());
+        assert_eq!(fs::read(&file).unwrap(), later);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let error = keep(&dir.path().join("file/paths.json"), path("h", 1)).unwrap_err();
+        assert!(error.to_string().contains("paths.json"), "{error}");
+    }
+}

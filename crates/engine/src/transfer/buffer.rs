@@ -1,0 +1,23 @@
+//! The receive buffer that a path needs.
+
+use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::{host, sockopt};
+
+/// The least rate that buffers are planned for, whatever the interfaces say of themselves.
+const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
+
+/// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
+pub(super) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
+    let limits = RecvLimits {
+        tcp_rmem_max: host::tcp_rmem_max()?,
+        rmem_max: host::rmem_max().unwrap_or_default(),
+        may_force: sockopt::may_force_recv_buffer(),
+    };
+    let line = host::fastest_interface().unwrap_or_default().max(PLANNED_RATE);
+    let share = Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64);
+    match plan::recv_buffer(limits, share, rtt) {
+        RecvBuffer::Set(buffer) => Some(buffer),
+        RecvBuffer::Autotune => None,
+    }
+}

@@ -1,0 +1,119 @@
+//! A stream's connection, what it asks for, and the heads of the answers.
+
+use std::time::Instant;
+
+use longhaul_core::event::Event;
+use longhaul_core::plan;
+use longhaul_core::proto::http::RangeAnswer;
+use longhaul_core::ranges::ByteRange;
+use longhaul_sys::tcp_info;
+
+use super::{Pacing, Stream};
+use crate::recv::arrivals::Arrivals;
+use crate::source::http::Connection;
+use crate::transfer::error::TransferError;
+
+/// Requests sent ahead of the one that is answered: a server reads them as it comes to them.
+const MOST_AHEAD: usize = 64;
+
+impl Stream<'_> {
+    /// Makes sure that there is a connection on which nothing is under way.
+    pub(super) fn connect(&mut self) -> Result<(), TransferError> {
+        // An answer that nobody wants any more would have to be read first.
+        if self.connection.as_ref().is_some_and(|open| open.reusable() && open.unanswered() == 0) {
+            return Ok(());
+        }
+        self.abandon();
+        let cancel = self.seat.renew_cancel();
+        // Whoever sent this stream away meanwhile has cancelled the wait before.
+        if self.seat.is_to_go() {
+            cancel.cancel();
+        }
+        let connection = self.client.connect(&mut self.place, &cancel)?;
+        self.adopt(connection);
+        Ok(())
+    }
+
+    pub(super) fn adopt(&mut self, connection: Connection) {
+        let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
+        self.shared.sockets.add(self.seat.id, connection.socket());
+        self.shared.emit(&Event::Connected { stream: self.seat.id, peer: connection.peer(), rtt });
+        let rtt = rtt.unwrap_or_default();
+        self.seat.connected(Some(rtt));
+        self.arrivals = Arrivals::new(rtt, self.options.hold_window, Instant::now());
+        self.pacing = Pacing::Open;
+        self.connection = Some(connection);
+    }
+
+    /// Claims a block and asks for it; `false` where none is left.
+    pub(super) fn ask_next(&mut self) -> Result<bool, TransferError> {
+        // Claimed from here on: whatever fails, `abandon` gives it back.
+        let Some(block) = self.shared.work.claim(&self.seat) else { return Ok(false) };
+        let request = self.remote.request(block).map(|r| r.only_if(self.remote.validator.clone()));
+        self.requested.push_back(block);
+        if let Some(connection) = &mut self.connection {
+            connection.send_get(request.as_ref())?;
+        }
+        Ok(true)
+    }
+
+    /// Keeps enough requests under way that the server never waits for the next.
+    pub(super) fn ask_ahead(&mut self) -> Result<(), TransferError> {
+        while !self.seat.is_to_go() {
+            let Some(connection) = &self.connection else { return Ok(()) };
+            // A body of unknown length is the last thing on its connection.
+            if self.remote.size.is_none() || !connection.reusable() {
+                return Ok(());
+            }
+            let (ahead, requests) = self.shared.work.asked(&self.seat);
+            let enough = plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt, self.shared.crew.wanted());
+            if ahead >= self.shared.work.enough(enough) || requests >= MOST_AHEAD || !self.ask_next()? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_head(&mut self) -> Result<(), TransferError> {
+        let (Some(connection), Some(&asked)) = (&mut self.connection, self.requested.front()) else {
+            return Ok(());
+        };
+        let head = connection.read_head()?;
+        let remote = self.remote;
+        let shown = || remote.shown.clone();
+        connection.check_status(&head)?;
+        let answer = RangeAnswer::of(&head, remote.request(asked).as_ref())
+            .map_err(|source| TransferError::Range { url: shown(), source })?;
+        let same = remote.is_same(&head);
+        match answer {
+            RangeAnswer::Whole { total } if same && remote.whole && total == remote.size => {
+                self.start_over();
+                Ok(())
+            }
+            RangeAnswer::Whole { .. } if same && !remote.whole => Err(TransferError::RangesIgnored(shown())),
+            RangeAnswer::Part { range, total } if same && total.is_none_or(|t| Some(t) == remote.size) => {
+                self.shorten_front(asked, range.end());
+                self.open = true;
+                Ok(())
+            }
+            _ => Err(TransferError::changed(shown(), remote.validator.as_ref(), head.validator().as_ref())),
+        }
+    }
+
+    /// Receives a file from its start again, where the server knows no ranges.
+    ///
+    /// That is no progress, however much comes: only a whole file is.
+    fn start_over(&mut self) {
+        if let Some(before) = self.shared.work.start_over(&self.seat) {
+            self.broke_off = self.broke_off.max(Some(before));
+        }
+        self.open = true;
+    }
+
+    /// A server may send less than was asked for (RFC 9110, section 15.3.7); the rest is for anyone.
+    fn shorten_front(&self, asked: ByteRange, end: u64) {
+        if end < asked.end() {
+            self.shared.work.give_back_end(&self.seat, end);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! GridFTP-APT at work: a chunk after the other, each over as many streams as it says.
+
+use std::time::{Duration, Instant};
+
+use longhaul_core::tune::apt::Apt;
+use longhaul_core::units::{Bytes, Rate};
+
+use super::ceiling::Ceiling;
+use crate::transfer::run::Foreman;
+
+/// How often to look whether the server has refused a stream.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A smaller chunk shows nothing.
+const SMALLEST: Bytes = Bytes::mib(1);
+
+/// Measures a chunk's goodput once all of it is there, and lets the next be claimed.
+///
+/// Connections stay open between chunks.
+pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
+    let shared = foreman.shared();
+    let mut ceiling = Ceiling::default();
+    loop {
+        let (began, before) = (Instant::now(), shared.received_so_far());
+        while !shared.work.rest_of_chunk(LOOK, &shared.stop) {
+            if shared.stop.is_cancelled() || shared.crew.running() == 0 {
+                return;
+            }
+            if let Some(refusal) = shared.crew.take_refusal() {
+                ceiling.refused(refusal);
+            }
+        }
+        if shared.work.is_done() {
+            return;
+        }
+        let goodput = Rate::over(shared.received_so_far() - before, began.elapsed());
+        let next = apt.observe(goodput);
+        tracing::debug!(target: "longhaul::streams", %goodput, ?next, phase = ?apt.phase());
+        let wanted = ceiling.within(next.streams, Instant::now()).max(1);
+        if wanted != shared.crew.wanted() {
+            foreman.want(wanted);
+        }
+        shared.work.allow(next.size.max(SMALLEST));
+    }
+}

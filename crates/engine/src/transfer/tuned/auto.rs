@@ -1,0 +1,35 @@
+//! Longhaul's own tuner at work.
+
+use longhaul_core::tune::streams::{Remembered, StreamTuner};
+use longhaul_core::units::Rtt;
+
+use super::ceiling::Ceiling;
+use super::meter::Meter;
+use crate::transfer::run::Foreman;
+
+/// Shows the tuner an interval after the other, and does what it wants, until the work is done.
+pub(super) fn run(mut tuner: StreamTuner, rtt: Rtt, foreman: &Foreman<'_, '_, '_>) -> Option<Remembered> {
+    let shared = foreman.shared();
+    let (mut meter, mut ceiling) = (Meter::new(rtt, shared), Ceiling::default());
+    loop {
+        shared.work.rest(meter.interval(), &shared.stop);
+        if shared.work.is_done() || shared.stop.is_cancelled() || shared.crew.running() == 0 {
+            return tuner.conclusion();
+        }
+        if let Some(refusal) = shared.crew.take_refusal() {
+            tuner.refused(refusal.open, shared.start.elapsed());
+            ceiling.refused(refusal);
+        }
+        if shared.is_paced() {
+            meter.restart(shared);
+            continue;
+        }
+        let seen = meter.look(shared);
+        let wanted = tuner.observe(&seen, shared.start.elapsed());
+        tracing::debug!(target: "longhaul::streams", wanted, ?seen);
+        let wanted = ceiling.within(wanted, std::time::Instant::now()).max(1);
+        if wanted != shared.crew.wanted() {
+            foreman.want(wanted);
+        }
+    }
+}

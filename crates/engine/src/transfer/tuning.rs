@@ -1,0 +1,76 @@
+//! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
+
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::tune::apt::{Apt, Parameters};
+use longhaul_core::tune::edge::FASTEST;
+use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::tcp_info;
+
+use super::edge;
+use super::opening::{Opening, handshake_rtt};
+use super::remote::Remote;
+use super::request::{AptSettings, GetRequest, Streams};
+use super::shared::Shared;
+use super::tuned::Tuning;
+use crate::path_memory::{self, Endpoint, KnownPath};
+use crate::source::http::Connection;
+
+/// More connections than this only hurt, the server first.
+const MOST: usize = 128;
+/// The window in force before anything has come, where the kernel does not tell it (`tcp_rmem[1]` / 2).
+const FIRST_WINDOW: Bytes = Bytes::kib(64);
+
+/// Chooses the chooser by what was asked for, and what the server's answer allows.
+pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
+    let rtt = handshake_rtt(&opening.connection).unwrap_or_default();
+    let left = opening.remote.size.unwrap_or_default() - opening.committed.total();
+    // All of it is on its way already.
+    let rest = left - opening.first.len();
+    match request.streams {
+        Streams::Fixed(streams) if opening.shareable => Tuning::Fixed(streams.max(1)),
+        Streams::Auto if opening.shareable && rest > Bytes::ZERO => {
+            let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
+            let tuner = StreamTuner::new(&Start { rtt, left, most: MOST, remembered });
+            // Several in slow start at once would overflow what one that is paced does not.
+            let may_pace = |path: Remembered| path.streams == 1 && path.rate <= FASTEST;
+            let wait = remembered.is_none_or(may_pace)
+                && request.client.recv_buffer.is_none()
+                && edge::is_for(request.pace, &opening.remote, &opening.connection);
+            Tuning::Auto { tuner: Box::new(tuner), rtt, wait }
+        }
+        Streams::Apt(AptSettings { n0, alpha, delta }) if opening.shareable => {
+            let window = first_window(request, &opening.connection);
+            let parameters = Parameters { n0, alpha, delta, window, rtt, most: MOST };
+            Tuning::Apt(Box::new(Apt::new(parameters)))
+        }
+        _ => Tuning::Fixed(1),
+    }
+}
+
+/// Returns what one stream of GridFTP-APT brings of the first chunk: W Delta / R.
+pub(super) fn part_of_first_chunk(request: &GetRequest, apt: AptSettings, connection: &Connection) -> Bytes {
+    let rtt = handshake_rtt(connection).unwrap_or_default();
+    Rate::over(first_window(request, connection), rtt.get()).bdp(Rtt::new(apt.delta))
+}
+
+/// Returns what a stream can have in flight (W): its receive buffer, or the window before anything has come.
+fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
+    let kernels = || tcp_info::read(connection.socket()).ok().and_then(|tcp| tcp.rcv_wnd());
+    request.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
+}
+
+/// Keeps what the path was found to be; where that cannot be, the user is told.
+pub(super) fn remember(
+    request: &GetRequest,
+    remote: &Remote,
+    shared: &Shared<'_>,
+    found: Remembered,
+    window: Bytes,
+) {
+    let (Some(file), Some(endpoint)) = (&request.memory, Endpoint::of(remote.place.url())) else { return };
+    let path = KnownPath::new(endpoint, found, shared.pipeline.ring().usage().capacity(), window);
+    if let Err(error) = path_memory::keep(file, path) {
+        shared.emit(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
+    }
+}
