@@ -6,12 +6,14 @@
 
 mod ack_compression;
 mod background;
+mod cubic;
 mod delay;
 mod droptail;
 mod loss;
 mod rate;
 mod red;
 pub mod simulation;
+pub mod tcp;
 #[cfg(test)]
 mod tests;
 mod time;
