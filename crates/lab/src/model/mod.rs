@@ -12,6 +12,7 @@ mod droptail;
 mod loss;
 mod rate;
 mod red;
+pub mod session;
 pub mod simulation;
 pub mod tcp;
 #[cfg(test)]
