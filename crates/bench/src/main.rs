@@ -2,8 +2,10 @@
 //!
 //! [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
 //! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`], [`streams`] and [`buffers`] say what
-//! runs how often and make their tables from the runs; [`report`] puts them together.
+//! runs how often and make their tables from the runs; [`report`] puts them together. [`apt_figures`] needs
+//! no lab: it simulates.
 
+mod apt_figures;
 mod buffers;
 mod experiments;
 mod icdc;
@@ -92,6 +94,8 @@ enum Part {
     NoDelay,
     /// The ways of receiving and writing, for docs/buffers.md
     Buffers,
+    /// The figures of GridFTP-APT's paper, simulated: apt-*.svg and apt-figures.md in --dir
+    AptFigures,
 }
 
 /// What this program is when it runs on a lab's near host.
@@ -128,18 +132,21 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<()> {
+    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
+    let program = std::env::current_exe().context("cannot find this program's own path")?;
+    let beside = program.parent().unwrap_or(&program);
+    let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
+    if options.only == [Part::AptFigures] {
+        return draw_apt_figures(&dir, options.quick);
+    }
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
     let (size, repetitions) =
         if options.quick { (Some(Bytes::gib(1)), 1) } else { (options.size, options.repetitions) };
-    let program = std::env::current_exe().context("cannot find this program's own path")?;
-    let beside = program.parent().unwrap_or(&program);
     let longhaul = options.longhaul.clone().unwrap_or_else(|| beside.join("longhaul"));
-    let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
 
     let workshop = Workshop::open(&dir, &longhaul, &program)?;
     let mut report = Report::new(Machine::describe(&dir)?, repetitions);
-    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
     let parts: [(Part, Vec<measure::Job>); 5] = [
         (Part::LongPath, long_path::jobs()),
         (Part::NoDelay, no_delay::jobs()),
@@ -156,7 +163,13 @@ fn bench(options: &Options) -> Result<()> {
     let measured = measure_all(&workshop, &jobs, &mut report, repetitions, &dir);
     drop(tcp_memory);
     print!("{}", report.markdown());
-    measured
+    measured?;
+    if wanted(Part::AptFigures) { draw_apt_figures(&dir, options.quick) } else { Ok(()) }
+}
+
+fn draw_apt_figures(dir: &Path, is_quick: bool) -> Result<()> {
+    print!("{}", apt_figures::draw_all(dir, &apt_figures::Effort::new(is_quick))?);
+    Ok(())
 }
 
 /// Runs each job's clients in turn, so that what changes on the machine meanwhile meets them all alike.

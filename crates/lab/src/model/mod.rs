@@ -6,12 +6,15 @@
 
 mod ack_compression;
 mod background;
+mod cubic;
 mod delay;
 mod droptail;
 mod loss;
 mod rate;
 mod red;
+pub mod session;
 pub mod simulation;
+pub mod tcp;
 #[cfg(test)]
 mod tests;
 mod time;

@@ -39,6 +39,11 @@ impl Load {
 }
 
 impl BackgroundSteps {
+    /// Makes traffic of one mean rate from the path's first packet on.
+    pub fn steady(rate: Rate) -> Self {
+        Self(vec![Step { from: Duration::ZERO, load: Load::Rate(rate) }])
+    }
+
     /// Returns from when, since the path's first packet, which mean rate holds on a path of rate `path`.
     pub fn on(&self, path: Rate) -> Vec<(Duration, Rate)> {
         self.0.iter().map(|step| (step.from, step.load.of(path))).collect()

@@ -1,13 +1,10 @@
 //! The congestion window of a sender: slow start, then CUBIC (RFC 9438), without HyStart.
 
-use crate::model::Time;
+use crate::model::{Time, cubic};
 
 /// RFC 6928.
 const INITIAL: f64 = 10.0;
 const LEAST: f64 = 2.0;
-/// CUBIC's multiplicative decrease and its constant, in packets a second cubed (RFC 9438, 5).
-const BETA: f64 = 0.7;
-const C: f64 = 0.4;
 
 /// How many packets may be in flight.
 #[derive(Debug)]
@@ -61,9 +58,8 @@ impl Window {
         } else if let Some(reduction) = &self.reduced
             && self.packets < in_flight + 2.0
         {
-            let k = (reduction.from * (1.0 - BETA) / C).cbrt();
             let seconds = now.since(reduction.at).as_secs_f64();
-            let target = C * (seconds - k).powi(3) + reduction.from;
+            let target = cubic::window(reduction.from, reduction.from * cubic::BETA, seconds);
             self.packets += (target.min(1.5 * self.packets) - self.packets).max(0.0) / self.packets;
         }
     }
@@ -75,6 +71,6 @@ impl Window {
         }
         self.is_in_slow_start = false;
         self.reduced = Some(Reduction { at: now, from: self.packets });
-        self.packets = (self.packets * BETA).max(LEAST);
+        self.packets = (self.packets * cubic::BETA).max(LEAST);
     }
 }

@@ -1,0 +1,177 @@
+//! One simulated transfer on the paper's path, and many of them on all cores.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use longhaul_core::tune::apt::{self, Apt};
+use longhaul_core::tune::streams::{Start, StreamTuner};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_lab::model::session::{Fixed, Record, Session, Tuner, run};
+use longhaul_lab::model::tcp::{Algorithm, Network, Tcp};
+use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit};
+
+/// Table 1 of the paper; it does not tell the kind of TCP.
+const RATE: Rate = Rate::bits_per_sec(100_000_000);
+const QUEUE: QueueLimit = QueueLimit::Packets(100);
+const TCP: Tcp =
+    Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
+/// What the payload's packets leave of the rate.
+pub(crate) const LINE: f64 = 100e6 * 1460.0 / 1500.0;
+/// More than any path here can use.
+const MOST_STREAMS: usize = 128;
+
+/// Who decides about the number of streams.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Method {
+    /// Nobody.
+    Fixed(usize),
+    /// GridFTP-APT.
+    Apt(Controls),
+    /// The same, with new connections for each chunk; the paper does not tell which it has.
+    AptAnew(Controls),
+    /// `--streams auto`.
+    Auto,
+}
+
+/// APT's control parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Controls {
+    pub(crate) alpha: f64,
+    pub(crate) delta_s: f64,
+    pub(crate) n0: usize,
+}
+
+/// Those of the paper's table 1.
+pub(crate) const PUBLISHED: Controls = Controls { alpha: 2.0, delta_s: 3.0, n0: 4 };
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(streams) => write!(f, "N = {streams}"),
+            Self::Apt(_) => f.pad("APT"),
+            Self::AptAnew(_) => f.pad("APT, each chunk over new connections"),
+            Self::Auto => f.pad("streams auto"),
+        }
+    }
+}
+
+/// A path of the paper.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Path {
+    /// tau, the bottleneck's delay each way.
+    pub(crate) delay_ms: u64,
+    /// The mean rate of UDP beside.
+    pub(crate) background: Rate,
+    pub(crate) aqm: Aqm,
+    pub(crate) seed: u64,
+}
+
+impl Path {
+    pub(crate) fn new(delay_ms: u64, seed: u64) -> Self {
+        Self { delay_ms, background: Rate::default(), aqm: Aqm::DropTail, seed }
+    }
+
+    fn rtt(self) -> Rtt {
+        Rtt::new(Duration::from_millis(2 * self.delay_ms))
+    }
+
+    fn spec(self) -> PathSpec {
+        PathSpec {
+            rate: Some(RATE),
+            rtt: self.rtt(),
+            queue: Some(QUEUE),
+            aqm: self.aqm,
+            background: BackgroundSteps::steady(self.background),
+            seed: self.seed,
+            ..PathSpec::default()
+        }
+    }
+}
+
+/// Files of one size, fetched beside each other.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Trial {
+    pub(crate) path: Path,
+    pub(crate) method: Method,
+    pub(crate) file: Bytes,
+    /// When each session begins.
+    pub(crate) begins: Vec<Duration>,
+    /// When it is over at the latest.
+    pub(crate) until: Duration,
+}
+
+impl Trial {
+    /// Makes a trial of one file alone.
+    pub(crate) fn alone(path: Path, method: Method, file: Bytes) -> Self {
+        /// A tenth of what a single stream of 64 KB reaches at 50 ms each way.
+        const LEAST: Rate = Rate::bits_per_sec(500_000);
+        Self { path, method, file, begins: vec![Duration::ZERO], until: LEAST.time_for(file) }
+    }
+
+    /// Runs it; returns what became of each session.
+    pub(crate) fn run(&self) -> Vec<Record> {
+        let mut network = Network::new(&self.path.spec(), TCP);
+        let reconnects = matches!(self.method, Method::AptAnew(_));
+        let session =
+            |&begins: &Duration| Session { begins, file: self.file, tuner: self.tuner(), reconnects };
+        run(&mut network, self.begins.iter().map(session).collect(), self.until)
+    }
+
+    /// Runs it; returns the first session's mean transfer rate in bits a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.run().first().map_or(0.0, |record| rate(record, self.file))
+    }
+
+    fn tuner(&self) -> Box<dyn Tuner> {
+        let rtt = self.path.rtt();
+        match self.method {
+            Method::Fixed(streams) => Box::new(Fixed(streams)),
+            Method::Apt(Controls { alpha, delta_s, n0 })
+            | Method::AptAnew(Controls { alpha, delta_s, n0 }) => Box::new(Apt::new(apt::Parameters {
+                n0,
+                alpha,
+                delta: Duration::from_secs_f64(delta_s),
+                window: TCP.buffer,
+                rtt,
+                most: MOST_STREAMS,
+            })),
+            Method::Auto => Box::new(StreamTuner::new(&Start {
+                rtt,
+                left: self.file,
+                most: MOST_STREAMS,
+                remembered: None,
+            })),
+        }
+    }
+}
+
+/// Returns a session's mean transfer rate in bits a second, 0 where it did not end.
+pub(crate) fn rate(record: &Record, file: Bytes) -> f64 {
+    record.rate(file).map_or(0.0, |rate| rate.as_bits_per_sec() as f64)
+}
+
+/// Applies `work` to all items on all cores; results come in the items' order.
+pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let share = || {
+        let mut done = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(item) = items.get(index)
+        {
+            done.push((index, work(item)));
+        }
+        done
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<(usize, R)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
+        let joined =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        joined.flatten().collect()
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,17 @@
+//! Longhaul's own tuner: all of the file at once, and intervals of about a round trip to decide by.
+
+use std::time::Duration;
+
+use longhaul_core::tune::streams::{Interval, StreamTuner};
+
+use super::Tuner;
+
+impl Tuner for StreamTuner {
+    fn streams(&self) -> usize {
+        Self::streams(self)
+    }
+
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        Self::observe(self, seen, now)
+    }
+}

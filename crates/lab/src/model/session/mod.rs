@@ -1,0 +1,196 @@
+//! Sessions in virtual time: files that are fetched over connections, of which a [`Tuner`] decides how many.
+
+mod apt;
+mod auto;
+mod record;
+#[cfg(test)]
+mod tests;
+mod tuner;
+
+use std::time::Duration;
+
+use longhaul_core::tune::streams::Interval;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
+use super::Time;
+use super::tcp::{Counts, Network};
+pub use record::{Chunk, Record, Second};
+pub use tuner::{Fixed, Tuner};
+
+/// How often a tuner is shown what happens, where a round trip is shorter.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A file to fetch.
+#[derive(Debug)]
+pub struct Session {
+    /// When it begins.
+    pub begins: Duration,
+    /// How large the file is; whole packets are fetched.
+    pub file: Bytes,
+    /// Decides how many connections carry it.
+    pub tuner: Box<dyn Tuner>,
+    /// Whether each chunk is carried by new connections; else those that are wanted stay.
+    pub reconnects: bool,
+}
+
+/// Runs sessions on a network until all are done, or until a time; returns what became of each.
+pub fn run(network: &mut Network, sessions: Vec<Session>, until: Duration) -> Vec<Record> {
+    let mut running: Vec<_> =
+        sessions.into_iter().map(|session| Running::new(session, network.add(), network)).collect();
+    let end = Time::START + until;
+    while let Some(tick) = running.iter().filter_map(Running::tick).min() {
+        match network.advance(tick.min(end)) {
+            Some(complete) => running
+                .iter_mut()
+                .filter(|own| own.download == complete)
+                .for_each(|own| own.completed(network)),
+            None if tick > end => break,
+            None => {
+                running.iter_mut().filter(|own| own.tick() == Some(tick)).for_each(|own| own.ticks(network))
+            }
+        }
+    }
+    running.into_iter().map(|own| own.record).collect()
+}
+
+/// A session on its way.
+#[derive(Debug)]
+struct Running {
+    tuner: Box<dyn Tuner>,
+    reconnects: bool,
+    download: usize,
+    /// What a packet carries.
+    payload: Bytes,
+    /// Packets of the file that have not been asked for.
+    left: u64,
+    /// When what was asked for last was asked for, and how many packets it is.
+    chunk: (Time, u64),
+    stage: Stage,
+    interval: Duration,
+    /// When the current interval began, and what had come by then.
+    interval_from: (Time, Counts),
+    second_from: (Time, Counts),
+    record: Record,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting(Time),
+    /// With the time of the next look at what has come.
+    Fetching(Time),
+    Done,
+}
+
+impl Running {
+    fn new(session: Session, download: usize, network: &Network) -> Self {
+        let begins = Time::START + session.begins;
+        let payload = network.tcp().payload;
+        Self {
+            tuner: session.tuner,
+            reconnects: session.reconnects,
+            download,
+            payload,
+            left: session.file.get().div_ceil(payload.get().max(1)),
+            chunk: (begins, 0),
+            stage: Stage::Waiting(begins),
+            interval: network.rtt().max(LEAST_INTERVAL),
+            interval_from: (begins, Counts::default()),
+            second_from: (begins, Counts::default()),
+            record: Record::new(session.begins),
+        }
+    }
+
+    /// Returns when it is to go on by itself.
+    fn tick(&self) -> Option<Time> {
+        match self.stage {
+            Stage::Waiting(at) | Stage::Fetching(at) => Some(at),
+            Stage::Done => None,
+        }
+    }
+
+    /// Begins, or looks at what has come.
+    fn ticks(&mut self, network: &mut Network) {
+        let now = network.now();
+        let is_first = matches!(self.stage, Stage::Waiting(_));
+        self.stage = Stage::Fetching(now + self.interval);
+        if is_first {
+            // The first packet comes after the handshake and a request; nothing is to be seen before.
+            self.stage = Stage::Fetching(now + self.interval + network.rtt() * 2);
+            self.interval_from.0 = now + network.rtt() * 2;
+            self.ask(network);
+            return;
+        }
+        self.observe(network);
+    }
+
+    /// Asks for the next chunk, over as many connections as are wanted; the session is done where nothing is left.
+    fn ask(&mut self, network: &mut Network) {
+        if self.left == 0 {
+            (self.stage, self.record.ends) = (Stage::Done, Some(network.now().since(Time::START)));
+            network.connect(self.download, 0);
+            return;
+        }
+        let size =
+            self.tuner.chunk().map_or(self.left, |size| size.get().div_ceil(self.payload.get().max(1)));
+        let packets = size.clamp(1, self.left);
+        self.left -= packets;
+        self.chunk = (network.now(), packets);
+        network.connect(self.download, self.tuner.streams().max(1));
+        network.ask(self.download, packets);
+    }
+
+    /// Learns that all it has asked for has come.
+    fn completed(&mut self, network: &mut Network) {
+        let (from, packets) = self.chunk;
+        let goodput = Rate::over(self.payload * packets, network.now().since(from));
+        self.record.chunks.push(Chunk {
+            from: from.since(Time::START),
+            to: network.now().since(Time::START),
+            streams: self.tuner.streams(),
+            goodput,
+        });
+        self.tuner.chunk_done(goodput);
+        if self.reconnects {
+            network.connect(self.download, 0);
+        }
+        self.ask(network);
+    }
+
+    fn observe(&mut self, network: &mut Network) {
+        let now = network.now();
+        let counts = network.counts(self.download);
+        self.record_second(now, counts);
+        let (from, before) = std::mem::replace(&mut self.interval_from, (now, counts));
+        let Some(rtt) = counts.least_rtt else { return };
+        let arrived = counts.arrived - before.arrived;
+        let interval = Interval {
+            goodput: Rate::over(self.payload * arrived, now.since(from)),
+            rtt: Rtt::new(rtt),
+            data_rtt: mean(counts.rtts - before.rtts, arrived).map(Rtt::new),
+            streams: network.carried(self.download),
+            out_of_order: counts.out_of_order - before.out_of_order,
+            left: self.payload * network.missing(self.download) + self.payload * self.left,
+            held_back: false,
+        };
+        let wanted = self.tuner.observe(&interval, now.since(Time::START + self.record.begins));
+        network.connect(self.download, wanted.max(1));
+    }
+
+    fn record_second(&mut self, now: Time, counts: Counts) {
+        let (from, before) = self.second_from;
+        let time = now.since(from);
+        if time >= SECOND {
+            self.second_from = (now, counts);
+            self.record.seconds.push(Second {
+                at: now.since(Time::START),
+                goodput: Rate::over(self.payload * (counts.arrived - before.arrived), time),
+                streams: self.tuner.streams(),
+            });
+        }
+    }
+}
+
+fn mean(sum: Duration, of: u64) -> Option<Duration> {
+    (of > 0).then(|| sum.div_f64(of as f64))
+}

@@ -1,0 +1,150 @@
+//! Sessions in virtual time: what they fetch, and what they tell their tuners.
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use longhaul_core::tune::streams::Interval;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
+use super::{Fixed, Record, Session, Tuner, run};
+use crate::model::tcp::{Algorithm, Network, Tcp};
+use crate::{PathSpec, QueueLimit};
+
+const TCP: Tcp =
+    Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
+const FILE: Bytes = Bytes::new(100_000_000);
+
+fn path(one_way_ms: u64) -> PathSpec {
+    PathSpec {
+        rate: Some(Rate::bits_per_sec(100_000_000)),
+        rtt: Rtt::new(Duration::from_millis(2 * one_way_ms)),
+        queue: Some(QueueLimit::Packets(100)),
+        ..PathSpec::default()
+    }
+}
+
+fn fetch(path: &PathSpec, tuner: impl Tuner + 'static, file: Bytes) -> Record {
+    let session = Session { begins: Duration::ZERO, file, tuner: Box::new(tuner), reconnects: false };
+    run(&mut Network::new(path, TCP), vec![session], Duration::from_secs(10_000)).remove(0)
+}
+
+fn mbits(rate: Option<Rate>) -> f64 {
+    rate.unwrap().as_bits_per_sec() as f64 / 1e6
+}
+
+#[test]
+fn more_connections_carry_more_until_the_path_is_full() {
+    let rates = [1, 4, 16, 20].map(|number| mbits(fetch(&path(50), Fixed(number), FILE).rate(FILE)));
+    assert!((4.9..5.2).contains(&rates[0]), "{rates:?}");
+    assert!(rates[1] > 3.8 * rates[0] && rates[2] > 3.4 * rates[1] && rates[3] > 80.0, "{rates:?}");
+}
+
+/// Takes one connection more for each chunk; tells what it is shown.
+#[derive(Debug)]
+struct Climbing {
+    streams: usize,
+    chunk: Option<Bytes>,
+    shown: Sender<(Interval, Duration)>,
+}
+
+impl Tuner for Climbing {
+    fn streams(&self) -> usize {
+        self.streams
+    }
+
+    fn chunk(&self) -> Option<Bytes> {
+        self.chunk
+    }
+
+    fn chunk_done(&mut self, _goodput: Rate) {
+        self.streams += 1;
+    }
+
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        let _ = self.shown.send((*seen, now));
+        self.streams
+    }
+}
+
+#[test]
+fn a_tuner_sees_its_chunks_and_intervals() {
+    let (shown, seen) = channel();
+    let record = fetch(
+        &path(50),
+        Climbing { streams: 1, chunk: Some(Bytes::new(1_000_000)), shown },
+        Bytes::new(10_000_000),
+    );
+    assert_eq!(record.chunks.len(), 10);
+    for (index, chunk) in record.chunks.iter().enumerate() {
+        assert_eq!(chunk.streams, index + 1);
+        // 685 packets of 1460 bytes.
+        let bytes = chunk.goodput.as_bits_per_sec() as f64 / 8.0 * (chunk.to - chunk.from).as_secs_f64();
+        assert!((bytes - 1_000_100.0).abs() < 100.0, "{chunk:?}");
+    }
+    assert_eq!(record.ends, Some(record.chunks[9].to));
+
+    let seen: Vec<_> = seen.iter().collect();
+    assert!(seen.windows(2).all(|pair| pair[1].1 - pair[0].1 == Duration::from_millis(100)));
+    assert!(seen.windows(2).all(|pair| pair[1].0.left <= pair[0].0.left));
+    let (first, _) = seen[0];
+    assert!((100..101).contains(&first.rtt.get().as_millis()), "{first:?}");
+    assert!(first.left < Bytes::new(10_000_000), "the first interval has data: {first:?}");
+    let bits: f64 = seen.iter().map(|(seen, _)| seen.goodput.as_bits_per_sec() as f64 * 0.1).sum();
+    assert!((70e6..80.1e6).contains(&bits), "{bits} of 80 Mbit were shown");
+    assert!(seen.iter().all(|(seen, _)| (0..=10).contains(&seen.streams)));
+}
+
+#[test]
+fn a_full_queue_shows_in_the_rtt_of_data_and_in_what_is_out_of_order() {
+    let (shown, seen) = channel();
+    fetch(&path(10), Climbing { streams: 20, chunk: None, shown }, FILE);
+    let late: Vec<_> = seen.iter().skip(10).map(|(seen, _)| seen).collect();
+    let queued =
+        late.iter().filter_map(|seen| seen.data_rtt).filter(|rtt| rtt.get() > Duration::from_millis(25));
+    assert!(queued.count() > late.len() / 2);
+    assert!(late.iter().map(|seen| seen.out_of_order).sum::<u64>() > 100);
+}
+
+#[test]
+fn sessions_that_begin_apart_share_and_end() {
+    let session = |begins| Session {
+        begins: Duration::from_secs(begins),
+        file: FILE,
+        tuner: Box::new(Fixed(4)),
+        reconnects: false,
+    };
+    let mut network = Network::new(&path(10), TCP);
+    let records = run(&mut network, vec![session(0), session(4)], Duration::from_secs(1000));
+    let alone = fetch(&path(10), Fixed(4), FILE);
+    let (first, second) = (records[0].ends.unwrap(), records[1].ends.unwrap());
+    assert!(first > alone.ends.unwrap() && second > first, "{records:?}");
+    assert!(second < Duration::from_secs(20), "the path was never idle: {second:?}");
+    let together =
+        records.iter().map(|own| mbits(Some(own.goodput(Duration::from_secs(5), first)))).sum::<f64>();
+    assert!((80.0..98.0).contains(&together), "{together} Mbit/s");
+}
+
+#[test]
+fn new_connections_for_each_chunk_cost_a_handshake_and_slow_start() {
+    let took = [false, true].map(|reconnects| {
+        let tuner = Box::new(Climbing { streams: 1, chunk: Some(Bytes::new(1_000_000)), shown: channel().0 });
+        let session = Session { begins: Duration::ZERO, file: Bytes::new(4_000_000), tuner, reconnects };
+        run(&mut Network::new(&path(50), TCP), vec![session], Duration::from_secs(1000))[0].ends.unwrap()
+    });
+    // Three times: a round trip, and four until the first connection's window is full again.
+    let more = (took[1] - took[0]).as_millis();
+    assert!((600..1600).contains(&more), "{took:?}");
+}
+
+#[test]
+fn what_does_not_end_in_time_has_no_rate() {
+    let session =
+        Session { begins: Duration::ZERO, file: Bytes::gib(1), tuner: Box::new(Fixed(1)), reconnects: false };
+    let record = run(&mut Network::new(&path(50), TCP), vec![session], Duration::from_secs(5)).remove(0);
+    assert_eq!((record.ends, record.rate(Bytes::gib(1))), (None, None));
+    assert!(record.seconds.len() >= 4);
+    // Nor does one that never begins hold anything up.
+    let late =
+        Session { begins: Duration::from_secs(50), file: FILE, tuner: Box::new(Fixed(1)), reconnects: false };
+    assert_eq!(run(&mut Network::new(&path(50), TCP), vec![late], Duration::from_secs(5))[0].ends, None);
+}

@@ -1,0 +1,193 @@
+//! Simulated connections against what is known of TCP by arithmetic.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use proptest::prelude::*;
+
+use super::{Algorithm, Counts, Network, Tcp};
+use crate::model::Time;
+use crate::{PathSpec, QueueLimit};
+
+/// The paper's connections: 64 KB sockets, packets of 1500 bytes.
+const RENO: Tcp =
+    Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
+const WIDE: Tcp = Tcp { buffer: Bytes::gib(1), ..RENO };
+
+/// The paper's path: 100 Mbit/s, 100 packets of queue.
+fn path(one_way_ms: u64) -> PathSpec {
+    PathSpec {
+        rate: Some(Rate::bits_per_sec(100_000_000)),
+        rtt: Rtt::new(Duration::from_millis(2 * one_way_ms)),
+        queue: Some(QueueLimit::Packets(100)),
+        ..PathSpec::default()
+    }
+}
+
+fn at(seconds: u64) -> Time {
+    Time::START + Duration::from_secs(seconds)
+}
+
+/// Lets one endless download have `connections` for `seconds`.
+fn endless(path: &PathSpec, tcp: Tcp, connections: usize, seconds: u64) -> Counts {
+    let mut network = Network::new(path, tcp);
+    let download = network.add();
+    network.connect(download, connections);
+    network.ask(download, u64::MAX / 2);
+    assert_eq!(network.advance(at(seconds)), None);
+    network.counts(download)
+}
+
+fn mbits(counts: Counts, seconds: u64) -> f64 {
+    (counts.arrived * 1460 * 8) as f64 / seconds as f64 / 1e6
+}
+
+#[test]
+fn a_small_window_limits_a_connection_to_a_window_in_a_round_trip() {
+    for (one_way, connections) in [(10, 1), (50, 1), (50, 4)] {
+        let counts = endless(&path(one_way), RENO, connections, 100);
+        // 44 packets, and the time that one takes on the line.
+        let rtt = one_way as f64 * 2e-3 + 120e-6;
+        let expected = (connections * 44 * 1460 * 8) as f64 / rtt / 1e6;
+        let seen = mbits(counts, 100);
+        assert!(
+            (0.97..1.01).contains(&(seen / expected)),
+            "{connections} x {one_way} ms: {seen} of {expected} Mbit/s"
+        );
+        assert_eq!((counts.retransmits, counts.out_of_order), (0, 0));
+    }
+}
+
+#[test]
+fn enough_of_them_fill_the_path_and_no_more() {
+    let line = 100.0 * 1460.0 / 1500.0;
+    for (one_way, connections) in [(10, 6), (50, 20)] {
+        let seen = mbits(endless(&path(one_way), RENO, connections, 100), 100);
+        assert!((0.9 * line..=line).contains(&seen), "{connections} x {one_way} ms: {seen} Mbit/s");
+    }
+    let counts = endless(&path(10), RENO, 32, 100);
+    assert!(counts.retransmits > 0 && mbits(counts, 100) > 0.8 * line, "{counts:?}");
+}
+
+/// Mathis, Semke, Mahdavi, Ott: "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997.
+#[test]
+fn random_loss_leaves_reno_the_square_root_law() {
+    for loss in [3e-3, 1e-3] {
+        let lossy =
+            PathSpec { loss, rate: Some(Rate::bits_per_sec(10_000_000_000)), queue: None, ..path(50) };
+        let counts = endless(&lossy, WIDE, 1, 1000);
+        let window = (1.5 / loss).sqrt();
+        let seen = counts.arrived as f64 / 1000.0 * 0.1;
+        assert!((0.8..1.1).contains(&(seen / window)), "{seen} packets a round trip of {window}");
+    }
+}
+
+/// RFC 9438, 5.2, equation 6.
+#[test]
+fn random_loss_leaves_cubic_its_law() {
+    let loss: f64 = 1e-4;
+    let lossy = PathSpec { loss, rate: Some(Rate::bits_per_sec(10_000_000_000)), queue: None, ..path(50) };
+    let counts = endless(&lossy, Tcp { algorithm: Algorithm::Cubic, ..WIDE }, 1, 500);
+    let window = (0.4f64 * 3.7 / (4.0 * 0.3)).powf(0.25) * (0.1 / loss).powf(0.75);
+    let seen = counts.arrived as f64 / 500.0 * 0.1;
+    assert!((0.75..1.25).contains(&(seen / window)), "{seen} packets a round trip of {window}");
+}
+
+#[test]
+fn two_downloads_of_equal_connections_share_equally() {
+    for algorithm in [Algorithm::Reno, Algorithm::Cubic] {
+        let mut network = Network::new(&path(10), Tcp { algorithm, ..WIDE });
+        let downloads = [network.add(), network.add()];
+        for (seconds, download) in [(0, downloads[0]), (20, downloads[1])] {
+            network.advance(at(seconds));
+            network.connect(download, 2);
+            network.ask(download, u64::MAX / 2);
+        }
+        network.advance(at(100));
+        let before = downloads.map(|download| network.counts(download).arrived);
+        network.advance(at(200));
+        let [first, second] = [0, 1].map(|n| network.counts(downloads[n]).arrived - before[n]);
+        let share = first as f64 / (first + second) as f64;
+        assert!((0.4..0.6).contains(&share), "{algorithm:?}: {share}");
+    }
+}
+
+#[test]
+fn a_dead_path_is_tried_ever_more_seldom() {
+    let counts = endless(&PathSpec { loss: 1.0, ..path(10) }, RENO, 1, 100);
+    assert_eq!(counts.arrived, 0);
+    // 0.2 s, doubled each time: nine within 100 s.
+    assert!((7..=9).contains(&counts.retransmits), "{counts:?}");
+}
+
+#[test]
+fn who_pauses_begins_slow_start_anew() {
+    let mut network = Network::new(&path(50), RENO);
+    let download = network.add();
+    network.connect(download, 1);
+    let mut times = Vec::new();
+    for (asked, pause) in [(1000, 0), (44, 0), (44, 1)] {
+        network.advance(network.now() + Duration::from_secs(pause));
+        let begun = network.now();
+        network.ask(download, asked);
+        assert_eq!(network.advance(at(1000)), Some(download));
+        times.push(network.now().since(begun));
+    }
+    // One window at once; from a first window of 2, four more round trips.
+    assert!(times[1] < Duration::from_millis(110), "{times:?}");
+    assert!((450..520).contains(&times[2].as_millis()), "{times:?}");
+}
+
+#[test]
+fn a_connection_costs_a_round_trip_and_one_that_goes_loses_nothing() {
+    let mut network = Network::new(&path(50), RENO);
+    let download = network.add();
+    network.connect(download, 3);
+    network.ask(download, 1);
+    assert_eq!(network.advance(at(10)), Some(download));
+    let handshake_and_packet = network.now().since(Time::START);
+    assert!((200..202).contains(&handshake_and_packet.as_millis()), "{handshake_and_packet:?}");
+    network.ask(download, 10_000);
+    for connections in [8, 1, 0, 0, 2] {
+        network.advance(network.now() + Duration::from_millis(330));
+        network.connect(download, connections);
+    }
+    assert_eq!(network.advance(at(1000)), Some(download));
+    assert_eq!((network.missing(download), network.counts(download).arrived), (0, 10_001));
+}
+
+proptest! {
+    /// Whatever path and connections: all that was asked for arrives, once, and never faster than the path.
+    #[test]
+    fn all_arrives_once(
+        mbits in 1_u64..200,
+        one_way_ms in 0_u64..100,
+        queue in 2_u64..200,
+        loss in 0.0_f64..0.1,
+        connections in prop::collection::vec(1_usize..20, 1..4),
+        is_cubic: bool,
+        seed: u64,
+    ) {
+        let path = PathSpec {
+            rate: Some(Rate::bits_per_sec(mbits * 1_000_000)),
+            queue: Some(QueueLimit::Packets(queue)),
+            loss,
+            seed,
+            ..path(one_way_ms)
+        };
+        let algorithm = if is_cubic { Algorithm::Cubic } else { Algorithm::Reno };
+        let mut network = Network::new(&path, Tcp { algorithm, ..RENO });
+        for number in &connections {
+            let download = network.add();
+            network.connect(download, *number);
+            network.ask(download, 2000);
+        }
+        let mut complete: Vec<_> = connections.iter().map_while(|_| network.advance(at(100_000))).collect();
+        complete.sort_unstable();
+        prop_assert_eq!(complete, (0..connections.len()).collect::<Vec<_>>());
+        let arrived: u64 = (0..connections.len()).map(|download| network.counts(download).arrived).sum();
+        prop_assert_eq!(arrived, 2000 * connections.len() as u64);
+        let least = Duration::from_nanos(arrived * 12_000_000 / mbits) ;
+        prop_assert!(network.now().since(Time::START) >= least);
+    }
+}
