@@ -62,7 +62,7 @@ impl Blocks {
         if !range.is_empty() {
             let at = self.left.partition_point(|r| r.start() < range.start());
             self.left.insert(at, range);
-            self.budget = self.budget + range.len();
+            self.budget += range.len();
         }
     }
 
