@@ -100,11 +100,18 @@ pub struct StreamTuner {
     cut: Patience,
     /// What the present number brought when it was chosen, in bits per second.
     usual: Option<f64>,
-    /// What streams brought before the first of several steps down: small losses must not add up.
-    anchor: Option<f64>,
+    /// What streams brought before the first of several steps, so that small losses do not add up.
+    anchor: Option<Anchor>,
     /// Whether a trial or a full path has confirmed the number.
     confident: bool,
     concluded: Option<Remembered>,
+}
+
+/// A goodput that is to be kept, in bits per second.
+#[derive(Debug, Clone, Copy)]
+struct Anchor {
+    goodput: f64,
+    until: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -112,11 +119,15 @@ enum Phase {
     RampUp { first: Option<Duration> },
     Hold,
     Trial { from: Level },
+    HandOver { to: usize },
 }
 
 impl StreamTuner {
     /// Begins; [`Self::streams`] may be opened as soon as the server is known to honour ranges.
     pub fn new(start: &Start) -> Self {
+        // A change costs round trips.
+        let rest =
+            |seconds| Duration::from_secs(seconds).max(start.rtt.get().saturating_mul(10 * seconds as u32));
         let known = start::recognized(start).is_some();
         Self {
             wanted: start::streams(start),
@@ -127,9 +138,9 @@ impl StreamTuner {
             since: None,
             settling: Duration::ZERO,
             // What is remembered is only checked; else it is doubled.
-            up: Patience::new(if known { 1 } else { usize::MAX }),
-            down: Patience::new(1),
-            cut: Patience::new(1),
+            up: Patience::new(if known { 1 } else { usize::MAX }, rest(4)),
+            down: Patience::new(1, rest(8)),
+            cut: Patience::new(1, Duration::from_secs(4)),
             usual: None,
             anchor: None,
             confident: false,
@@ -158,7 +169,7 @@ impl StreamTuner {
             // Fewer than were to be tried, but more than before: that is what is tried now.
             Phase::Trial { from } if from.streams < allowed => self.wanted = allowed,
             Phase::RampUp { .. } => self.wanted = allowed,
-            Phase::Trial { .. } | Phase::Hold => {
+            Phase::Trial { .. } | Phase::HandOver { .. } | Phase::Hold => {
                 self.phase = Phase::Hold;
                 self.change(allowed, self.settling, now);
             }
@@ -166,6 +177,8 @@ impl StreamTuner {
     }
 
     /// Observes an interval that ended at `now`; returns how many streams there should be from now on.
+    ///
+    /// Where these are fewer, the slowest should go.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
         self.meter.push(seen, now);
         self.await_streams(seen, now);
@@ -174,6 +187,7 @@ impl StreamTuner {
             Phase::Hold => self.hold(seen, now),
             Phase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
             Phase::Trial { from } => self.try_fewer(&from, seen, now),
+            Phase::HandOver { to } => self.hand_over(to, seen, now),
         }
         self.wanted
     }
