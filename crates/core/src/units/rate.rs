@@ -54,7 +54,7 @@ impl Rate {
 
     /// Returns the bandwidth-delay product, rate x RTT: what is in flight on a full path.
     pub fn bdp(self, rtt: Rtt) -> Bytes {
-        let bytes = u128::from(self.0) * rtt.get().as_nanos() / 8_000_000_000;
+        let bytes = u128::from(self.0).saturating_mul(rtt.get().as_nanos()) / 8_000_000_000;
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 }
@@ -154,6 +154,7 @@ mod tests {
     fn bdp_of_the_papers_path() {
         let rtt = Rtt::new(Duration::from_millis(200));
         assert_eq!(Rate::bits_per_sec(6_500_000_000).bdp(rtt), Bytes::new(162_500_000));
+        assert_eq!(Rate(u64::MAX).bdp(Rtt::new(Duration::MAX)), Bytes::new(u64::MAX));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{Anchor, Interval, Phase, Remembered, StreamTuner, round_trips};
 const VIEW: usize = 8;
 /// Losses are called persistent after so many intervals.
 const LOSING: usize = 6;
-/// What streams had in flight that are gone arrives, or leaves the queue, for so many round trips.
+/// What streams that are gone had in flight still arrives, or leaves the queue, for so many round trips.
 const DRAIN: u32 = 2;
 /// While fewer streams grow to carry what more did, so much of the time that is left may be lost,
 const PRICE: f64 = 0.01;
@@ -24,9 +24,9 @@ const RECOVERY: (u32, Duration) = (20, Duration::from_secs(2));
 const LONGEST_RAMP_UP: (u32, Duration) = (50, Duration::from_secs(5));
 /// With less time left than this nothing is changed any more: who comes then comes late, and who goes saves nothing.
 const NEAR_END: Duration = Duration::from_secs(2);
-/// Giving streams up that only fill the queue costs nothing, but saves nothing either with less time left than this.
+/// Giving streams up that only fill the queue costs nothing, but with less time left than this it saves nothing either.
 const LONG: Duration = Duration::from_secs(10);
-/// Giving up others may cost something, while what stays grows.
+/// Giving up others may cost something while those that stay grow, which takes more time to make good.
 const LONGER: Duration = Duration::from_secs(30);
 /// Losses make goodput uncertain: a step of this part of the streams stands out from that.
 const LOSSY_STEP: usize = 4;
@@ -41,7 +41,10 @@ impl StreamTuner {
     pub(super) fn ramp_up(&mut self, first: Option<Duration>, seen: &Interval, now: Duration) {
         let first = first.or((seen.goodput > Rate::default()).then_some(now));
         self.phase = Phase::RampUp { first };
-        let Some(first) = first else { return };
+        let Some(first) = first else {
+            self.changed = now;
+            return;
+        };
         let late = now > first.saturating_add(round_trips(LONGEST_RAMP_UP, seen));
         if late || self.since.is_some() && self.meter.is_level() {
             self.phase = Phase::Hold;
@@ -83,7 +86,7 @@ impl StreamTuner {
         if view.spare(self.wanted) > 0 {
             return left > LONG;
         }
-        left > LONGER && (view.has_queue() || view.is_held_back() || self.up.rests(now))
+        left > LONGER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
     }
 
     /// Notes where the path has become another.
@@ -111,7 +114,7 @@ impl StreamTuner {
     /// Gives streams up whatever that costs: others on this path do the same.
     fn make_room(&mut self, rtt: Rtt, now: Duration) {
         let fewer = (self.wanted as f64 * CUT).round() as usize;
-        self.change(fewer.min(self.wanted - 1), DRAIN * rtt.get(), now);
+        self.change(fewer.min(self.wanted - 1), rtt.get().saturating_mul(DRAIN), now);
         self.cut.hesitate(now);
         self.up.hesitate(now);
         (self.anchor, self.confident) = (None, true);
@@ -130,7 +133,7 @@ impl StreamTuner {
         let left = view.rate().time_for(seen.left);
         let least = if view.is_losing() && !view.has_queue() { self.wanted / LOSSY_STEP } else { 1 };
         let more = (self.wanted + self.up.step(self.wanted).max(least)).min(self.ceiling.at(now));
-        if more > self.wanted && left > (2 * ramp_up).saturating_add(NEAR_END) {
+        if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
             self.phase = Phase::Trial { from };
             self.change(more, ramp_up, now);
         }
@@ -144,7 +147,7 @@ impl StreamTuner {
         };
         self.anchor(view.goodput, now);
         self.phase = Phase::Trial { from: Level::new(self.wanted, view) };
-        self.change(self.wanted - step.min(self.wanted / 2), DRAIN * rtt.get(), now);
+        self.change(self.wanted - step.min(self.wanted / 2), rtt.get().saturating_mul(DRAIN), now);
     }
 
     pub(super) fn try_more(&mut self, from: &Level, seen: &Interval, now: Duration) {
@@ -192,7 +195,7 @@ impl StreamTuner {
         let before = self.anchor.map_or(0.0, |anchor| anchor.goodput);
         if let Some(view) = view.filter(|view| keeps(before, view)) {
             let step = view.spare(self.wanted).max(self.wanted / 8).max(1);
-            self.change(to.max(self.wanted.saturating_sub(step)), DRAIN * seen.rtt.get(), now);
+            self.change(to.max(self.wanted.saturating_sub(step)), seen.rtt.get().saturating_mul(DRAIN), now);
         }
         if self.wanted <= to || now > settled.saturating_add(round_trips(RECOVERY, seen)) {
             self.phase = Phase::Hold;

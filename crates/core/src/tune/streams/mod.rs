@@ -10,8 +10,8 @@
 //!
 //! **Trial.** Another number of streams, until its own ramp-up is over and several intervals agree. Twice as many as
 //! long as the sum grows in proportion: each is held by its window, not by the path. Where it grows by less, as many
-//! as the path's rate needs of such streams; where it does not grow, as many as before. Fewer streams stay where the
-//! sum does.
+//! as the path's rate needs of such streams; where it does not grow, as many as before. Those that do not pay are handed
+//! over step by step, as the others grow. Fewer streams stay where the sum does.
 //!
 //! **Hold.** Each direction rests after a failure, for longer each time, so that a steady path sees a change or two a
 //! minute.
@@ -19,7 +19,7 @@
 //! **Fairness.** Where data waits in a queue and losses persist, a quarter of the streams go whatever that costs, and
 //! come back one at a time: as TCP's own windows, the numbers of sessions that share a bottleneck become equal.
 //!
-//! Everything is a function of what was observed; [docs/streams.md](../../../../../docs/streams.md) says why.
+//! Everything is a function of what was observed; `docs/streams.md` tells more.
 
 mod ceiling;
 mod decide;
@@ -116,10 +116,17 @@ struct Anchor {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    RampUp { first: Option<Duration> },
+    RampUp {
+        first: Option<Duration>,
+    },
     Hold,
-    Trial { from: Level },
-    HandOver { to: usize },
+    Trial {
+        from: Level,
+    },
+    /// Streams that do not pay are given up as the others grow.
+    HandOver {
+        to: usize,
+    },
 }
 
 impl StreamTuner {
@@ -158,7 +165,7 @@ impl StreamTuner {
         self.concluded
     }
 
-    /// Notes that the server allows no more than `open` streams for now; `now` counts from any fixed moment.
+    /// Notes that the server allows no more than `open` streams for now.
     pub fn refused(&mut self, open: usize, now: Duration) {
         self.ceiling.refuse(open, now);
         let allowed = self.ceiling.at(now);
@@ -176,7 +183,7 @@ impl StreamTuner {
         }
     }
 
-    /// Observes an interval that ended at `now`; returns how many streams there should be from now on.
+    /// Observes an interval that ended at `now`, since any fixed moment; returns how many streams there should be from now on.
     ///
     /// Where these are fewer, the slowest should go.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
@@ -209,7 +216,7 @@ impl StreamTuner {
     }
 
     fn change(&mut self, streams: usize, settling: Duration, now: Duration) {
-        self.wanted = streams;
+        self.wanted = streams.min(self.ceiling.at(now));
         self.changed = now;
         self.since = None;
         self.settling = settling;

@@ -31,11 +31,6 @@ impl Patience {
         now >= self.due
     }
 
-    /// Returns whether it failed of late.
-    pub(super) fn rests(&self, now: Duration) -> bool {
-        !self.is_due(now)
-    }
-
     /// Goes on, twice as far.
     pub(super) fn succeeded(&mut self, now: Duration) {
         self.step = self.step.saturating_mul(2).max(2);
@@ -46,7 +41,7 @@ impl Patience {
     /// Rests, and begins with a small step afterwards.
     pub(super) fn failed(&mut self, now: Duration) {
         self.due = now.saturating_add(self.rest);
-        self.rest = (2 * self.rest).min(LONGEST * self.shortest);
+        self.rest = self.rest.saturating_mul(2).min(self.shortest.saturating_mul(LONGEST));
         self.step = 1;
     }
 
@@ -84,7 +79,7 @@ mod tests {
         for _ in 0..10 {
             up.failed(SEC(100));
         }
-        assert!(up.rests(SEC(131)) && up.is_due(SEC(132)));
+        assert!(!up.is_due(SEC(131)) && up.is_due(SEC(132)));
         up.succeeded(SEC(164));
         up.succeeded(SEC(165));
         assert_eq!((up.step(16), up.step(3), up.is_due(SEC(165))), (4, 3, true));
@@ -93,6 +88,6 @@ mod tests {
         up.renew(SEC(201));
         assert!(up.is_due(SEC(205)));
         up.hesitate(SEC(206));
-        assert!(up.rests(SEC(209)) && up.is_due(SEC(210)));
+        assert!(!up.is_due(SEC(209)) && up.is_due(SEC(210)));
     }
 }

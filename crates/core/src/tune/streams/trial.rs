@@ -66,7 +66,8 @@ impl Level {
     pub(super) fn ramp_up(&self, rtt: Rtt) -> Duration {
         let each = Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt).get();
         let doublings = (each as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
-        rtt.get().mul_f64(doublings + 1.0)
+        // Rounded up, which leaves time for the first request.
+        rtt.get().saturating_mul(doublings as u32 + 2)
     }
 
     /// Says whether `streams`, more than these, already bring what is in proportion, by the last two or three intervals.
