@@ -159,6 +159,7 @@ mod tests {
     fn bdp_of_the_papers_path() {
         let rtt = Rtt::new(Duration::from_millis(200));
         assert_eq!(Rate::bits_per_sec(6_500_000_000).bdp(rtt), Bytes::new(162_500_000));
+        assert_eq!(Rate(u64::MAX).bdp(Rtt::new(Duration::MAX)), Bytes::new(u64::MAX));
     }
 
     #[test]

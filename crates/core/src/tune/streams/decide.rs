@@ -6,22 +6,32 @@ use crate::units::{Rate, Rtt};
 
 use super::meter::View;
 use super::trial::{INTERVALS, Level, More, keeps};
-use super::{Interval, Phase, Remembered, StreamTuner, round_trips};
+use super::{Anchor, Interval, Phase, Remembered, StreamTuner, round_trips};
 
 /// So many intervals show what the present number of streams brings.
 const VIEW: usize = 8;
 /// Losses are called persistent after so many intervals.
 const LOSING: usize = 6;
-/// What streams had in flight that are gone arrives, or leaves the queue, for so many round trips.
+/// What streams that are gone had in flight still arrives, or leaves the queue, for so many round trips.
 const DRAIN: u32 = 2;
-/// For so many round trips, and this time, fewer streams may grow to carry what more did.
-const RECOVERY: (u32, Duration) = (15, Duration::from_millis(1500));
+/// While fewer streams grow to carry what more did, so much of the time that is left may be lost,
+const PRICE: f64 = 0.01;
+/// and this at most.
+const DEAREST: Duration = Duration::from_millis(250);
+/// They get so many round trips, and this time, for it.
+const RECOVERY: (u32, Duration) = (20, Duration::from_secs(2));
 /// A ramp-up ends after so many round trips, and this time, whether goodput still grows or not.
 const LONGEST_RAMP_UP: (u32, Duration) = (50, Duration::from_secs(5));
 /// With less time left than this nothing is changed any more: who comes then comes late, and who goes saves nothing.
 const NEAR_END: Duration = Duration::from_secs(2);
-/// Giving streams up may cost something first, which is not worth it with less time left than this.
+/// Giving streams up that only fill the queue costs nothing, but with less time left than this it saves nothing either.
 const LONG: Duration = Duration::from_secs(10);
+/// Giving up others may cost something while those that stay grow, which takes more time to make good.
+const LONGER: Duration = Duration::from_secs(30);
+/// Losses make goodput uncertain: a step of this part of the streams stands out from that.
+const LOSSY_STEP: usize = 4;
+/// What streams brought counts for so long: windows that were cut have grown again by then.
+const ANCHORED: Duration = Duration::from_secs(10);
 /// The share of the streams that stay where sessions lose at each other's cost.
 const CUT: f64 = 0.75;
 /// A goodput that differs by this share from what it used to be: the path, or the traffic on it, is another.
@@ -31,7 +41,10 @@ impl StreamTuner {
     pub(super) fn ramp_up(&mut self, first: Option<Duration>, seen: &Interval, now: Duration) {
         let first = first.or((seen.goodput > Rate::default()).then_some(now));
         self.phase = Phase::RampUp { first };
-        let Some(first) = first else { return };
+        let Some(first) = first else {
+            self.changed = now;
+            return;
+        };
         let late = now > first.saturating_add(round_trips(LONGEST_RAMP_UP, seen));
         if late || self.since.is_some() && self.meter.is_level() {
             self.phase = Phase::Hold;
@@ -47,6 +60,7 @@ impl StreamTuner {
         if view.intervals < INTERVALS.0 {
             return;
         }
+        self.anchor = self.anchor.filter(|anchor| now < anchor.until);
         self.follow(&view, now);
         self.conclude(&view, seen.rtt);
         let left = view.rate().time_for(seen.left);
@@ -61,15 +75,18 @@ impl StreamTuner {
             if view.intervals >= LOSING && self.cut.is_due(now) {
                 self.make_room(seen.rtt, now);
             }
-        } else if several && left > LONG && self.down.is_due(now) && self.may_do_with_fewer(&view, now) {
+        } else if several && self.down.is_due(now) && self.may_do_with_fewer(&view, left, now) {
             self.shrink(&view, seen.rtt, now);
         } else if self.up.is_due(now) && !view.is_held_back() && self.meter.is_level() {
             self.grow(&view, seen, now);
         }
     }
 
-    fn may_do_with_fewer(&self, view: &View, now: Duration) -> bool {
-        view.has_queue() || view.is_held_back() || self.up.rests(now)
+    fn may_do_with_fewer(&self, view: &View, left: Duration, now: Duration) -> bool {
+        if view.spare(self.wanted) > 0 {
+            return left > LONG;
+        }
+        left > LONGER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
     }
 
     /// Notes where the path has become another.
@@ -97,19 +114,26 @@ impl StreamTuner {
     /// Gives streams up whatever that costs: others on this path do the same.
     fn make_room(&mut self, rtt: Rtt, now: Duration) {
         let fewer = (self.wanted as f64 * CUT).round() as usize;
-        self.change(fewer.min(self.wanted - 1), DRAIN * rtt.get(), now);
-        self.cut.failed(now);
+        self.change(fewer.min(self.wanted - 1), rtt.get().saturating_mul(DRAIN), now);
+        self.cut.hesitate(now);
         self.up.hesitate(now);
         (self.anchor, self.confident) = (None, true);
     }
 
+    /// Keeps in mind what the present streams bring, unless it is known what they brought before something hurt them.
+    fn anchor(&mut self, goodput: f64, now: Duration) {
+        self.anchor.get_or_insert(Anchor { goodput, until: now.saturating_add(ANCHORED) });
+    }
+
     /// Tries more streams, where there are more to have and enough to fetch for them.
     fn grow(&mut self, view: &View, seen: &Interval, now: Duration) {
-        let from = Level::new(self.wanted, view);
+        let mut from = Level::new(self.wanted, view);
+        from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
         let ramp_up = from.ramp_up(seen.rtt);
         let left = view.rate().time_for(seen.left);
-        let more = (self.wanted + self.up.step(self.wanted)).min(self.ceiling.at(now));
-        if more > self.wanted && left > (2 * ramp_up).saturating_add(NEAR_END) {
+        let least = if view.is_losing() && !view.has_queue() { self.wanted / LOSSY_STEP } else { 1 };
+        let more = (self.wanted + self.up.step(self.wanted).max(least)).min(self.ceiling.at(now));
+        if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
             self.phase = Phase::Trial { from };
             self.change(more, ramp_up, now);
         }
@@ -121,9 +145,9 @@ impl StreamTuner {
             0 => self.down.step(self.wanted),
             spare => spare,
         };
-        self.anchor.get_or_insert(view.goodput);
+        self.anchor(view.goodput, now);
         self.phase = Phase::Trial { from: Level::new(self.wanted, view) };
-        self.change(self.wanted - step.min(self.wanted / 2), DRAIN * rtt.get(), now);
+        self.change(self.wanted - step.min(self.wanted / 2), rtt.get().saturating_mul(DRAIN), now);
     }
 
     pub(super) fn try_more(&mut self, from: &Level, seen: &Interval, now: Duration) {
@@ -150,17 +174,31 @@ impl StreamTuner {
                 self.keep_more(Some(grown_up), now);
                 self.up.failed(now);
                 if needed < self.wanted {
-                    self.change(needed, DRAIN * seen.rtt.get(), now);
+                    self.anchor(view.map_or(from.goodput, |view| view.goodput), now);
+                    self.phase = Phase::HandOver { to: needed };
                 }
             }
             More::InVain => {
-                self.phase = Phase::Hold;
-                self.change(from.streams, DRAIN * seen.rtt.get(), now);
+                self.phase = Phase::HandOver { to: from.streams };
                 self.up.failed(now);
                 self.down.hesitate(now);
-                // Those that stay may have suffered: what they bring now is not all they can.
-                (self.anchor, self.confident) = (Some(from.goodput), true);
+                self.anchor(from.goodput, now);
+                self.confident = true;
             }
+        }
+    }
+
+    /// Gives streams up that do not pay, as long as the others carry more: what was lost on the way to this has hurt them.
+    pub(super) fn hand_over(&mut self, to: usize, seen: &Interval, now: Duration) {
+        let Some(settled) = self.settled() else { return };
+        let view = self.meter.view(settled, INTERVALS.0);
+        let before = self.anchor.map_or(0.0, |anchor| anchor.goodput);
+        if let Some(view) = view.filter(|view| keeps(before, view)) {
+            let step = view.spare(self.wanted).max(self.wanted / 8).max(1);
+            self.change(to.max(self.wanted.saturating_sub(step)), seen.rtt.get().saturating_mul(DRAIN), now);
+        }
+        if self.wanted <= to || now > settled.saturating_add(round_trips(RECOVERY, seen)) {
+            self.phase = Phase::Hold;
         }
     }
 
@@ -169,18 +207,24 @@ impl StreamTuner {
         self.phase = Phase::Hold;
         (self.since, self.settling) = (grown_up, Duration::ZERO);
         self.up.succeeded(now);
+        self.down.failed(now);
         (self.anchor, self.confident) = (None, true);
     }
 
     pub(super) fn try_fewer(&mut self, from: &Level, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let view = self.meter.view(settled, INTERVALS.0);
-        if view.is_some_and(|view| keeps(self.anchor.unwrap_or(from.goodput), &view)) {
+        let Some(view) = self.meter.view(settled, VIEW) else { return };
+        let before = self.anchor.map_or(from.goodput, |anchor| anchor.goodput);
+        let elapsed = now.saturating_sub(settled);
+        let price = elapsed.mul_f64((1.0 - view.goodput / before).max(0.0));
+        let left = view.rate().time_for(seen.left);
+        if keeps(before, &view) {
             self.phase = Phase::Hold;
             self.down.succeeded(now);
+            self.down.tread_softly();
             self.up.hesitate(now);
             self.confident = true;
-        } else if now > settled.saturating_add(round_trips(RECOVERY, seen)) {
+        } else if price > DEAREST.min(left.mul_f64(PRICE)) || elapsed > round_trips(RECOVERY, seen) {
             self.phase = Phase::Hold;
             self.change(from.streams, from.ramp_up(seen.rtt), now);
             self.down.failed(now);

@@ -48,8 +48,10 @@ pub(super) struct View {
     pub(super) goodput: f64,
     /// The standard error of the goodput, relative to it.
     pub(super) error: f64,
-    /// The queue over the BDP: the median, for clumps make some intervals' look long.
-    pub(super) queue: f64,
+    /// The queue over the BDP: the median, for clumps make some intervals' look long,
+    queue: f64,
+    /// and the least: what always stands.
+    standing: f64,
     /// The share of the intervals in which packets were lost.
     loss: f64,
     held_back: f64,
@@ -105,6 +107,7 @@ impl Meter {
             intervals: counted.len(),
             goodput,
             error: (variance / n).sqrt() / goodput,
+            standing: queues.first().copied().unwrap_or(0.0),
             queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
             loss: share(&counted, |s| s.lost),
             held_back,
@@ -142,9 +145,9 @@ impl View {
 
     /// Returns how many of `streams` only fill the queue.
     ///
-    /// In flight are (1 + queue) BDPs, of which the path needs one; a fifth of the rest stays for safety.
+    /// In flight are (1 + standing queue) BDPs, of which the path needs one; a fifth of the rest stays for safety.
     pub(super) fn spare(&self, streams: usize) -> usize {
-        (streams as f64 * 0.8 * self.queue / (1.0 + self.queue)) as usize
+        (streams as f64 * 0.8 * self.standing / (1.0 + self.standing)) as usize
     }
 }
 
@@ -211,7 +214,8 @@ mod tests {
             |ms: &[u64]| meter(&ms.iter().map(|&ms| waits(ms)).collect::<Vec<_>>()).view(MS(0), 9).unwrap();
         assert!(!queue(&[2, 4, 3, 50]).has_queue());
         let view = queue(&[60, 0, 60, 60]);
-        assert!(view.has_queue() && (view.queue - 0.6).abs() < 1e-9);
+        assert!(view.has_queue() && view.spare(20) == 0);
+        let view = queue(&[90, 60, 60, 60]);
         // 20 streams have 1.6 BDPs in flight: 12.5 of them are needed, and a fifth of the others stay.
         assert_eq!((view.spare(20), view.spare(1)), (5, 0));
     }

@@ -10,8 +10,8 @@
 //!
 //! **Trial.** Another number of streams, until its own ramp-up is over and several intervals agree. Twice as many as
 //! long as the sum grows in proportion: each is held by its window, not by the path. Where it grows by less, as many
-//! as the path's rate needs of such streams; where it does not grow, as many as before. Fewer streams stay where the
-//! sum does.
+//! as the path's rate needs of such streams; where it does not grow, as many as before. Those that do not pay are handed
+//! over step by step, as the others grow. Fewer streams stay where the sum does.
 //!
 //! **Hold.** Each direction rests after a failure, for longer each time, so that a steady path sees a change or two a
 //! minute.
@@ -19,7 +19,7 @@
 //! **Fairness.** Where data waits in a queue and losses persist, a quarter of the streams go whatever that costs, and
 //! come back one at a time: as TCP's own windows, the numbers of sessions that share a bottleneck become equal.
 //!
-//! Everything is a function of what was observed; [docs/streams.md](../../../../../docs/streams.md) says why.
+//! Everything is a function of what was observed; `docs/streams.md` tells more.
 
 mod ceiling;
 mod decide;
@@ -100,23 +100,41 @@ pub struct StreamTuner {
     cut: Patience,
     /// What the present number brought when it was chosen, in bits per second.
     usual: Option<f64>,
-    /// What streams brought before the first of several steps down: small losses must not add up.
-    anchor: Option<f64>,
+    /// What streams brought before the first of several steps, so that small losses do not add up.
+    anchor: Option<Anchor>,
     /// Whether a trial or a full path has confirmed the number.
     confident: bool,
     concluded: Option<Remembered>,
 }
 
+/// A goodput that is to be kept, in bits per second.
+#[derive(Debug, Clone, Copy)]
+struct Anchor {
+    goodput: f64,
+    until: Duration,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    RampUp { first: Option<Duration> },
+    RampUp {
+        first: Option<Duration>,
+    },
     Hold,
-    Trial { from: Level },
+    Trial {
+        from: Level,
+    },
+    /// Streams that do not pay are given up as the others grow.
+    HandOver {
+        to: usize,
+    },
 }
 
 impl StreamTuner {
     /// Begins; [`Self::streams`] may be opened as soon as the server is known to honour ranges.
     pub fn new(start: &Start) -> Self {
+        // A change costs round trips.
+        let rest =
+            |seconds| Duration::from_secs(seconds).max(start.rtt.get().saturating_mul(10 * seconds as u32));
         let known = start::recognized(start).is_some();
         Self {
             wanted: start::streams(start),
@@ -127,9 +145,9 @@ impl StreamTuner {
             since: None,
             settling: Duration::ZERO,
             // What is remembered is only checked; else it is doubled.
-            up: Patience::new(if known { 1 } else { usize::MAX }),
-            down: Patience::new(1),
-            cut: Patience::new(1),
+            up: Patience::new(if known { 1 } else { usize::MAX }, rest(4)),
+            down: Patience::new(1, rest(8)),
+            cut: Patience::new(1, Duration::from_secs(4)),
             usual: None,
             anchor: None,
             confident: false,
@@ -147,7 +165,7 @@ impl StreamTuner {
         self.concluded
     }
 
-    /// Notes that the server allows no more than `open` streams for now; `now` counts from any fixed moment.
+    /// Notes that the server allows no more than `open` streams for now.
     pub fn refused(&mut self, open: usize, now: Duration) {
         self.ceiling.refuse(open, now);
         let allowed = self.ceiling.at(now);
@@ -158,14 +176,16 @@ impl StreamTuner {
             // Fewer than were to be tried, but more than before: that is what is tried now.
             Phase::Trial { from } if from.streams < allowed => self.wanted = allowed,
             Phase::RampUp { .. } => self.wanted = allowed,
-            Phase::Trial { .. } | Phase::Hold => {
+            Phase::Trial { .. } | Phase::HandOver { .. } | Phase::Hold => {
                 self.phase = Phase::Hold;
                 self.change(allowed, self.settling, now);
             }
         }
     }
 
-    /// Observes an interval that ended at `now`; returns how many streams there should be from now on.
+    /// Observes an interval that ended at `now`, since any fixed moment; returns how many streams there should be from now on.
+    ///
+    /// Where these are fewer, the slowest should go.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
         self.meter.push(seen, now);
         self.await_streams(seen, now);
@@ -174,6 +194,7 @@ impl StreamTuner {
             Phase::Hold => self.hold(seen, now),
             Phase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
             Phase::Trial { from } => self.try_fewer(&from, seen, now),
+            Phase::HandOver { to } => self.hand_over(to, seen, now),
         }
         self.wanted
     }
@@ -195,7 +216,7 @@ impl StreamTuner {
     }
 
     fn change(&mut self, streams: usize, settling: Duration, now: Duration) {
-        self.wanted = streams;
+        self.wanted = streams.min(self.ceiling.at(now));
         self.changed = now;
         self.since = None;
         self.settling = settling;

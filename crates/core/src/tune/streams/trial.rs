@@ -11,6 +11,9 @@ use super::start::INITIAL_WINDOW;
 const PAYS: f64 = 0.05;
 /// So much of what would be in proportion to the streams says that each is limited by itself, not by the path.
 const IN_PROPORTION: f64 = 0.75;
+/// Where something is lost and no queue shows, more streams must bring this part of what is in proportion: on a path
+/// that is full they take the rest from others, and who has half of it takes no more.
+const FAIR: f64 = 0.5;
 /// Fewer streams must keep so much.
 const KEEPS: f64 = 0.97;
 /// What the path carries over what a stream does is rounded up by this, for streams are not always all at work.
@@ -28,6 +31,8 @@ pub(super) struct Level {
     pub(super) error: f64,
     /// Whether the path had room: then goodput over streams is what one is capable of.
     pub(super) had_room: bool,
+    /// Whether something was lost though there was no queue: by accident, or in one too short to be seen.
+    lost: bool,
 }
 
 /// What a trial of more streams has shown.
@@ -45,8 +50,14 @@ pub(super) enum More {
 
 impl Level {
     pub(super) fn new(streams: usize, view: &View) -> Self {
-        let had_room = !view.has_queue() && !view.is_losing();
-        Self { streams, goodput: view.goodput, error: view.error, had_room }
+        let (queue, losing) = (view.has_queue(), view.is_losing());
+        Self {
+            streams,
+            goodput: view.goodput,
+            error: view.error,
+            had_room: !queue && !losing,
+            lost: losing && !queue,
+        }
     }
 
     /// Returns how long slow start takes a new stream to carry as much as the others do.
@@ -55,7 +66,8 @@ impl Level {
     pub(super) fn ramp_up(&self, rtt: Rtt) -> Duration {
         let each = Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt).get();
         let doublings = (each as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
-        rtt.get().mul_f64(doublings + 1.0)
+        // Rounded up, which leaves time for the first request.
+        rtt.get().saturating_mul(doublings as u32 + 2)
     }
 
     /// Says whether `streams`, more than these, already bring what is in proportion, by the last two or three intervals.
@@ -74,21 +86,22 @@ impl Level {
         if view.intervals < least || (gain - PAYS).abs() < noise && view.intervals < most {
             return More::Unknown;
         }
+        // Not by luck.
+        let certain = gain - noise / 2.0;
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
-        if gain < PAYS {
+        let fair = if self.lost { FAIR * share } else { 0.0 };
+        if certain < PAYS.max(fair) {
             More::InVain
-        } else if gain >= IN_PROPORTION * share {
+        } else if certain >= IN_PROPORTION * share {
             More::InProportion
-        } else if self.had_room {
-            let needed = (self.streams as f64 * (1.0 + gain) * ROOM).ceil() as usize;
-            More::Fills(needed.min(streams))
         } else {
-            More::Fills(streams)
+            let needed = (self.streams as f64 * (1.0 + gain) * ROOM).ceil() as usize;
+            More::Fills(if self.had_room { needed.min(streams) } else { streams })
         }
     }
 }
 
 /// Says whether fewer streams keep a goodput of `before`, in bits per second, by a view of them.
 pub(super) fn keeps(before: f64, view: &View) -> bool {
-    view.intervals >= INTERVALS.0 && view.goodput >= KEEPS * before
+    view.intervals >= INTERVALS.0 && view.goodput * (1.0 - view.error) >= KEEPS * before
 }

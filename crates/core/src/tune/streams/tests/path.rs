@@ -56,6 +56,8 @@ struct Connection {
     threshold: f64,
     before_cut: f64,
     cut: f64,
+    /// When after that CUBIC reaches the window from before it.
+    k: f64,
     /// Its last packets were lost: it waits for a timeout.
     silent_until: f64,
     carried: bool,
@@ -105,6 +107,15 @@ impl Path {
         let start =
             Start { rtt: seconds_rtt(self.rtt), left: Bytes::new(left as u64), most: 128, remembered };
         Session::new(Some(StreamTuner::new(&start)), begins, left)
+    }
+
+    pub(super) fn seed(&mut self, seed: u64) {
+        self.lots = Lots(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    }
+
+    /// Returns the time.
+    pub(super) fn now(&self) -> f64 {
+        self.now
     }
 
     fn available(&self) -> f64 {
@@ -211,6 +222,7 @@ impl Connection {
             threshold: f64::INFINITY,
             before_cut: 0.0,
             cut: 0.0,
+            k: 0.0,
             silent_until: 0.0,
             carried: false,
         }
@@ -222,6 +234,7 @@ impl Connection {
             self.silent_until = now + 0.3;
         }
         self.before_cut = self.window;
+        self.k = (self.window / MSS * (1.0 - BETA) / C).cbrt();
         self.window = (self.window * BETA).max(MSS);
         self.threshold = self.window;
         self.cut = now;
@@ -231,13 +244,12 @@ impl Connection {
         if self.window < self.threshold {
             self.window += acked;
             if queue_shows {
-                (self.threshold, self.before_cut, self.cut) = (self.window, self.window, now);
+                (self.threshold, self.before_cut, self.cut, self.k) = (self.window, self.window, now, 0.0);
             }
             return;
         }
-        let (most, elapsed) = (self.before_cut / MSS, now - self.cut);
-        let k = (most * (1.0 - BETA) / C).cbrt();
-        let cubic = C * (elapsed - k).powi(3) + most;
+        let elapsed = now - self.cut;
+        let cubic = C * (elapsed - self.k).powi(3) + self.before_cut / MSS;
         let friendly = self.threshold / MSS + 3.0 * (1.0 - BETA) / (1.0 + BETA) * elapsed / round_trip;
         self.window = self.window.max(MSS * cubic.max(friendly).min(1.5 * self.window / MSS));
     }
@@ -295,6 +307,8 @@ impl Session {
                 tuner.refused(takes, Duration::from_secs_f64(now));
             }
         }
+        // The slowest go.
+        self.connections.sort_by(|a, b| b.window.total_cmp(&a.window));
         self.connections.truncate(wanted);
         while self.connections.len() < wanted.min(path.server_takes) {
             // Connect and ask; the first response must come before any more.
