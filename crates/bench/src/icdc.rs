@@ -8,7 +8,7 @@ use longhaul_lab::scenario::Spread;
 
 use crate::measure::Job;
 use crate::paths::BenchPath;
-use crate::peers::Client;
+use crate::peers::{Client, Streams};
 use crate::report::Target;
 use crate::run::Run;
 use crate::series::Series;
@@ -17,7 +17,7 @@ use crate::table;
 const PACED: Client = Client::Served(Pace::Auto);
 const UNPACED: Client = Client::Served(Pace::Off);
 /// Paced by what the receiver does alone.
-const FROM_NGINX: Client = Client::Longhaul(None);
+const FROM_NGINX: Client = Client::Streams(Streams::Fixed(1));
 
 /// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
 const ALONE: [(BenchPath, &[Client]); 2] = [

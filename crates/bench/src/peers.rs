@@ -162,7 +162,8 @@ impl Client {
             }
             Self::Served(pace) => {
                 add(&[words.longhaul]);
-                add(&["get", "--json", "--no-resume", "--pace", &pace.header()].map(OsStr::new));
+                add(&["get", "--json", "--no-resume", "--streams", "1", "--pace", &pace.header()]
+                    .map(OsStr::new));
                 add(&["--record-interval", "1ms", "--record"].map(OsStr::new));
                 add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
             }

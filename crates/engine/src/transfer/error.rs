@@ -46,6 +46,9 @@ pub enum TransferError {
     /// The server sent the whole file where a part was asked for, though it is unchanged.
     #[error("{0} answered a request for a part with the whole file; use --streams 1")]
     RangesIgnored(String),
+    /// The same, because the server takes no date for If-Range; without one it may send the part.
+    #[error("{0} answered a request for a part, if the file's date is unchanged, with the whole file")]
+    DateRefused(String),
     /// Next to nothing came.
     #[error("{url} sent less than {least} within {waited:?}: taken for dead; run again to resume")]
     Stalled {
@@ -126,7 +129,9 @@ impl TransferError {
             Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => Kind::Disk,
             Self::Output(_) => Kind::CannotCreate,
             Self::Changed { .. } | Self::Checksum { .. } => Kind::Data,
-            Self::Range { .. } | Self::RangesIgnored(_) => Kind::Http(ErrorKind::Protocol),
+            Self::Range { .. } | Self::RangesIgnored(_) | Self::DateRefused(_) => {
+                Kind::Http(ErrorKind::Protocol)
+            }
             Self::Stalled { .. } | Self::TakenOver(_) => Kind::Temporary,
             Self::Memory(_) | Self::Thread(..) => Kind::Host,
         }
@@ -136,7 +141,7 @@ impl TransferError {
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
-            Self::Stalled { .. } | Self::TakenOver(_) => Retry::Now,
+            Self::Stalled { .. } | Self::TakenOver(_) | Self::DateRefused(_) => Retry::Now,
             _ => Retry::Never,
         }
     }

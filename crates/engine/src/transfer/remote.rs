@@ -1,5 +1,7 @@
 //! The file on the server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::{RangeRequest, ResponseHead, Validator};
 use longhaul_core::ranges::ByteRange;
@@ -19,6 +21,10 @@ pub(super) struct Remote {
     pub(super) whole: bool,
     /// Whether the server says that it paces what it sends.
     pub(super) paces: bool,
+    /// Whether the server answers If-Range with the file's date as if the file had changed.
+    ///
+    /// Apache does within a minute after the change. The marks of each answer are compared then.
+    dates_refused: AtomicBool,
     marks: Marks,
 }
 
@@ -39,12 +45,26 @@ impl Remote {
         let validator = head.validator().or_else(|| vouched.filter(|_| marks(head) == [None, None]).cloned());
         let (place, shown) = (target.clone(), target.safe_url().to_string());
         let paces = head.text(PACE_HEADER).is_some_and(|pace| pace != Pace::Off.header());
-        Self { place, shown, size, validator, whole, paces, marks: marks(head) }
+        let dates_refused = AtomicBool::new(false);
+        Self { place, shown, size, validator, whole, paces, dates_refused, marks: marks(head) }
     }
 
     /// Returns the request for a part; `None` for all of a file of unknown length, which has no parts.
     pub(super) fn request(&self, part: ByteRange) -> Option<RangeRequest> {
         self.size.and_then(|_| RangeRequest::of(part))
+    }
+
+    /// Returns what If-Range is asked with.
+    pub(super) fn if_range(&self) -> Option<Validator> {
+        let refused = self.dates_refused.load(Ordering::Relaxed);
+        self.validator
+            .clone()
+            .filter(|validator| !(refused && matches!(validator, Validator::LastModified(_))))
+    }
+
+    /// Asks without the file's date from now on.
+    pub(super) fn refuse_dates(&self) {
+        self.dates_refused.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether `head` is of the same state of the file.
@@ -53,7 +73,7 @@ impl Remote {
     /// that differs says that the file has changed. A 206 that answers If-Range vouches for the file itself,
     /// and may leave out all but the ETag (RFC 9110, section 15.3.7).
     pub(super) fn is_same(&self, head: &ResponseHead) -> bool {
-        let vouched = head.status() == 206 && self.validator.is_some();
+        let vouched = head.status() == 206 && self.if_range().is_some();
         let now = marks(head);
         match &self.validator {
             Some(Validator::ETag(_)) => now[0] == self.marks[0],

@@ -1,6 +1,7 @@
 //! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::edge::FASTEST;
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
@@ -29,6 +30,8 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
     let rest = left - opening.first.len();
     match request.streams {
         Streams::Fixed(streams) if opening.shareable => Tuning::Fixed(streams.max(1)),
+        // What a server that paces itself has found is what one stream holds; a second would come in a burst.
+        Streams::Auto if opening.remote.paces && request.pace != Pace::Off => Tuning::Fixed(1),
         Streams::Auto if opening.shareable && rest > Bytes::ZERO => {
             let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
             let tuner = StreamTuner::new(&Start { rtt, left, most: MOST, remembered });

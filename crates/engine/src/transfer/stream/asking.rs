@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use longhaul_core::event::Event;
 use longhaul_core::plan;
-use longhaul_core::proto::http::RangeAnswer;
+use longhaul_core::proto::http::{RangeAnswer, Validator};
 use longhaul_core::ranges::ByteRange;
 use longhaul_sys::tcp_info;
 
@@ -42,6 +42,7 @@ impl Stream<'_> {
         self.seat.connected(Some(rtt));
         self.arrivals = Arrivals::new(rtt, self.options.hold_window, Instant::now());
         self.pacing = Pacing::Open;
+        self.asked_by_date = false;
         self.connection = Some(connection);
     }
 
@@ -49,7 +50,9 @@ impl Stream<'_> {
     pub(super) fn ask_next(&mut self) -> Result<bool, TransferError> {
         // Claimed from here on: whatever fails, `abandon` gives it back.
         let Some(block) = self.shared.work.claim(&self.seat) else { return Ok(false) };
-        let request = self.remote.request(block).map(|r| r.only_if(self.remote.validator.clone()));
+        let if_range = self.remote.if_range();
+        self.asked_by_date |= matches!(if_range, Some(Validator::LastModified(_)));
+        let request = self.remote.request(block).map(|r| r.only_if(if_range));
         self.requested.push_back(block);
         if let Some(connection) = &mut self.connection {
             connection.send_get(request.as_ref())?;
@@ -89,6 +92,10 @@ impl Stream<'_> {
             RangeAnswer::Whole { total } if same && remote.whole && total == remote.size => {
                 self.start_over();
                 Ok(())
+            }
+            RangeAnswer::Whole { .. } if same && !remote.whole && self.asked_by_date => {
+                remote.refuse_dates();
+                Err(TransferError::DateRefused(shown()))
             }
             RangeAnswer::Whole { .. } if same && !remote.whole => Err(TransferError::RangesIgnored(shown())),
             RangeAnswer::Part { range, total } if same && total.is_none_or(|t| Some(t) == remote.size) => {

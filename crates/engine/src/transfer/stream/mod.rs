@@ -58,6 +58,8 @@ pub(super) struct Stream<'a> {
     requested: VecDeque<ByteRange>,
     /// The stream's own notion of where the server is: which of its addresses works.
     place: http::Target,
+    /// Whether anything was asked for only if the file's date is still the same.
+    asked_by_date: bool,
     /// Whether the head of the front request's answer has been read.
     open: bool,
     /// How far a file of which no parts can be asked for had come when it broke off and was started over.
@@ -92,6 +94,7 @@ impl<'a> Stream<'a> {
             connection: None,
             requested: VecDeque::new(),
             place: remote.place.clone(),
+            asked_by_date: false,
             open: false,
             broke_off: None,
             segment: None,
@@ -134,6 +137,9 @@ impl<'a> Stream<'a> {
             if served
                 && matches!(error, TransferError::Http(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. }))
             {
+                continue;
+            }
+            if matches!(error, TransferError::DateRefused(_)) {
                 continue;
             }
             if self.leaves_refused(&error, brought) {
