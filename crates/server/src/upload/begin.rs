@@ -43,6 +43,17 @@ pub(super) enum Unready {
     Refused(Reply),
     /// An older connection of it is as good as dead and ends now: it can begin when that is done.
     Ending,
+    /// Another upload has the file; its client may be gone already, which shows in a moment.
+    Busy,
+}
+
+impl From<OutputError> for Unready {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Busy(_) => Self::Busy,
+            error => Self::Refused(refusal::output(&error)),
+        }
+    }
 }
 
 impl From<Reply> for Unready {
@@ -119,7 +130,7 @@ impl Uploads {
     fn whole(&self, target: Target, whole: Whole, receiving: &Arc<Receiving>) -> Result<Begun, Unready> {
         let Whole { length, digest, replace } = whole;
         target.may_be_replaced(replace)?;
-        let Held { part, claim } = target.open(receiving).map_err(|error| refusal::output(&error))?;
+        let Held { part, claim } = target.open(receiving)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
         let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.ring());
         let then = Then::Finish { digest, replace };
@@ -219,7 +230,7 @@ impl Target {
             Err(OutputError::Busy(_)) => self.open(receiving),
             opened => opened,
         };
-        opened.map_err(|error| refusal::output(&error).into())
+        Ok(opened?)
     }
 
     fn end_silent(&self, id: UploadId, receiving: &Receiving) -> bool {

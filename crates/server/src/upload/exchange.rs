@@ -40,6 +40,8 @@ const TLS_CHUNK: usize = 64 << 10;
 
 /// How long an upload may take to end that was told to: a sync of what it has received.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// How soon it shows that the client of an upload is gone.
+const GONE_WITHIN: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Takes what a client sends; `inbox` holds what has come of it with the head.
@@ -75,9 +77,10 @@ pub(crate) async fn exchange(
     })
 }
 
-/// Begins; waits for an older connection of the same upload that is ending.
+/// Begins; waits for an older connection of the same upload that is ending, and a moment for any other.
 async fn begin(uploads: &Arc<Uploads>, shared: &Shared, request: RequestHead) -> Result<Begun, Reply> {
-    let (request, until) = (Arc::new(request), Instant::now() + ENDS_WITHIN);
+    let (until, soon) = (Instant::now() + ENDS_WITHIN, Instant::now() + GONE_WITHIN);
+    let request = Arc::new(request);
     loop {
         let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
         let (site, receiving) = (Arc::clone(&shared.site), Arc::clone(shared.census.receiving()));
@@ -85,7 +88,8 @@ async fn begin(uploads: &Arc<Uploads>, shared: &Shared, request: RequestHead) ->
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(Unready::Refused(reply))) => return Err(reply),
             Ok(Err(Unready::Ending)) if Instant::now() < until => sleep(LOOK_AGAIN).await,
-            Ok(Err(Unready::Ending)) => return Err(refusal::busy()),
+            Ok(Err(Unready::Busy)) if Instant::now() < soon => sleep(LOOK_AGAIN).await,
+            Ok(Err(Unready::Ending | Unready::Busy)) => return Err(refusal::busy()),
             Err(error) => return Err(refusal::exhausted(&error)),
         }
     }
