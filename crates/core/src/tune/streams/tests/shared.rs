@@ -1,28 +1,49 @@
 //! Sessions that share a bottleneck.
 
-use super::*;
+use std::time::Duration;
 
-/// Returns Jain's index of what four sessions that begin 100 s apart receive in their last 100 s, and what they receive
-/// of the path.
-fn fairness(mut path: Path, seed: u64) -> (f64, f64, Vec<Vec<(f64, usize)>>) {
-    path.seed(seed);
-    let mut sessions: Vec<_> = (0..4).map(|i| path.session(100.0 * f64::from(i), FOREVER)).collect();
-    path.run(&mut sessions, 400.0);
+use super::*;
+use crate::tune::streams::Remembered;
+use crate::units::{Rate, Rtt};
+
+/// Returns Jain's index of what sessions receive in 100 s, and what they receive of the path.
+fn fairness(path: &mut Path, sessions: &mut [Session], from: f64) -> (f64, f64) {
+    path.run(sessions, from);
     let before: Vec<_> = sessions.iter().map(|s| s.received).collect();
-    path.run(&mut sessions, 500.0);
+    path.run(sessions, from + 100.0);
     let got: Vec<_> = sessions.iter().zip(&before).map(|(s, before)| s.received - before).collect();
     let sum: f64 = got.iter().sum();
-    let jain = sum.powi(2) / 4.0 / got.iter().map(|got| got * got).sum::<f64>();
-    (jain, sum / 100.0 / path.capacity, sessions.into_iter().map(|s| s.trace).collect())
+    let jain = sum.powi(2) / sessions.len() as f64 / got.iter().map(|got| got * got).sum::<f64>();
+    (jain, sum / 100.0 / path.capacity)
 }
 
 #[test]
 fn sessions_become_equal_behind_drop_tail() {
     for (rtt_ms, window) in [(100.0, 64.0 * KIB), (20.0, 64.0 * KIB), (100.0, OPEN), (20.0, OPEN)] {
-        let runs = [1, 2].map(|seed| fairness(papers(rtt_ms).but(|path| path.window = window), seed));
-        let jain = runs.iter().map(|(jain, ..)| jain / 2.0).sum::<f64>();
-        let used = runs.iter().map(|(_, used, _)| used / 2.0).sum::<f64>();
+        let runs = [1, 2].map(|seed| {
+            let mut path = papers(rtt_ms).but(|path| path.window = window);
+            path.seed(seed);
+            let mut sessions = [0.0, 100.0, 200.0, 300.0].map(|begins| path.session(begins, FOREVER));
+            fairness(&mut path, &mut sessions, 400.0)
+        });
+        let jain = runs.iter().map(|(jain, _)| jain / 2.0).sum::<f64>();
+        let used = runs.iter().map(|(_, used)| used / 2.0).sum::<f64>();
         assert!(jain >= 0.95 && used > 0.95, "{jain} of {used} at {rtt_ms} ms, {window}: {runs:?}");
+    }
+}
+
+#[test]
+fn who_begins_with_many_gives_way() {
+    for (rtt_ms, many) in [(20_u32, 16), (100, 60)] {
+        let mut path = papers(f64::from(rtt_ms));
+        let sure = Some(Remembered {
+            rtt: Rtt::new(Duration::from_millis(rtt_ms.into())),
+            rate: Rate::bits_per_sec(100_000_000),
+            streams: many,
+        });
+        let mut sessions = [path.remembering(0.0, FOREVER, sure), path.session(20.0, FOREVER)];
+        let (jain, used) = fairness(&mut path, &mut sessions, 80.0);
+        assert!(jain >= 0.95 && used > 0.95, "{jain} of {used}: {:?}", sessions.map(|s| s.trace));
     }
 }
 
