@@ -71,7 +71,8 @@ fn several_streams_bring_the_file_whoever_chooses() {
         same(run.path("f"), &file.bytes);
         let most = events(&ended, "progress").map(|line| line["streams"].as_u64().unwrap()).max();
         let done = ended.done();
-        assert!(most > Some(2) && done["streams"].as_u64() <= most, "{who}: {most:?} {done}");
+        // Progress is shown now and then: the last change may have come after it.
+        assert!(most > Some(2) && done["streams"].as_u64() >= Some(2), "{who}: {most:?} {done}");
         assert!(ended.time < Duration::from_secs(4), "{who}: {:?}", ended.time);
     }
 }
