@@ -64,6 +64,15 @@ impl Arrivals {
         }
     }
 
+    /// Holds the window from the first look on, for this share of what several connections have in flight.
+    #[must_use]
+    pub fn of_several(mut self, share: Bytes) -> Self {
+        if let Some(tuner) = &mut self.tuner {
+            *tuner = WindowTuner::of_several(share);
+        }
+        self
+    }
+
     /// Accounts for bytes read from `socket`, and once a round trip looks at its window; `share` is what the connection
     /// may have of what several have in flight together.
     pub fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {

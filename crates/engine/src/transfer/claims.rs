@@ -66,9 +66,10 @@ impl Claims {
         self.blocks.drain(..)
     }
 
-    /// Ends the front at `end`; returns what lay behind.
+    /// Ends the front at `end`, where it does not end before; returns what lay behind.
     pub(super) fn shorten(&mut self, end: u64) -> ByteRange {
         let Some(front) = self.blocks.front_mut() else { return ByteRange::new(end, end) };
+        let end = end.min(front.end());
         let behind = ByteRange::new(end, front.end());
         *front = ByteRange::new(front.start(), end);
         behind
@@ -146,6 +147,7 @@ mod tests {
     fn what_comes_beyond_the_block_is_not_counted() {
         let mut one = claims(&[(0, 10)]);
         assert_eq!((one.arrived(4), one.shorten(6)), (4, ByteRange::new(6, 10)));
+        assert!(one.shorten(8).is_empty(), "it ends before");
         assert_eq!((one.arrived(4), one.front()), (2, Some(ByteRange::new(6, 6))));
         assert_eq!((one.pop(), one.pop(), one.arrived(4)), (true, false, 0));
     }

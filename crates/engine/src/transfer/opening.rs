@@ -291,7 +291,7 @@ impl Opener<'_> {
             return Ok((raised()?, answer));
         }
         // A buffer that is set offers all of its window at once, and an offered window cannot be taken back.
-        if streams == 1 && edge::is_for(self.request.pace, &answer.remote, connection) {
+        if streams == 1 && self.request.pace_window && edge::is_possible(&answer.remote, connection) {
             return Ok((client, answer));
         }
         let raised = raised()?;

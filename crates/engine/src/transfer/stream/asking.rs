@@ -11,6 +11,7 @@ use longhaul_sys::tcp_info;
 use super::{Pacing, Stream};
 use crate::recv::arrivals::Arrivals;
 use crate::source::http::Connection;
+use crate::transfer::buffer;
 use crate::transfer::error::TransferError;
 
 /// Requests sent ahead of the one that is answered: a server reads them as it comes to them.
@@ -40,7 +41,11 @@ impl Stream<'_> {
         self.shared.emit(&Event::Connected { stream: self.seat.id, peer: connection.peer(), rtt });
         let rtt = rtt.unwrap_or_default();
         self.seat.connected(Some(rtt));
-        self.arrivals = Arrivals::new(rtt, self.options.hold_window, Instant::now());
+        let arrivals = Arrivals::new(rtt, self.options.hold_window, Instant::now());
+        self.arrivals = match self.shared.crew.wanted() {
+            ..=1 => arrivals,
+            several => arrivals.of_several(buffer::share_in_flight(rtt, several)),
+        };
         self.pacing = Pacing::Open;
         self.asked_by_date = false;
         self.connection = Some(connection);
@@ -69,6 +74,10 @@ impl Stream<'_> {
                 return Ok(());
             }
             let (ahead, requests) = self.shared.work.asked(&self.seat);
+            // Others have taken over some of it: the answers to that come before those to anything new.
+            if requests != self.requested.len() {
+                return Ok(());
+            }
             let enough = plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt, self.shared.crew.wanted());
             if ahead >= self.shared.work.enough(enough) || requests >= MOST_AHEAD || !self.ask_next()? {
                 return Ok(());
@@ -81,6 +90,9 @@ impl Stream<'_> {
         let (Some(connection), Some(&asked)) = (&mut self.connection, self.requested.front()) else {
             return Ok(());
         };
+        if self.shared.work.front(&self.seat).is_none_or(|front| front.start() != asked.start()) {
+            return Err(TransferError::TakenOver(self.remote.shown.clone()));
+        }
         let head = connection.read_head()?;
         let remote = self.remote;
         let shown = || remote.shown.clone();

@@ -31,8 +31,8 @@ pub(super) struct StreamOptions {
     pub(super) stall: Duration,
     /// Whether to hold receive windows near the BDP.
     pub(super) hold_window: bool,
-    /// How to pace a server that does not pace itself, through the receive window.
-    pub(super) pace: Pace,
+    /// How to pace a server that does not pace itself, through the receive window, if at all.
+    pub(super) pace: Option<Pace>,
 }
 
 /// What every stream of a transfer works with.
