@@ -130,7 +130,8 @@ impl KnownPath {
     }
 
     fn is_sound(&self) -> bool {
-        (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0
+        // A clock that was ahead would keep a path for ever.
+        (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0 && self.at <= now()
     }
 }
 
@@ -182,12 +183,10 @@ fn read(file: &Path) -> Result<Vec<KnownPath>, MemoryError> {
     if version != VERSION {
         return Err(MemoryError::Version { path: file.to_owned(), version });
     }
-    let document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    if document.paths.iter().all(KnownPath::is_sound) {
-        Ok(document.paths)
-    } else {
-        Err(damaged("a path in it cannot be".to_owned()))
-    }
+    let Document { mut paths, .. } =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    paths.retain(KnownPath::is_sound);
+    Ok(paths)
 }
 
 /// Replaces the file at once, so that whoever reads it finds the old one or the new one.

@@ -83,16 +83,16 @@ impl Claims {
         Some(before)
     }
 
-    /// Returns how the stream does.
-    pub(super) fn load(&self, now: Instant) -> Load {
+    /// Returns how the stream does, where so many were taken for stalled before.
+    pub(super) fn load(&self, stalls: u32, now: Instant) -> Load {
         let (left, _) = self.asked();
         let silent = now.saturating_duration_since(self.heard);
-        Load { left, rate: self.seat.rate(), rtt: self.seat.rtt(), silent }
+        Load { left, rate: self.seat.rate(), rtt: self.seat.rtt(), silent, stalls }
     }
 
     /// Returns how long it will take at its rate; longest of all where it has stalled.
-    pub(super) fn time_left(&self, now: Instant) -> Duration {
-        let load = self.load(now);
+    pub(super) fn time_left(&self, stalls: u32, now: Instant) -> Duration {
+        let load = self.load(stalls, now);
         match load.left {
             Bytes::ZERO => Duration::ZERO,
             _ if load.is_stalled() => Duration::MAX,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
@@ -278,6 +279,9 @@ impl Opener<'_> {
         let (streams, free) = match self.request.streams {
             _ if whole => (1, false),
             Streams::Fixed(streams) => (streams, false),
+            // As `tuning::choose` says: this stream is to have it all.
+            Streams::Auto if answer.remote.paces && self.request.pace != Pace::Off => (1, false),
+            Streams::Auto if rtt < LONG_RTT => (1, false),
             Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
         };
         let Some(buffer) = buffer::larger_than_kernels(rtt, streams) else {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use longhaul_core::event::Event;
 use longhaul_core::plan;
-use longhaul_core::proto::http::{RangeAnswer, Validator};
+use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_sys::tcp_info;
 
@@ -47,7 +47,7 @@ impl Stream<'_> {
             several => arrivals.of_several(buffer::share_in_flight(rtt, several)),
         };
         self.pacing = Pacing::Open;
-        self.asked_by_date = false;
+        self.asked_if_same = false;
         self.connection = Some(connection);
     }
 
@@ -56,7 +56,7 @@ impl Stream<'_> {
         // Claimed from here on: whatever fails, `abandon` gives it back.
         let Some(block) = self.shared.work.claim(&self.seat) else { return Ok(false) };
         let if_range = self.remote.if_range();
-        self.asked_by_date |= matches!(if_range, Some(Validator::LastModified(_)));
+        self.asked_if_same |= if_range.is_some();
         let request = self.remote.request(block).map(|r| r.only_if(if_range));
         self.requested.push_back(block);
         if let Some(connection) = &mut self.connection {
@@ -105,13 +105,14 @@ impl Stream<'_> {
                 self.start_over();
                 Ok(())
             }
-            RangeAnswer::Whole { .. } if same && !remote.whole && self.asked_by_date => {
-                remote.refuse_dates();
-                Err(TransferError::DateRefused(shown()))
+            RangeAnswer::Whole { .. } if same && !remote.whole && self.asked_if_same => {
+                remote.refuse_if_range();
+                Err(TransferError::IfRangeRefused(shown()))
             }
             RangeAnswer::Whole { .. } if same && !remote.whole => Err(TransferError::RangesIgnored(shown())),
             RangeAnswer::Part { range, total } if same && total.is_none_or(|t| Some(t) == remote.size) => {
                 self.shorten_front(asked, range.end());
+                self.seat.answered();
                 self.open = true;
                 Ok(())
             }

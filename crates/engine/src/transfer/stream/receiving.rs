@@ -130,7 +130,6 @@ impl Stream<'_> {
     }
 
     fn need_segment(&mut self, left: ByteRange) -> Result<(), TransferError> {
-        let mut waiting_since = None;
         // The others bring about as much.
         let streams = self.shared.crew.running() as u64;
         let rate = Rate::bits_per_sec(self.arrivals.rate.as_bits_per_sec().saturating_mul(streams));
@@ -142,11 +141,8 @@ impl Stream<'_> {
             let began = Instant::now();
             self.segment = self.inlet.take(left, LOOK_UP, flow).map_err(TransferError::Memory)?;
             self.segment_since = Instant::now();
-            waiting_since.get_or_insert(began);
             self.shared.work.excuse(&self.seat);
-        }
-        if let Some(since) = waiting_since {
-            let waited = since.elapsed();
+            let waited = began.elapsed();
             add(&self.shared.waits.writer, waited);
             self.arrivals.paused(waited);
         }
