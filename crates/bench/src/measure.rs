@@ -14,6 +14,7 @@ use longhaul_scope::record::Record;
 use serde::Deserialize;
 
 use crate::nginx;
+use crate::part::Part;
 use crate::paths::BenchPath;
 use crate::peers::{Client, Words};
 use crate::run::Run;
@@ -26,7 +27,7 @@ use crate::tcp_memory;
 /// No client takes so long, unless it hangs.
 const LONGEST: Duration = Duration::from_secs(1800);
 /// Each would lead a client elsewhere.
-const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+pub(crate) const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
 /// Clients that take turns on one path.
 #[derive(Debug)]
@@ -35,15 +36,31 @@ pub(crate) struct Job {
     pub(crate) clients: Vec<Client>,
     /// How large the file is, where nothing else is asked for.
     pub(crate) size: Bytes,
+    /// Whether a size that is asked for can only make it smaller.
+    pub(crate) is_at_most: bool,
     /// Whether the sender's page cache has the file.
     pub(crate) warm: bool,
+}
+
+impl Job {
+    /// Makes a job with a file of any size, which the sender's page cache has.
+    pub(crate) fn new(path: BenchPath, clients: &[Client], size: Bytes) -> Self {
+        Self { path, clients: clients.to_vec(), size, is_at_most: false, warm: true }
+    }
+
+    /// Takes the size that is asked for.
+    pub(crate) fn resize(&mut self, asked: Bytes) {
+        self.size = if self.is_at_most { self.size.min(asked) } else { asked };
+    }
 }
 
 /// Where runs happen: the programs and the directory.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    dir: PathBuf,
-    longhaul: PathBuf,
+    /// Where the files, and the report, go.
+    pub(crate) dir: PathBuf,
+    /// The program that is measured.
+    pub(crate) longhaul: PathBuf,
     bench: PathBuf,
 }
 
@@ -74,7 +91,14 @@ impl Workshop {
     ///
     /// # Errors
     /// Fails where the client does, or has not moved the whole file.
-    pub(crate) fn run(&self, job: &Job, client: Client, repetition: u32, source: &SourceFile) -> Result<Run> {
+    pub(crate) fn run(
+        &self,
+        part: Part,
+        job: &Job,
+        client: Client,
+        repetition: u32,
+        source: &SourceFile,
+    ) -> Result<Run> {
         let copy = self.dir.join("copies/copy");
         for leftover in [&copy, &self.near_record(), &self.far_record()] {
             remove(leftover)?;
@@ -103,6 +127,7 @@ impl Workshop {
 
         let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
         let mut run = Run {
+            part,
             path: job.path,
             client,
             repetition,
@@ -113,6 +138,7 @@ impl Workshop {
             max_rss_bytes: used.max_rss_bytes,
             flush_s: 0.0,
             steady_bps: None,
+            by_second: Vec::new(),
             verified: false,
             left_share: None,
             burstiness_1ms: None,
@@ -195,6 +221,9 @@ impl Workshop {
         if run.client.tells_progress() {
             let told = steady::samples(&output);
             run.steady_bps = steady::rate(&told, size).map(Rate::as_bits_per_sec);
+            if matches!(run.client, Client::SmallSockets(_)) {
+                run.by_second = steady::by_second(&told, size);
+            }
             run.left_share = run.path.left().and_then(|left| steady::share_of(&left, &told, size));
         }
         for record in [self.near_record(), self.far_record()].iter().filter(|record| record.is_file()) {
@@ -279,6 +308,18 @@ fn seconds_of_fio(report: &str, size: Bytes) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_file_stays_small() {
+        let mut job = Job::new(BenchPath::LongStock, &[Client::Curl], Bytes::gib(1));
+        job.resize(Bytes::gib(8));
+        assert_eq!(job.size, Bytes::gib(8));
+        job = Job { is_at_most: true, size: Bytes::gib(1), ..job };
+        job.resize(Bytes::gib(8));
+        assert_eq!(job.size, Bytes::gib(1));
+        job.resize(Bytes::mib(1));
+        assert_eq!(job.size, Bytes::mib(1));
+    }
 
     #[test]
     fn reads_fios_rate() {
