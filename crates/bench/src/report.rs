@@ -75,21 +75,26 @@ impl Report {
         let mut text = format!(
             "# Measured by `{command}`\n\n{machine} A file of random data, in the sender's page cache but for \
              ICDC's path, where it is not there at all; \
-             {} repetitions, the clients in turns, each run on a path of its own. Before each the copy is removed and \
-             all is synced. Longhaul, fio and the experiments end with an fsync; \
+             {}, the clients in turns, each run on a path of its own. Before each the copy is removed and \
+             all is synced; no run uses what another has learnt of a path. Longhaul, fio and the experiments end with an fsync; \
              curl does not, so the second column adds one to each. CPU is user and system time of the client, \
              without the emulated network's. Marked are runs in which the emulator did not keep up, or the two hosts \
              together ran short of TCP memory; they count all the same. Each first copy was compared with the \
              original.\n\n",
-            self.repetitions
+            match self.repetitions {
+                1 => "one repetition".to_owned(),
+                more => format!("{more} repetitions"),
+            }
         );
         text.push_str(&self.targets());
         for part in Part::selected(&[]) {
             text.push_str(&part.section(&self.of(part)));
         }
         text.push_str(&fairness::section(&self.sessions));
-        text.push_str(&self.commands());
-        text.push_str(&self.all_runs());
+        if !self.runs.is_empty() {
+            text.push_str(&self.commands());
+            text.push_str(&self.all_runs());
+        }
         text
     }
 
@@ -214,6 +219,12 @@ mod tests {
         assert!(text.contains("1 GiB in at most 0.8x curl's time | 0.50x | yes |"), "{text}");
         assert!(!text.contains("8 GiB in at most"), "{text}");
         assert_eq!(text.matches("## 10 Gbit/s, RTT 200 ms, cubic, tuned hosts").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn nothing_measured_is_no_table() {
+        let text = report(Vec::new()).markdown();
+        assert!(text.contains("one repetition, the clients in turns") && !text.contains("##"), "{text}");
     }
 
     #[test]

@@ -86,7 +86,6 @@ impl<'a> Series<'a> {
     /// Returns its row of a table under [`HEAD`].
     pub(crate) fn row(&self) -> Vec<String> {
         let gbits = |rate: Rate| rate.as_bits_per_sec() as f64 / 1e9;
-        let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
         let (kept, fetched) = (self.client.keeps_file(), self.client.server().is_some());
         let or_dash = |there: bool, text: String| if there { text } else { "-".to_owned() };
         vec![
@@ -95,8 +94,14 @@ impl<'a> Series<'a> {
             or_dash(kept, table::spread(self.spread(|run| gbits(run.goodput_to_disk())), 2)),
             or_dash(fetched, table::spread(self.spread(Run::cpu_per_gib), 3)),
             or_dash(fetched, self.largest_resident().to_string()),
-            format!("{} ({marked})", self.runs.len()),
+            self.counted(),
         ]
+    }
+
+    /// Returns how many runs there are, and how many of them are marked.
+    pub(crate) fn counted(&self) -> String {
+        let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
+        format!("{} ({marked})", self.runs.len())
     }
 }
 

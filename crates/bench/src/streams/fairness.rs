@@ -17,7 +17,7 @@ use crate::table;
 const SCENARIO: &str = "scenarios/apt-fairness-droptail.toml";
 /// The repository, where this program was built.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const PATH: &str = "100 Mbit/s, RTT 20 ms, queue 100 packets, windows of 64 KiB, reno, 4 sessions";
+const PATH: &str = "100 Mbit/s, RTT 20 ms, queue 100 packets (DropTail), windows of 64 KiB, reno, 4 sessions";
 /// What the scenario calls the tuners.
 const TUNERS: [(&str, &str); 2] = [(OWN, "longhaul"), (APT, "longhaul, APT")];
 const OWN: &str = "longhaul";

@@ -11,7 +11,7 @@ use crate::paths::BenchPath;
 use crate::peers::{Client, Streams};
 use crate::report::Target;
 use crate::run::Run;
-use crate::series::{self, Series};
+use crate::series::Series;
 use crate::table;
 
 use super::{best_fixed, times_as_fast};
@@ -41,7 +41,7 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     let asked = format!("{PATH}: at least 0.95 of the best fixed number");
     let of_best = times_as_fast(asked, Series::of(runs, PATH, AUTO), best_fixed(runs, PATH, &CLIENTS), 0.95);
     let sooner = converged(runs, AUTO).zip(converged(runs, APT)).map(|(ours, apt)| {
-        let measured = format!("{}; APT {}", seconds(ours.median), seconds(apt.median));
+        let measured = format!("{}; APT {}", spread(ours), spread(apt));
         Target::new(
             format!("{PATH}: converged in fewer seconds than APT"),
             measured,
@@ -61,25 +61,41 @@ fn converged(runs: &[&Run], client: Client) -> Option<Spread> {
 
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&Run]) -> String {
-    let mut text = String::new();
-    let table = series::table(runs, PATH, &CLIENTS);
-    if table.is_empty() {
-        return text;
-    }
-    let _ = writeln!(text, "## {PATH}, by the number of streams\n\n{table}");
-    let row = |client: &Client| Some(vec![client.to_string(), spread(converged(runs, *client)?)]);
+    let row = |client: &Client| Some(row(runs, *client, &Series::of(runs, PATH, *client)?));
     let rows: Vec<_> = CLIENTS.iter().filter_map(row).collect();
+    let mut text = String::new();
     if !rows.is_empty() {
         let _ = writeln!(
             text,
-            "{}\nA client has converged from the second, counted from the transfer's start, after which every {WINDOW} s that begin with \
-             a whole second, but for the last {TAIL} of the transfer, brought at least {:.0} % of what the best fixed number brought over \
-             all of its time.\n",
-            table::markdown(&["client", "converged, s: median (least to largest)"], &rows),
+            "## {PATH}, by the number of streams\n\n{}\nA client has converged from the second, counted from the transfer's start, after \
+             which every {WINDOW} s that begin with a whole second, but for the last {TAIL} of the transfer, brought at least {:.0} % of \
+             what the best fixed number brought over all of its time.\n",
+            table::markdown(&HEAD, &rows),
             NEAR * 100.0
         );
     }
     text
+}
+
+const HEAD: [&str; 6] = [
+    "client",
+    "time, s: median (least to largest)",
+    "goodput, Mbit/s",
+    "converged, s",
+    "dropped",
+    "runs (marked)",
+];
+
+fn row(runs: &[&Run], client: Client, series: &Series<'_>) -> Vec<String> {
+    let figure = |of: fn(&Run) -> f64, digits| table::spread(series.figure(|run| Some(of(run))), digits);
+    vec![
+        client.to_string(),
+        figure(|run| run.wall_s, 1),
+        figure(|run| run.goodput().as_bits_per_sec() as f64 / 1e6, 1),
+        converged(runs, client).map_or("-".to_owned(), spread),
+        figure(|run| run.dropped as f64, 0),
+        series.counted(),
+    ]
 }
 
 fn spread(Spread { median, min, max }: Spread) -> String {
@@ -90,7 +106,7 @@ fn spread(Spread { median, min, max }: Spread) -> String {
 }
 
 fn seconds(value: f64) -> String {
-    if value.is_finite() { format!("{value:.0} s") } else { "never".to_owned() }
+    if value.is_finite() { format!("{value:.0}") } else { "never".to_owned() }
 }
 
 #[cfg(test)]
@@ -121,9 +137,9 @@ mod tests {
         ];
         let rows = told(&runs);
         assert_eq!((rows[0][1].as_str(), rows[0][2].as_str()), ("0.96x", "yes"));
-        assert_eq!((rows[1][1].as_str(), rows[1][2].as_str()), ("7 s; APT 30 s", "yes"));
+        assert_eq!((rows[1][1].as_str(), rows[1][2].as_str()), ("7; APT 30", "yes"));
         let text = section(&runs.iter().collect::<Vec<_>>());
-        assert!(text.contains("| longhaul, APT | 30 s |"), "{text}");
+        assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");
         // Whoever never converges has not done so sooner.
         (runs[0], runs[1]) = (run(AUTO, 95, 110.0), run(APT, 95, 120.0));
         let rows = told(&runs);
@@ -136,14 +152,15 @@ mod tests {
         let runs: Vec<_> = [5, 9, 95].map(|slow| run(AUTO, slow, 104.0)).into();
         let with_best: Vec<_> = runs.into_iter().chain([run(CLIENTS[3], 1, 100.0)]).collect();
         let text = section(&with_best.iter().collect::<Vec<_>>());
-        assert!(text.contains("| longhaul | 9 s (5 s to never) |"), "{text}");
+        assert!(text.contains("| longhaul | 104.0 | 76.9 | 9 (5 to never) | 0 | 3 (0) |"), "{text}");
     }
 
     #[test]
     fn without_a_fixed_number_there_is_no_best() {
         let runs = [run(AUTO, 7, 104.0), run(APT, 30, 120.0)];
         assert!(told(&runs).is_empty());
-        assert!(!section(&runs.iter().collect::<Vec<_>>()).contains("converged"));
+        let text = section(&runs.iter().collect::<Vec<_>>());
+        assert!(text.contains("| longhaul | 104.0 | 76.9 | - | 0 | 1 (0) |"), "{text}");
         assert!(section(&[]).is_empty());
     }
 }
