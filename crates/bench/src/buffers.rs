@@ -5,7 +5,7 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::experiments::Experiment;
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
 use crate::peers::Client;
 use crate::run::Run;

@@ -6,7 +6,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 use longhaul_lab::scenario::Spread;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
 use crate::peers::{Client, Streams};
 use crate::report::Target;

@@ -1,6 +1,6 @@
 //! Measures what longhaul reaches, next to curl and nginx, on the lab's paths.
 //!
-//! [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
+//! A [`job`] is what takes turns; [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
 //! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`], [`streams`] and [`buffers`] say what
 //! runs how often and make their tables from the runs; [`part`] lists them, [`report`] puts them together.
 //! [`apt_figures`] needs no lab: it simulates.
@@ -10,6 +10,7 @@ mod buffers;
 mod convergence;
 mod experiments;
 mod icdc;
+mod job;
 mod left;
 mod long_path;
 mod machine;

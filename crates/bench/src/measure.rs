@@ -13,9 +13,9 @@ use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
 
+use crate::job::Job;
 use crate::nginx;
 use crate::part::Part;
-use crate::paths::BenchPath;
 use crate::peers::{Client, Words};
 use crate::run::Run;
 use crate::server;
@@ -28,31 +28,6 @@ use crate::tcp_memory;
 const LONGEST: Duration = Duration::from_secs(1800);
 /// Each would lead a client elsewhere.
 pub(crate) const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
-
-/// Clients that take turns on one path.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) path: BenchPath,
-    pub(crate) clients: Vec<Client>,
-    /// How large the file is, where nothing else is asked for.
-    pub(crate) size: Bytes,
-    /// Whether a size that is asked for can only make it smaller.
-    pub(crate) is_at_most: bool,
-    /// Whether the sender's page cache has the file.
-    pub(crate) warm: bool,
-}
-
-impl Job {
-    /// Makes a job with a file of any size, which the sender's page cache has.
-    pub(crate) fn new(path: BenchPath, clients: &[Client], size: Bytes) -> Self {
-        Self { path, clients: clients.to_vec(), size, is_at_most: false, warm: true }
-    }
-
-    /// Takes the size that is asked for.
-    pub(crate) fn resize(&mut self, asked: Bytes) {
-        self.size = if self.is_at_most { self.size.min(asked) } else { asked };
-    }
-}
 
 /// Where runs happen: the programs and the directory.
 #[derive(Debug)]
@@ -308,18 +283,6 @@ fn seconds_of_fio(report: &str, size: Bytes) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_small_file_stays_small() {
-        let mut job = Job::new(BenchPath::LongStock, &[Client::Curl], Bytes::gib(1));
-        job.resize(Bytes::gib(8));
-        assert_eq!(job.size, Bytes::gib(8));
-        job = Job { is_at_most: true, size: Bytes::gib(1), ..job };
-        job.resize(Bytes::gib(8));
-        assert_eq!(job.size, Bytes::gib(1));
-        job.resize(Bytes::mib(1));
-        assert_eq!(job.size, Bytes::mib(1));
-    }
 
     #[test]
     fn reads_fios_rate() {

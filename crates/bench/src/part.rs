@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::report::Target;
 use crate::run::Run;
 use crate::streams::{paper, stock, tuned};

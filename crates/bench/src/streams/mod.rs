@@ -26,7 +26,7 @@ fn times_as_fast(
     Some(Target::new(asked, format!("{ratio:.2}x"), ratio >= least))
 }
 
-/// Returns the fixed number of streams that reached most, each with the largest file it fetched.
+/// Returns the fixed number of streams whose goodput is the highest.
 fn best_fixed<'a>(runs: &[&'a Run], path: BenchPath, clients: &[Client]) -> Option<Series<'a>> {
     let fixed = clients.iter().filter(|client| client.is_fixed());
     fixed.filter_map(|client| Series::of(runs, path, *client)).max_by_key(Series::goodput)

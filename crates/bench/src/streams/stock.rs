@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
 use crate::peers::Client;
 use crate::report::Target;
@@ -32,8 +32,11 @@ pub(crate) fn jobs() -> Vec<Job> {
 pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     let of = |client| Series::of(runs, PATH, client);
     let target = |(peer, least)| {
-        let asked = format!("{PATH}: at least {least}x the goodput of {peer}");
-        times_as_fast(asked, of(AUTO), of(peer), least)
+        let (ours, theirs) = (of(AUTO)?, of(peer)?);
+        let size = theirs.largest_file();
+        let with = if size < ours.largest_file() { format!(" with {size}") } else { String::new() };
+        let asked = format!("{PATH}: at least {least}x the goodput of {peer}{with}");
+        times_as_fast(asked, Some(ours), Some(theirs), least)
     };
     PEERS.into_iter().filter_map(target).collect()
 }
@@ -82,7 +85,7 @@ mod tests {
         let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         // curl: 1 GiB in 50 s is 8 GiB in 400 s.
         assert_eq!(told, [("2.00x", "yes"), ("2.00x", "**no**"), ("33.33x", "yes")]);
-        assert!(rows[2][0].ends_with("at least 30x the goodput of curl"), "{rows:?}");
+        assert!(rows[2][0].ends_with("at least 30x the goodput of curl with 1 GiB"), "{rows:?}");
         assert!(section(&runs).contains("curl fetched 1 GiB, the others 8 GiB"), "{}", section(&runs));
         assert!(targets(&runs[1..]).is_empty() && section(&[]).is_empty());
     }

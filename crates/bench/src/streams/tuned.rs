@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
 use crate::peers::{Client, Streams};
 use crate::report::Target;
