@@ -256,12 +256,7 @@ mod tests {
         let file = dir.path().join("paths.json");
         let endpoint = path("h", 1).endpoint;
         let large = vec![b' '; LARGEST.as_usize() + 1];
-        let zero = serde_json::to_vec(&Document {
-            version: VERSION,
-            paths: vec![KnownPath { streams: 0, ..path("h", 1) }],
-        });
-        let zero = zero.unwrap();
-        for text in [&b""[..], b"{", b"[]", b"\xff", br#"{"version":1}"#, &large, &zero] {
+        for text in [&b""[..], b"{", b"[]", b"\xff", br#"{"version":1}"#, &large] {
             fs::write(&file, text).unwrap();
             assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Damaged { .. })));
             keep(&file, path("h", now())).unwrap();
@@ -272,6 +267,22 @@ mod tests {
         assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Version { version: 2, .. })));
         assert!(keep(&file, path("h", 1)).is_err());
         assert_eq!(fs::read(&file).unwrap(), later);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        let paths = vec![
+            KnownPath { streams: 0, ..path("none", 1) },
+            KnownPath { rtt_us: 0, ..path("near", 1) },
+            path("future", now() + 1000),
+            path("sound", 1),
+        ];
+        fs::write(&file, serde_json::to_vec(&Document { version: VERSION, paths }).unwrap()).unwrap();
+        let known = ["none", "near", "future", "sound"]
+            .map(|host| recall(&file, &path(host, 1).endpoint).unwrap().is_some());
+        assert_eq!(known, [false, false, false, true]);
     }
 
     #[test]

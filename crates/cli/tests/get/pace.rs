@@ -43,3 +43,11 @@ fn what_is_no_pace_is_refused_before_anything_is_done() {
         assert_eq!(std::fs::read_dir(run.dir()).unwrap().count(), 0, "{pace:?}");
     }
 }
+
+#[test]
+fn a_window_that_paces_contradicts_no_pace() {
+    let run = get().args(["--pace-window", "--pace", "off", "http://127.0.0.1:1/f"]);
+    let ended = run.run();
+    assert_eq!(ended.status.code(), Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("--pace-window") && ended.stderr.contains("--pace off"), "{ended:?}");
+}
