@@ -8,7 +8,7 @@ use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
-use super::{Effort, millis};
+use super::{Effort, RUNS, millis};
 use crate::table;
 
 const NUMBERS: [usize; 26] =
@@ -46,7 +46,7 @@ struct Outcome {
 impl Curve {
     /// Measures one path.
     pub(crate) fn measure(delay: Duration, effort: &Effort) -> Self {
-        let seeds: Vec<u64> = (1..=effort.seeds).collect();
+        let seeds: Vec<u64> = (1..=effort.runs(RUNS)).collect();
         let curve = |method: fn(usize) -> Method| {
             let trial = |number| {
                 seeds.iter().map(move |&seed| Trial::alone(Path::new(delay, seed), method(number), FILE))
@@ -89,7 +89,7 @@ impl Curve {
         let least =
             |from| over(FIRST).filter(|&(at, _)| at > from).map(|(_, rate)| rate).fold(f64::MAX, f64::min);
         // Behind the last of those that were not near.
-        let off = over(STAYS).filter(|&(_, rate)| rate < goal).last().map(|(at, _)| at);
+        let off = over(STAYS).filter(|&(_, rate)| rate < goal).next_back().map(|(at, _)| at);
         let ends = record.seconds.last().map(|second| second.at);
         let stays = if off.is_some() && off == ends { None } else { off.or(first) };
         Outcome {

@@ -7,7 +7,7 @@ use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Un
 
 use super::statistics::Mean;
 use super::trial::{Controls, LINE, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
-use super::{Effort, bounded, millis};
+use super::{Effort, RUNS, bounded, millis};
 use crate::table;
 
 /// A parameter, and what it changes.
@@ -21,6 +21,8 @@ pub(crate) struct Sweep {
     values: &'static [f64],
     /// tau, with the paper's figure.
     delays: &'static [(Duration, u8)],
+    /// How often the paper ran it.
+    pub(crate) runs: u64,
     changes: Changes,
 }
 
@@ -42,6 +44,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Number,
         values: &[1.1, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
         delays: &[(SHORT, 3), (LONG, 4)],
+        runs: 20,
         changes: Changes::Apt(|alpha| Controls { alpha, ..PUBLISHED }),
     },
     Sweep {
@@ -51,6 +54,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Seconds,
         values: &[1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0],
         delays: &[(SHORT, 5), (LONG, 6)],
+        runs: RUNS,
         changes: Changes::Apt(|delta| Controls { delta: Duration::from_secs_f64(delta), ..PUBLISHED }),
     },
     Sweep {
@@ -60,6 +64,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Number,
         values: &[1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0],
         delays: &[(SHORT, 8), (LONG, 9)],
+        runs: RUNS,
         changes: Changes::Apt(|n0| Controls { n0: n0 as usize, ..PUBLISHED }),
     },
     Sweep {
@@ -69,6 +74,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::BitsPerSecond,
         values: &[0.0, 10e6, 20e6, 30e6, 40e6, 50e6],
         delays: &[(LONG, 11)],
+        runs: RUNS,
         changes: Changes::Background,
     },
 ];
@@ -89,7 +95,7 @@ impl Sweep {
         let mut all = Vec::new();
         for &(delay, figure) in self.delays {
             for &file in effort.files {
-                let [apt, longhaul] = self.measure_one(delay, file, effort.seeds);
+                let [apt, longhaul] = self.measure_one(delay, file, effort.runs(self.runs));
                 all.push(Measured { delay, figure, file, apt, longhaul });
             }
         }
@@ -97,7 +103,7 @@ impl Sweep {
     }
 
     /// Returns what APT and Longhaul reached.
-    fn measure_one(&self, delay: Duration, file: Bytes, seeds: u64) -> [Vec<Vec<Reached>>; 2] {
+    fn measure_one(&self, delay: Duration, file: Bytes, runs: u64) -> [Vec<Vec<Reached>>; 2] {
         let trials = |is_longhaul: bool| {
             let values = self.values.iter().map(move |&value| {
                 let (controls, background) = match self.changes {
@@ -110,7 +116,7 @@ impl Sweep {
                 if is_longhaul && matches!(self.changes, Changes::Apt(_)) { 1 } else { self.values.len() };
             values.take(distinct).flat_map(move |(method, background)| {
                 let background = Rate::bits_per_sec(background as u64);
-                (1..=seeds).map(move |seed| {
+                (1..=runs).map(move |seed| {
                     Trial::alone(Path { background, ..Path::new(delay, seed) }, method, file)
                 })
             })
@@ -119,7 +125,7 @@ impl Sweep {
         let all: Vec<Trial> = apt.iter().cloned().chain(trials(true)).collect();
         let reached = on_all_cores(&all, Trial::reached);
         let (apt, longhaul) = reached.split_at(apt.len());
-        [apt, longhaul].map(|own| own.chunks(seeds.max(1) as usize).map(<[Reached]>::to_vec).collect())
+        [apt, longhaul].map(|own| own.chunks(runs as usize).map(<[Reached]>::to_vec).collect())
     }
 
     /// Makes a chart for each path.
@@ -136,14 +142,18 @@ impl Sweep {
             }
             let all = || own.iter().flat_map(|own| own.apt.iter().chain(&own.longhaul)).flatten();
             let bounded = all().filter(|own| own.is_bounded).count();
+            let mut notes = Vec::new();
+            if bounded > 0 {
+                notes.push(format!("{bounded} of {} runs met the bound of connections", all().count()));
+            }
             // What differs on the short path differs by little.
             let scale = if delay == SHORT { Scale::Near } else { Scale::Linear };
+            if scale == Scale::Near {
+                notes.push("the vertical axis does not begin at zero".to_owned());
+            }
             Chart {
                 title: format!("As figure {figure} of Ito et al.: tau = {}", millis(delay)),
-                note: match bounded {
-                    0 => String::new(),
-                    some => format!("{some} of {} runs met the bound of connections", all().count()),
-                },
+                note: notes.join("; "),
                 x: Axis { label: self.label.to_owned(), unit: self.unit, scale: Scale::Linear },
                 y: Axis { label: "Mean rate".to_owned(), unit: Unit::BitsPerSecond, scale },
                 series,

@@ -10,4 +10,4 @@ mod train;
 pub mod window;
 
 /// The most streams that a tuner is allowed; more only hurt, the server first.
-pub const MOST_STREAMS: usize = 256;
+pub const MOST_STREAMS: usize = 128;
