@@ -201,9 +201,8 @@ fn ranges_that_some_connections_ignore() {
     for Chosen { run, who, .. } in each(serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        let whole =
-            |line: &serde_json::Value| line["reason"].as_str().is_some_and(|why| why.contains("whole file"));
-        assert!(events(&ended, "refused").any(|line| whole(&line)), "{who}: {ended:?}");
+        // The second is given up with the first answer, and another connection comes instead.
+        assert!(events(&ended, "connected").count() >= 3, "{who}: {ended:?}");
     }
 }
 
