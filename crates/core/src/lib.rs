@@ -9,6 +9,7 @@ pub mod advice;
 pub mod blocks;
 pub mod event;
 pub mod happy_eyeballs;
+pub mod initial_window;
 pub mod limit;
 pub mod pace;
 pub mod plan;

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use crate::units::Rate;
+use crate::tune::pace::Known;
+use crate::units::{Rate, Rtt};
 
 /// The header that asks a server for a pace, and tells a client which one is in force (docs/uploads.md).
 pub const PACE_HEADER: &str = "Longhaul-Pace";
@@ -36,6 +38,45 @@ impl Pace {
             (_, limit @ Self::Rate(_)) => limit,
             (asked, _) => asked,
         }
+    }
+}
+
+/// What a request's [`PACE_HEADER`] asks for: a pace, and what the client remembers of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaceRequest {
+    /// The pace.
+    pub pace: Pace,
+    /// What the path held when it was last used.
+    pub known: Option<Known>,
+}
+
+impl PaceRequest {
+    /// Returns what stands in the header, as `auto;held=930000000;rtt=0.2`: bits per second, and seconds.
+    pub fn header(&self) -> String {
+        let pace = self.pace.header();
+        match self.known {
+            None => pace,
+            Some(Known { rate, rtt }) => {
+                format!("{pace};held={};rtt={}", rate.as_bits_per_sec(), rtt.get().as_secs_f64())
+            }
+        }
+    }
+
+    /// Reads what stands in the header; a memory that is not understood is none.
+    ///
+    /// # Errors
+    /// Where the pace itself is not understood.
+    pub fn parse(text: &str) -> Result<Self, ParsePaceError> {
+        let (pace, memory) = text.split_once(';').unwrap_or((text, ""));
+        let value = |name: &str| {
+            memory.split(';').filter_map(|part| part.split_once('=')).find(|(key, _)| key.trim() == name)
+        };
+        let rate = value("held").and_then(|(_, rate)| rate.trim().parse().ok());
+        let rtt = value("rtt").and_then(|(_, rtt)| rtt.trim().parse().ok());
+        let rtt = rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok());
+        let known =
+            rate.zip(rtt).map(|(rate, rtt)| Known { rate: Rate::bits_per_sec(rate), rtt: Rtt::new(rtt) });
+        Ok(Self { pace: pace.parse()?, known })
     }
 }
 
@@ -90,6 +131,39 @@ mod tests {
         for text in ["", "on", "-1Mbit", "fast"] {
             assert!(text.parse::<Pace>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_request_tells_what_is_remembered() {
+        let known =
+            Known { rate: Rate::bits_per_sec(930_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
+        let request = PaceRequest { pace: Pace::Auto, known: Some(known) };
+        assert_eq!(request.header(), "auto;held=930000000;rtt=0.2");
+        assert_eq!(PaceRequest::parse(&request.header()), Ok(request));
+        assert_eq!(PaceRequest::parse(" auto ; rtt=0.2 ; held=930000000;more"), Ok(request));
+        let plain = PaceRequest { pace: Pace::Off, known: None };
+        assert_eq!(PaceRequest::parse(&plain.header()), Ok(plain));
+    }
+
+    #[test]
+    fn a_memory_that_is_not_understood_is_none() {
+        for memory in [
+            "",
+            "held=1",
+            "rtt=1",
+            "held=;rtt=",
+            "held=-1;rtt=1",
+            "held=1;rtt=-1",
+            "held=1;rtt=NaN",
+            "held=1;rtt=1e300",
+            "held=99999999999999999999;rtt=1",
+            "=;==;;;",
+            "held=1e9;rtt=0.1",
+        ] {
+            let request = PaceRequest::parse(&format!("auto;{memory}"));
+            assert_eq!(request, Ok(PaceRequest { pace: Pace::Auto, known: None }), "{memory}");
+        }
+        assert!(PaceRequest::parse("held=1;rtt=1").is_err());
     }
 
     #[test]

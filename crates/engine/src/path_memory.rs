@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use longhaul_core::tune::pace::Known;
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use rustix::fs::OFlags;
@@ -76,6 +77,9 @@ pub struct KnownPath {
     app_buffer: u64,
     /// The receive window of all streams together.
     window: u64,
+    /// Whether its server paces what it sends.
+    #[serde(default)]
+    paced: bool,
     /// Seconds since 1970.
     at: u64,
 }
@@ -116,16 +120,34 @@ impl KnownPath {
             streams: found.streams,
             app_buffer: app_buffer.get(),
             window: window.get(),
+            paced: false,
             at: now(),
         }
+    }
+
+    /// Notes that its server paces what it sends.
+    pub fn paced(self) -> Self {
+        Self { paced: true, ..self }
+    }
+
+    /// Returns what to ask a server for that paces what it sends, before the path is known to be the same.
+    pub fn pace(&self) -> Option<Known> {
+        let known = Known {
+            rate: Rate::bits_per_sec(self.rate_bps),
+            rtt: Rtt::new(Duration::from_micros(self.rtt_us)),
+        };
+        (self.paced && self.is_fresh()).then_some(known)
+    }
+
+    fn is_fresh(&self) -> bool {
+        now().saturating_sub(self.at) <= OLDEST.as_secs()
     }
 
     /// Returns what to start from on a path that has this RTT now; `None` where it is another path by now.
     pub fn still_holds(&self, rtt: Rtt) -> Option<Remembered> {
         let known = |rtt: Duration| rtt.max(NOISE).as_secs_f64();
         let ratio = known(rtt.get()) / known(Duration::from_micros(self.rtt_us));
-        let age = now().saturating_sub(self.at);
-        let same = (1.0 / SAME_RTT..=SAME_RTT).contains(&ratio) && age <= OLDEST.as_secs();
+        let same = (1.0 / SAME_RTT..=SAME_RTT).contains(&ratio) && self.is_fresh();
         same.then(|| Remembered { rtt, rate: Rate::bits_per_sec(self.rate_bps), streams: self.streams })
     }
 
@@ -237,6 +259,9 @@ mod tests {
         assert_eq!(newer.still_holds(MS(130)).unwrap().streams, 8);
         assert_eq!([MS(200), MS(10), Rtt::default()].map(|rtt| newer.still_holds(rtt)), [None; 3]);
         assert_eq!(path("h", 0).still_holds(MS(100)), None, "too old");
+        let known = Known { rate: Rate::bits_per_sec(1_000_000_000), rtt: MS(100) };
+        assert_eq!((newer.pace(), newer.paced().pace()), (None, Some(known)));
+        assert_eq!(path("h", 0).paced().pace(), None, "too old");
         let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
         assert_eq!(left, 1, "nothing but the file");
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::recv::ring::AppBuffer;
@@ -23,6 +24,8 @@ pub struct Config {
     pub congestion: Option<String>,
     /// How large replies are paced; a client may ask for less with `Longhaul-Pace`, never for more.
     pub pace: Pace,
+    /// With which window connections to a client begin whose rate is known; it is given by routes of the host.
+    pub initial_window: InitialWindow,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
     /// Takes files from whoever shows this token; files are only read where `None`.
@@ -56,6 +59,7 @@ impl Config {
             tls: None,
             congestion: None,
             pace: Pace::Auto,
+            initial_window: InitialWindow::Off,
             hidden: false,
             writable: None,
             app_buffer: AppBuffer::Auto,

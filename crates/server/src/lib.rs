@@ -14,9 +14,11 @@
 
 mod accept;
 mod census;
+mod clients;
 mod config;
 mod error;
 mod file_reply;
+mod initial_window;
 mod listen;
 mod listing;
 mod metrics;

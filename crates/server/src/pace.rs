@@ -1,14 +1,26 @@
-//! How replies are paced: the server's own `--pace`, and what clients ask for within it.
+//! How replies are paced: the server's own `--pace`, what clients ask for within it, and what is known of their paths.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use longhaul_core::pace::Pace;
-use longhaul_core::units::Bytes;
-use longhaul_engine::pacing::{Paced, Pacing};
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::tune::pace::{Known, first_pace};
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::pacing::{Finding, Paced, Pacing, Start};
+use longhaul_sys::send_options::set_max_pacing_rate;
+use longhaul_sys::tcp_info;
+use socket2::SockRef;
+
+use crate::clients::{Clients, Others, is_usable};
+use crate::initial_window::Teller;
 
 /// A shorter reply is over before a pace is found.
 const WORTH_IT: Bytes = Bytes::mib(1);
+/// A rate that is held brings at least this share of it.
+const HELD: f64 = 0.8;
 
 /// What is in force for every connection of a server.
 #[derive(Debug, Clone)]
@@ -16,6 +28,15 @@ pub(crate) struct PacePolicy {
     pace: Pace,
     congestion: Option<Arc<str>>,
     pacing: Arc<Pacing>,
+    memory: Arc<Memory>,
+}
+
+/// What is known of clients, and who gives them windows.
+#[derive(Debug)]
+struct Memory {
+    started: Instant,
+    clients: Mutex<Clients>,
+    windows: Option<Teller>,
 }
 
 /// How one connection is paced.
@@ -23,23 +44,73 @@ pub(crate) struct PacePolicy {
 pub(crate) struct PacedConnection {
     in_force: Option<Pace>,
     paced: Option<Paced>,
+    sending: Option<Sending>,
+}
+
+/// A client that is being sent something, until this is dropped.
+#[derive(Debug)]
+struct Sending {
+    memory: Arc<Memory>,
+    client: IpAddr,
 }
 
 impl PacePolicy {
-    /// Paces replies as `pace` says, under `congestion` where given.
-    pub(crate) fn new(pace: Pace, congestion: Option<&str>) -> Self {
-        Self { pace, congestion: congestion.map(Arc::from), pacing: Arc::default() }
+    /// Paces replies as `pace` says, under `congestion` where given; tells `windows` what it finds.
+    pub(crate) fn new(pace: Pace, congestion: Option<&str>, windows: Option<Teller>) -> Self {
+        let memory = Memory { started: Instant::now(), clients: Mutex::default(), windows };
+        Self { pace, congestion: congestion.map(Arc::from), pacing: Arc::default(), memory: Arc::new(memory) }
     }
 
     /// Returns the pace of a reply of this length to a client that asks for `asked`; `None` for a short one.
     pub(crate) fn of_reply(&self, length: Bytes, asked: Option<Pace>) -> Option<Pace> {
         (length >= WORTH_IT).then(|| asked.unwrap_or(self.pace).within(self.pace))
     }
+
+    /// Paces a connection from its first byte on where its client may have been given a large window.
+    pub(crate) fn greet(&self, client: IpAddr, socket: impl AsFd) {
+        if self.memory.windows.is_none() || self.pace != Pace::Auto {
+            return;
+        }
+        if let Some(known) = self.memory.recall(client, Others::AndOneMore, &socket) {
+            // Where the kernel refuses, the window goes as a burst.
+            let _ = set_max_pacing_rate(socket, first_pace(known));
+        }
+    }
+}
+
+impl Memory {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        // Nothing panics while it is held.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recall(&self, client: IpAddr, others: Others, socket: impl AsFd) -> Option<Rate> {
+        let tcp = tcp_info::read(socket).ok()?;
+        let (rtt, segment) = (tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?));
+        self.clients().recall(client, others, rtt, segment, self.started.elapsed())
+    }
+
+    /// Takes in what a connection has found.
+    fn learn(&self, client: IpAddr, local: IpAddr, found: Finding) {
+        let known = self.clients().learn(client, found.known, self.started.elapsed());
+        if let Some((windows, known)) = self.windows.as_ref().zip(known) {
+            windows.tell(client, local, Finding { known, ..found });
+        }
+    }
 }
 
 impl PacedConnection {
-    /// Paces what is sent from now on.
-    pub(crate) fn begin(&mut self, policy: &PacePolicy, socket: impl AsFd, pace: Pace) {
+    /// Paces what is sent from now on to `client`, which remembers `asked` of the path.
+    pub(crate) fn begin(
+        &mut self,
+        policy: &PacePolicy,
+        socket: impl AsFd,
+        pace: Pace,
+        client: IpAddr,
+        asked: Option<Known>,
+    ) {
+        let memory = &policy.memory;
+        self.sending = Some(Sending::new(memory, client));
         if self.in_force.replace(pace) == Some(pace) {
             if let Some(paced) = &self.paced {
                 paced.resume();
@@ -47,16 +118,69 @@ impl PacedConnection {
             return;
         }
         self.paced = None;
-        match policy.pacing.take(socket, pace, policy.congestion.as_deref()) {
+        let start = match local(&socket) {
+            Some(local) if pace == Pace::Auto => {
+                let hears = Arc::clone(memory);
+                Start {
+                    known: memory
+                        .recall(client, Others::Counted, &socket)
+                        .or_else(|| asked.and_then(|asked| believe(asked, &socket))),
+                    hears: Some(Box::new(move |found| hears.learn(client, local, found))),
+                }
+            }
+            _ => Start::default(),
+        };
+        match policy.pacing.take(socket, pace, policy.congestion.as_deref(), start) {
             Ok(paced) => self.paced = paced,
             Err(error) => tracing::warn!(%pace, "a reply is not paced: {error}"),
         }
     }
 
     /// Nothing is sent for now.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&mut self, policy: &PacePolicy, socket: impl AsFd) {
         if let Some(paced) = &self.paced {
             paced.rest();
         }
+        let Some(sending) = self.sending.take() else { return };
+        // Nobody looks for the rate of what the server itself bounds; that it is held is seen here.
+        if let (Pace::Rate(limit), Some(Pace::Rate(rate)), Some(local)) =
+            (policy.pace, self.in_force, local(&socket))
+            && limit == rate
+            && let Some(found) = tcp_info::read(&socket).ok().and_then(|tcp| held(rate, &tcp))
+        {
+            policy.memory.learn(sending.client, local, found);
+        }
     }
+}
+
+impl Sending {
+    fn new(memory: &Arc<Memory>, client: IpAddr) -> Self {
+        memory.clients().begins(client);
+        Self { memory: Arc::clone(memory), client }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.memory.clients().ends(self.client);
+    }
+}
+
+/// Returns our address of a connection.
+fn local(socket: impl AsFd) -> Option<IpAddr> {
+    Some(SockRef::from(&socket).local_addr().ok()?.as_socket()?.ip())
+}
+
+/// Returns the rate that a client remembers, where the path may be the same.
+fn believe(asked: Known, socket: impl AsFd) -> Option<Rate> {
+    let tcp = tcp_info::read(socket).ok()?;
+    is_usable(asked, tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?)).then_some(asked.rate)
+}
+
+/// Returns what a path holds that was sent this rate; `None` where less has arrived.
+fn held(rate: Rate, tcp: &TcpInfo) -> Option<Finding> {
+    let known = Known { rate, rtt: tcp.min_rtt()? };
+    let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
+    let segment = Bytes::new(tcp.tcpi_snd_mss()?);
+    (tcp.delivery_rate()? >= rate.scaled(HELD)).then_some(Finding { known, segment, mtu })
 }

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use tokio::sync::{Semaphore, watch};
@@ -11,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::accept::{Shared, accept};
 use crate::census::Census;
+use crate::initial_window::InitialWindows;
 use crate::listen::listen;
 use crate::pace::PacePolicy;
 use crate::root::Root;
@@ -49,6 +51,7 @@ pub struct Server {
     limits: Arc<Limits>,
     pace: Pace,
     congestion: Option<String>,
+    initial_window: InitialWindow,
     phase: watch::Sender<Phase>,
 }
 
@@ -127,6 +130,7 @@ impl Server {
             limits: Arc::new(limits),
             pace: config.pace,
             congestion: congestion.later,
+            initial_window: config.initial_window,
             phase: watch::Sender::new(Phase::Running),
         })
     }
@@ -159,6 +163,8 @@ impl Server {
         let watched = self.served == Served::FilesAndMetrics || self.metrics.is_some();
         let census = Arc::new(Census::new(self.telemetry, watched));
         let sampler = Sampler::start(&census);
+        // Dropped when the last connection has ended, or this itself is dropped.
+        let (windows, teller) = InitialWindows::start(self.initial_window).unzip();
         let mut phase = self.phase.subscribe();
         if self.uploads.is_some() {
             abandoned::report(self.site.root.path());
@@ -170,7 +176,7 @@ impl Server {
             uploads: self.uploads,
             slots: Arc::new(Semaphore::new(self.limits.connections)),
             limits: self.limits,
-            pace: PacePolicy::new(self.pace, self.congestion.as_deref()),
+            pace: PacePolicy::new(self.pace, self.congestion.as_deref(), teller),
             tls: self.tls,
             waiting: Arc::default(),
             cut: Arc::default(),
@@ -201,6 +207,7 @@ impl Server {
         self.phase.send_replace(Phase::Ended);
         // Lets every task see the end and drop its connection before the runtime goes.
         empty().await;
+        drop(windows);
         // What has come is made durable, so that uploads can go on.
         if let Some(uploads) = &files.uploads {
             uploads.empty(&files.limits).await;

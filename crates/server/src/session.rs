@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::pace::{PACE_HEADER, PaceRequest};
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
 use tokio::task::spawn_blocking;
@@ -51,7 +51,7 @@ struct Answer {
     /// Whether it is counted: whoever asks for metrics is no part of them.
     counts: bool,
     /// The pace that was asked for.
-    pace: Option<Pace>,
+    pace: Option<PaceRequest>,
     /// How much of the body was taken, where it is an upload.
     received: Option<Bytes>,
 }
@@ -123,7 +123,7 @@ impl Session {
     async fn answer(&mut self, request: RequestHead) -> Answer {
         let (method, target) = (request.method().to_owned(), request.target().to_owned());
         let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
-        let pace = request.header(PACE_HEADER).and_then(|pace| pace.parse().ok());
+        let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         // Where a body is not read, nothing after it can be told from it.
         let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
         let action = route(self.shared.served, self.shared.uploads.is_some(), &request);
@@ -142,10 +142,10 @@ impl Session {
 
     /// Sends an answer, and says what becomes of the connection.
     async fn send(&mut self, answer: Answer, started: Instant) -> After {
-        let Answer { method, target, mut reply, mut framing, counts, pace, received } = answer;
+        let Answer { method, target, mut reply, mut framing, counts, pace: asked, received } = answer;
         framing.keep_alive &= *self.shared.phase.borrow() == Phase::Running;
         let status = reply.status();
-        let pace = self.shared.pace.of_reply(reply.length(), pace);
+        let pace = self.shared.pace.of_reply(reply.length(), asked.map(|asked| asked.pace));
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
@@ -155,10 +155,11 @@ impl Session {
             seat.begins(self.transport.socket());
         }
         if let Some(pace) = pace.filter(|_| !framing.head_only) {
-            self.paced.begin(&self.shared.pace, self.transport.socket(), pace);
+            let known = asked.and_then(|asked| asked.known);
+            self.paced.begin(&self.shared.pace, self.transport.socket(), pace, self.peer.ip(), known);
         }
         let result = self.transport.send(&mut outgoing, &self.shared.limits).await;
-        self.paced.end();
+        self.paced.end(&self.shared.pace, self.transport.socket());
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
         let replied = Replied { method, target, status, sent, received, took };

@@ -89,7 +89,7 @@ impl Curve {
         let least =
             |from| over(FIRST).filter(|&(at, _)| at > from).map(|(_, rate)| rate).fold(f64::MAX, f64::min);
         // Behind the last of those that were not near.
-        let off = over(STAYS).filter(|&(_, rate)| rate < goal).next_back().map(|(at, _)| at);
+        let off = over(STAYS).rfind(|&(_, rate)| rate < goal).map(|(at, _)| at);
         let ends = record.seconds.last().map(|second| second.at);
         let stays = if off.is_some() && off == ends { None } else { off.or(first) };
         Outcome {

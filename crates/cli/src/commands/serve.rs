@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rtt;
 use longhaul_engine::recv::ring::AppBuffer;
@@ -66,6 +67,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
     pace: Pace,
 
+    /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
+    #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off")]
+    initial_window: InitialWindow,
+
     /// Take files too, by PUT or `longhaul put`, from whoever shows the token
     #[arg(long, requires = "token")]
     writable: bool,
@@ -106,6 +111,10 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             record.display(),
             args.directory.display()
         ));
+        return Ok(exit::USAGE.into());
+    }
+    if args.pace == Pace::Off && args.initial_window != InitialWindow::Off {
+        say::error("--initial-window needs a pace, or the window would leave as one burst: drop --pace off");
         return Ok(exit::USAGE.into());
     }
     interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
@@ -212,6 +221,7 @@ fn config(args: &ServeArgs, writable: Option<Token>) -> Config {
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
         congestion: args.congestion.clone(),
         pace: args.pace,
+        initial_window: args.initial_window,
         hidden: args.hidden,
         writable,
         app_buffer: args.app_buffer,

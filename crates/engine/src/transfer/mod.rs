@@ -71,6 +71,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
+    let request = &*tuning::with_known_pace(request);
     let opening = opening::open(request, &stop, &emit)?;
     let tuning = tuning::choose(request, &opening);
     let Opening { client, remote, connection, first, part, journal, committed, .. } = opening;
@@ -150,7 +151,8 @@ fn fetch(
         }
     })?;
     let final_path = pipeline.finish(matches!(request.target, Target::File(_)))?;
-    if let Some(found) = path {
+    let received = pipeline.written() - pipeline.resumed();
+    if let Some(found) = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received)) {
         tuning::remember(request, &remote, shared, found, facts.rwin.unwrap_or_default());
     }
     let (time, size, resumed) = (shared.start.elapsed(), pipeline.written(), pipeline.resumed());

@@ -1,7 +1,12 @@
 //! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
+use longhaul_core::advice::Facts;
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::pace::Pace;
+use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
+use longhaul_core::proto::http::HeaderField;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -20,6 +25,8 @@ use crate::source::http::Connection;
 const MOST: usize = 128;
 /// The window in force before anything has come, where the kernel does not tell it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
+/// A shorter transfer has no best second.
+const LEVEL_FOR: Duration = Duration::from_secs(2);
 
 /// Chooses the chooser by what was asked for, and what the server's answer allows.
 pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
@@ -61,6 +68,35 @@ fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
     request.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
 }
 
+/// Asks a server that has paced an earlier transfer to begin with the rate of then; it looks whether the RTT is still the same.
+pub(super) fn with_known_pace(request: &GetRequest) -> Cow<'_, GetRequest> {
+    let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
+    let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
+    let header = place.filter(|_| request.pace == Pace::Auto && !is_said).and_then(|(file, endpoint)| {
+        // What cannot be read is told of when the server has answered.
+        let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
+        HeaderField::new(PACE_HEADER, &PaceRequest { pace: request.pace, known: Some(known) }.header()).ok()
+    });
+    let Some(header) = header else { return Cow::Borrowed(request) };
+    let mut asking = request.clone();
+    asking.client.headers.push(header);
+    Cow::Owned(asking)
+}
+
+/// Returns what a path holds whose server paces what it sends; `None` where the end came before that was certain.
+pub(super) fn found_by_server(
+    request: &GetRequest,
+    remote: &Remote,
+    facts: &Facts,
+    received: Bytes,
+) -> Option<Remembered> {
+    // In slow start the best second is far more than the mean.
+    let level = received >= facts.best.bytes_in(facts.flowing / 2);
+    let alone = request.pace == Pace::Auto && remote.paces && facts.streams == 1 && request.limit.is_none();
+    let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };
+    (alone && level && facts.flowing >= LEVEL_FOR).then_some(found)
+}
+
 /// Keeps what the path was found to be; where that cannot be, the user is told.
 pub(super) fn remember(
     request: &GetRequest,
@@ -71,6 +107,7 @@ pub(super) fn remember(
 ) {
     let (Some(file), Some(endpoint)) = (&request.memory, Endpoint::of(remote.place.url())) else { return };
     let path = KnownPath::new(endpoint, found, shared.pipeline.ring().usage().capacity(), window);
+    let path = if remote.paces { path.paced() } else { path };
     if let Err(error) = path_memory::keep(file, path) {
         shared.emit(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
     }

@@ -16,7 +16,7 @@ use super::body;
 use super::error::UploadError;
 use super::request::PutRequest;
 use super::shared::Shared;
-use crate::pacing::{Paced, Pacing};
+use crate::pacing::{Paced, Pacing, Start};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
 use crate::threads::add;
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         let (request, shared) = (self.request, self.shared);
         let connection = self.client.connect(&mut self.target, &shared.cancel)?;
         let socket = connection.socket();
-        let paced = self.pacing.take(socket, request.pace, self.congestion.as_deref());
+        let paced = self.pacing.take(socket, request.pace, self.congestion.as_deref(), Start::default());
         self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
         if let Some(paced) = &self.paced {
             paced.rest();

@@ -2,18 +2,14 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use longhaul_sys::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request};
+use rustix::net::AddressFamily;
 
-const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_CREATE_EXCL: u16 = 0x600;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -42,63 +38,56 @@ pub(crate) struct DeviceCounters {
 
 /// A netlink socket; acts in the network namespace of the thread that made it, from any thread.
 #[derive(Debug)]
-pub(crate) struct Netlink {
-    socket: OwnedFd,
-    /// Held from a request to its answer: threads that share the socket take turns.
-    turn: Mutex<()>,
-}
+pub(crate) struct Netlink(longhaul_sys::rtnetlink::Netlink);
 
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
-        // No protocol number: 0 is NETLINK_ROUTE.
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        Ok(Self { socket, turn: Mutex::new(()) })
+        longhaul_sys::rtnetlink::Netlink::open().map(Self)
     }
 
     /// Makes a veth pair: `name` here, the same name in the namespace `peer`.
     pub(crate) fn add_veth(&self, name: &str, peer: BorrowedFd<'_>) -> io::Result<()> {
-        let mut request = Request::link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE_EXCL, 0, 0, 0);
+        let mut request = link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE_EXCL, 0, 0, 0);
         request.attribute(IFLA_IFNAME, &c_string(name));
         request.nested(IFLA_LINKINFO, |info| {
             info.attribute(IFLA_INFO_KIND, b"veth");
             info.nested(IFLA_INFO_DATA, |data| {
                 data.nested(VETH_INFO_PEER, |other| {
-                    other.0.extend_from_slice(&ifinfomsg(0, 0, 0));
+                    other.push(&ifinfomsg(0, 0, 0));
                     other.attribute(IFLA_IFNAME, &c_string(name));
                     other.attribute(IFLA_NET_NS_FD, &peer.as_raw_fd().to_ne_bytes());
                 });
             });
         });
-        self.ask(request).map(drop)
+        self.0.ask(request).map(drop)
     }
 
     /// Returns the index of the device `name`.
     pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
-        Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
+        Ok(rustix::net::netdevice::name_to_index(&self.0, name)?)
     }
 
     /// Sets a device's MTU and the length of the kernel's queue before it.
     pub(crate) fn set_limits(&self, device: u32, mtu: u32, queue: u32) -> io::Result<()> {
-        let mut request = Request::link(RTM_NEWLINK, NLM_F_ACK, device, 0, 0);
+        let mut request = link(RTM_NEWLINK, NLM_F_ACK, device, 0, 0);
         request.attribute(IFLA_MTU, &mtu.to_ne_bytes());
         request.attribute(IFLA_TXQLEN, &queue.to_ne_bytes());
-        self.ask(request).map(drop)
+        self.0.ask(request).map(drop)
     }
 
     /// Switches multicast off, so that a point-to-point device sends nothing by itself.
     pub(crate) fn set_quiet(&self, device: u32) -> io::Result<()> {
-        self.ask(Request::link(RTM_NEWLINK, NLM_F_ACK, device, 0, IFF_MULTICAST)).map(drop)
+        self.0.ask(link(RTM_NEWLINK, NLM_F_ACK, device, 0, IFF_MULTICAST)).map(drop)
     }
 
     /// Brings a device up.
     pub(crate) fn set_up(&self, device: u32) -> io::Result<()> {
-        self.ask(Request::link(RTM_NEWLINK, NLM_F_ACK, device, IFF_UP, IFF_UP)).map(drop)
+        self.0.ask(link(RTM_NEWLINK, NLM_F_ACK, device, IFF_UP, IFF_UP)).map(drop)
     }
 
     /// Says whether a device can send: the other end of a veth pair is up as well, and the kernel knows.
     pub(crate) fn is_running(&self, device: u32) -> io::Result<bool> {
-        let reply = self.ask(Request::link(RTM_GETLINK, 0, device, 0, 0))?;
+        let reply = self.0.ask(link(RTM_GETLINK, 0, device, 0, 0))?;
         let flags = reply.get(HEADER + 8..HEADER + 12).and_then(|flags| flags.try_into().ok());
         Ok(flags.is_some_and(|flags| u32::from_ne_bytes(flags) & IFF_RUNNING != 0))
     }
@@ -110,88 +99,32 @@ impl Netlink {
             IpAddr::V6(v6) => (AddressFamily::INET6, v6.octets().to_vec()),
         };
         let mut request = Request::new(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE_EXCL);
-        request.0.extend_from_slice(&[family.as_raw() as u8, prefix_bits, IFA_F_NODAD, 0]);
-        request.0.extend_from_slice(&device.to_ne_bytes());
+        request.push(&[family.as_raw() as u8, prefix_bits, IFA_F_NODAD, 0]);
+        request.push(&device.to_ne_bytes());
         request.attribute(IFA_LOCAL, &bytes);
         request.attribute(IFA_ADDRESS, &bytes);
-        self.ask(request).map(drop)
+        self.0.ask(request).map(drop)
     }
 
     /// Reads a device's counters.
     pub(crate) fn counters(&self, device: u32) -> io::Result<DeviceCounters> {
-        let reply = self.ask(Request::link(RTM_GETLINK, 0, device, 0, 0))?;
-        let stats =
-            find_attribute(reply.get(HEADER + 16..).unwrap_or(&[]), IFLA_STATS64).ok_or_else(|| {
-                io::Error::new(io::ErrorKind::InvalidData, "no counters in the kernel's answer")
-            })?;
+        let reply = self.0.ask(link(RTM_GETLINK, 0, device, 0, 0))?;
+        let stats = Attributes::after(&reply, HEADER + 16).get(IFLA_STATS64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "no counters in the kernel's answer")
+        })?;
         let field = |index: usize| {
             let bytes = stats.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok());
             bytes.map_or(0, u64::from_ne_bytes)
         };
         Ok(DeviceCounters { sent_packets: field(1), sent_bytes: field(3), send_drops: field(7) })
     }
-
-    /// Sends a request and returns the kernel's one answer.
-    fn ask(&self, request: Request) -> io::Result<Vec<u8>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernel = netlink::SocketAddrNetlink::new(0, 0);
-        rustix::net::sendto(&self.socket, &request.finish(), SendFlags::empty(), &kernel)?;
-        let mut reply = vec![0; 32 << 10];
-        let (len, _) = rustix::net::recv(&self.socket, reply.as_mut_slice(), RecvFlags::empty())?;
-        reply.truncate(len);
-        let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
-        let kind = reply.get(4..6).ok_or_else(short)?;
-        if kind == NLMSG_ERROR.to_ne_bytes() {
-            let code =
-                reply.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
-            match i32::from_ne_bytes(code) {
-                0 => {}
-                code => return Err(io::Error::from_raw_os_error(-code)),
-            }
-        }
-        Ok(reply)
-    }
 }
 
-/// `struct nlmsghdr`.
-const HEADER: usize = 16;
-
-/// A message under construction; its length is set last.
-struct Request(Vec<u8>);
-
-impl Request {
-    fn new(kind: u16, flags: u16) -> Self {
-        let mut bytes = vec![0; HEADER];
-        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
-        Self(bytes)
-    }
-
-    fn link(kind: u16, flags: u16, device: u32, set: u32, change: u32) -> Self {
-        let mut request = Self::new(kind, flags);
-        request.0.extend_from_slice(&ifinfomsg(device, set, change));
-        request
-    }
-
-    fn attribute(&mut self, kind: u16, value: &[u8]) {
-        self.nested(kind, |request| request.0.extend_from_slice(value));
-    }
-
-    fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
-        let start = self.0.len();
-        self.0.extend_from_slice(&[0, 0]);
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        fill(self);
-        let len = (self.0.len() - start) as u16;
-        self.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        let len = self.0.len() as u32;
-        self.0[..4].copy_from_slice(&len.to_ne_bytes());
-        self.0
-    }
+/// Begins a message about a device.
+fn link(kind: u16, flags: u16, device: u32, set: u32, change: u32) -> Request {
+    let mut request = Request::new(kind, flags);
+    request.push(&ifinfomsg(device, set, change));
+    request
 }
 
 /// `struct ifinfomsg`.
@@ -205,17 +138,4 @@ fn ifinfomsg(device: u32, set: u32, change: u32) -> [u8; 16] {
 
 fn c_string(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
-}
-
-fn find_attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let Some(header) = attributes.first_chunk::<4>() {
-        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let kind = u16::from_ne_bytes([header[2], header[3]]);
-        let value = attributes.get(4..len)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        attributes = attributes.get(len.next_multiple_of(4)..)?;
-    }
-    None
 }

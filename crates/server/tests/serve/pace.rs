@@ -79,6 +79,24 @@ fn what_is_no_pace_asks_for_nothing() {
 }
 
 #[test]
+fn what_a_client_remembers_bounds_nothing() {
+    let site = site(Pace::Auto);
+    // Of this path's RTT, of another's, too much to be true, and next to nothing.
+    for memory in [
+        "held=40000000;rtt=0.00005",
+        "held=40000000;rtt=0.2",
+        "held=18446744073709551615;rtt=0.0001",
+        "held=0;rtt=0",
+        "held=1;rtt=NaN",
+    ] {
+        let (told, took) = large(&site, Some(&format!("auto;{memory}")));
+        assert_eq!(told.as_deref(), Some("auto"), "{memory}");
+        assert!(took < AT_40_MBIT, "{memory}: {took:?}");
+    }
+    assert_eq!(large(&site, Some("80Mbit;held=1;rtt=1")).0.as_deref(), Some("80000000"));
+}
+
+#[test]
 fn a_short_reply_is_not_paced() {
     let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
     for asked in [None, Some("80Mbit"), Some("off"), Some("fast")] {

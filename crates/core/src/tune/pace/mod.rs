@@ -4,7 +4,8 @@
 //!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
 //!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
 //!     |---- something is lost before -----------------------------------------------------------------------^
-//!     '---- the path is short or very fast ----> Off
+//!     '---- the path is short or very fast ----> Off           ^
+//!  Trust ----what was sent at half of a known rate arrives-----'
 //! ```
 //!
 //! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
@@ -18,9 +19,14 @@
 //! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
 //! becomes what they leave.
 //!
+//! **Trust.** Where an earlier transfer has told the rate ([`Known`]), nothing needs to be listened for: half of it is the pace
+//! from the first segment on. What then arrives without a queue confirms it, and the climb ends at the known rate. A queue
+//! or a loss says that the path is another by now, and the pace becomes what arrives.
+//!
 //! Everything is a function of what was observed. A sender far away is paced by [`edge`](super::edge).
 
 mod history;
+mod known;
 mod probe;
 #[cfg(test)]
 mod tests;
@@ -31,6 +37,7 @@ use crate::units::{Bytes, Rate, Rtt};
 
 use super::train::Trains;
 use history::History;
+pub use known::{Known, first_pace};
 use probe::Probe;
 
 /// What is seen of a connection at one moment.
@@ -67,8 +74,12 @@ pub struct Pacer {
     cut: Option<Cut>,
     /// A queue that has cost nothing: this path has room for it.
     tolerated: Duration,
+    /// Until when a queue may be what is left of one that has cost something.
+    remains_until: Duration,
     /// Since when the congestion control holds the pace back.
     held_back: Option<Duration>,
+    /// The highest rate of delivery over a round trip, where nothing is paced.
+    peak: Rate,
 }
 
 /// A pace that was cut.
@@ -82,14 +93,31 @@ struct Cut {
     lost_before: Bytes,
     /// How long the queue has become meanwhile.
     deepest: Duration,
+    /// The pace does not become less.
+    least: Rate,
 }
 
 #[derive(Debug, Clone)]
 enum Phase {
     Off,
-    Listen { trains: Trains, since: Option<Duration> },
-    Climb { from: Rate, since: Duration },
-    Cruise { target: Rate, probe: Probe },
+    Listen {
+        trains: Trains,
+        since: Option<Duration>,
+    },
+    Trust {
+        known: Rate,
+        counted: bool,
+    },
+    /// Up to `most`, or to what the path itself shows.
+    Climb {
+        from: Rate,
+        since: Duration,
+        most: Option<Rate>,
+    },
+    Cruise {
+        target: Rate,
+        probe: Probe,
+    },
 }
 
 /// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
@@ -116,6 +144,8 @@ const LOSS: f64 = 0.02;
 const FEW: Bytes = Bytes::kib(24);
 /// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
 const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
+/// The share of the first pace that must arrive before a known rate is believed.
+const CONFIRMED: f64 = 0.8;
 /// Slow start is over by then, if it ever was.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -130,12 +160,33 @@ impl Default for Pacer {
             deaf_until: Duration::ZERO,
             cut: None,
             tolerated: Duration::ZERO,
+            remains_until: Duration::ZERO,
             held_back: None,
+            peak: Rate::default(),
         }
     }
 }
 
 impl Pacer {
+    /// Begins on a path that held `known` when it was last used.
+    ///
+    /// Until the first observation the pace is [`first_pace`].
+    pub fn knowing(known: Rate) -> Self {
+        let pace = Some(first_pace(known));
+        Self { phase: Phase::Trust { known, counted: false }, pace, ..Self::default() }
+    }
+
+    /// Returns the rate that the path was found to hold, as far as that is certain.
+    ///
+    /// What slow start has come to before that is none.
+    pub fn found(&self) -> Option<Rate> {
+        match self.phase {
+            Phase::Cruise { target, .. } => Some(target),
+            Phase::Off => Some(self.peak).filter(|peak| *peak > FASTEST),
+            Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } => None,
+        }
+    }
+
     /// Observes the connection at `now`, since any fixed moment; returns the pace to have in force.
     ///
     /// `None` while slow start is to run free. Call it as often as [`Self::interval`] says.
@@ -148,7 +199,14 @@ impl Pacer {
         let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
         self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
         match &mut self.phase {
-            Phase::Off => {}
+            Phase::Off => self.peak = self.peak.max(self.passed(seen, now)),
+            Phase::Trust { known, counted } => {
+                if !std::mem::replace(counted, true) {
+                    self.counted = (seen.retransmits, seen.sent);
+                }
+                let known = *known;
+                self.trust(known, seen, now);
+            }
             Phase::Listen { trains, since } => {
                 let told = trains.observe(seen.goodput, now).map(|train| train.rate);
                 if since.is_none() {
@@ -157,10 +215,10 @@ impl Pacer {
                 let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
                 self.listen(seen, told, late, now);
             }
-            Phase::Climb { from, since } => {
+            Phase::Climb { from, since, most } => {
                 let doublings = (now - *since).as_secs_f64() / min_rtt.as_secs_f64();
-                let pace = from.scaled(doublings.exp2());
-                self.climb(seen, pace, now);
+                let (pace, most) = (from.scaled(doublings.exp2()), *most);
+                self.climb(seen, pace, most, now);
             }
             Phase::Cruise { .. } => self.cruise(seen, now),
         }
@@ -170,9 +228,9 @@ impl Pacer {
     /// Returns how soon to observe again.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            Phase::Off => Duration::from_secs(1),
+            Phase::Off => Duration::from_millis(100),
             Phase::Listen { .. } => Duration::from_micros(200),
-            Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
+            Phase::Trust { .. } | Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
         }
     }
 
@@ -191,7 +249,7 @@ impl Pacer {
         self.history = History::default();
         match &mut self.phase {
             Phase::Listen { trains, since } => (*trains, *since) = (Trains::default(), None),
-            Phase::Off | Phase::Climb { .. } => {}
+            Phase::Off | Phase::Trust { .. } | Phase::Climb { .. } => {}
             Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
         }
     }
@@ -212,10 +270,28 @@ impl Pacer {
         probe.was_held_back()
     }
 
+    /// Waits until what was sent at the first pace arrives.
+    fn trust(&mut self, known: Rate, seen: &Observation, now: Duration) {
+        let pace = first_pace(known);
+        let arrives = self.passed(seen, now);
+        if self.is_congested(seen, now) {
+            self.settle(pace, seen, now);
+            self.cut(pace, Rate::default(), seen, now);
+        } else if arrives >= pace.scaled(CONFIRMED) {
+            self.counted = (seen.retransmits, seen.sent);
+            self.phase = Phase::Climb { from: pace, since: now, most: Some(known) };
+        }
+    }
+
+    /// Returns the rate of delivery over the last round trip.
+    fn passed(&self, seen: &Observation, now: Duration) -> Rate {
+        self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
+    }
+
     fn listen(&mut self, seen: &Observation, told: Option<Rate>, late: bool, now: Duration) {
         let window = Rate::over(seen.window, seen.min_rtt.get());
         let Some(rate) = told else {
-            let brought = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
+            let brought = self.passed(seen, now);
             if late || brought > FASTEST {
                 self.phase = Phase::Off;
             } else if seen.retransmits > self.counted.0 {
@@ -230,17 +306,20 @@ impl Pacer {
         }
         self.capacity = Some(rate);
         self.counted = (seen.retransmits, seen.sent);
-        self.phase = Phase::Climb { from: window, since: now };
-        self.pace = Some(window.min(rate.scaled(ROOM)));
+        let most = rate.scaled(ROOM);
+        self.phase = Phase::Climb { from: window, since: now, most: Some(most) };
+        self.pace = Some(window.min(most));
     }
 
-    fn climb(&mut self, seen: &Observation, pace: Rate, now: Duration) {
+    fn climb(&mut self, seen: &Observation, pace: Rate, most: Option<Rate>, now: Duration) {
         if self.is_congested(seen, now) {
             self.settle(pace, seen, now);
-            self.cut(pace, seen, now);
+            self.cut(pace, pace.scaled(DEEPEST_CUT), seen, now);
             return;
         }
-        match self.capacity.map(|capacity| capacity.scaled(ROOM)) {
+        match most {
+            // What such a path holds is left to the congestion control.
+            Some(most) if pace >= most && most > FASTEST => (self.phase, self.pace) = (Phase::Off, None),
             Some(most) if pace >= most => self.settle(most, seen, now),
             _ => self.pace = Some(pace),
         }
@@ -257,7 +336,7 @@ impl Pacer {
     fn cruise(&mut self, seen: &Observation, now: Duration) {
         if self.is_congested(seen, now) {
             let Phase::Cruise { target, .. } = self.phase else { return };
-            self.cut(target, seen, now);
+            self.cut(target, target.scaled(DEEPEST_CUT), seen, now);
         }
         if now < self.deaf_until {
             self.counted = (seen.retransmits, seen.sent);
@@ -268,17 +347,22 @@ impl Pacer {
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
-        let passed = self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()));
+        let passed = self.passed(seen, now);
         self.capacity = self.capacity.map(|capacity| capacity.max(passed));
     }
 
     /// Makes room for whoever has come.
-    fn cut(&mut self, from: Rate, seen: &Observation, now: Duration) {
+    fn cut(&mut self, from: Rate, least: Rate, seen: &Observation, now: Duration) {
+        // What stands when a cut that has cost something is over is mostly what it has left.
+        if self.cut.is_some_and(|before| seen.retransmits > before.lost_before) {
+            self.remains_until = now;
+        }
         self.cut = Some(Cut {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
             lost_before: seen.retransmits,
             deepest: Duration::ZERO,
+            least,
         });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
@@ -288,7 +372,7 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     fn recut(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { since, from, lost_before, .. }) = self.cut else { return };
+        let Some(Cut { since, from, lost_before, least, .. }) = self.cut else { return };
         if let Some(cut) = &mut self.cut {
             cut.deepest = cut.deepest.max(seen.rtt.get().saturating_sub(seen.min_rtt.get()));
         }
@@ -300,7 +384,7 @@ impl Pacer {
         // Of a queue that overflows, bursts lose more than what comes evenly: others may have lost nothing.
         let left =
             if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
-        let left = left.min(from).max(from.scaled(DEEPEST_CUT));
+        let left = left.min(from).max(least);
         if let Phase::Cruise { target, .. } = &mut self.phase {
             *target = left.scaled(HELD);
             self.pace = Some(left.scaled(DRAINING));
@@ -311,13 +395,13 @@ impl Pacer {
     ///
     /// There is then nothing to be careful of: it climbs again, and the path itself tells where its end is.
     fn reconsider(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { from, lost_before, deepest, .. }) = self.cut.take() else { return };
+        let Some(Cut { since, from, lost_before, deepest, .. }) = self.cut.take() else { return };
         if seen.retransmits > lost_before {
             self.tolerated = Duration::ZERO;
-        } else if deepest > DEEP * shortest_queue(seen) {
+        } else if since > self.remains_until && deepest > DEEP * shortest_queue(seen) {
             self.tolerated = self.tolerated.max(deepest.mul_f64(TOLERATED)).min(seen.min_rtt.get() / 4);
             self.capacity = None;
-            self.phase = Phase::Climb { from, since: now };
+            self.phase = Phase::Climb { from, since: now, most: None };
             self.pace = Some(from);
         }
     }

@@ -178,3 +178,71 @@ fn background_that_comes_and_goes_is_followed() {
     let lost = path.others_lost / path.others_sent;
     assert!(lost < 0.01, "the others lost {lost}");
 }
+
+/// Begins with what the path is known to hold, and the window that goes with it.
+fn knowing(path: &mut Path, mbit: f64) -> Option<Pacer> {
+    let rate = Rate::bits_per_sec((mbit * 1e6) as u64);
+    path.cwnd = first_pace(rate).bdp(Rtt::new(path.rtt)).get() as f64;
+    Some(Pacer::knowing(rate))
+}
+
+#[test]
+fn a_known_path_is_full_within_three_round_trips() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = knowing(&mut path, 950.0);
+    path.run(&mut pacer, 0.6);
+    let share = path.run(&mut pacer, 2.0);
+    assert!(share > 0.9 && path.lost == 0.0, "{share} of the path, {} lost", path.lost);
+    // Listening takes longer: slow start from ten segments.
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 0.6);
+    let unknown = path.run(&mut pacer, 2.0);
+    assert!(unknown < share * 0.7, "{unknown}");
+    assert_eq!(Pacer::knowing(Rate::bits_per_sec(1)).found(), None, "nothing is found yet");
+}
+
+#[test]
+fn what_is_found_is_what_the_path_holds() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 8.0);
+    let found = pacer.unwrap().found().unwrap().as_bits_per_sec() as f64 / 1e9;
+    assert!((0.9..1.0).contains(&found), "{found}");
+}
+
+#[test]
+fn a_path_that_has_become_narrow_is_left_at_once_and_followed() {
+    for mbit in [600.0, 300.0, 100.0] {
+        let mut path = Path::new(mbit, 200, 1e6);
+        let mut pacer = knowing(&mut path, 950.0);
+        path.run(&mut pacer, 1.5);
+        // One round trip at half of what it held, and no more.
+        let most = 950e6 / 8.0 / 2.0 * 0.45;
+        assert!(path.lost < most, "{mbit} Mbit/s: {} lost", path.lost);
+        let lost = path.lost;
+        let share = path.run(&mut pacer, 12.0);
+        assert!(share > 0.85, "{mbit} Mbit/s: {share} of the path");
+        assert!(path.lost - lost < 0.1 * most, "{mbit} Mbit/s: {} lost later", path.lost - lost);
+    }
+}
+
+#[test]
+fn a_path_that_has_become_wide_is_found_too() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = knowing(&mut path, 200.0);
+    path.run(&mut pacer, 12.0);
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.9, "{share} of the path");
+}
+
+#[test]
+fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
+    let mut path = Path::new(10_000.0, 100, 250e6);
+    let mut pacer = knowing(&mut path, 9_000.0);
+    path.run(&mut pacer, 0.5);
+    let seen = path.seen();
+    let pacer = pacer.as_mut().unwrap();
+    assert_eq!(pacer.observe(&seen, path.now), None);
+    assert!(pacer.has_settled());
+}

@@ -1,0 +1,65 @@
+//! What is asked of the initial congestion window: `--initial-window off|auto|SEGMENTS`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// With which window connections to a known client begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InitialWindow {
+    /// The kernel's ten segments (RFC 6928).
+    #[default]
+    Off,
+    /// What the pace sends in the first round trip.
+    Auto,
+    /// So many segments.
+    Segments(u32),
+}
+
+/// More is a gigabyte in one round trip.
+const MOST: u32 = 1_000_000;
+
+/// Why a text is no initial window.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no initial window: write off, auto, or a number of segments from 1 to {MOST}")]
+pub struct ParseInitialWindowError(String);
+
+impl fmt::Display for InitialWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.pad("off"),
+            Self::Auto => f.pad("auto"),
+            Self::Segments(segments) => segments.fmt(f),
+        }
+    }
+}
+
+impl FromStr for InitialWindow {
+    type Err = ParseInitialWindowError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim() {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            segments => match segments.parse() {
+                Ok(segments @ 1..=MOST) => Ok(Self::Segments(segments)),
+                _ => Err(ParseInitialWindowError(segments.to_owned())),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        for text in ["off", "auto", "1", "500", "1000000"] {
+            assert_eq!(text.parse::<InitialWindow>().unwrap().to_string(), text);
+        }
+        for text in ["", "0", "-1", "1000001", "99999999999", "1.5", "64KiB", "on"] {
+            let error = text.parse::<InitialWindow>().unwrap_err().to_string();
+            assert!(error.contains("off, auto") && error.contains("1000000"), "{error}");
+        }
+    }
+}

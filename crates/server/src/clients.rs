@@ -1,0 +1,172 @@
+//! What is remembered of the paths to clients, by address, for a while.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use longhaul_core::tune::pace::Known;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
+/// The paths to clients; when something happens is an argument.
+///
+/// What a connection finds is its share where several send to one client. The path is taken for all of them, and one that
+/// begins takes its share of that.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    clients: HashMap<IpAddr, Client>,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    /// What all connections held together, and when.
+    known: Option<(Known, Duration)>,
+    /// How many are being sent something.
+    sending: u32,
+}
+
+/// What is older says nothing about the path of now; the kernel forgets a path's MTU after as long.
+pub(crate) const OLDEST: Duration = Duration::from_secs(600);
+/// Those learned last are kept.
+const MOST: usize = 1024;
+/// On a shorter path slow start is over soon.
+const SHORTEST: Rtt = Rtt::new(Duration::from_millis(10));
+
+impl Clients {
+    /// Notes that something is being sent to a client.
+    pub(crate) fn begins(&mut self, client: IpAddr) {
+        self.clients.entry(client).or_default().sending += 1;
+    }
+
+    /// Notes that it has been.
+    pub(crate) fn ends(&mut self, client: IpAddr) {
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.sending = entry.sending.saturating_sub(1);
+            if entry.sending == 0 && entry.known.is_none() {
+                self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// Takes in what one connection holds; returns what that makes the path, where it is worth remembering.
+    pub(crate) fn learn(&mut self, client: IpAddr, found: Known, now: Duration) -> Option<Known> {
+        if found.rtt < SHORTEST {
+            return None;
+        }
+        if !self.clients.contains_key(&client) {
+            self.make_room(now);
+        }
+        let entry = self.clients.entry(client).or_default();
+        let all = found.rate.as_bits_per_sec().saturating_mul(entry.sending.max(1).into());
+        let known = Known { rate: Rate::bits_per_sec(all), rtt: found.rtt };
+        entry.known = Some((known, now));
+        Some(known)
+    }
+
+    /// Returns the rate from which a connection may start that is now being sent something; `others` are beside it.
+    ///
+    /// `None` where nothing is known, where this RTT is of another path, or where slow start begins no slower.
+    pub(crate) fn recall(
+        &self,
+        client: IpAddr,
+        others: Others,
+        rtt: Rtt,
+        segment: Bytes,
+        now: Duration,
+    ) -> Option<Rate> {
+        let Client { known, sending } = self.clients.get(&client)?;
+        let (known, at) = (*known)?;
+        let beside = match others {
+            Others::Counted => *sending,
+            Others::AndOneMore => sending + 1,
+        };
+        let share = Rate::bits_per_sec(known.rate.as_bits_per_sec() / u64::from(beside.max(1)));
+        let fresh = now.saturating_sub(at) <= OLDEST;
+        (fresh && is_usable(Known { rate: share, ..known }, rtt, segment)).then_some(share)
+    }
+
+    /// Forgets what is too old, and the oldest where there are too many.
+    fn make_room(&mut self, now: Duration) {
+        if self.clients.len() < MOST {
+            return;
+        }
+        let age = |client: &Client| client.known.map_or(Duration::ZERO, |(_, at)| now.saturating_sub(at));
+        self.clients.retain(|_, client| client.sending > 0 || age(client) <= OLDEST);
+        let idle = self.clients.iter().filter(|(_, client)| client.sending == 0);
+        if self.clients.len() >= MOST
+            && let Some(oldest) = idle.max_by_key(|(_, client)| age(client)).map(|(address, _)| *address)
+        {
+            self.clients.remove(&oldest);
+        }
+    }
+}
+
+/// Whether the connection that asks is among those that are being sent something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    Counted,
+    AndOneMore,
+}
+
+/// Returns whether what is known of a path says more than slow start begins with, on a path of this RTT.
+pub(crate) fn is_usable(known: Known, rtt: Rtt, segment: Bytes) -> bool {
+    known.may_hold_at(rtt) && rtt >= SHORTEST && known.initial_window(segment).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+    const SEGMENT: Bytes = Bytes::new(1448);
+    const MS: fn(u64) -> Rtt = |ms| Rtt::new(Duration::from_millis(ms));
+    const AT: fn(u64) -> Duration = Duration::from_secs;
+
+    fn known(mbit: u64) -> Known {
+        Known { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: MS(100) }
+    }
+
+    fn recalled(clients: &Clients, others: Others, ms: u64, at: u64) -> Option<u64> {
+        clients.recall(HOST, others, MS(ms), SEGMENT, AT(at)).map(|rate| rate.as_bits_per_sec() / 1_000_000)
+    }
+
+    #[test]
+    fn a_path_is_remembered_for_a_while_and_while_it_is_the_same() {
+        let mut clients = Clients::default();
+        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 0), None);
+        clients.learn(HOST, known(400), AT(1));
+        assert_eq!(recalled(&clients, Others::AndOneMore, 120, 2), Some(400));
+        assert_eq!(recalled(&clients, Others::AndOneMore, 250, 2), None, "another RTT");
+        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 1 + OLDEST.as_secs() + 1), None, "too old");
+        assert_eq!(clients.learn(HOST, Known { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
+        clients.learn(HOST, known(1), AT(3));
+        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 3), None, "slower than slow start begins");
+    }
+
+    #[test]
+    fn connections_to_one_client_share_its_path() {
+        let mut clients = Clients::default();
+        clients.begins(HOST);
+        clients.begins(HOST);
+        assert_eq!(clients.learn(HOST, known(200), AT(1)), Some(known(400)));
+        assert_eq!(recalled(&clients, Others::Counted, 100, 1), Some(200));
+        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 1), Some(133));
+        clients.ends(HOST);
+        clients.ends(HOST);
+        clients.ends(HOST);
+        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 1), Some(400));
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_strangers_leave_nothing() {
+        let mut clients = Clients::default();
+        let host = |n: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(n));
+        clients.begins(host(0));
+        clients.ends(host(0));
+        assert!(clients.clients.is_empty());
+        for n in 0..MOST as u32 + 5 {
+            clients.learn(host(n), known(100), Duration::from_millis(n.into()));
+        }
+        assert_eq!(clients.clients.len(), MOST);
+        assert!(!clients.clients.contains_key(&host(4)) && clients.clients.contains_key(&host(5)));
+    }
+}

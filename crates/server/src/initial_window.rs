@@ -1,0 +1,201 @@
+//! The thread that gives known clients an initial window: it alone changes the host's routes.
+//!
+//! A route is there while its client's path is known, as long as nobody else changes the way to that client, and no
+//! longer than the server runs.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use longhaul_core::initial_window::InitialWindow;
+use longhaul_engine::pacing::Finding;
+use longhaul_sys::host_route::{Added, HostRoute, HostRoutes};
+
+use crate::clients::OLDEST;
+
+/// The thread, until this is dropped: then the routes are gone.
+#[derive(Debug)]
+pub(crate) struct InitialWindows {
+    orders: Sender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where it is told what was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Teller {
+    orders: Sender<Order>,
+    window: InitialWindow,
+}
+
+#[derive(Debug)]
+enum Order {
+    Give(Gift),
+    End,
+}
+
+/// A window for a client.
+#[derive(Debug, Clone, Copy)]
+struct Gift {
+    client: IpAddr,
+    /// Our address on the way to it.
+    local: IpAddr,
+    /// `None` where the kernel's is as good.
+    segments: Option<u32>,
+    mtu: Option<u32>,
+}
+
+/// How soon a route is removed after its time is over, or after somebody else has changed the way.
+const TICK: Duration = Duration::from_secs(1);
+/// Those given last are kept: a routing table is no place for thousands.
+const MOST: usize = 256;
+/// A window that differs by less than this share is as good as the new one.
+const AS_GOOD: f64 = 0.25;
+
+impl InitialWindows {
+    /// Starts the thread; where the kernel does not let it change routes, that is told, and there is none.
+    pub(crate) fn start(window: InitialWindow) -> Option<(Self, Teller)> {
+        if window == InitialWindow::Off {
+            return None;
+        }
+        let started = HostRoutes::open().and_then(|routes| {
+            let (orders, received) = crossbeam_channel::unbounded();
+            let given = Given { routes, windows: HashMap::new(), has_failed: false };
+            let thread =
+                std::thread::Builder::new().name("routes".to_owned()).spawn(move || given.run(&received))?;
+            Ok((orders, thread))
+        });
+        match started {
+            Ok((orders, thread)) => {
+                let teller = Teller { orders: orders.clone(), window };
+                Some((Self { orders, thread: Some(thread) }, teller))
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "no initial windows: this process may change no routes ({error}); run it as root, or once: \
+                     setcap cap_net_admin+ep {}",
+                    std::env::current_exe().unwrap_or_default().display()
+                );
+                None
+            }
+        }
+    }
+}
+
+impl Drop for InitialWindows {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::End);
+        if let Some(thread) = self.thread.take() {
+            // Panicked, it has dropped what it had, and so removed it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Teller {
+    /// Gives a client the window that goes with what was found of its path.
+    pub(crate) fn tell(&self, client: IpAddr, local: IpAddr, found: Finding) {
+        let segments = match self.window {
+            InitialWindow::Off => None,
+            InitialWindow::Auto => found.known.initial_window(found.segment),
+            InitialWindow::Segments(segments) => Some(segments),
+        };
+        // The thread ends before the last connection only where it has panicked.
+        let _ = self.orders.send(Order::Give(Gift { client, local, segments, mtu: found.mtu }));
+    }
+}
+
+/// The routes that are there.
+struct Given {
+    routes: HostRoutes,
+    windows: HashMap<IpAddr, Window>,
+    has_failed: bool,
+}
+
+struct Window {
+    route: HostRoute,
+    segments: u32,
+    at: Instant,
+}
+
+impl Given {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let order = if self.windows.is_empty() {
+                orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                orders.recv_timeout(TICK)
+            };
+            let now = Instant::now();
+            self.take_back(now);
+            match order {
+                Ok(Order::Give(gift)) => self.give(gift, now),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn give(&mut self, Gift { client, local, segments, mtu }: Gift, now: Instant) {
+        let Some(segments) = segments else { return self.remove(client) };
+        if let Some(window) = self.windows.get_mut(&client)
+            && f64::from(window.segments.abs_diff(segments)) <= AS_GOOD * f64::from(window.segments)
+        {
+            window.at = now;
+            return;
+        }
+        self.remove(client);
+        if self.windows.len() >= MOST
+            && let Some(oldest) =
+                self.windows.iter().min_by_key(|(_, window)| window.at).map(|(client, _)| *client)
+        {
+            self.remove(oldest);
+        }
+        match self.routes.add(client, local, segments, mtu) {
+            Ok(Added::Made(route)) => {
+                tracing::debug!(%client, segments, "connections to it begin with this window");
+                self.windows.insert(client, Window { route, segments, at: now });
+            }
+            Ok(Added::LeftAlone(why)) => tracing::debug!(%client, "no initial window: {why}"),
+            Err(error) => self.failed(client, &error),
+        }
+    }
+
+    /// Removes what is too old, and copies of what somebody has changed since.
+    fn take_back(&mut self, now: Instant) {
+        let changes = self.routes.changes();
+        let over = |client: IpAddr, window: &Window| {
+            now.saturating_duration_since(window.at) > OLDEST || changes.concern(client)
+        };
+        let over: Vec<_> = self
+            .windows
+            .iter()
+            .filter(|(client, window)| over(**client, window))
+            .map(|(client, _)| *client)
+            .collect();
+        over.into_iter().for_each(|client| self.remove(client));
+    }
+
+    fn remove(&mut self, client: IpAddr) {
+        if let Some(window) = self.windows.remove(&client)
+            && let Err(error) = self.routes.remove(&window.route)
+        {
+            self.failed(client, &error);
+        }
+    }
+
+    /// Says once that something was refused: it may be so for every client.
+    fn failed(&mut self, client: IpAddr, error: &std::io::Error) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            tracing::warn!(%client, "the route for an initial window was refused: {error}");
+        }
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let all: Vec<_> = self.windows.keys().copied().collect();
+        all.into_iter().for_each(|client| self.remove(client));
+    }
+}

@@ -1,0 +1,205 @@
+//! rtnetlink(7): requests to the kernel's network configuration, and its answers.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+/// The kernel's answer where it has no data: an error number, or zero.
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+/// Asks for an answer where there is no data.
+pub const NLM_F_ACK: u16 = 4;
+/// Makes what is not there, and fails where it is.
+pub const NLM_F_CREATE_EXCL: u16 = 0x600;
+
+/// Bytes of `struct nlmsghdr`.
+pub const HEADER: usize = 16;
+
+/// The largest message that is read.
+const LARGEST: usize = 32 << 10;
+
+/// A socket to the network configuration; acts in the network namespace of the thread that made it, from any thread.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: OwnedFd,
+    /// Held from a request to its answer: threads that share the socket take turns.
+    turn: Mutex<()>,
+}
+
+impl Netlink {
+    /// Opens a socket for requests.
+    ///
+    /// # Errors
+    /// Fails where the process may open no more files, and in a sandbox without netlink.
+    pub fn open() -> io::Result<Self> {
+        // No protocol number: 0 is NETLINK_ROUTE.
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        Ok(Self { socket, turn: Mutex::new(()) })
+    }
+
+    /// Opens a socket that hears what changes in these groups (`RTMGRP_*`), for [`Self::heard`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn listen(groups: u32) -> io::Result<Self> {
+        let listening = Self::open()?;
+        rustix::net::bind(&listening.socket, &netlink::SocketAddrNetlink::new(0, groups))?;
+        Ok(listening)
+    }
+
+    /// Sends a request and returns the kernel's one answer.
+    ///
+    /// # Errors
+    /// What the kernel says of the request; ENOBUFS and the like of the socket.
+    pub fn ask(&self, request: Request) -> io::Result<Vec<u8>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernel = netlink::SocketAddrNetlink::new(0, 0);
+        rustix::net::sendto(&self.socket, &request.finish(), SendFlags::empty(), &kernel)?;
+        let reply = self.receive(RecvFlags::empty())?;
+        let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
+        let kind = reply.get(4..6).ok_or_else(short)?;
+        if kind == NLMSG_ERROR.to_ne_bytes() {
+            let code =
+                reply.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
+            match i32::from_ne_bytes(code) {
+                0 => {}
+                code => return Err(io::Error::from_raw_os_error(-code)),
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Returns what was heard since the last call, one message; `None` where there is nothing.
+    ///
+    /// # Errors
+    /// ENOBUFS where more has happened than the socket could hold.
+    pub fn heard(&self) -> io::Result<Option<Vec<u8>>> {
+        match self.receive(RecvFlags::DONTWAIT) {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receive(&self, flags: RecvFlags) -> io::Result<Vec<u8>> {
+        let mut message = vec![0; LARGEST];
+        let (len, _) = rustix::net::recv(&self.socket, message.as_mut_slice(), flags)?;
+        message.truncate(len);
+        Ok(message)
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A message under construction; its length is set last.
+#[derive(Debug, Clone)]
+pub struct Request(Vec<u8>);
+
+impl Request {
+    /// Begins a message of a kind (`RTM_*`).
+    pub fn new(kind: u16, flags: u16) -> Self {
+        let mut bytes = vec![0; HEADER];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
+        Self(bytes)
+    }
+
+    /// Appends a structure as it is.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Appends an attribute.
+    pub fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.nested(kind, |request| request.push(value));
+    }
+
+    /// Appends an attribute that holds what `fill` appends.
+    pub fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
+        let start = self.0.len();
+        self.push(&[0, 0]);
+        self.push(&kind.to_ne_bytes());
+        fill(self);
+        let len = (self.0.len() - start) as u16;
+        self.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let len = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        self.0
+    }
+}
+
+/// The attributes of a message, or of an attribute; what is cut short ends them.
+#[derive(Debug, Clone)]
+pub struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    /// Reads attributes that begin after `skip` bytes of `bytes`.
+    pub fn after(bytes: &'a [u8], skip: usize) -> Self {
+        Self(bytes.get(skip..).unwrap_or(&[]))
+    }
+
+    /// Returns the value of the first of a kind.
+    pub fn get(&self, wanted: u16) -> Option<&'a [u8]> {
+        self.clone().find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+    }
+
+    /// Returns the first of a kind as a number.
+    pub fn number(&self, wanted: u16) -> Option<u32> {
+        self.get(wanted)?.try_into().ok().map(u32::from_ne_bytes)
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let header = self.0.first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let kind = u16::from_ne_bytes([header[2], header[3]]);
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((kind, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_attributes_that_it_writes() {
+        let mut request = Request::new(1, 0);
+        request.attribute(3, b"odd");
+        request.nested(4, |inner| inner.attribute(1, &7u32.to_ne_bytes()));
+        let message = request.finish();
+        assert_eq!(message.len() as u32, u32::from_ne_bytes(message[..4].try_into().unwrap()));
+        let attributes = Attributes::after(&message, HEADER);
+        assert_eq!(attributes.get(3), Some(&b"odd"[..]));
+        assert_eq!(Attributes::after(attributes.get(4).unwrap(), 0).number(1), Some(7));
+        assert_eq!(attributes.get(5), None);
+    }
+
+    #[test]
+    fn what_is_cut_short_ends_the_attributes() {
+        let whole = [8, 0, 1, 0, 1, 2, 3, 4, 8, 0, 2, 0, 1, 2, 3, 4];
+        for end in 0..whole.len() {
+            assert!(Attributes::after(&whole[..end], 0).count() <= end / 8);
+        }
+        // A length of less than its own header.
+        for length in 0..4 {
+            assert_eq!(Attributes(&[length, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
+        }
+        assert_eq!(Attributes::after(&whole, 99).count(), 0);
+    }
+}
