@@ -1,6 +1,6 @@
 //! A stream's connection, what it asks for, and the heads of the answers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::event::Event;
 use longhaul_core::plan;
@@ -14,6 +14,8 @@ use crate::source::http::Connection;
 use crate::transfer::buffer;
 use crate::transfer::error::TransferError;
 
+/// Its multiples spread evenly over 0 to 1, however many there are.
+const GOLDEN: f64 = 0.618_034;
 /// Requests sent ahead of the one that is answered: a server reads them as it comes to them.
 const MOST_AHEAD: usize = 64;
 
@@ -32,7 +34,20 @@ impl Stream<'_> {
         }
         let connection = self.client.connect(&mut self.place, &cancel)?;
         self.adopt(connection);
+        // Who is sent away meanwhile finds that out when it claims.
+        cancel.sleep(self.turn());
         Ok(())
+    }
+
+    /// Returns how long to wait before the first request on a new connection.
+    ///
+    /// Several slow starts that begin at once send their clumps at once, and each takes the others' for a queue that is its own
+    /// doing: CUBIC's HyStart ends slow start at 16 ms of it. So they are spread over the round trip, evenly for any number of them.
+    fn turn(&self) -> Duration {
+        match self.shared.crew.wanted() {
+            ..=1 => Duration::ZERO,
+            _ => self.arrivals.rtt.get().mul_f64((self.seat.id as f64 * GOLDEN).fract()),
+        }
     }
 
     pub(super) fn adopt(&mut self, connection: Connection) {
