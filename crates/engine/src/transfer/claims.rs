@@ -23,6 +23,10 @@ impl Claims {
         Self { seat, blocks: VecDeque::new(), heard: Instant::now() }
     }
 
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
     pub(super) fn push(&mut self, block: ByteRange) {
         if self.blocks.is_empty() {
             self.heard();

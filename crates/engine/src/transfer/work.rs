@@ -72,10 +72,22 @@ impl Work {
         self.with(seat, |_, claims| claims.asked()).unwrap_or_default()
     }
 
-    /// Returns how much a stream should have asked for: `enough`, but towards the end no more than its share, for
-    /// the slowest would be waited for.
-    pub(super) fn enough(&self, enough: Bytes) -> Bytes {
-        enough.min(lock(&self.state).blocks.share())
+    /// Returns how much a stream should have asked for: `enough`, but towards the end no more than its rate's share of what is
+    /// left, so that all end at once.
+    pub(super) fn enough(&self, seat: &Seat, enough: Bytes) -> Bytes {
+        let state = lock(&self.state);
+        let rate_of = |seat: &Seat| seat.rate().as_bits_per_sec() as f64;
+        let (mut left, mut rates) = (state.blocks.claimable(), 0.0);
+        for claims in state.claims.values() {
+            left += claims.asked().0;
+            rates += rate_of(claims.seat());
+        }
+        let share = if rates > 0.0 {
+            Bytes::new((left.get() as f64 * rate_of(seat) / rates) as u64)
+        } else {
+            state.blocks.share()
+        };
+        enough.min(share)
     }
 
     /// Returns how much nobody has claimed that may be.

@@ -93,8 +93,12 @@ impl Stream<'_> {
             if requests != self.requested.len() {
                 return Ok(());
             }
-            let enough = plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt, self.shared.crew.wanted());
-            if ahead >= self.shared.work.enough(enough) || requests >= MOST_AHEAD || !self.ask_next()? {
+            let arrivals = &self.arrivals;
+            let enough = plan::ask_ahead(arrivals.expected, arrivals.data_rtt(), self.shared.crew.wanted());
+            if ahead >= self.shared.work.enough(&self.seat, enough)
+                || requests >= MOST_AHEAD
+                || !self.ask_next()?
+            {
                 return Ok(());
             }
         }
