@@ -6,6 +6,7 @@ use longhaul_core::event::Event;
 use longhaul_core::plan;
 use longhaul_core::proto::http::{RangeAnswer, Validator};
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 
 use super::{Pacing, Stream};
@@ -69,7 +70,13 @@ impl Stream<'_> {
                 return Ok(());
             }
             let (ahead, requests) = self.shared.work.asked(&self.seat);
-            let enough = plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt, self.shared.crew.wanted());
+            let streams = self.shared.crew.wanted();
+            // A server that paces may begin with the rate of last time, and one stream leaves nothing to others.
+            let enough = if self.remote.paces && streams == 1 {
+                Bytes::new(u64::MAX)
+            } else {
+                plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt, streams)
+            };
             if ahead >= self.shared.work.enough(enough) || requests >= MOST_AHEAD || !self.ask_next()? {
                 return Ok(());
             }
