@@ -121,7 +121,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: O
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
-    shared.pace.greet(peer.ip(), &stream);
+    shared.pace.greet(&stream);
     // A connection that only asks for metrics is no part of them.
     let seat = (shared.served != Served::Metrics).then(|| shared.census.enter(peer, &stream));
     let transport = match &shared.tls {

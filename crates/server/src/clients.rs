@@ -62,26 +62,15 @@ impl Clients {
         Some(known)
     }
 
-    /// Returns the rate from which a connection may start that is now being sent something; `others` are beside it.
+    /// Returns the rate from which a connection may start that has begun to be sent something.
     ///
     /// `None` where nothing is known, where this RTT is of another path, or where slow start begins no slower.
-    pub(crate) fn recall(
-        &self,
-        client: IpAddr,
-        others: Others,
-        rtt: Rtt,
-        segment: Bytes,
-        now: Duration,
-    ) -> Option<Rate> {
+    pub(crate) fn recall(&self, client: IpAddr, rtt: Rtt, segment: Bytes, now: Duration) -> Option<Rate> {
         let Client { known, sending } = self.clients.get(&client)?;
         let (known, at) = (*known)?;
-        let beside = match others {
-            Others::Counted => *sending,
-            Others::AndOneMore => sending + 1,
-        };
-        let share = Rate::bits_per_sec(known.rate.as_bits_per_sec() / u64::from(beside.max(1)));
+        let rate = Rate::bits_per_sec(known.rate.as_bits_per_sec() / u64::from((*sending).max(1)));
         let fresh = now.saturating_sub(at) <= OLDEST;
-        (fresh && is_usable(Known { rate: share, ..known }, rtt, segment)).then_some(share)
+        (fresh && is_usable(Known { rate, ..known }, rtt, segment)).then_some(rate)
     }
 
     /// Forgets what is too old, and the oldest where there are too many.
@@ -98,13 +87,6 @@ impl Clients {
             self.clients.remove(&oldest);
         }
     }
-}
-
-/// Whether the connection that asks is among those that are being sent something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Others {
-    Counted,
-    AndOneMore,
 }
 
 /// Returns whether what is known of a path says more than slow start begins with, on a path of this RTT.
@@ -125,21 +107,21 @@ mod tests {
         Known { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: MS(100) }
     }
 
-    fn recalled(clients: &Clients, others: Others, ms: u64, at: u64) -> Option<u64> {
-        clients.recall(HOST, others, MS(ms), SEGMENT, AT(at)).map(|rate| rate.as_bits_per_sec() / 1_000_000)
+    fn recalled(clients: &Clients, ms: u64, at: u64) -> Option<u64> {
+        clients.recall(HOST, MS(ms), SEGMENT, AT(at)).map(|rate| rate.as_bits_per_sec() / 1_000_000)
     }
 
     #[test]
     fn a_path_is_remembered_for_a_while_and_while_it_is_the_same() {
         let mut clients = Clients::default();
-        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 0), None);
+        assert_eq!(recalled(&clients, 100, 0), None);
         clients.learn(HOST, known(400), AT(1));
-        assert_eq!(recalled(&clients, Others::AndOneMore, 120, 2), Some(400));
-        assert_eq!(recalled(&clients, Others::AndOneMore, 250, 2), None, "another RTT");
-        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 1 + OLDEST.as_secs() + 1), None, "too old");
+        assert_eq!(recalled(&clients, 120, 2), Some(400));
+        assert_eq!(recalled(&clients, 250, 2), None, "another RTT");
+        assert_eq!(recalled(&clients, 100, 1 + OLDEST.as_secs() + 1), None, "too old");
         assert_eq!(clients.learn(HOST, Known { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
         clients.learn(HOST, known(1), AT(3));
-        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 3), None, "slower than slow start begins");
+        assert_eq!(recalled(&clients, 100, 3), None, "slower than slow start begins");
     }
 
     #[test]
@@ -148,12 +130,14 @@ mod tests {
         clients.begins(HOST);
         clients.begins(HOST);
         assert_eq!(clients.learn(HOST, known(200), AT(1)), Some(known(400)));
-        assert_eq!(recalled(&clients, Others::Counted, 100, 1), Some(200));
-        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 1), Some(133));
+        assert_eq!(recalled(&clients, 100, 1), Some(200));
+        clients.begins(HOST);
+        assert_eq!(recalled(&clients, 100, 1), Some(133));
         clients.ends(HOST);
         clients.ends(HOST);
         clients.ends(HOST);
-        assert_eq!(recalled(&clients, Others::AndOneMore, 100, 1), Some(400));
+        clients.ends(HOST);
+        assert_eq!(recalled(&clients, 100, 1), Some(400));
     }
 
     #[test]

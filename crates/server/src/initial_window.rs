@@ -4,6 +4,7 @@
 //! longer than the server runs.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,6 +71,10 @@ impl InitialWindows {
             Ok((orders, thread)) => {
                 let teller = Teller { orders: orders.clone(), window };
                 Some((Self { orders, thread: Some(thread) }, teller))
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                tracing::warn!("no initial windows: another longhaul serve on this host gives them");
+                None
             }
             Err(error) => {
                 tracing::warn!(

@@ -7,18 +7,20 @@ use std::time::Instant;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::tcp_info::TcpInfo;
-use longhaul_core::tune::pace::{Known, first_pace};
+use longhaul_core::tune::pace::Known;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::pacing::{Finding, Paced, Pacing, Start};
 use longhaul_sys::send_options::set_max_pacing_rate;
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
-use crate::clients::{Clients, Others, is_usable};
+use crate::clients::{Clients, is_usable};
 use crate::initial_window::Teller;
 
 /// A shorter reply is over before a pace is found.
 const WORTH_IT: Bytes = Bytes::mib(1);
+/// The kernel begins with ten segments (RFC 6928).
+const MORE_THAN_TEN: u64 = 11;
 /// A rate that is held brings at least this share of it.
 const HELD: f64 = 0.8;
 
@@ -66,14 +68,21 @@ impl PacePolicy {
         (length >= WORTH_IT).then(|| asked.unwrap_or(self.pace).within(self.pace))
     }
 
-    /// Paces a connection from its first byte on where its client may have been given a large window.
-    pub(crate) fn greet(&self, client: IpAddr, socket: impl AsFd) {
+    /// Paces a connection from its first byte on where it begins with more than the kernel's own window.
+    ///
+    /// That is so whatever became of its client's path since the window was given.
+    pub(crate) fn greet(&self, socket: impl AsFd) {
+        // What a rate of the server's own bounds is paced from the handshake on.
         if self.memory.windows.is_none() || self.pace != Pace::Auto {
             return;
         }
-        if let Some(known) = self.memory.recall(client, Others::AndOneMore, &socket) {
+        let Ok(tcp) = tcp_info::read(&socket) else { return };
+        if let (Some(segments @ MORE_THAN_TEN..), Some(window), Some(rtt)) =
+            (tcp.tcpi_snd_cwnd(), tcp.cwnd(), tcp.min_rtt())
+        {
             // Where the kernel refuses, the window goes as a burst.
-            let _ = set_max_pacing_rate(socket, first_pace(known));
+            let _ = set_max_pacing_rate(&socket, Rate::over(window, rtt.get()));
+            tracing::trace!(segments, "a connection begins with a large window");
         }
     }
 }
@@ -84,10 +93,10 @@ impl Memory {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn recall(&self, client: IpAddr, others: Others, socket: impl AsFd) -> Option<Rate> {
+    fn recall(&self, client: IpAddr, socket: impl AsFd) -> Option<Rate> {
         let tcp = tcp_info::read(socket).ok()?;
         let (rtt, segment) = (tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?));
-        self.clients().recall(client, others, rtt, segment, self.started.elapsed())
+        self.clients().recall(client, rtt, segment, self.started.elapsed())
     }
 
     /// Takes in what a connection has found.
@@ -123,7 +132,7 @@ impl PacedConnection {
                 let hears = Arc::clone(memory);
                 Start {
                     known: memory
-                        .recall(client, Others::Counted, &socket)
+                        .recall(client, &socket)
                         .or_else(|| asked.and_then(|asked| believe(asked, &socket))),
                     hears: Some(Box::new(move |found| hears.learn(client, local, found))),
                 }

@@ -6,9 +6,17 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
+use crate::sockopt;
+
 /// The kernel's answer where it has no data: an error number, or zero.
 const NLMSG_ERROR: u16 = 2;
+/// The end of an answer in parts.
+const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
+const SOL_NETLINK: libc::c_int = 270;
+/// Lets a dump be of what the request names only.
+const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
 /// Asks for an answer where there is no data.
 pub const NLM_F_ACK: u16 = 4;
 /// Makes what is not there, and fails where it is.
@@ -56,20 +64,32 @@ impl Netlink {
     /// What the kernel says of the request; ENOBUFS and the like of the socket.
     pub fn ask(&self, request: Request) -> io::Result<Vec<u8>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernel = netlink::SocketAddrNetlink::new(0, 0);
-        rustix::net::sendto(&self.socket, &request.finish(), SendFlags::empty(), &kernel)?;
+        self.send(request)?;
         let reply = self.receive(RecvFlags::empty())?;
-        let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
-        let kind = reply.get(4..6).ok_or_else(short)?;
-        if kind == NLMSG_ERROR.to_ne_bytes() {
-            let code =
-                reply.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
-            match i32::from_ne_bytes(code) {
-                0 => {}
-                code => return Err(io::Error::from_raw_os_error(-code)),
+        error_in(&reply)?;
+        Ok(reply)
+    }
+
+    /// Asks for all that the kernel has of something; returns its answer, which comes in parts.
+    ///
+    /// Takes the socket: it is strict from then on, about other requests too.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn dump(self, request: Request) -> io::Result<Vec<Vec<u8>>> {
+        // Older kernels do not know it, and answer with more than was asked for.
+        let _ = sockopt::set(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+        self.send(request.with_flags(NLM_F_DUMP))?;
+        let mut parts = Vec::new();
+        loop {
+            let part = self.receive(RecvFlags::empty())?;
+            error_in(&part)?;
+            let ended = messages(&part).any(|(kind, _)| kind == NLMSG_DONE);
+            parts.push(part);
+            if ended {
+                return Ok(parts);
             }
         }
-        Ok(reply)
     }
 
     /// Returns what was heard since the last call, one message; `None` where there is nothing.
@@ -84,12 +104,42 @@ impl Netlink {
         }
     }
 
+    fn send(&self, request: Request) -> io::Result<()> {
+        let kernel = netlink::SocketAddrNetlink::new(0, 0);
+        Ok(rustix::net::sendto(&self.socket, &request.finish(), SendFlags::empty(), &kernel).map(drop)?)
+    }
+
     fn receive(&self, flags: RecvFlags) -> io::Result<Vec<u8>> {
         let mut message = vec![0; LARGEST];
         let (len, _) = rustix::net::recv(&self.socket, message.as_mut_slice(), flags)?;
         message.truncate(len);
         Ok(message)
     }
+}
+
+/// Returns the error that an answer tells, if it does.
+fn error_in(answer: &[u8]) -> io::Result<()> {
+    let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
+    let kind = answer.get(4..6).ok_or_else(short)?;
+    if kind != NLMSG_ERROR.to_ne_bytes() {
+        return Ok(());
+    }
+    let code = answer.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
+    match i32::from_ne_bytes(code) {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(-code)),
+    }
+}
+
+/// Takes apart what was received at once: the kind of each message, and all of it; what is cut short ends them.
+pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let header = received.first_chunk::<HEADER>()?;
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let message = received.get(..length).filter(|_| length >= HEADER)?;
+        received = received.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((u16::from_ne_bytes([header[4], header[5]]), message))
+    })
 }
 
 impl AsFd for Netlink {
@@ -109,6 +159,11 @@ impl Request {
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
         Self(bytes)
+    }
+
+    fn with_flags(mut self, flags: u16) -> Self {
+        self.0[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
+        self
     }
 
     /// Appends a structure as it is.
@@ -201,5 +256,10 @@ mod tests {
             assert_eq!(Attributes(&[length, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
         }
         assert_eq!(Attributes::after(&whole, 99).count(), 0);
+        let two = [[20, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]; 2].concat();
+        for end in 0..=two.len() {
+            assert_eq!(messages(&two[..end]).count(), end / 20);
+        }
+        assert_eq!(messages(&[0; 64]).count(), 0);
     }
 }

@@ -173,6 +173,26 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
 }
 
 #[test]
+fn what_a_killed_server_has_left_goes_with_the_next() {
+    let Some(lab) = lab() else { return };
+    let directory = directory(6 << 20);
+    let before = routes(&lab.far());
+    let options = ["--pace", "40Mbit", "--initial-window", "30"];
+    let mut server = Far::start(&lab, directory.path(), &options);
+    fetch(&lab.near(), SocketAddr::from((lab.far().ipv4(), PORT)), "");
+    server.logged("begin with this window");
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    assert_eq!(ours(&lab.far()), 1, "nobody has removed it");
+    let next = Far::start(&lab, directory.path(), &options);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while routes(&lab.far()) != before {
+        assert!(Instant::now() < deadline, "{}", routes(&lab.far()));
+    }
+    assert!(next.stop().status.success());
+}
+
+#[test]
 fn no_route_is_made_unless_that_is_asked_for() {
     let Some(lab) = lab() else { return };
     let directory = directory(6 << 20);

@@ -183,9 +183,12 @@ impl Opener<'_> {
             Streams::Fixed(_) => Some(FIRST_BLOCK),
             Streams::Auto => {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
-                let several = |known: KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
-                let known = || self.recall(place).ok().flatten();
-                (rtt >= LONG_RTT || known().is_some_and(several)).then_some(FIRST_BLOCK)
+                let known = self.recall(place).ok().flatten();
+                let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
+                // A server that begins with half of the rate of last time has not sent this much before it is asked for more.
+                let at_once = known.as_ref().and_then(KnownPath::pace).map(|path| path.rate.bdp(rtt));
+                let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
+                (rtt >= LONG_RTT || known.as_ref().is_some_and(several)).then_some(block)
             }
             Streams::Apt(apt) => {
                 let part = tuning::part_of_first_chunk(self.request, apt, connection);

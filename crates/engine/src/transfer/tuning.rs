@@ -12,12 +12,12 @@ use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 
-use super::edge;
 use super::opening::{Opening, handshake_rtt};
 use super::remote::Remote;
 use super::request::{AptSettings, GetRequest, Streams};
 use super::shared::Shared;
 use super::tuned::Tuning;
+use super::{buffer, edge};
 use crate::path_memory::{self, Endpoint, KnownPath};
 use crate::source::http::Connection;
 
@@ -68,18 +68,23 @@ fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
     request.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
 }
 
-/// Asks a server that has paced an earlier transfer to begin with the rate of then; it looks whether the RTT is still the same.
+/// Asks a server that has paced an earlier transfer to begin with the rate of then, and opens the window for it.
+///
+/// The server looks whether the RTT is still the same.
 pub(super) fn with_known_pace(request: &GetRequest) -> Cow<'_, GetRequest> {
     let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
     let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
-    let header = place.filter(|_| request.pace == Pace::Auto && !is_said).and_then(|(file, endpoint)| {
+    let asked = place.filter(|_| request.pace == Pace::Auto && !is_said).and_then(|(file, endpoint)| {
         // What cannot be read is told of when the server has answered.
         let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
-        HeaderField::new(PACE_HEADER, &PaceRequest { pace: request.pace, known: Some(known) }.header()).ok()
+        let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
+        Some((known, HeaderField::new(PACE_HEADER, &header).ok()?))
     });
-    let Some(header) = header else { return Cow::Borrowed(request) };
+    let Some((known, header)) = asked else { return Cow::Borrowed(request) };
     let mut asking = request.clone();
     asking.client.headers.push(header);
+    let client = &mut asking.client;
+    client.recv_buffer = client.recv_buffer.or_else(|| buffer::open_at_once(known.rate, known.rtt));
     Cow::Owned(asking)
 }
 

@@ -43,6 +43,11 @@ impl History {
         }
     }
 
+    /// Returns whether it goes back to `since`: it begins anew after a time in which nothing was sent.
+    pub(super) fn reaches(&self, since: Duration) -> bool {
+        self.entries.front().is_some_and(|first| first.at <= since)
+    }
+
     /// Returns the mean of the paces in force in a span of time.
     pub(super) fn pace_between(&self, from: Duration, to: Duration) -> Rate {
         let paces =

@@ -199,12 +199,14 @@ impl Pacer {
         let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
         self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
         match &mut self.phase {
-            Phase::Off => self.peak = self.peak.max(self.passed(seen, now)),
+            Phase::Off => self.peak = self.peak.max(self.round_trip(seen, now).unwrap_or_default()),
             Phase::Trust { known, counted } => {
-                if !std::mem::replace(counted, true) {
+                let (known, first) = (*known, !std::mem::replace(counted, true));
+                if first {
                     self.counted = (seen.retransmits, seen.sent);
+                    // The queues of such a path are deeper, and what else is on it more.
+                    self.tolerated = if known > FASTEST { min_rtt / 8 } else { Duration::ZERO };
                 }
-                let known = *known;
                 self.trust(known, seen, now);
             }
             Phase::Listen { trains, since } => {
@@ -273,17 +275,22 @@ impl Pacer {
     /// Waits until what was sent at the first pace arrives.
     fn trust(&mut self, known: Rate, seen: &Observation, now: Duration) {
         let pace = first_pace(known);
-        let arrives = self.passed(seen, now);
         if self.is_congested(seen, now) {
             self.settle(pace, seen, now);
             self.cut(pace, Rate::default(), seen, now);
-        } else if arrives >= pace.scaled(CONFIRMED) {
+        } else if self.round_trip(seen, now).is_some_and(|arrives| arrives >= pace.scaled(CONFIRMED)) {
             self.counted = (seen.retransmits, seen.sent);
             self.phase = Phase::Climb { from: pace, since: now, most: Some(known) };
         }
     }
 
-    /// Returns the rate of delivery over the last round trip.
+    /// Returns the rate of delivery over the last round trip; `None` before there was a whole one.
+    fn round_trip(&self, seen: &Observation, now: Duration) -> Option<Rate> {
+        let reaches = self.history.reaches(now.saturating_sub(seen.min_rtt.get()));
+        reaches.then(|| self.passed(seen, now))
+    }
+
+    /// Returns the rate of delivery over the last round trip, or since the first observation.
     fn passed(&self, seen: &Observation, now: Duration) -> Rate {
         self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
     }
@@ -318,9 +325,9 @@ impl Pacer {
             return;
         }
         match most {
+            Some(most) if pace >= most && most <= FASTEST => self.settle(most, seen, now),
             // What such a path holds is left to the congestion control.
-            Some(most) if pace >= most && most > FASTEST => (self.phase, self.pace) = (Phase::Off, None),
-            Some(most) if pace >= most => self.settle(most, seen, now),
+            _ if pace >= most.unwrap_or(FASTEST) => (self.phase, self.pace) = (Phase::Off, None),
             _ => self.pace = Some(pace),
         }
     }

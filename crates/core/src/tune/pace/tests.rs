@@ -237,6 +237,21 @@ fn a_path_that_has_become_wide_is_found_too() {
 }
 
 #[test]
+fn a_pause_confirms_nothing() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = Pacer::knowing(Rate::bits_per_sec(950_000_000));
+    pacer.observe(&path.seen(), path.now);
+    pacer.resume();
+    // A clump of a few milliseconds, at more than the first pace.
+    for _ in 0..20 {
+        path.now += Duration::from_millis(1);
+        path.acked += 1e6;
+        assert_eq!(pacer.observe(&path.seen(), path.now), Some(Rate::bits_per_sec(475_000_000)));
+    }
+    assert!(matches!(pacer.phase, Phase::Trust { .. }));
+}
+
+#[test]
 fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
     let mut path = Path::new(10_000.0, 100, 250e6);
     let mut pacer = knowing(&mut path, 9_000.0);

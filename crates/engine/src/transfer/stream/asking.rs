@@ -6,6 +6,7 @@ use longhaul_core::event::Event;
 use longhaul_core::plan;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 
 use super::{Pacing, Stream};
@@ -93,12 +94,15 @@ impl Stream<'_> {
             if requests != self.requested.len() {
                 return Ok(());
             }
-            let arrivals = &self.arrivals;
-            let enough = plan::ask_ahead(arrivals.expected, arrivals.data_rtt(), self.shared.crew.wanted());
-            if ahead >= self.shared.work.enough(&self.seat, enough)
-                || requests >= MOST_AHEAD
-                || !self.ask_next()?
-            {
+            let (arrivals, streams) = (&self.arrivals, self.shared.crew.wanted());
+            // A server that paces may begin with the rate of last time, and one stream leaves nothing to others.
+            let enough = if self.remote.paces && streams == 1 {
+                Bytes::new(u64::MAX)
+            } else {
+                plan::ask_ahead(arrivals.expected, arrivals.data_rtt(), streams)
+            };
+            let enough = self.shared.work.enough(&self.seat, enough);
+            if ahead >= enough || requests >= MOST_AHEAD || !self.ask_next()? {
                 return Ok(());
             }
         }

@@ -1,0 +1,57 @@
+//! What others change in the routing table.
+
+use std::net::IpAddr;
+
+use rustix::net::AddressFamily;
+
+use super::{PROTOCOL, RTM_DELROUTE, RTM_NEWROUTE, RTMSG, destination, octets};
+use crate::rtnetlink::{HEADER, messages};
+
+/// What others have changed.
+#[derive(Debug, Default)]
+pub struct Changes {
+    prefixes: Vec<(IpAddr, u8)>,
+    /// More than could be heard.
+    unknown: bool,
+}
+
+impl Changes {
+    /// Says whether the way to this host may be another.
+    pub fn concern(&self, host: IpAddr) -> bool {
+        self.unknown || self.prefixes.iter().any(|(net, bits)| contains(*net, *bits, host))
+    }
+
+    /// Takes in what was heard.
+    pub(super) fn note(&mut self, heard: &[u8]) {
+        messages(heard)
+            .filter(|(kind, _)| matches!(*kind, RTM_NEWROUTE | RTM_DELROUTE))
+            .for_each(|(_, message)| self.note_route(message));
+    }
+
+    /// Notes that more has happened than could be heard.
+    pub(super) fn lost_count(&mut self) {
+        self.unknown = true;
+    }
+
+    fn note_route(&mut self, message: &[u8]) {
+        let Some(head) = message.get(HEADER..HEADER + RTMSG) else { return };
+        let (family, bits, protocol) = (u16::from(head[0]), head[1], head[5]);
+        if protocol == PROTOCOL {
+            return;
+        }
+        let net = destination(message).or(match AddressFamily::from_raw(family) {
+            AddressFamily::INET => Some(IpAddr::from([0; 4])),
+            AddressFamily::INET6 => Some(IpAddr::from([0; 16])),
+            _ => None,
+        });
+        self.prefixes.extend(net.map(|net| (net, bits)));
+    }
+}
+
+/// Says whether the network that these first bits of `net` name holds `host`.
+pub(super) fn contains(net: IpAddr, bits: u8, host: IpAddr) -> bool {
+    let (net, host) = (octets(net), octets(host));
+    let bits = usize::from(bits);
+    net.len() == host.len()
+        && (0..bits.min(8 * net.len())).all(|bit| (net[bit / 8] ^ host[bit / 8]) & (0x80 >> (bit % 8)) == 0)
+}

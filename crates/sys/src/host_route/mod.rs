@@ -1,0 +1,299 @@
+//! Routes to single hosts that give TCP connections to them an initial congestion window.
+//!
+//! The kernel begins a connection with the window that the route to its peer names (RTAX_INITCWND, `tcp_init_cwnd`),
+//! or with ten segments. A route of ours is the one in force, for one address, with that metric added; it carries a
+//! protocol number of its own, by which the kernel tells it from everybody else's when it is to be removed.
+
+mod changes;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use rustix::net::AddressFamily;
+
+pub use changes::Changes;
+
+use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Netlink, Request, messages};
+
+/// The protocol of routes made here, as `ip route show proto 176` finds them.
+pub const PROTOCOL: u8 = 176;
+/// Their metric. Whoever adds a route to the same host has a lower one, and is obeyed.
+const PRIORITY: u32 = 17_600;
+
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
+/// Asks which table the route is in,
+const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+/// and for the route as it was configured, not for what follows from it.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+/// The gateway is on the link, whatever the addresses say.
+const RTNH_F_ONLINK: u32 = 4;
+const RTN_UNICAST: u8 = 1;
+const RT_TABLE_MAIN: u8 = 254;
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
+const RTA_FLOW: u16 = 11;
+const RTA_CACHEINFO: u16 = 12;
+const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
+const RTA_PREF: u16 = 20;
+const RTA_PAD: u16 = 24;
+const RTAX_MTU: u16 = 2;
+const RTAX_INITCWND: u16 = 11;
+/// Routes of both families that come, go and change.
+const RTMGRP_ROUTES: u32 = 0x40 | 0x400;
+
+/// Bytes of `struct rtmsg`.
+const RTMSG: usize = 12;
+
+/// A route to one host, made by [`HostRoutes::add`].
+#[derive(Debug)]
+pub struct HostRoute {
+    host: IpAddr,
+    table: u32,
+}
+
+/// Makes host routes, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct HostRoutes {
+    netlink: Netlink,
+    changes: Netlink,
+    /// Held by the one process that makes such routes here; the kernel frees it with the process.
+    _turn: UnixListener,
+}
+
+/// The name of that turn, which is each network namespace's own.
+const TURN: &str = "longhaul-routes";
+
+/// What became of a route that was asked for.
+#[derive(Debug)]
+pub enum Added {
+    /// It is there.
+    Made(HostRoute),
+    /// It would change more than the window, or a choice that somebody has made: why.
+    LeftAlone(&'static str),
+}
+
+/// Where in a route's attributes those of ours come from.
+struct Route<'a> {
+    table: u32,
+    scope: u8,
+    flags: u32,
+    attributes: Attributes<'a>,
+}
+
+impl HostRoutes {
+    /// Makes sure that the kernel lets this process change routes, and removes what a process has left that was killed.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN over the network namespace, EADDRINUSE where another process makes such routes in it.
+    pub fn open() -> io::Result<Self> {
+        let netlink = Netlink::open()?;
+        // An address of RFC 5737, to which nobody has a route of this protocol; the permission is looked at first.
+        let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: RT_TABLE_MAIN.into() };
+        remove(&netlink, &nowhere)?;
+        let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
+        // Whatever comes in the way of that, new routes are no worse for it.
+        for left in left_over().unwrap_or_default() {
+            remove(&netlink, &left)?;
+        }
+        Ok(Self { netlink, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
+    }
+
+    /// Gives connections from `local` to `host` an initial window of so many segments of a path of this MTU.
+    ///
+    /// The route in force is copied: device, gateway, source address and metrics. What PMTU discovery has found belongs
+    /// to a route too, so `mtu` keeps it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn add(&self, host: IpAddr, local: IpAddr, segments: u32, mtu: Option<u32>) -> io::Result<Added> {
+        let mut ask = route_to(
+            RTM_GETROUTE,
+            0,
+            host,
+            Rtmsg { flags: RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH, ..Rtmsg::default() },
+        );
+        ask.attribute(RTA_SRC, &octets(local));
+        let answer = self.netlink.ask(ask)?;
+        let route = match Route::read(&answer) {
+            Ok(route) => route,
+            Err(why) => return Ok(Added::LeftAlone(why)),
+        };
+        match self.netlink.ask(route.to_host(host, segments, mtu)) {
+            Ok(_) => Ok(Added::Made(HostRoute { host, table: route.table })),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(Added::LeftAlone("there is a route to this host already"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes a route; one that is gone already is none.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove(&self, route: &HostRoute) -> io::Result<()> {
+        remove(&self.netlink, route)
+    }
+
+    /// Returns what others have changed since this was last asked.
+    ///
+    /// A copy of a route does not follow its original.
+    pub fn changes(&self) -> Changes {
+        let mut changes = Changes::default();
+        loop {
+            match self.changes.heard() {
+                Ok(Some(message)) => changes.note(&message),
+                Ok(None) => return changes,
+                Err(_) => {
+                    changes.lost_count();
+                    return changes;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Route<'a> {
+    /// Reads a route; says why where it is not to be copied.
+    fn read(message: &'a [u8]) -> Result<Self, &'static str> {
+        let head = message.get(HEADER..HEADER + RTMSG).ok_or("the kernel's answer is too short")?;
+        let attributes = Attributes::after(message, HEADER + RTMSG);
+        if head[7] != RTN_UNICAST {
+            return Err("it is no host of another network");
+        }
+        if head[5] == PROTOCOL {
+            return Err("another server has made the route to it");
+        }
+        let known = [
+            RTA_DST,
+            RTA_OIF,
+            RTA_GATEWAY,
+            RTA_PRIORITY,
+            RTA_PREFSRC,
+            RTA_METRICS,
+            RTA_FLOW,
+            RTA_CACHEINFO,
+            RTA_TABLE,
+            RTA_VIA,
+            RTA_PREF,
+            RTA_PAD,
+        ];
+        if attributes.clone().any(|(kind, _)| !known.contains(&kind)) || attributes.get(RTA_OIF).is_none() {
+            return Err("the route to it is of a kind that is not copied (several ways, a tunnel)");
+        }
+        if Attributes::after(attributes.get(RTA_METRICS).unwrap_or(&[]), 0).get(RTAX_INITCWND).is_some() {
+            return Err("the route to it names a window");
+        }
+        let table = attributes.number(RTA_TABLE).unwrap_or(head[4].into());
+        let flags = u32::from_ne_bytes([head[8], head[9], head[10], head[11]]) & RTNH_F_ONLINK;
+        Ok(Self { table, scope: head[6], flags, attributes })
+    }
+
+    /// Makes the request for the same route to one host, with an initial window.
+    fn to_host(&self, host: IpAddr, segments: u32, mtu: Option<u32>) -> Request {
+        let head = Rtmsg { protocol: PROTOCOL, scope: self.scope, flags: self.flags };
+        let mut request = route_to(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE_EXCL, host, head);
+        for kind in [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_PREFSRC, RTA_FLOW, RTA_PREF] {
+            if let Some(value) = self.attributes.get(kind) {
+                request.attribute(kind, value);
+            }
+        }
+        request.attribute(RTA_TABLE, &self.table.to_ne_bytes());
+        request.attribute(RTA_PRIORITY, &PRIORITY.to_ne_bytes());
+        let metrics = Attributes::after(self.attributes.get(RTA_METRICS).unwrap_or(&[]), 0);
+        request.nested(RTA_METRICS, |nested| {
+            metrics.clone().for_each(|(kind, value)| nested.attribute(kind, value));
+            if let Some(mtu) = mtu.filter(|_| metrics.get(RTAX_MTU).is_none()) {
+                nested.attribute(RTAX_MTU, &mtu.to_ne_bytes());
+            }
+            nested.attribute(RTAX_INITCWND, &segments.to_ne_bytes());
+        });
+        request
+    }
+}
+
+/// Removes a route; one that is gone already is none.
+fn remove(netlink: &Netlink, route: &HostRoute) -> io::Result<()> {
+    let head = Rtmsg { protocol: PROTOCOL, ..Rtmsg::default() };
+    let mut request = route_to(RTM_DELROUTE, NLM_F_ACK, route.host, head);
+    request.attribute(RTA_TABLE, &route.table.to_ne_bytes());
+    request.attribute(RTA_PRIORITY, &PRIORITY.to_ne_bytes());
+    match netlink.ask(request) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Finds the routes of this protocol and metric, to single hosts.
+fn left_over() -> io::Result<Vec<HostRoute>> {
+    let mut all = Request::new(RTM_GETROUTE, 0);
+    // Of both families, of this protocol.
+    all.push(&[0, 0, 0, 0, 0, PROTOCOL, 0, 0, 0, 0, 0, 0]);
+    let mut found = Vec::new();
+    for part in Netlink::open()?.dump(all)? {
+        for (_, message) in messages(&part) {
+            let Some(head) = message.get(HEADER..HEADER + RTMSG) else { continue };
+            let attributes = Attributes::after(message, HEADER + RTMSG);
+            let Some(host) = destination(message) else { continue };
+            let is_one = usize::from(head[1]) == 8 * octets(host).len();
+            if is_one && head[5] == PROTOCOL && attributes.number(RTA_PRIORITY) == Some(PRIORITY) {
+                found.push(HostRoute { host, table: attributes.number(RTA_TABLE).unwrap_or(head[4].into()) });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the address that a message about a route names.
+fn destination(message: &[u8]) -> Option<IpAddr> {
+    let given = Attributes::after(message, HEADER + RTMSG).get(RTA_DST)?;
+    let v4 = || <[u8; 4]>::try_from(given).map(IpAddr::from);
+    <[u8; 16]>::try_from(given).map(IpAddr::from).or_else(|_| v4()).ok()
+}
+
+/// What of `struct rtmsg` differs from request to request.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rtmsg {
+    protocol: u8,
+    scope: u8,
+    flags: u32,
+}
+
+/// Begins a request for the route to one host.
+fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
+    let address = octets(host);
+    let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let bits = 8 * address.len() as u8;
+    let source_bits = if kind == RTM_GETROUTE { bits } else { 0 };
+    let mut request = Request::new(kind, nlm_flags);
+    let Rtmsg { protocol, scope, flags } = head;
+    // The attribute says which table, for its number may not fit here.
+    let scope = if kind == RTM_DELROUTE { ANY_SCOPE } else { scope };
+    let route_kind = if kind == RTM_NEWROUTE { RTN_UNICAST } else { 0 };
+    request.push(&[family.as_raw() as u8, bits, source_bits, 0, 0, protocol, scope, route_kind]);
+    request.push(&flags.to_ne_bytes());
+    request.attribute(RTA_DST, &address);
+    request
+}
+
+/// RT_SCOPE_NOWHERE, which in a removal stands for any.
+const ANY_SCOPE: u8 = 255;
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}

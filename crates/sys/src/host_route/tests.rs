@@ -1,0 +1,148 @@
+//! Routes in a network of the test's own, whose only device is the loopback.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::thread;
+
+use super::changes::contains;
+use super::*;
+use crate::netns;
+
+const RTM_NEWLINK: u16 = 16;
+const IFF_UP: u32 = 1;
+const LOOPBACK: u32 = 1;
+const HOSTS: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7))];
+const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+/// Does `job` in a network namespace in which the loopback device leads to the documentation's networks.
+fn in_network(job: impl FnOnce(&HostRoutes) + Send + 'static) {
+    let work = move || {
+        if let Err(why) = netns::enter_new_network() {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+            return println!("skipped: {why}");
+        }
+        let routes = HostRoutes::open().unwrap();
+        let mut up = Request::new(RTM_NEWLINK, NLM_F_ACK);
+        let header = [0, LOOPBACK, IFF_UP, IFF_UP];
+        up.push(&header.map(u32::to_ne_bytes).concat());
+        routes.netlink.ask(up).unwrap();
+        for (host, bits) in HOSTS.into_iter().zip([24, 32]) {
+            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, |_| {})).unwrap();
+        }
+        routes.changes();
+        job(&routes);
+    };
+    thread::spawn(work).join().unwrap();
+}
+
+/// Makes the request for a route of somebody else's over the loopback device.
+fn route(kind: u16, to: IpAddr, bits: u8, metrics: impl FnOnce(&mut Request)) -> Request {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let mut request = Request::new(kind, NLM_F_ACK | NLM_F_CREATE_EXCL);
+    let (static_route, link) = (4, 253);
+    request.push(&[family.as_raw() as u8, bits, 0, 0, RT_TABLE_MAIN, static_route, link, RTN_UNICAST]);
+    request.push(&[0; 4]);
+    let mut network = octets(to);
+    (usize::from(bits) / 8..network.len()).for_each(|byte| network[byte] = 0);
+    request.attribute(RTA_DST, &network);
+    request.attribute(RTA_OIF, &LOOPBACK.to_ne_bytes());
+    request.nested(RTA_METRICS, metrics);
+    request
+}
+
+/// Returns the window and the MTU that the route to a host names.
+fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
+    let head = Rtmsg { flags: RTM_F_FIB_MATCH, ..Rtmsg::default() };
+    let answer = routes.netlink.ask(route_to(RTM_GETROUTE, 0, host, head)).unwrap();
+    let metrics = Attributes::after(&answer, HEADER + RTMSG).get(RTA_METRICS).unwrap_or(&[]);
+    let metrics = Attributes::after(metrics, 0);
+    (metrics.number(RTAX_INITCWND), metrics.number(RTAX_MTU))
+}
+
+#[test]
+fn a_route_is_made_and_removed() {
+    in_network(|routes| {
+        for (host, local) in HOSTS.into_iter().zip(LOCAL) {
+            let Added::Made(made) = routes.add(host, local, 500, Some(1400)).unwrap() else {
+                panic!("no route to {host}")
+            };
+            assert_eq!(metrics(routes, host), (Some(500), Some(1400)), "{host}");
+            assert!(!routes.changes().concern(host), "our own changes are none");
+            assert!(matches!(routes.add(host, local, 9, None), Ok(Added::LeftAlone(_))), "{host} twice");
+            routes.remove(&made).unwrap();
+            assert_eq!(metrics(routes, host), (None, None), "{host}");
+            routes.remove(&made).unwrap();
+        }
+    });
+}
+
+#[test]
+fn somebody_elses_routes_are_left_alone() {
+    in_network(|routes| {
+        for (host, local) in HOSTS.into_iter().zip(LOCAL) {
+            let bits = 8 * octets(host).len() as u8;
+            let Added::Made(ours) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
+            let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
+            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+            assert!(routes.changes().concern(host), "{host}");
+            assert!(!routes.changes().concern(host), "{host}, once");
+            assert_eq!(metrics(routes, host).0, Some(20), "theirs comes first");
+            routes.remove(&ours).unwrap();
+            routes.remove(&ours).unwrap();
+            assert_eq!(metrics(routes, host).0, Some(20), "and stays");
+            let Ok(Added::LeftAlone(why)) = routes.add(host, local, 500, None) else { panic!("{host}") };
+            assert!(why.contains("names a window"), "{why}");
+        }
+    });
+}
+
+#[test]
+fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+    in_network(|routes| {
+        for (host, local) in HOSTS.into_iter().zip(LOCAL) {
+            assert!(matches!(routes.add(host, local, 500, None), Ok(Added::Made(_))), "{host}");
+        }
+        let found: Vec<_> = left_over().unwrap().iter().map(|route| route.host).collect();
+        assert!(HOSTS.iter().all(|host| found.contains(host)) && found.len() == 2, "{found:?}");
+        let taken = HostRoutes::open().unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(metrics(routes, HOSTS[0]).0, Some(500), "whose turn it is keeps them");
+    });
+    in_network(|routes| {
+        for host in HOSTS {
+            let bits = 8 * octets(host).len() as u8;
+            let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
+            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+        }
+        assert!(left_over().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn this_host_and_nowhere_get_no_route() {
+    in_network(|routes| {
+        for local in LOCAL {
+            assert!(matches!(routes.add(local, local, 500, None), Ok(Added::LeftAlone(_))), "{local}");
+        }
+        assert!(routes.add([203, 0, 113, 1].into(), LOCAL[0], 500, None).is_err());
+    });
+}
+
+#[test]
+fn a_network_holds_its_hosts() {
+    let [v4, v6] = HOSTS;
+    assert!(contains([198, 51, 100, 0].into(), 24, v4) && contains([0; 4].into(), 0, v4));
+    assert!(!contains([198, 51, 101, 0].into(), 24, v4) && !contains([0; 4].into(), 0, v6));
+    assert!(contains(v6, 128, v6) && !contains(LOCAL[1], 128, v6) && contains(v4, 200, v4));
+}
+
+#[test]
+fn a_message_that_is_no_route_changes_nothing() {
+    let mut changes = Changes::default();
+    for message in
+        [&[][..], &[0; 3], &[0xff; 40], &[16, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[0; 64]]
+    {
+        changes.note(message);
+    }
+    assert!(HOSTS.iter().all(|host| !changes.concern(*host)));
+}
