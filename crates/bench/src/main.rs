@@ -69,7 +69,7 @@ struct Options {
     #[arg(long)]
     size: Option<Bytes>,
 
-    /// How often each client runs on each path
+    /// How often each client runs on each path; and each point of apt-figures, with other random numbers
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
 
@@ -125,7 +125,7 @@ fn bench(options: &Options) -> Result<()> {
     let beside = program.parent().unwrap_or(&program);
     let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
     if parts == [Part::AptFigures] {
-        return draw_apt_figures(&dir, options.quick);
+        return draw_apt_figures(&dir, options);
     }
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
@@ -141,7 +141,7 @@ fn bench(options: &Options) -> Result<()> {
     drop(tcp_memory);
     print!("{}", report.markdown());
     measured?;
-    if parts.contains(&Part::AptFigures) { draw_apt_figures(&dir, options.quick) } else { Ok(()) }
+    if parts.contains(&Part::AptFigures) { draw_apt_figures(&dir, options) } else { Ok(()) }
 }
 
 impl Options {
@@ -151,8 +151,9 @@ impl Options {
     }
 }
 
-fn draw_apt_figures(dir: &Path, is_quick: bool) -> Result<()> {
-    print!("{}", apt_figures::draw_all(dir, &apt_figures::Effort::new(is_quick))?);
+fn draw_apt_figures(dir: &Path, options: &Options) -> Result<()> {
+    let runs = if options.quick { 1 } else { options.repetitions };
+    print!("{}", apt_figures::draw_all(dir, &apt_figures::Effort::new(runs, options.quick))?);
     Ok(())
 }
 

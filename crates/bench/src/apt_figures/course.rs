@@ -10,7 +10,7 @@ use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Controls, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
-use super::{Effort, RUNS, bounded};
+use super::{Effort, bounded};
 use crate::table;
 
 /// Never fetched whole: its course is what is looked at.
@@ -73,7 +73,7 @@ impl Fairness {
                 begins: (0..SESSIONS).map(|session| APART * session as u32).collect(),
                 until: SHARED_FOR,
             };
-            let trials: Vec<Trial> = (1..=effort.runs(RUNS)).map(trial).collect();
+            let trials: Vec<Trial> = effort.seeds().map(trial).collect();
             (method, on_all_cores(&trials, Trial::run))
         });
         Self { aqm: aqm.0, figure, of: of.into() }

@@ -8,7 +8,7 @@ use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
-use super::{Effort, RUNS, millis};
+use super::{Effort, millis};
 use crate::table;
 
 const NUMBERS: [usize; 26] =
@@ -46,7 +46,7 @@ struct Outcome {
 impl Curve {
     /// Measures one path.
     pub(crate) fn measure(delay: Duration, effort: &Effort) -> Self {
-        let seeds: Vec<u64> = (1..=effort.runs(RUNS)).collect();
+        let seeds: Vec<u64> = effort.seeds().collect();
         let curve = |method: fn(usize) -> Method| {
             let trial = |number| {
                 seeds.iter().map(move |&seed| Trial::alone(Path::new(delay, seed), method(number), FILE))

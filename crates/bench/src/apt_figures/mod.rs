@@ -29,39 +29,31 @@ use trial::Reached;
 
 /// How much is simulated.
 pub(crate) struct Effort {
-    /// The most runs of a point, each with other random numbers.
-    most_runs: u64,
+    /// How often each point, each time with other random numbers.
+    runs: u32,
     files: &'static [Bytes],
 }
 
 impl Effort {
-    /// What the paper's figures show, and as often; or the smallest file, once.
-    pub(crate) const fn new(is_quick: bool) -> Self {
+    /// The files of the paper's figures, each point so often; or the smallest file alone.
+    pub(crate) const fn new(runs: u32, is_quick: bool) -> Self {
         const FILES: &[Bytes] =
             &[Bytes::new(1_000_000_000), Bytes::new(5_000_000_000), Bytes::new(10_000_000_000)];
-        if is_quick {
-            Self { most_runs: 1, files: FILES.split_at(1).0 }
-        } else {
-            Self { most_runs: u64::MAX, files: FILES }
-        }
+        Self { runs, files: if is_quick { FILES.split_at(1).0 } else { FILES } }
     }
 
-    /// Returns how often to run what should run `wanted` times.
-    fn runs(&self, wanted: u64) -> u64 {
-        wanted.min(self.most_runs).max(1)
+    fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        1..=self.runs.into()
     }
 
-    /// Returns what the points of a picture are that should be of `wanted` runs.
-    fn note(&self, wanted: u64) -> String {
-        match self.runs(wanted) {
+    /// Returns what the points of a picture are.
+    fn note(&self) -> String {
+        match self.runs {
             1 => "One run each, seed 1.".to_owned(),
             runs => format!("Means of {runs} runs (seeds 1 to {runs}); bars: 95 % confidence intervals."),
         }
     }
 }
-
-/// How often where the paper does not say it, and in figures 5 and 6; 20 times in figures 3 and 4.
-const RUNS: u64 = 10;
 
 /// Where all pictures are from, and what APT has where nothing else is said.
 const NOTES: [&str; 2] = [
@@ -92,13 +84,13 @@ pub(crate) fn draw_all(dir: &Path, effort: &Effort) -> Result<String> {
 
     let curves = [10, 50].map(|millis| Curve::measure(Duration::from_millis(millis), effort));
     let charts = curves.iter().map(Curve::chart).collect();
-    draw("apt-goodput", "Goodput by the number of connections", &effort.note(RUNS), charts)?;
+    draw("apt-goodput", "Goodput by the number of connections", &effort.note(), charts)?;
     section("What the tuners reach with 1 GB", &goodput::table(&curves));
     section("1 GB over a fixed number of connections, Mbit/s", &goodput::curve_table(&curves));
     section("The chunks of APT's first run with 1 GB, tau = 50 ms", &curves[1].chunks());
     for sweep in &SWEEPS {
         let measured = sweep.measure(effort);
-        draw(sweep.name, sweep.title, &effort.note(sweep.runs), sweep.charts(&measured))?;
+        draw(sweep.name, sweep.title, &effort.note(), sweep.charts(&measured))?;
         section(&format!("{}, Mbit/s", sweep.title), &sweep.table(&measured));
     }
     draw("apt-evolution", "A session's course", "One run, seed 1.", course::alone())?;

@@ -7,7 +7,7 @@ use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Un
 
 use super::statistics::Mean;
 use super::trial::{Controls, LINE, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
-use super::{Effort, RUNS, bounded, millis};
+use super::{Effort, bounded, millis};
 use crate::table;
 
 /// A parameter, and what it changes.
@@ -21,8 +21,6 @@ pub(crate) struct Sweep {
     values: &'static [f64],
     /// tau, with the paper's figure.
     delays: &'static [(Duration, u8)],
-    /// How often the paper ran it.
-    pub(crate) runs: u64,
     changes: Changes,
 }
 
@@ -44,7 +42,6 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Number,
         values: &[1.1, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
         delays: &[(SHORT, 3), (LONG, 4)],
-        runs: 20,
         changes: Changes::Apt(|alpha| Controls { alpha, ..PUBLISHED }),
     },
     Sweep {
@@ -54,7 +51,6 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Seconds,
         values: &[1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0],
         delays: &[(SHORT, 5), (LONG, 6)],
-        runs: RUNS,
         changes: Changes::Apt(|delta| Controls { delta: Duration::from_secs_f64(delta), ..PUBLISHED }),
     },
     Sweep {
@@ -64,7 +60,6 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Number,
         values: &[1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0],
         delays: &[(SHORT, 8), (LONG, 9)],
-        runs: RUNS,
         changes: Changes::Apt(|n0| Controls { n0: n0 as usize, ..PUBLISHED }),
     },
     Sweep {
@@ -74,7 +69,6 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::BitsPerSecond,
         values: &[0.0, 10e6, 20e6, 30e6, 40e6, 50e6],
         delays: &[(LONG, 11)],
-        runs: RUNS,
         changes: Changes::Background,
     },
 ];
@@ -95,7 +89,7 @@ impl Sweep {
         let mut all = Vec::new();
         for &(delay, figure) in self.delays {
             for &file in effort.files {
-                let [apt, longhaul] = self.measure_one(delay, file, effort.runs(self.runs));
+                let [apt, longhaul] = self.measure_one(delay, file, effort);
                 all.push(Measured { delay, figure, file, apt, longhaul });
             }
         }
@@ -103,7 +97,7 @@ impl Sweep {
     }
 
     /// Returns what APT and Longhaul reached.
-    fn measure_one(&self, delay: Duration, file: Bytes, runs: u64) -> [Vec<Vec<Reached>>; 2] {
+    fn measure_one(&self, delay: Duration, file: Bytes, effort: &Effort) -> [Vec<Vec<Reached>>; 2] {
         let trials = |is_longhaul: bool| {
             let values = self.values.iter().map(move |&value| {
                 let (controls, background) = match self.changes {
@@ -116,7 +110,7 @@ impl Sweep {
                 if is_longhaul && matches!(self.changes, Changes::Apt(_)) { 1 } else { self.values.len() };
             values.take(distinct).flat_map(move |(method, background)| {
                 let background = Rate::bits_per_sec(background as u64);
-                (1..=runs).map(move |seed| {
+                effort.seeds().map(move |seed| {
                     Trial::alone(Path { background, ..Path::new(delay, seed) }, method, file)
                 })
             })
@@ -125,7 +119,7 @@ impl Sweep {
         let all: Vec<Trial> = apt.iter().cloned().chain(trials(true)).collect();
         let reached = on_all_cores(&all, Trial::reached);
         let (apt, longhaul) = reached.split_at(apt.len());
-        [apt, longhaul].map(|own| own.chunks(runs as usize).map(<[Reached]>::to_vec).collect())
+        [apt, longhaul].map(|own| own.chunks(effort.runs as usize).map(<[Reached]>::to_vec).collect())
     }
 
     /// Makes a chart for each path.

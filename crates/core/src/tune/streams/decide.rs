@@ -71,7 +71,8 @@ impl StreamTuner {
         if view.has_queue() || view.is_losing() && !self.confident {
             self.up.tread_softly();
         }
-        if several && view.has_queue() && view.is_losing() {
+        let is_crowded = view.is_crowded(self.wanted) || view.has_queue() && view.is_losing();
+        if several && is_crowded {
             if view.intervals >= LOSING && self.cut.is_due(now) {
                 self.make_room(seen.rtt, now);
             }
@@ -131,8 +132,13 @@ impl StreamTuner {
         from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
         let ramp_up = from.ramp_up(seen.rtt);
         let left = view.rate().time_for(seen.left);
-        let least = if view.is_losing() && !view.has_queue() { self.wanted / LOSSY_STEP } else { 1 };
-        let more = (self.wanted + self.up.step(self.wanted).max(least)).min(self.ceiling.at(now));
+        let lossy = (self.wanted / LOSSY_STEP).max(1);
+        let step = match self.up.step(self.wanted) {
+            _ if view.is_losing_much() => lossy,
+            step if view.is_losing() && !view.has_queue() => step.max(lossy),
+            step => step,
+        };
+        let more = (self.wanted + step).min(self.ceiling.at(now));
         if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
             self.phase = Phase::Trial { from };
             self.change(more, ramp_up, now);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::units::Rate;
 
 use super::Interval;
+use super::start::SEGMENT;
 
 /// So many intervals are kept.
 const KEPT: usize = 16;
@@ -17,6 +18,10 @@ const LEAST_QUEUE: Duration = Duration::from_millis(3);
 const LOST: u64 = 3;
 /// Losses in this share of the intervals persist.
 const PERSISTENT: f64 = 0.3;
+/// So many streams at a time that recover from a loss are too many.
+const CROWDED: f64 = 1.0;
+/// So many packets out of order are a loss rate of 0.7 % (x^2 / 1.5, for Reno).
+const MUCH: f64 = 0.1;
 /// Where goodput grows by less than this from two intervals to the next two, it has stopped growing.
 const GROWTH: f64 = 1.15;
 /// That share of the intervals in which something of ours held the streams says that the network is not what limits.
@@ -36,6 +41,9 @@ struct Sample {
 /// Keeps the last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter {
+    last: Duration,
+    /// The share of the packets that come out of order. A stream that leaves slow start may have many: the mean is a long one.
+    out_of_order: f64,
     samples: VecDeque<Sample>,
 }
 
@@ -50,10 +58,14 @@ pub(super) struct View {
     pub(super) error: f64,
     /// The queue over the BDP: the median, for clumps make some intervals' look long,
     queue: f64,
-    /// and the least: what always stands.
+    /// the least: what always stands,
     standing: f64,
+    /// and the longest.
+    longest: f64,
     /// The share of the intervals in which packets were lost.
     loss: f64,
+    /// The share of the packets that come out of order, whatever the number of streams was.
+    out_of_order: f64,
     held_back: f64,
 }
 
@@ -62,6 +74,10 @@ impl Meter {
         let rtt = seen.rtt.get();
         let waits = seen.data_rtt.map_or(Duration::ZERO, |data| data.get().saturating_sub(rtt));
         let queue = waits.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
+        let time = now.saturating_sub(std::mem::replace(&mut self.last, now));
+        let packets = seen.goodput.bytes_in(time).get() as f64 / SEGMENT.get() as f64;
+        let out_of_order = (seen.out_of_order as f64 / packets.max(1.0)).min(1.0);
+        self.out_of_order += (out_of_order - self.out_of_order) / KEPT as f64;
         if self.samples.len() == KEPT {
             self.samples.pop_front();
         }
@@ -109,7 +125,9 @@ impl Meter {
             error: (variance / n).sqrt() / goodput,
             standing: queues.first().copied().unwrap_or(0.0),
             queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
+            longest: queues.last().copied().unwrap_or(0.0),
             loss: share(&counted, |s| s.lost),
+            out_of_order: self.out_of_order,
             held_back,
         })
     }
@@ -133,9 +151,28 @@ impl View {
         self.queue > 0.0
     }
 
+    /// Says whether the path was never full.
+    pub(super) fn has_room(&self) -> bool {
+        self.longest == 0.0 && !self.is_losing_much()
+    }
+
     /// Says whether something is lost again and again.
     pub(super) fn is_losing(&self) -> bool {
         self.loss >= PERSISTENT
+    }
+
+    /// Says whether so much is lost that accidents do not explain it.
+    pub(super) fn is_losing_much(&self) -> bool {
+        self.out_of_order > MUCH
+    }
+
+    /// Says whether more than one of `streams` recovers from a loss at any time, on average.
+    ///
+    /// A stream with a window of W packets has W of them out of order until one that was lost has come again, and loses
+    /// one in 2 W^2 / 3 (Reno): n streams, of which each has the share x out of order, have n x = 1.5 n / W losses in a
+    /// round trip. A single stream answers one in a round trip.
+    pub(super) fn is_crowded(&self, streams: usize) -> bool {
+        (self.is_losing_much() || self.longest > 0.0) && self.out_of_order * streams as f64 > CROWDED
     }
 
     /// Says whether our disk, a limit or the CPU is what holds the streams.

@@ -147,7 +147,7 @@ impl StreamTuner {
             // What is remembered is only checked; else it is doubled.
             up: Patience::new(if known { 1 } else { usize::MAX }, rest(4)),
             down: Patience::new(1, rest(8)),
-            cut: Patience::new(1, Duration::from_secs(4)),
+            cut: Patience::new(1, rest(4)),
             usual: None,
             anchor: None,
             confident: false,
