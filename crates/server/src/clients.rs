@@ -62,15 +62,26 @@ impl Clients {
         Some(known)
     }
 
-    /// Returns the rate from which a connection may start that has begun to be sent something.
+    /// Returns the rate from which a connection may start that has begun to be sent something; `asked` is what its client remembers,
+    /// which counts where nothing is known here.
     ///
-    /// `None` where nothing is known, where this RTT is of another path, or where slow start begins no slower.
-    pub(crate) fn recall(&self, client: IpAddr, rtt: Rtt, segment: Bytes, now: Duration) -> Option<Rate> {
-        let Client { known, sending } = self.clients.get(&client)?;
-        let (known, at) = (*known)?;
-        let rate = Rate::bits_per_sec(known.rate.as_bits_per_sec() / u64::from((*sending).max(1)));
-        let fresh = now.saturating_sub(at) <= OLDEST;
-        (fresh && is_usable(Known { rate, ..known }, rtt, segment)).then_some(rate)
+    /// `None` where nobody knows, where this RTT is of another path, or where slow start begins no slower.
+    pub(crate) fn recall(
+        &self,
+        client: IpAddr,
+        asked: Option<Known>,
+        rtt: Rtt,
+        segment: Bytes,
+        now: Duration,
+    ) -> Option<Rate> {
+        let entry = self.clients.get(&client);
+        let fresh = |(known, at): (Known, Duration)| (now.saturating_sub(at) <= OLDEST).then_some(known);
+        let path = entry.and_then(|entry| entry.known).and_then(fresh).or(asked)?;
+        let sending = entry.map_or(1, |entry| entry.sending.max(1));
+        let share =
+            Known { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
+        let usable = share.may_hold_at(rtt) && rtt >= SHORTEST && share.initial_window(segment).is_some();
+        usable.then_some(share.rate)
     }
 
     /// Forgets what is too old, and the oldest where there are too many.
@@ -89,11 +100,6 @@ impl Clients {
     }
 }
 
-/// Returns whether what is known of a path says more than slow start begins with, on a path of this RTT.
-pub(crate) fn is_usable(known: Known, rtt: Rtt, segment: Bytes) -> bool {
-    known.may_hold_at(rtt) && rtt >= SHORTEST && known.initial_window(segment).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,7 +114,7 @@ mod tests {
     }
 
     fn recalled(clients: &Clients, ms: u64, at: u64) -> Option<u64> {
-        clients.recall(HOST, MS(ms), SEGMENT, AT(at)).map(|rate| rate.as_bits_per_sec() / 1_000_000)
+        clients.recall(HOST, None, MS(ms), SEGMENT, AT(at)).map(|rate| rate.as_bits_per_sec() / 1_000_000)
     }
 
     #[test]
@@ -138,6 +144,22 @@ mod tests {
         clients.ends(HOST);
         clients.ends(HOST);
         assert_eq!(recalled(&clients, 100, 1), Some(400));
+    }
+
+    #[test]
+    fn what_a_client_remembers_counts_where_nothing_is_known_here() {
+        let mut clients = Clients::default();
+        let asks = |clients: &Clients, mbit: u64, ms: u64, at: u64| {
+            let rate = clients.recall(HOST, Some(known(mbit)), MS(ms), SEGMENT, AT(at));
+            rate.map(|rate| rate.as_bits_per_sec() / 1_000_000)
+        };
+        assert_eq!([100, 250].map(|ms| asks(&clients, 300, ms, 0)), [Some(300), None]);
+        clients.begins(HOST);
+        clients.begins(HOST);
+        assert_eq!(asks(&clients, 300, 100, 0), Some(150), "its connections share that too");
+        clients.learn(HOST, known(200), AT(0));
+        assert_eq!(asks(&clients, 300, 100, 1), Some(200));
+        assert_eq!(asks(&clients, 300, 100, OLDEST.as_secs() + 1), Some(150));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use longhaul_sys::send_options::set_max_pacing_rate;
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
-use crate::clients::{Clients, is_usable};
+use crate::clients::Clients;
 use crate::initial_window::Teller;
 
 /// A shorter reply is over before a pace is found.
@@ -93,10 +93,11 @@ impl Memory {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn recall(&self, client: IpAddr, socket: impl AsFd) -> Option<Rate> {
+    /// Returns the rate from which a connection may start.
+    fn recall(&self, client: IpAddr, asked: Option<Known>, socket: impl AsFd) -> Option<Rate> {
         let tcp = tcp_info::read(socket).ok()?;
         let (rtt, segment) = (tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?));
-        self.clients().recall(client, rtt, segment, self.started.elapsed())
+        self.clients().recall(client, asked, rtt, segment, self.started.elapsed())
     }
 
     /// Takes in what a connection has found.
@@ -131,9 +132,7 @@ impl PacedConnection {
             Some(local) if pace == Pace::Auto => {
                 let hears = Arc::clone(memory);
                 Start {
-                    known: memory
-                        .recall(client, &socket)
-                        .or_else(|| asked.and_then(|asked| believe(asked, &socket))),
+                    known: memory.recall(client, asked, &socket),
                     hears: Some(Box::new(move |found| hears.learn(client, local, found))),
                 }
             }
@@ -178,12 +177,6 @@ impl Drop for Sending {
 /// Returns our address of a connection.
 fn local(socket: impl AsFd) -> Option<IpAddr> {
     Some(SockRef::from(&socket).local_addr().ok()?.as_socket()?.ip())
-}
-
-/// Returns the rate that a client remembers, where the path may be the same.
-fn believe(asked: Known, socket: impl AsFd) -> Option<Rate> {
-    let tcp = tcp_info::read(socket).ok()?;
-    is_usable(asked, tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?)).then_some(asked.rate)
 }
 
 /// Returns what a path holds that was sent this rate; `None` where less has arrived.
