@@ -208,6 +208,13 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
     if args.pace_window && args.transfer.pace == Pace::Off {
         bail!("--pace-window paces, and --pace off does not: leave one of them out");
     }
+    let https = args.urls.iter().any(|url| url.scheme() == "https");
+    let one = matches!(args.streams.wanted()?, Streams::Auto | Streams::Fixed(1));
+    if args.pace_window && (https || !one || args.recv_buffer != AutoOr::Auto) {
+        bail!(
+            "--pace-window is for one stream over plain http whose receive buffer is auto: leave it or the other out"
+        );
+    }
     if args.pace_window && !sockopt::may_force_recv_buffer() {
         bail!("--pace-window needs CAP_NET_ADMIN to set the receive buffer: run as root, or leave it out");
     }

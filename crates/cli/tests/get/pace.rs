@@ -55,6 +55,11 @@ fn a_window_that_paces_contradicts_no_pace() {
     let ended = run.run();
     assert_eq!(ended.status.code(), Some(64), "{ended:?}");
     assert!(ended.stderr.contains("--pace-window") && ended.stderr.contains("--pace off"), "{ended:?}");
+    for args in [&["--streams", "4"][..], &["--tuner", "apt"], &["--recv-buffer", "1MiB"]] {
+        let ended = get().args(["--pace-window", "http://127.0.0.1:1/f"]).args(args).run();
+        assert_eq!(ended.status.code(), Some(64), "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains("--pace-window is for one stream"), "{args:?}: {ended:?}");
+    }
 }
 
 #[test]
@@ -79,9 +84,11 @@ fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
             "app_buffer": 1 << 26, "window": 1 << 24, "paced": paced, "at": at,
         });
         fs::write(run.path(MEMORY), json!({ "version": 1, "paths": [path] }).to_string()).unwrap();
+        let before = server.asks().len();
         run.run().ok();
-        let asks = server.asks();
-        assert_eq!(asks.last().unwrap().field("longhaul-pace"), asked, "paced {paced}, {args:?}");
+        // It does not pace after all, and is asked again as any other.
+        let first = &server.asks()[before];
+        assert_eq!(first.field("longhaul-pace"), asked, "paced {paced}, {args:?}");
     }
 }
 

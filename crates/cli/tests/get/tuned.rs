@@ -355,6 +355,22 @@ fn a_path_that_has_changed_is_another() {
     assert_eq!(server.asks().len(), 1);
 }
 
+/// One that paced is remembered, and another stands there: nothing that was meant for the first is done to it.
+#[test]
+fn a_server_that_paced_and_does_no_longer_is_fetched_from_as_any() {
+    let file = File::new(content(SIZE / 2, 17));
+    let server = Server::of(file.clone());
+    let run = get().args(["--json", &server.url("/f")]);
+    remember(&run, &server, 1000, 1);
+    let text =
+        fs::read_to_string(run.path(MEMORY)).unwrap().replace("\"window\":0", "\"window\":0,\"paced\":true");
+    fs::write(run.path(MEMORY), text).unwrap();
+    let ended = run.run().ok();
+    same(run.path("f"), &file.bytes);
+    let paces: Vec<_> = server.asks().iter().map(|ask| ask.field("longhaul-pace").is_some()).collect();
+    assert!(paces[0] && !paces[1..].is_empty() && !paces[1..].contains(&true), "{paces:?} {ended:?}");
+}
+
 /// The same RTT, and a server that gives all connections together less than one had: nothing breaks.
 #[test]
 fn a_path_that_has_become_slower_is_served_all_the_same() {

@@ -30,6 +30,7 @@ mod tuned;
 mod tuning;
 mod work;
 
+use std::borrow::Cow;
 use std::io;
 use std::thread;
 use std::time::Instant;
@@ -71,8 +72,17 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
-    let request = &*tuning::with_known_pace(request);
-    let opening = opening::open(request, &stop, &emit)?;
+    let asked = tuning::with_known_pace(request);
+    let mut opening = opening::open(&asked, &stop, &emit)?;
+    let request = match asked {
+        // Another server stands there now: what was set for the one that paced does not fit its streams.
+        Cow::Owned(_) if !opening.remote.paces => {
+            drop(opening);
+            opening = opening::open(request, &stop, &emit)?;
+            request
+        }
+        ref asked => asked,
+    };
     let tuning = tuning::choose(request, &opening);
     let Opening { client, remote, connection, first, part, journal, committed, .. } = opening;
     let size = remote.size;

@@ -7,6 +7,7 @@ use longhaul_core::advice::Facts;
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
+use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -21,8 +22,6 @@ use super::{buffer, edge};
 use crate::path_memory::{self, Endpoint, KnownPath};
 use crate::source::http::Connection;
 
-/// More connections than this only hurt, the server first.
-const MOST: usize = 128;
 /// The window in force before anything has come, where the kernel does not tell it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
 /// A shorter transfer has no best second.
@@ -40,7 +39,7 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
         Streams::Auto if opening.remote.paces && request.pace != Pace::Off => Tuning::Fixed(1),
         Streams::Auto if opening.shareable && rest > Bytes::ZERO => {
             let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
-            let tuner = StreamTuner::new(&Start { rtt, left, most: MOST, remembered });
+            let tuner = StreamTuner::new(&Start { rtt, left, most: MOST_STREAMS, remembered });
             // Several in slow start at once would overflow what one that is paced does not.
             let wait = request.pace_window
                 && request.client.recv_buffer.is_none()
@@ -49,7 +48,7 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if opening.shareable => {
             let window = first_window(request, &opening.connection);
-            let parameters = Parameters { n0, alpha, delta, window, rtt, most: MOST };
+            let parameters = Parameters { n0, alpha, delta, window, rtt, most: MOST_STREAMS };
             Tuning::Apt(Box::new(Apt::new(parameters)))
         }
         _ => Tuning::Fixed(1),

@@ -82,10 +82,10 @@ impl Work {
             left += claims.asked().0;
             rates += rate_of(claims.seat());
         }
-        let share = if rates > 0.0 {
-            Bytes::new((left.get() as f64 * rate_of(seat) / rates) as u64)
-        } else {
-            state.blocks.share()
+        // Whose rate is not known yet gets as much as anybody.
+        let share = match rate_of(seat) {
+            own if own > 0.0 => Bytes::new((left.get() as f64 * own / rates) as u64),
+            _ => state.blocks.share(),
         };
         enough.min(share)
     }

@@ -35,12 +35,14 @@ impl Stream<'_> {
         }
         let connection = self.client.connect(&mut self.place, &cancel)?;
         self.adopt(connection);
-        // Who is sent away meanwhile finds that out when it claims.
-        cancel.sleep(self.turn());
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // Who is sent away meanwhile finds that out when it claims.
+            cancel.sleep(self.turn());
+        }
         Ok(())
     }
 
-    /// Returns how long to wait before the first request on a new connection.
+    /// Returns how long to wait before the first request of all.
     ///
     /// Several slow starts that begin at once send their clumps at once, and each takes the others' for a queue that is its own
     /// doing: CUBIC's HyStart ends slow start at 16 ms of it. So they are spread over the round trip, evenly for any number of them.

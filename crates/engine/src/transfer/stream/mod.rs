@@ -54,6 +54,8 @@ pub(super) struct Stream<'a> {
     remote: &'a Remote,
     options: StreamOptions,
     connection: Option<Connection>,
+    /// Whether it has ever had one.
+    has_begun: bool,
     /// What was asked for on it and not answered in full; others may have taken over some of that.
     requested: VecDeque<ByteRange>,
     /// The stream's own notion of where the server is: which of its addresses works.
@@ -92,6 +94,7 @@ impl<'a> Stream<'a> {
             remote,
             options,
             connection: None,
+            has_begun: false,
             requested: VecDeque::new(),
             place: remote.place.clone(),
             asked_if_same: false,
