@@ -1,9 +1,10 @@
 //! From a URL to the first answer, an open partial file, and what is left to fetch.
 
+mod larger_buffer;
+
 use std::path::Path;
 
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
@@ -13,14 +14,14 @@ use longhaul_sys::tcp_info;
 use super::error::TransferError;
 use super::remote::Remote;
 use super::request::{GetRequest, Streams, Target};
-use super::{buffer, edge, place, tuning};
+use super::{place, tuning};
 use crate::cancel::Cancel;
 use crate::path_memory::{self, Endpoint, KnownPath, MemoryError};
 use crate::recv::journal::Journal;
 use crate::recv::output_error::OutputError;
 use crate::recv::part_file::PartFile;
 use crate::recv::part_names::is_partial;
-use crate::source::http::{self, Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
+use crate::source::http::{self, Client, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
 pub(super) struct Opening {
@@ -46,8 +47,6 @@ const FIRST_BLOCK: Bytes = Bytes::mib(16);
 const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
 /// From this RTT on a window or a send buffer may be what limits a stream, so that others may come.
 const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
-/// How many streams share a path at least where nobody has said how many there will be.
-const SHARED_BY: usize = 8;
 
 /// Asks for the file and opens its partial file; removes that again on failure where nothing is lost by it.
 pub(super) fn open(
@@ -264,52 +263,6 @@ impl Opener<'_> {
             remote.size?,
             remote.validator.as_ref()?,
         ))
-    }
-
-    /// Connects anew with a larger receive buffer where the kernel's autotuning cannot reach what the path needs.
-    ///
-    /// The RTT is known only now, and the window's scale is fixed by the SYN. Where the second try
-    /// fails, as with a URL that works once, the first connection goes on. Where the number of streams is free,
-    /// it goes on too, and those that may come have the larger buffer: so no time is lost.
-    fn with_larger_buffer(&self, client: Client, answer: Answer) -> Result<(Client, Answer), TransferError> {
-        let small = answer.remote.size.is_some_and(|size| size < FIRST_BLOCK);
-        let connection = &answer.opened.connection;
-        let (Some(rtt), None, false) = (handshake_rtt(connection), self.request.client.recv_buffer, small)
-        else {
-            return Ok((client, answer));
-        };
-        let whole = matches!(answer.held, RangeAnswer::Whole { .. });
-        let (streams, free) = match self.request.streams {
-            _ if whole => (1, false),
-            Streams::Fixed(streams) => (streams, false),
-            // As `tuning::choose` says: this stream is to have it all.
-            Streams::Auto if answer.remote.paces && self.request.pace != Pace::Off => (1, false),
-            Streams::Auto if rtt < LONG_RTT => (1, false),
-            Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
-        };
-        let Some(buffer) = buffer::larger_than_kernels(rtt, streams) else {
-            return Ok((client, answer));
-        };
-        let raised = || {
-            let config = ClientConfig { recv_buffer: Some(buffer), ..self.request.client.clone() };
-            Client::new(config)
-        };
-        if free {
-            return Ok((raised()?, answer));
-        }
-        // A buffer that is set offers all of its window at once, and an offered window cannot be taken back.
-        if streams == 1 && self.request.pace_window && edge::is_possible(&answer.remote, connection) {
-            return Ok((client, answer));
-        }
-        let raised = raised()?;
-        // Once only: the first connection does not wait for ever.
-        let better = raised.open(&self.request.url, answer.opened.asked.as_ref(), self.cancel);
-        Ok(match better.map_err(TransferError::from).and_then(Answer::new) {
-            Ok(better) if better.held == answer.held && answer.remote.is_same(&better.opened.head) => {
-                (raised, better)
-            }
-            _ => (client, answer),
-        })
     }
 
     fn opened(
