@@ -15,7 +15,7 @@ pub struct Load {
     pub rtt: Rtt,
     /// For how long nothing has come.
     pub silent: Duration,
-    /// How often one was taken for stalled in this transfer.
+    /// From how many in a row it was taken over, none of whom brought anything.
     pub stalls: u32,
 }
 
@@ -27,12 +27,12 @@ const SILENT_RTTS: u32 = 8;
 const MOST_DOUBLINGS: u32 = 6;
 /// The idle stream must be done in this share of the time: a connection is lost by it.
 const WORTH: f64 = 0.5;
-/// The least that is taken.
+/// Less is not shared, but taken whole.
 const LEAST: Bytes = Bytes::kib(256);
 
 impl Load {
-    /// Returns whether nothing has come for longer than losses explain; for twice as long as the time before, for a server that
-    /// is merely slow to begin shall be waited for in the end.
+    /// Returns whether nothing has come for longer than losses explain; for twice as long where another has waited in vain before,
+    /// for a server that is merely slow to begin shall be waited for in the end.
     pub fn is_stalled(&self) -> bool {
         let patience = SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS));
         self.silent >= patience.saturating_mul(1 << self.stalls.min(MOST_DOUBLINGS))
@@ -61,7 +61,7 @@ impl Load {
         }
         let share = rate.as_bits_per_sec() as f64 / (both.as_bits_per_sec() as f64).max(1.0);
         let part = Bytes::new((self.left.get() as f64 * share) as u64);
-        (part >= LEAST).then_some(part)
+        Some(if part < LEAST { self.left } else { part })
     }
 }
 
@@ -85,6 +85,11 @@ mod tests {
 
     #[test]
     fn all_of_what_has_stalled() {
+        let again = Load { stalls: 2, ..load(Bytes::mib(9), 100, 6399) };
+        assert_eq!(
+            (again.is_stalled(), Load { silent: again.silent + SHORTEST, ..again }.is_stalled()),
+            (false, true)
+        );
         assert_eq!(load(Bytes::mib(9), 100, 1599).worth_taking(Rate::default()), None);
         assert_eq!(load(Bytes::mib(9), 100, 1600).worth_taking(Rate::default()), Some(Bytes::mib(9)));
         // That has never brought anything: the same, and not before.
@@ -97,6 +102,10 @@ mod tests {
         assert_eq!(load(Bytes::new(100_000_000), 100, 0).worth_taking(FAST), Some(Bytes::new(90_000_000)));
         // Done before the second request is answered.
         assert_eq!(load(Bytes::mib(10), 100, 0).worth_taking(FAST), None);
+        // A few bytes of one that crawls.
+        assert_eq!(load(Bytes::new(240), 0, 0).worth_taking(FAST), None);
+        let crawling = Load { rate: Rate::bits_per_sec(8), ..load(Bytes::new(240), 0, 0) };
+        assert_eq!(crawling.worth_taking(FAST), Some(Bytes::new(240)));
         // As fast itself, and the connection is lost by it.
         assert_eq!(load(Bytes::mib(900), 900, 0).worth_taking(FAST), None);
     }

@@ -269,6 +269,25 @@ fn a_stream_that_is_never_answered_does_not_hold_the_end() {
     with_one_that_stalls(|peer, _| drop(peer.ask()));
 }
 
+/// The others are connected, and never heard until the first closes.
+#[test]
+fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
+    let file = File::new(content(SIZE, 18));
+    let serve = || {
+        let (served, turn) = (file.clone(), Mutex::new(()));
+        Server::new(move |peer| {
+            let _turn = turn.lock().unwrap();
+            serve_at(40_000_000, peer, &served);
+        })
+    };
+    let fixed = chosen("fixed", serve(), |_| get().args(["--streams", "8"]));
+    for Chosen { run, who, .. } in each(serve).into_iter().chain([fixed]) {
+        let ended = run.run().ok();
+        same(run.path("f"), &file.bytes);
+        assert!(ended.time < Duration::from_secs(20), "{who}: {:?}", ended.time);
+    }
+}
+
 /// Slower by a factor of a hundred, and never silent.
 #[test]
 fn a_stream_that_crawls_does_not_hold_the_end() {

@@ -16,11 +16,13 @@ pub(super) struct Claims {
     blocks: VecDeque<ByteRange>,
     /// When a byte last came, or was first waited for.
     heard: Instant,
+    /// From how many in a row this was taken over, none of whom brought anything.
+    stalls: u32,
 }
 
 impl Claims {
     pub(super) fn new(seat: Arc<Seat>) -> Self {
-        Self { seat, blocks: VecDeque::new(), heard: Instant::now() }
+        Self { seat, blocks: VecDeque::new(), heard: Instant::now(), stalls: 0 }
     }
 
     pub(super) fn seat(&self) -> &Seat {
@@ -54,6 +56,7 @@ impl Claims {
     /// Shortens the front by what has come; returns how much of that it was.
     pub(super) fn arrived(&mut self, bytes: usize) -> usize {
         self.heard();
+        self.stalls = 0;
         let Some(front) = self.blocks.front_mut() else { return 0 };
         let own = front.len().as_usize().min(bytes);
         *front = ByteRange::new(front.start() + own as u64, front.end());
@@ -87,16 +90,26 @@ impl Claims {
         Some(before)
     }
 
-    /// Returns how the stream does, where so many were taken for stalled before.
-    pub(super) fn load(&self, stalls: u32, now: Instant) -> Load {
+    /// Notes that what comes next was taken over from one after so many that had stalled.
+    pub(super) fn follows(&mut self, stalls: u32) {
+        self.stalls = stalls;
+    }
+
+    /// Returns how the stream does.
+    pub(super) fn load(&self, now: Instant) -> Load {
         let (left, _) = self.asked();
         let silent = now.saturating_duration_since(self.heard);
-        Load { left, rate: self.seat.rate(), rtt: self.seat.rtt(), silent, stalls }
+        Load { left, rate: self.seat.rate(), rtt: self.seat.rtt(), silent, stalls: self.stalls }
+    }
+
+    /// Returns whether the server answers the stream, and has not stalled.
+    pub(super) fn is_served(&self, now: Instant) -> bool {
+        self.seat.is_answered() && (self.is_empty() || !self.load(now).is_stalled())
     }
 
     /// Returns how long it will take at its rate; longest of all where it has stalled.
-    pub(super) fn time_left(&self, stalls: u32, now: Instant) -> Duration {
-        let load = self.load(stalls, now);
+    pub(super) fn time_left(&self, now: Instant) -> Duration {
+        let load = self.load(now);
         match load.left {
             Bytes::ZERO => Duration::ZERO,
             _ if load.is_stalled() => Duration::MAX,

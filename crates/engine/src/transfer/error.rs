@@ -47,9 +47,7 @@ pub enum TransferError {
     #[error("{0} answered a request for a part with the whole file; use --streams 1")]
     RangesIgnored(String),
     /// The same, perhaps because the server takes no If-Range; without one it may send the part.
-    #[error(
-        "{0} answered a request for a part, if the file is unchanged, with the whole file; run again to resume"
-    )]
+    #[error("{0} answered a request for a part, if the file is unchanged, with the whole file")]
     IfRangeRefused(String),
     /// Next to nothing came.
     #[error("{url} sent less than {least} within {waited:?}: taken for dead; run again to resume")]
@@ -62,7 +60,7 @@ pub enum TransferError {
         waited: Duration,
     },
     /// So little came that another stream has fetched the rest.
-    #[error("{0} sent too little over this connection: another has taken over; run again to resume")]
+    #[error("{0} sent too little over this connection: another has taken over")]
     TakenOver(String),
     /// No memory for a segment.
     #[error("cannot allocate a segment of the application buffer: {0}; use a smaller --app-buffer")]
@@ -152,6 +150,10 @@ impl TransferError {
         let name = |v: Option<&Validator>| {
             v.map_or_else(|| "an unidentified state".to_owned(), Validator::to_string)
         };
-        Self::Changed { url, was: name(was), now: name(now) }
+        let (was, mut now) = (name(was), name(now));
+        if was == now {
+            now.push_str(" of another size");
+        }
+        Self::Changed { url, was, now }
     }
 }

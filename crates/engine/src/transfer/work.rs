@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::blocks::Blocks;
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 
 use super::claims::Claims;
 use super::seat::Seat;
@@ -22,8 +22,6 @@ pub(super) struct Work {
 struct State {
     blocks: Blocks,
     claims: BTreeMap<usize, Claims>,
-    /// How often a stream was taken for stalled.
-    stalls: u32,
 }
 
 /// How late a waiting stream notices what nobody tells it.
@@ -31,10 +29,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Work {
     pub(super) fn new(blocks: Blocks) -> Self {
-        Self {
-            state: Mutex::new(State { blocks, claims: BTreeMap::new(), stalls: 0 }),
-            changed: Condvar::new(),
-        }
+        Self { state: Mutex::new(State { blocks, claims: BTreeMap::new() }), changed: Condvar::new() }
     }
 
     /// Lets a stream claim blocks.
@@ -167,7 +162,7 @@ impl Work {
             if state.blocks.claimable() > Bytes::ZERO {
                 return true;
             }
-            if waited && state.take_over(seat.rate(), Instant::now()) {
+            if waited && state.take_over(seat, Instant::now()) {
                 continue;
             }
             state = self.wait_tick(state, TICK);
@@ -202,7 +197,7 @@ impl Work {
     }
 
     fn with<T>(&self, seat: &Seat, act: impl FnOnce(&mut Blocks, &mut Claims) -> T) -> Option<T> {
-        let State { blocks, claims, .. } = &mut *lock(&self.state);
+        let State { blocks, claims } = &mut *lock(&self.state);
         claims.get_mut(&seat.id).map(|claims| act(blocks, claims))
     }
 }
@@ -216,17 +211,22 @@ impl State {
         self.is_idle() && self.blocks.unclaimed() == Bytes::ZERO
     }
 
-    /// Takes over for an idle stream of `rate` from the one that would be last; returns whether there was any.
-    fn take_over(&mut self, rate: Rate, now: Instant) -> bool {
-        let stalls = self.stalls;
-        let last = self.claims.values_mut().max_by_key(|claims| claims.time_left(stalls, now));
+    /// Takes over for an idle stream from the one that would be last; returns whether there was any.
+    fn take_over(&mut self, idle: &Seat, now: Instant) -> bool {
+        // Whom the server does not answer leaves it to those whom it does, and who will be idle too.
+        if !idle.is_answered() && self.claims.values().any(|claims| claims.is_served(now)) {
+            return false;
+        }
+        let last = self.claims.values_mut().max_by_key(|claims| claims.time_left(now));
         let Some(claims) = last else { return false };
-        let load = claims.load(stalls, now);
-        let Some(part) = load.worth_taking(rate) else { return false };
-        self.stalls += u32::from(load.is_stalled());
+        let load = claims.load(now);
+        let Some(part) = load.worth_taking(idle.rate()) else { return false };
         claims.take_end(part).for_each(|block| self.blocks.give_back(block));
         if claims.is_empty() {
             claims.interrupt();
+        }
+        if let Some(own) = self.claims.get_mut(&idle.id) {
+            own.follows(if load.is_stalled() { load.stalls + 1 } else { 0 });
         }
         true
     }
