@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::{Bytes, Rtt};
@@ -21,6 +21,9 @@ const OURS: (&str, &str) = ("17600", "000044c0");
 const PORT: u16 = 4000;
 /// What the kernel sends in the first round trip by itself (RFC 6928).
 const TEN_SEGMENTS: Bytes = Bytes::new(10 * 1460);
+
+/// One lab at a time: what comes within a round trip is a matter of when this machine has time.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Builds a lab; `None` where this machine does not permit it, which under CI is a failure.
 fn lab() -> Option<Lab> {
@@ -138,6 +141,7 @@ fn directory(size: usize) -> tempfile::TempDir {
 
 #[test]
 fn the_second_transfer_begins_with_more_than_ten_segments_and_the_routes_go_with_the_server() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab() else { return };
     let directory = directory(16 << 20);
     let before = routes(&lab.far());
@@ -158,6 +162,7 @@ fn the_second_transfer_begins_with_more_than_ten_segments_and_the_routes_go_with
 
 #[test]
 fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab() else { return };
     let directory = directory(6 << 20);
     let server = Far::start(&lab, directory.path(), &["--pace", "40Mbit", "--initial-window", "30"]);
@@ -174,9 +179,9 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
 
 #[test]
 fn what_a_killed_server_has_left_goes_with_the_next() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab() else { return };
     let directory = directory(6 << 20);
-    let before = routes(&lab.far());
     let options = ["--pace", "40Mbit", "--initial-window", "30"];
     let mut server = Far::start(&lab, directory.path(), &options);
     fetch(&lab.near(), SocketAddr::from((lab.far().ipv4(), PORT)), "");
@@ -186,7 +191,7 @@ fn what_a_killed_server_has_left_goes_with_the_next() {
     assert_eq!(ours(&lab.far()), 1, "nobody has removed it");
     let next = Far::start(&lab, directory.path(), &options);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while routes(&lab.far()) != before {
+    while ours(&lab.far()) > 0 {
         assert!(Instant::now() < deadline, "{}", routes(&lab.far()));
     }
     assert!(next.stop().status.success());
@@ -194,6 +199,7 @@ fn what_a_killed_server_has_left_goes_with_the_next() {
 
 #[test]
 fn no_route_is_made_unless_that_is_asked_for() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab() else { return };
     let directory = directory(6 << 20);
     let before = routes(&lab.far());
