@@ -33,7 +33,7 @@ near() {
     done
     echo "==> The far host answers; a connection takes $connect s. longhaul get:"
     sync
-    stopwatch "$LONGHAUL" get "$url" -o "$copy"
+    stopwatch "$LONGHAUL" get --no-memory "$url" -o "$copy"
     local longhaul=$seconds longhaul_cpu=$cpu
     same "$copy"
 

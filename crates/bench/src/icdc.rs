@@ -6,7 +6,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 use longhaul_lab::scenario::Spread;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
 use crate::peers::{Client, Streams};
 use crate::report::Target;
@@ -16,8 +16,8 @@ use crate::table;
 
 const PACED: Client = Client::Served(Pace::Auto);
 const UNPACED: Client = Client::Served(Pace::Off);
-/// Paced by what the receiver does alone.
-const FROM_NGINX: Client = Client::Streams(Streams::Fixed(1));
+/// By what the receiver does alone.
+const FROM_NGINX: Client = Client::Streams(Streams::Auto);
 
 /// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
 const ALONE: [(BenchPath, &[Client]); 2] = [
@@ -34,17 +34,15 @@ const PUT: [(BenchPath, &[Client]); 1] = [(BenchPath::LongCubic, &[Client::Put])
 pub(crate) fn jobs() -> Vec<Job> {
     let job = |gib| {
         move |(path, clients): (BenchPath, &[Client])| Job {
-            path,
-            clients: clients.to_vec(),
-            size: Bytes::gib(gib),
             warm: false,
+            ..Job::new(path, clients, Bytes::gib(gib))
         }
     };
     ALONE.into_iter().chain(SHARED).map(job(2)).chain(PUT.into_iter().map(job(8))).collect()
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
+pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     let mut targets = Vec::new();
     let curl = Series::of(runs, BenchPath::SwitchCubic, Client::Curl);
     let of_curl = |series: &Series<'_>| Some(series.time() / curl.as_ref()?.time());
@@ -64,7 +62,10 @@ pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
         targets.extend(retransmits(runs, path, &paced));
     }
     if let Some(received) = Series::of(runs, BenchPath::SwitchCubic, FROM_NGINX) {
-        let asked = format!("{}, paced by the receiver alone: 0.7x curl's time", BenchPath::SwitchCubic);
+        let asked = format!(
+            "{}, from nginx, by what the receiver does alone: 0.7x curl's time",
+            BenchPath::SwitchCubic
+        );
         targets.extend(at_most(asked, of_curl(&received), 0.7));
     }
     for (path, _) in SHARED {
@@ -100,7 +101,7 @@ fn at_most(asked: String, ratio: Option<f64>, most: f64) -> Option<Target> {
     ratio.map(|ratio| Target::new(format!("{asked}, at most"), format!("{ratio:.2}x"), ratio <= most))
 }
 
-fn burstiness(runs: &[Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
+fn burstiness(runs: &[&Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
     let of = |series: &Series<'_>| Some(series.figure(|run| run.burstiness_1ms)?.median);
     let even = of(paced)?;
     let unpaced = Series::of(runs, path, UNPACED).and_then(|unpaced| of(&unpaced));
@@ -112,7 +113,7 @@ fn burstiness(runs: &[Run], path: BenchPath, paced: &Series<'_>) -> Option<Targe
     ))
 }
 
-fn retransmits(runs: &[Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
+fn retransmits(runs: &[&Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
     let of = |series: &Series<'_>| Some(series.figure(|run| run.retransmits)?.median);
     let (paced, unpaced) = (of(paced)?, of(&Series::of(runs, path, UNPACED)?)?);
     Some(Target::new(
@@ -123,7 +124,7 @@ fn retransmits(runs: &[Run], path: BenchPath, paced: &Series<'_>) -> Option<Targ
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[Run]) -> String {
+pub(crate) fn section(runs: &[&Run]) -> String {
     let mut text = String::new();
     for (path, clients) in ALONE.into_iter().chain(SHARED).chain(PUT) {
         let row = |client: &Client| Some(row(&Series::of(runs, path, *client)?, *client));

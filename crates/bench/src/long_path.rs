@@ -1,26 +1,26 @@
-//! Longhaul next to curl across a long fat path.
+//! One stream of longhaul next to curl across a long fat path.
 
 use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
-use crate::peers::Client;
+use crate::peers::{Client, Streams};
 use crate::report::Target;
 use crate::run::Run;
 use crate::series::{self, Series};
 
 const PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
-const CLIENTS: [Client; 2] = [Client::Longhaul(None), Client::Curl];
+const CLIENTS: [Client; 2] = [Client::Streams(Streams::Fixed(1)), Client::Curl];
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<Job> {
-    PATHS.map(|path| Job { path, clients: CLIENTS.to_vec(), size: Bytes::gib(8), warm: true }).into()
+    PATHS.map(|path| Job::new(path, &CLIENTS, Bytes::gib(8))).into()
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
+pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     let mut targets = Vec::new();
     for path in PATHS {
         let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| Series::of(runs, path, client)) else {
@@ -49,7 +49,7 @@ pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[Run]) -> String {
+pub(crate) fn section(runs: &[&Run]) -> String {
     let mut text = String::new();
     for path in PATHS {
         let table = series::table(runs, path, &CLIENTS);

@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use serde::Serialize;
 
 /// The machine, as its kernel describes it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Machine {
     cores: usize,
     cpu: String,
@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     file_system: String,
     nginx: String,
     curl: String,
+    axel: String,
+    aria2: String,
     fio: String,
     date: String,
 }
@@ -43,6 +45,8 @@ impl Machine {
             file_system: answer(findmnt)?.trim().to_owned(),
             nginx: version(Command::new(crate::nginx::find()?), "-v")?,
             curl: version(Command::new("curl"), "--version")?,
+            axel: version(Command::new("axel"), "--version")?,
+            aria2: version(Command::new("aria2c"), "--version")?,
             fio: version(Command::new("fio"), "--version")?,
             // From "Fri, 21 Nov 2025 21:39:31 GMT".
             date: date.get(5..16).unwrap_or(&date).to_owned(),
@@ -51,10 +55,11 @@ impl Machine {
 
     /// Returns one sentence.
     pub(crate) fn sentence(&self) -> String {
-        let Self { cores, cpu, memory_bytes, kernel, file_system, nginx, curl, fio, date } = self;
+        let Self { cores, cpu, memory_bytes, kernel, file_system, nginx, curl, axel, aria2, fio, date } =
+            self;
         let memory = Bytes::new(*memory_bytes);
         format!(
-            "{date}; {cores} cores ({cpu}), {memory}, Linux {kernel}, {file_system}; {nginx}, {curl}, {fio}."
+            "{date}; {cores} cores ({cpu}), {memory}, Linux {kernel}, {file_system}; {nginx}, {curl}, {axel}, {aria2}, {fio}."
         )
     }
 }
@@ -68,7 +73,8 @@ fn field<'a>(text: &'a str, name: &str) -> &'a str {
 fn version(mut program: Command, flag: &str) -> Result<String> {
     program.arg(flag);
     let told = answer(program)?;
-    let words: Vec<_> = told.trim_start_matches("nginx version: ").split_whitespace().take(2).collect();
+    let words = told.trim_start_matches("nginx version: ").split_whitespace();
+    let words: Vec<_> = words.filter(|word| *word != "version").take(2).collect();
     Ok(words.join(" "))
 }
 

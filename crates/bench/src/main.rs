@@ -1,20 +1,23 @@
 //! Measures what longhaul reaches, next to curl and nginx, on the lab's paths.
 //!
-//! [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
+//! A [`job`] is what takes turns; [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
 //! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`], [`streams`] and [`buffers`] say what
-//! runs how often and make their tables from the runs; [`report`] puts them together. [`apt_figures`] needs
-//! no lab: it simulates.
+//! runs how often and make their tables from the runs; [`part`] lists them, [`report`] puts them together.
+//! [`apt_figures`] needs no lab: it simulates.
 
 mod apt_figures;
 mod buffers;
+mod convergence;
 mod experiments;
 mod icdc;
+mod job;
 mod left;
 mod long_path;
 mod machine;
 mod measure;
 mod nginx;
 mod no_delay;
+mod part;
 mod paths;
 mod peers;
 mod report;
@@ -34,13 +37,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use longhaul_core::units::Bytes;
 
 use experiments::Experiment;
 use machine::Machine;
 use measure::Workshop;
+use part::Part;
 use report::Report;
+use streams::fairness;
 use tcp_memory::TcpMemory;
 
 /// Measure longhaul next to curl, against nginx, on emulated paths. Needs root, or user namespaces.
@@ -60,11 +65,11 @@ struct Options {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Part>,
 
-    /// How large the file is [default: 8GiB; 2GiB at 1 Gbit/s]
+    /// How large the file is [default: 8GiB; 2GiB at 1 Gbit/s, 1 GB on GridFTP-APT's path]
     #[arg(long)]
     size: Option<Bytes>,
 
-    /// How often each client runs on each path
+    /// How often each client runs on each path; and each point of apt-figures, with other random numbers
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
 
@@ -79,23 +84,6 @@ struct Options {
     /// The program to measure [default: the one beside this program]
     #[arg(long, value_name = "PROGRAM")]
     longhaul: Option<PathBuf>,
-}
-
-/// What can be measured by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// 10 Gbit/s, RTT 200 ms, cubic and bbr
-    LongPath,
-    /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
-    Icdc,
-    /// The number of streams: stock hosts, the ramp-up, GridFTP-APT's path
-    Streams,
-    /// No delay: the disk and the CPU are the limit
-    NoDelay,
-    /// The ways of receiving and writing, for docs/buffers.md
-    Buffers,
-    /// The figures of GridFTP-APT's paper, simulated: apt-*.svg and apt-figures.md in --dir
-    AptFigures,
 }
 
 /// What this program is when it runs on a lab's near host.
@@ -132,68 +120,78 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<()> {
-    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
+    let parts = Part::selected(&options.only);
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let beside = program.parent().unwrap_or(&program);
     let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
-    if options.only == [Part::AptFigures] {
-        return draw_apt_figures(&dir, options.quick);
+    if parts == [Part::AptFigures] {
+        return draw_apt_figures(&dir, options);
     }
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
-    let (size, repetitions) =
-        if options.quick { (Some(Bytes::gib(1)), 1) } else { (options.size, options.repetitions) };
     let longhaul = options.longhaul.clone().unwrap_or_else(|| beside.join("longhaul"));
-
     let workshop = Workshop::open(&dir, &longhaul, &program)?;
+    let repetitions = if options.quick { 1 } else { options.repetitions };
     let mut report = Report::new(Machine::describe(&dir)?, repetitions);
-    let parts: [(Part, Vec<measure::Job>); 5] = [
-        (Part::LongPath, long_path::jobs()),
-        (Part::NoDelay, no_delay::jobs()),
-        (Part::Icdc, icdc::jobs()),
-        (Part::Streams, streams::jobs()),
-        (Part::Buffers, buffers::jobs()),
-    ];
-    let mut jobs: Vec<_> =
-        parts.into_iter().filter(|(part, _)| wanted(*part)).flat_map(|(_, jobs)| jobs).collect();
-    if let Some(size) = size {
-        jobs.iter_mut().for_each(|job| job.size = size);
-    }
     let tcp_memory = TcpMemory::raise()?;
-    let measured = measure_all(&workshop, &jobs, &mut report, repetitions, &dir);
+    let measured = parts.iter().try_for_each(|part| match part {
+        Part::StreamsFairness => share_a_path(&workshop, &mut report, options.quick, repetitions),
+        _ => measure_all(&workshop, *part, &mut report, options.size(), repetitions),
+    });
     drop(tcp_memory);
     print!("{}", report.markdown());
     measured?;
-    if wanted(Part::AptFigures) { draw_apt_figures(&dir, options.quick) } else { Ok(()) }
+    if parts.contains(&Part::AptFigures) { draw_apt_figures(&dir, options) } else { Ok(()) }
 }
 
-fn draw_apt_figures(dir: &Path, is_quick: bool) -> Result<()> {
-    print!("{}", apt_figures::draw_all(dir, &apt_figures::Effort::new(is_quick))?);
+impl Options {
+    /// Returns the size that is asked for.
+    fn size(&self) -> Option<Bytes> {
+        if self.quick { Some(Bytes::gib(1)) } else { self.size }
+    }
+}
+
+fn draw_apt_figures(dir: &Path, options: &Options) -> Result<()> {
+    let runs = if options.quick { 1 } else { options.repetitions };
+    print!("{}", apt_figures::draw_all(dir, &apt_figures::Effort::new(runs, options.quick))?);
     Ok(())
 }
 
-/// Runs each job's clients in turn, so that what changes on the machine meanwhile meets them all alike.
+/// Runs the clients of each of a part's jobs in turn, so that what changes on the machine meanwhile meets them all alike.
 ///
-/// The report in `dir` is complete after each.
+/// The report is complete after each.
 fn measure_all(
     workshop: &Workshop,
-    jobs: &[measure::Job],
+    part: Part,
     report: &mut Report,
+    size: Option<Bytes>,
     repetitions: u32,
-    dir: &Path,
 ) -> Result<()> {
-    for job in jobs {
+    for mut job in part.jobs() {
+        if let Some(size) = size {
+            job.resize(size);
+        }
         let source = workshop.source(job.size)?;
         for repetition in 1..=repetitions {
             for &client in &job.clients {
                 let run = workshop
-                    .run(job, client, repetition, &source)
+                    .run(part, &job, client, repetition, &source)
                     .with_context(|| format!("{}, {client}, repetition {repetition}", job.path))?;
                 eprintln!("bench: {run}");
                 report.add(run);
-                report.write(dir)?;
+                report.write(&workshop.dir)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Runs the sessions that share a path; the report is complete after each repetition.
+fn share_a_path(workshop: &Workshop, report: &mut Report, is_quick: bool, repetitions: u32) -> Result<()> {
+    for repetition in 1..=repetitions {
+        let sessions = fairness::run(&workshop.longhaul, &workshop.dir, repetition, is_quick)?;
+        report.add_sessions(sessions);
+        report.write(&workshop.dir)?;
     }
     Ok(())
 }

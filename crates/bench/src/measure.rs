@@ -13,8 +13,9 @@ use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
 
+use crate::job::Job;
 use crate::nginx;
-use crate::paths::BenchPath;
+use crate::part::Part;
 use crate::peers::{Client, Words};
 use crate::run::Run;
 use crate::server;
@@ -26,24 +27,15 @@ use crate::tcp_memory;
 /// No client takes so long, unless it hangs.
 const LONGEST: Duration = Duration::from_secs(1800);
 /// Each would lead a client elsewhere.
-const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
-
-/// Clients that take turns on one path.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) path: BenchPath,
-    pub(crate) clients: Vec<Client>,
-    /// How large the file is, where nothing else is asked for.
-    pub(crate) size: Bytes,
-    /// Whether the sender's page cache has the file.
-    pub(crate) warm: bool,
-}
+pub(crate) const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
 /// Where runs happen: the programs and the directory.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    dir: PathBuf,
-    longhaul: PathBuf,
+    /// Where the files, and the report, go.
+    pub(crate) dir: PathBuf,
+    /// The program that is measured.
+    pub(crate) longhaul: PathBuf,
     bench: PathBuf,
 }
 
@@ -74,7 +66,14 @@ impl Workshop {
     ///
     /// # Errors
     /// Fails where the client does, or has not moved the whole file.
-    pub(crate) fn run(&self, job: &Job, client: Client, repetition: u32, source: &SourceFile) -> Result<Run> {
+    pub(crate) fn run(
+        &self,
+        part: Part,
+        job: &Job,
+        client: Client,
+        repetition: u32,
+        source: &SourceFile,
+    ) -> Result<Run> {
         let copy = self.dir.join("copies/copy");
         for leftover in [&copy, &self.near_record(), &self.far_record()] {
             remove(leftover)?;
@@ -103,6 +102,7 @@ impl Workshop {
 
         let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
         let mut run = Run {
+            part,
             path: job.path,
             client,
             repetition,
@@ -113,6 +113,7 @@ impl Workshop {
             max_rss_bytes: used.max_rss_bytes,
             flush_s: 0.0,
             steady_bps: None,
+            by_second: Vec::new(),
             verified: false,
             left_share: None,
             burstiness_1ms: None,
@@ -195,6 +196,9 @@ impl Workshop {
         if run.client.tells_progress() {
             let told = steady::samples(&output);
             run.steady_bps = steady::rate(&told, size).map(Rate::as_bits_per_sec);
+            if matches!(run.client, Client::SmallSockets(_)) {
+                run.by_second = steady::by_second(&told, size);
+            }
             run.left_share = run.path.left().and_then(|left| steady::share_of(&left, &told, size));
         }
         for record in [self.near_record(), self.far_record()].iter().filter(|record| record.is_file()) {

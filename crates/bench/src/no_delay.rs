@@ -1,22 +1,23 @@
-//! Longhaul where the network is no limit: next to curl, and to what disk and network give by themselves.
+//! One stream of longhaul where the network is no limit: next to curl, and to what disk and network give by themselves.
 
 use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::measure::Job;
+use crate::job::Job;
 use crate::paths::BenchPath;
-use crate::peers::Client;
+use crate::peers::{Client, Streams};
 use crate::report::Target;
 use crate::run::Run;
 use crate::series::{self, Series};
 
 const PATH: BenchPath = BenchPath::NoDelay;
-const CLIENTS: [Client; 4] = [Client::Longhaul(None), Client::Curl, Client::Fio, Client::CurlToNull];
+const CLIENTS: [Client; 4] =
+    [Client::Streams(Streams::Fixed(1)), Client::Curl, Client::Fio, Client::CurlToNull];
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<Job> {
-    vec![Job { path: PATH, clients: CLIENTS.to_vec(), size: Bytes::gib(8), warm: true }]
+    vec![Job::new(PATH, &CLIENTS, Bytes::gib(8))]
 }
 
 /// Median goodputs in bits per second.
@@ -28,7 +29,7 @@ struct Goodputs {
 }
 
 impl Goodputs {
-    fn of(runs: &[Run]) -> Option<Self> {
+    fn of(runs: &[&Run]) -> Option<Self> {
         let goodput = |client| Some(Series::of(runs, PATH, client)?.goodput().as_bits_per_sec() as f64);
         let [longhaul, curl, disk, network] = CLIENTS.map(goodput);
         Some(Self { longhaul: longhaul?, curl: curl?, disk: disk?, network: network? })
@@ -40,7 +41,7 @@ impl Goodputs {
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
+pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     let Some(goodputs) = Goodputs::of(runs) else { return Vec::new() };
     let (bound, curl) = (goodputs.of_bound(), goodputs.longhaul / goodputs.curl);
     vec![
@@ -54,7 +55,7 @@ pub(crate) fn targets(runs: &[Run]) -> Vec<Target> {
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[Run]) -> String {
+pub(crate) fn section(runs: &[&Run]) -> String {
     let table = series::table(runs, PATH, &CLIENTS);
     if table.is_empty() {
         return table;

@@ -24,7 +24,7 @@ pub(crate) enum BenchPath {
     LongBbr,
     /// The same with hosts as they are installed: a send buffer of 4 MB.
     LongStock,
-    /// GridFTP-APT's: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets.
+    /// GridFTP-APT's: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets, TCP Reno; as scenarios/apt-*.toml have it.
     Paper,
     /// A plain veth pair.
     NoDelay,
@@ -45,7 +45,12 @@ impl BenchPath {
             Self::NoDelay => PathSpec::default(),
             Self::LongCubic | Self::LongBbr => self.tuned(10_000_000_000, 200),
             Self::LongStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(10_000_000_000, 200) },
-            Self::Paper => PathSpec { queue: Some(QueueLimit::Packets(100)), ..self.tuned(100_000_000, 100) },
+            Self::Paper => PathSpec {
+                queue: Some(QueueLimit::Packets(100)),
+                hosts: Hosts::Stock,
+                congestion: "reno".to_owned(),
+                ..self.tuned(100_000_000, 100)
+            },
             Self::SwitchCubic | Self::SwitchBbr | Self::SharedCubic | Self::SharedBbr => PathSpec {
                 queue: Some(QueueLimit::Bytes(Bytes::new(1_000_000))),
                 background: self.background(),
@@ -102,7 +107,7 @@ impl fmt::Display for BenchPath {
             Self::LongCubic => "10 Gbit/s, RTT 200 ms, cubic",
             Self::LongBbr => "10 Gbit/s, RTT 200 ms, bbr",
             Self::LongStock => "10 Gbit/s, RTT 200 ms, stock hosts, cubic",
-            Self::Paper => "100 Mbit/s, RTT 100 ms, queue 100 packets, 64 KB sockets, cubic",
+            Self::Paper => "100 Mbit/s, RTT 100 ms, queue 100 packets, windows of 64 KiB, reno",
             Self::NoDelay => "veth, no delay",
             Self::SwitchCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, cubic",
             Self::SwitchBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, bbr",

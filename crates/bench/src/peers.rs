@@ -14,11 +14,11 @@ use crate::server::Server;
 /// What fetches, sends or writes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
-    /// `longhaul get`, with the writer of this name; without, it chooses.
-    Longhaul(Option<&'static str>),
     /// `longhaul get` with this number of streams.
     Streams(Streams),
-    /// The same with sockets of 64 KB.
+    /// The same with one stream and the writer of this name.
+    Writer(&'static str),
+    /// `longhaul get` with this number of streams, each with a window of 64 KiB.
     SmallSockets(Streams),
     /// `longhaul get` from `longhaul serve`, both with this `--pace`, and both recording each millisecond.
     Served(Pace),
@@ -38,6 +38,11 @@ pub(crate) enum Client {
     Fio,
 }
 
+/// What none of its commands does without: a run must not learn from one before it.
+const GET: [&str; 4] = ["get", "--json", "--no-resume", "--no-memory"];
+/// Linux 6.18 makes a window of 64 KiB of it, which is what a socket buffer is in ns-2.
+const SMALL_BUFFER: [&str; 2] = ["--recv-buffer", "51KiB"];
+
 /// Who chooses the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Streams {
@@ -45,18 +50,17 @@ pub(crate) enum Streams {
     Auto,
     /// `--streams N`.
     Fixed(u32),
-    /// `--tuner apt`.
+    /// `--tuner apt`, with the paper's parameters, which are the defaults.
     Apt,
 }
 
 impl Streams {
-    fn options(self) -> [String; 2] {
-        let [option, value] = match self {
-            Self::Auto => ["--streams", "auto"],
-            Self::Fixed(streams) => return ["--streams".to_owned(), streams.to_string()],
-            Self::Apt => ["--tuner", "apt"],
-        };
-        [option.to_owned(), value.to_owned()]
+    fn options(self) -> Vec<String> {
+        match self {
+            Self::Auto => ["--streams", "auto"].map(str::to_owned).into(),
+            Self::Fixed(streams) => vec!["--streams".to_owned(), streams.to_string()],
+            Self::Apt => ["--tuner", "apt", "--pace", "off"].map(str::to_owned).into(),
+        }
     }
 }
 
@@ -119,7 +123,7 @@ impl Client {
     pub(crate) fn tells_progress(self) -> bool {
         matches!(
             self,
-            Self::Longhaul(_) | Self::Streams(_) | Self::SmallSockets(_) | Self::Served(_) | Self::Put
+            Self::Streams(_) | Self::Writer(_) | Self::SmallSockets(_) | Self::Served(_) | Self::Put
         )
     }
 
@@ -134,21 +138,20 @@ impl Client {
         let mut command: Vec<OsString> = Vec::new();
         let mut add = |more: &[&OsStr]| command.extend(more.iter().map(OsString::from));
         match self {
-            Self::Longhaul(writer) => {
-                add(&[words.longhaul, "get".as_ref(), "--json".as_ref(), "--no-resume".as_ref()]);
-                if let Some(writer) = writer {
-                    add(&["--writer".as_ref(), writer.as_ref()]);
+            Self::Streams(streams) | Self::SmallSockets(streams) => {
+                add(&[words.longhaul]);
+                add(&GET.map(OsStr::new));
+                streams.options().iter().for_each(|option| add(&[option.as_ref()]));
+                if matches!(self, Self::SmallSockets(_)) {
+                    add(&SMALL_BUFFER.map(OsStr::new));
                 }
                 add(&["-o".as_ref(), words.file, url.as_ref()]);
             }
-            Self::Streams(streams) | Self::SmallSockets(streams) => {
+            Self::Writer(writer) => {
                 add(&[words.longhaul]);
-                add(&["get", "--json", "--no-resume"].map(OsStr::new));
-                add(&streams.options().each_ref().map(OsStr::new));
-                if matches!(self, Self::SmallSockets(_)) {
-                    add(&["--recv-buffer", "64KiB"].map(OsStr::new));
-                }
-                add(&["-o".as_ref(), words.file, url.as_ref()]);
+                add(&GET.map(OsStr::new));
+                add(&["--streams", "1", "--writer", writer, "-o"].map(OsStr::new));
+                add(&[words.file, url.as_ref()]);
             }
             Self::Axel => {
                 add(&["axel", "-q", "-n", "64", "-o"].map(OsStr::new));
@@ -162,9 +165,9 @@ impl Client {
             }
             Self::Served(pace) => {
                 add(&[words.longhaul]);
-                add(&["get", "--json", "--no-resume", "--streams", "1", "--pace", &pace.header()]
+                add(&GET.map(OsStr::new));
+                add(&["--streams", "1", "--pace", &pace.header(), "--record-interval", "1ms", "--record"]
                     .map(OsStr::new));
-                add(&["--record-interval", "1ms", "--record"].map(OsStr::new));
                 add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
             }
             Self::Put => {
@@ -216,8 +219,7 @@ impl Client {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Longhaul(None) => f.pad("longhaul"),
-            Self::Longhaul(Some(writer)) => f.pad(&format!("longhaul --writer {writer}")),
+            Self::Writer(writer) => f.pad(&format!("longhaul --writer {writer}")),
             Self::Streams(streams) | Self::SmallSockets(streams) => f.pad(&streams.to_string()),
             Self::Axel => f.pad("axel -n 64"),
             Self::Aria2 => f.pad("aria2 -x16"),
@@ -234,5 +236,47 @@ impl fmt::Display for Client {
 impl Serialize for Client {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(client: Client) -> String {
+        client.shown(Bytes::gib(8))
+    }
+
+    #[test]
+    fn no_fetch_of_ours_learns_from_another() {
+        let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
+        let ours = streams.into_iter().flat_map(|own| [Client::Streams(own), Client::SmallSockets(own)]);
+        for client in ours.chain([Client::Writer("mmap"), Client::Served(Pace::Auto)]) {
+            let command = shown(client);
+            assert!(command.contains(" --no-memory ") && command.contains(" --no-resume "), "{command}");
+        }
+    }
+
+    #[test]
+    fn the_papers_sockets_are_the_scenarios() {
+        let toml = std::fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../scenarios/apt-background.toml"
+        ));
+        let toml = toml.unwrap();
+        assert_eq!(toml.matches(&format!("{} --", SMALL_BUFFER.join(" "))).count(), 2);
+        assert_eq!(
+            shown(Client::SmallSockets(Streams::Apt)),
+            "longhaul get --json --no-resume --no-memory --tuner apt --pace off --recv-buffer 51KiB -o FILE http://SERVER/FILE"
+        );
+    }
+
+    #[test]
+    fn whoever_is_told_a_number_is_told_so() {
+        assert!(shown(Client::Streams(Streams::Fixed(20))).contains("--streams 20 "));
+        assert!(shown(Client::Streams(Streams::Auto)).contains("--streams auto "));
+        assert!(shown(Client::Writer("direct")).contains("--streams 1 --writer direct "));
+        assert!(Client::SmallSockets(Streams::Fixed(20)).is_fixed());
+        assert!(!Client::SmallSockets(Streams::Apt).is_fixed() && !Client::Streams(Streams::Auto).is_fixed());
     }
 }

@@ -9,9 +9,11 @@ use longhaul_core::units::Bytes;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::peers::Client;
+use crate::part::Part;
+use crate::peers::{Client, Streams};
 use crate::run::Run;
-use crate::{buffers, icdc, long_path, no_delay, streams, table};
+use crate::streams::fairness::{self, Sessions};
+use crate::table;
 
 /// Longhaul's application buffer by default, and what it may need besides.
 const MEMORY: Bytes = Bytes::mib(64 + 64);
@@ -23,6 +25,7 @@ pub(crate) struct Report {
     machine: Machine,
     repetitions: u32,
     runs: Vec<Run>,
+    sessions: Vec<Sessions>,
 }
 
 /// Something asked of longhaul, and whether it was met.
@@ -38,7 +41,8 @@ impl Target {
         Self { asked, measured, met }
     }
 
-    fn row(&self) -> Vec<String> {
+    /// Returns its row of the table.
+    pub(crate) fn row(&self) -> Vec<String> {
         let met = if self.met { "yes" } else { "**no**" };
         vec![self.asked.clone(), self.measured.clone(), met.to_owned()]
     }
@@ -52,12 +56,17 @@ impl Report {
             none if none.is_empty() => "make bench".to_owned(),
             some => format!("make bench ARGS=\"{some}\""),
         };
-        Self { command, machine, repetitions, runs: Vec::new() }
+        Self { command, machine, repetitions, runs: Vec::new(), sessions: Vec::new() }
     }
 
     /// Adds a run.
     pub(crate) fn add(&mut self, run: Run) {
         self.runs.push(run);
+    }
+
+    /// Adds sessions that shared a path.
+    pub(crate) fn add_sessions(&mut self, sessions: Vec<Sessions>) {
+        self.sessions.extend(sessions);
     }
 
     /// Returns all of it as Markdown.
@@ -66,26 +75,26 @@ impl Report {
         let mut text = format!(
             "# Measured by `{command}`\n\n{machine} A file of random data, in the sender's page cache but for \
              ICDC's path, where it is not there at all; \
-             {} repetitions, the clients in turns, each run on a path of its own. Before each the copy is removed and \
-             all is synced. Longhaul, fio and the experiments end with an fsync; \
+             {}, the clients in turns, each run on a path of its own. Before each the copy is removed and \
+             all is synced; no run uses what another has learnt of a path. Longhaul, fio and the experiments end with an fsync; \
              curl does not, so the second column adds one to each. CPU is user and system time of the client, \
              without the emulated network's. Marked are runs in which the emulator did not keep up, or the two hosts \
              together ran short of TCP memory; they count all the same. Each first copy was compared with the \
              original.\n\n",
-            self.repetitions
+            match self.repetitions {
+                1 => "one repetition".to_owned(),
+                more => format!("{more} repetitions"),
+            }
         );
-        for section in [
-            self.targets(),
-            long_path::section(&self.runs),
-            no_delay::section(&self.runs),
-            icdc::section(&self.runs),
-            streams::section(&self.runs),
-        ] {
-            text.push_str(&section);
+        text.push_str(&self.targets());
+        for part in Part::selected(&[]) {
+            text.push_str(&part.section(&self.of(part)));
         }
-        text.push_str(&buffers::section(&self.runs));
-        text.push_str(&self.commands());
-        text.push_str(&self.all_runs());
+        text.push_str(&fairness::section(&self.sessions));
+        if !self.runs.is_empty() {
+            text.push_str(&self.commands());
+            text.push_str(&self.all_runs());
+        }
         text
     }
 
@@ -103,15 +112,20 @@ impl Report {
         Ok(())
     }
 
+    fn of(&self, part: Part) -> Vec<&Run> {
+        self.runs.iter().filter(|run| run.part == part).collect()
+    }
+
     fn targets(&self) -> String {
-        let mut targets = long_path::targets(&self.runs);
-        targets.extend(no_delay::targets(&self.runs));
-        targets.extend(icdc::targets(&self.runs));
-        targets.extend(streams::targets(&self.runs));
+        let mut targets: Vec<_> =
+            Part::selected(&[]).into_iter().flat_map(|part| part.targets(&self.of(part))).collect();
+        targets.extend(fairness::targets(&self.sessions));
         if targets.is_empty() {
             return String::new();
         }
-        let ours = self.runs.iter().filter(|run| run.client == Client::Longhaul(None));
+        // Of those that choose their writer, with one stream or as many as pay.
+        let is_usual = |run: &&Run| matches!(run.client, Client::Streams(Streams::Auto | Streams::Fixed(1)));
+        let ours = self.runs.iter().filter(is_usual);
         if let Some(largest) = ours.map(|run| Bytes::new(run.max_rss_bytes)).max() {
             let asked = "memory of the client under 64 MiB and the application buffer (64 MiB)".to_owned();
             targets.push(Target::new(asked, largest.to_string(), largest < MEMORY));
@@ -167,5 +181,57 @@ impl Report {
         let mut text = String::new();
         let _ = writeln!(text, "## All runs, in order\n\n{}", table::markdown(&head, &rows));
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::BenchPath;
+
+    /// A report without a machine to describe.
+    fn report(runs: Vec<Run>) -> Report {
+        Report {
+            command: "make bench".to_owned(),
+            machine: Machine::default(),
+            repetitions: 1,
+            runs,
+            sessions: Vec::new(),
+        }
+    }
+
+    fn run(part: Part, client: Client, gib: u64, wall_s: f64) -> Run {
+        Run { part, wall_s, ..Run::sample(BenchPath::LongCubic, client, Bytes::gib(gib)) }
+    }
+
+    #[test]
+    fn parts_on_one_path_are_kept_apart() {
+        let one = Client::Streams(Streams::Fixed(1));
+        let report = report(vec![
+            run(Part::LongPath, one, 8, 10.0),
+            run(Part::LongPath, Client::Curl, 8, 20.0),
+            run(Part::StreamsTuned, Client::Streams(Streams::Auto), 1, 3.0),
+            run(Part::StreamsTuned, Client::Curl, 1, 6.0),
+        ]);
+        let text = report.markdown();
+        // Of the large files alone: 20 s by 10 s.
+        assert!(text.contains("cubic: goodput at least curl's | 2.00x | yes |"), "{text}");
+        assert!(text.contains("1 GiB in at most 0.8x curl's time | 0.50x | yes |"), "{text}");
+        assert!(!text.contains("8 GiB in at most"), "{text}");
+        assert_eq!(text.matches("## 10 Gbit/s, RTT 200 ms, cubic, tuned hosts").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn nothing_measured_is_no_table() {
+        let text = report(Vec::new()).markdown();
+        assert!(text.contains("one repetition, the clients in turns") && !text.contains("##"), "{text}");
+    }
+
+    #[test]
+    fn a_part_is_named_in_what_is_kept() {
+        let report = report(vec![run(Part::StreamsTuned, Client::Curl, 1, 6.0)]);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["runs"][0]["part"], "streams-tuned");
+        assert_eq!(json["runs"][0]["client"], "curl");
     }
 }

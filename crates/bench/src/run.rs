@@ -4,14 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use crate::part::Part;
 use crate::paths::BenchPath;
 use crate::peers::Client;
 
 /// What one run gave: times in seconds, sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Run {
+    pub(crate) part: Part,
     pub(crate) path: BenchPath,
     pub(crate) client: Client,
     /// From 1.
@@ -27,6 +29,9 @@ pub(crate) struct Run {
     pub(crate) flush_s: f64,
     /// The rate of payload after the ramp-up, in bits per second, of a longhaul long enough to have one.
     pub(crate) steady_bps: Option<u64>,
+    /// The rate of payload in each whole second since the transfer began, in bits per second; where convergence is asked for.
+    #[serde(rename = "by_second_bps", serialize_with = "bits", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) by_second: Vec<Rate>,
     /// Whether the file's content was compared with the original: in the first repetition.
     pub(crate) verified: bool,
     /// The part that came of what the path and the others on it had left after the ramp-up.
@@ -43,6 +48,39 @@ pub(crate) struct Run {
     pub(crate) background_loss: Option<f64>,
     /// Why the path was not what was asked for; empty where it was.
     pub(crate) warnings: Vec<String>,
+}
+
+fn bits<S: Serializer>(rates: &[Rate], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(rates.iter().map(|rate| rate.as_bits_per_sec()))
+}
+
+#[cfg(test)]
+impl Run {
+    /// Makes one of a second, for tests.
+    pub(crate) fn sample(path: BenchPath, client: Client, size: Bytes) -> Self {
+        Self {
+            part: Part::LongPath,
+            path,
+            client,
+            repetition: 1,
+            bytes: size.get(),
+            wall_s: 1.0,
+            user_s: 0.0,
+            sys_s: 0.0,
+            max_rss_bytes: 0,
+            flush_s: 0.0,
+            steady_bps: None,
+            by_second: Vec::new(),
+            verified: false,
+            left_share: None,
+            burstiness_1ms: None,
+            mostly_1ms: None,
+            retransmits: None,
+            dropped: 0,
+            background_loss: None,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 impl Run {

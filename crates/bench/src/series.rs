@@ -27,13 +27,14 @@ pub(crate) struct Series<'a> {
 
 impl<'a> Series<'a> {
     /// Picks the runs; `None` where there are none.
-    pub(crate) fn of(runs: &'a [Run], path: BenchPath, client: Client) -> Option<Self> {
-        let runs: Vec<_> = runs.iter().filter(|run| run.path == path && run.client == client).collect();
+    pub(crate) fn of(runs: &[&'a Run], path: BenchPath, client: Client) -> Option<Self> {
+        let is_one = |run: &&Run| run.path == path && run.client == client;
+        let runs: Vec<_> = runs.iter().copied().filter(is_one).collect();
         (!runs.is_empty()).then_some(Self { client, runs })
     }
 
     /// Picks those of files of this size.
-    pub(crate) fn of_size(runs: &'a [Run], path: BenchPath, client: Client, size: Bytes) -> Option<Self> {
+    pub(crate) fn of_size(runs: &[&'a Run], path: BenchPath, client: Client, size: Bytes) -> Option<Self> {
         let mut series = Self::of(runs, path, client)?;
         series.runs.retain(|run| run.bytes == size.get());
         (!series.runs.is_empty()).then_some(series)
@@ -67,6 +68,11 @@ impl<'a> Series<'a> {
         Bytes::new(self.runs.iter().map(|run| run.max_rss_bytes).max().unwrap_or(0))
     }
 
+    /// Returns the size of the largest file.
+    pub(crate) fn largest_file(&self) -> Bytes {
+        Bytes::new(self.runs.iter().map(|run| run.bytes).max().unwrap_or(0))
+    }
+
     /// Returns the steady rates in bits per second; `None` where no run is long enough.
     pub(crate) fn steady(&self) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|run| Some(run.steady_bps? as f64)))
@@ -80,7 +86,6 @@ impl<'a> Series<'a> {
     /// Returns its row of a table under [`HEAD`].
     pub(crate) fn row(&self) -> Vec<String> {
         let gbits = |rate: Rate| rate.as_bits_per_sec() as f64 / 1e9;
-        let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
         let (kept, fetched) = (self.client.keeps_file(), self.client.server().is_some());
         let or_dash = |there: bool, text: String| if there { text } else { "-".to_owned() };
         vec![
@@ -89,18 +94,24 @@ impl<'a> Series<'a> {
             or_dash(kept, table::spread(self.spread(|run| gbits(run.goodput_to_disk())), 2)),
             or_dash(fetched, table::spread(self.spread(Run::cpu_per_gib), 3)),
             or_dash(fetched, self.largest_resident().to_string()),
-            format!("{} ({marked})", self.runs.len()),
+            self.counted(),
         ]
+    }
+
+    /// Returns how many runs there are, and how many of them are marked.
+    pub(crate) fn counted(&self) -> String {
+        let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
+        format!("{} ({marked})", self.runs.len())
     }
 }
 
 /// A table of the clients that have run on `path`; empty where none has.
-pub(crate) fn table(runs: &[Run], path: BenchPath, clients: &[Client]) -> String {
+pub(crate) fn table(runs: &[&Run], path: BenchPath, clients: &[Client]) -> String {
     table_by(clients, |client| Series::of(runs, path, client))
 }
 
 /// A table of those that have fetched a file of this size.
-pub(crate) fn table_of_size(runs: &[Run], path: BenchPath, clients: &[Client], size: Bytes) -> String {
+pub(crate) fn table_of_size(runs: &[&Run], path: BenchPath, clients: &[Client], size: Bytes) -> String {
     table_by(clients, |client| Series::of_size(runs, path, client, size))
 }
 

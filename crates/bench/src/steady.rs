@@ -49,6 +49,14 @@ pub(crate) fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
     Some(Rate::bytes_per_sec(median as u64))
 }
 
+/// Returns what came in each whole second since the transfer began, until the last byte of `size`.
+pub(crate) fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
+    let Some(points) = points(samples, size) else { return Vec::new() };
+    let since_start: Vec<_> = [(0.0, 0.0)].into_iter().chain(points).collect();
+    let rate = |pair: &[(f64, f64)]| Rate::bytes_per_sec(((pair[1].1 - pair[0].1) / BIN) as u64);
+    edges(&since_start).windows(2).map(rate).collect()
+}
+
 /// Returns how much of what was `left` came, from the end of the ramp-up to the last byte of `size`.
 ///
 /// Unlike in [`rate`], a second in which little came counts as what it is, and so does the last, broken one.
@@ -135,6 +143,17 @@ mod tests {
         let left = Left::new(Rate::bytes_per_sec(1_000_000_000));
         assert!(share_of(&left, &samples, size).unwrap() > 1.0);
         assert_eq!(share_of(&left, &samples[..5], size), None);
+    }
+
+    #[test]
+    fn seconds_count_from_the_start() {
+        // The first byte comes after 250 ms, the last after 2.65 s.
+        let (samples, size) = transfer(&[[10; 10], [20; 10]].concat());
+        let told: Vec<_> = by_second(&samples, size).iter().map(|rate| rate.as_bytes_per_sec()).collect();
+        assert_eq!(told.len(), 2);
+        // 7.5 steps of the slow ones, and then 2.5 of them and 7.5 of the others.
+        assert!(told[0].abs_diff(75_000_000) <= 1 && told[1].abs_diff(175_000_000) <= 1, "{told:?}");
+        assert!(by_second(&[], size).is_empty());
     }
 
     #[test]

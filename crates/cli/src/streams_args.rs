@@ -13,7 +13,7 @@ use crate::values::{AutoOr, time};
 /// Options of the number of streams.
 #[derive(Debug, Args)]
 pub(crate) struct StreamsArgs {
-    /// How many connections to use; auto begins with one and takes more where they pay
+    /// How many connections to use; auto begins with one for each 5 ms of RTT, 32 at most, and keeps as many as pay
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: AutoOr<usize>,
 

@@ -60,17 +60,18 @@ pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
 
 /// Returns how much a stream should have asked for and not yet received, so that the server never idles.
 ///
-/// A request sent now is served a round trip later. By then slow start has doubled the rate that
-/// was measured, so 3 x BDP. Before there is a rate to go by, as much as takes slow start an eighth
-/// of 10 Gbit/s, shared by all `streams`; but on a short path little, for what one stream has asked for no other can
-/// fetch.
+/// A request sent now is served a round trip later, `rtt` as the data sees it. `rate` is what is expected by then: in slow start
+/// twice what was measured. Half as much again is for its errors, and no more, for the slowest stream's part is waited for.
+/// Before there is a rate to go by, as much as takes slow start an eighth of 10 Gbit/s, shared by all `streams`; but on a short
+/// path little, for what one stream has asked for no other can fetch.
 pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
     const UNMEASURED: Rate = Rate::bits_per_sec(1_250_000_000);
+    const SPARE: f64 = 1.5;
     const TOGETHER: Bytes = Bytes::mib(16);
     let streams = streams.max(1) as u64;
     let least = (TOGETHER.get() / streams).clamp(1 << 20, 4 << 20);
     let unmeasured = UNMEASURED.bdp(rtt).get() / streams;
-    (rate.bdp(rtt) * 3).max(Bytes::new(unmeasured.max(least)))
+    rate.scaled(SPARE).bdp(rtt).max(Bytes::new(unmeasured.max(least)))
 }
 
 /// How the application buffer is cut into segments.
@@ -156,7 +157,7 @@ mod tests {
         let unmeasured = |streams| ask_ahead(Rate::default(), RTT, streams);
         assert_eq!([unmeasured(1), unmeasured(4)], [Bytes::new(31_250_000), Bytes::new(7_812_500)]);
         assert_eq!(unmeasured(100), Bytes::mib(1));
-        assert_eq!(ask_ahead(RATE, RTT, 100), Bytes::new(750_000_000));
+        assert_eq!(ask_ahead(RATE, RTT, 100), Bytes::new(375_000_000));
         assert_eq!(ask_ahead(RATE, Rtt::default(), 1), Bytes::mib(4));
     }
 

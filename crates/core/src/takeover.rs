@@ -15,21 +15,27 @@ pub struct Load {
     pub rtt: Rtt,
     /// For how long nothing has come.
     pub silent: Duration,
+    /// How often one was taken for stalled in this transfer.
+    pub stalls: u32,
 }
 
 /// So long is never a stall, nor worth a second request.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// A stream that is silent for so many round trips has stalled: that is past a retransmission timeout and its double.
 const SILENT_RTTS: u32 = 8;
+/// It is given more time each time, up to a minute and more: `--stall-timeout` is for what lasts longer.
+const MOST_DOUBLINGS: u32 = 6;
 /// The idle stream must be done in this share of the time: a connection is lost by it.
 const WORTH: f64 = 0.5;
 /// The least that is taken.
 const LEAST: Bytes = Bytes::kib(256);
 
 impl Load {
-    /// Returns whether nothing has come for longer than losses explain.
+    /// Returns whether nothing has come for longer than losses explain; for twice as long as the time before, for a server that
+    /// is merely slow to begin shall be waited for in the end.
     pub fn is_stalled(&self) -> bool {
-        self.silent >= SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS))
+        let patience = SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS));
+        self.silent >= patience.saturating_mul(1 << self.stalls.min(MOST_DOUBLINGS))
     }
 
     /// Returns how much of the end an idle stream of `rate` should take; `None` where it had better not.
@@ -71,6 +77,7 @@ mod tests {
             rate: Rate::bits_per_sec(mbit * 1_000_000),
             rtt: Rtt::new(Duration::from_millis(200)),
             silent: Duration::from_millis(silent),
+            stalls: 0,
         }
     }
 

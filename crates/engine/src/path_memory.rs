@@ -152,7 +152,8 @@ impl KnownPath {
     }
 
     fn is_sound(&self) -> bool {
-        (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0
+        // A clock that was ahead would keep a path for ever.
+        (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0 && self.at <= now()
     }
 }
 
@@ -204,12 +205,10 @@ fn read(file: &Path) -> Result<Vec<KnownPath>, MemoryError> {
     if version != VERSION {
         return Err(MemoryError::Version { path: file.to_owned(), version });
     }
-    let document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    if document.paths.iter().all(KnownPath::is_sound) {
-        Ok(document.paths)
-    } else {
-        Err(damaged("a path in it cannot be".to_owned()))
-    }
+    let Document { mut paths, .. } =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    paths.retain(KnownPath::is_sound);
+    Ok(paths)
 }
 
 /// Replaces the file at once, so that whoever reads it finds the old one or the new one.
@@ -282,12 +281,7 @@ mod tests {
         let file = dir.path().join("paths.json");
         let endpoint = path("h", 1).endpoint;
         let large = vec![b' '; LARGEST.as_usize() + 1];
-        let zero = serde_json::to_vec(&Document {
-            version: VERSION,
-            paths: vec![KnownPath { streams: 0, ..path("h", 1) }],
-        });
-        let zero = zero.unwrap();
-        for text in [&b""[..], b"{", b"[]", b"\xff", br#"{"version":1}"#, &large, &zero] {
+        for text in [&b""[..], b"{", b"[]", b"\xff", br#"{"version":1}"#, &large] {
             fs::write(&file, text).unwrap();
             assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Damaged { .. })));
             keep(&file, path("h", now())).unwrap();
@@ -298,6 +292,22 @@ mod tests {
         assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Version { version: 2, .. })));
         assert!(keep(&file, path("h", 1)).is_err());
         assert_eq!(fs::read(&file).unwrap(), later);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        let paths = vec![
+            KnownPath { streams: 0, ..path("none", 1) },
+            KnownPath { rtt_us: 0, ..path("near", 1) },
+            path("future", now() + 1000),
+            path("sound", 1),
+        ];
+        fs::write(&file, serde_json::to_vec(&Document { version: VERSION, paths }).unwrap()).unwrap();
+        let known = ["none", "near", "future", "sound"]
+            .map(|host| recall(&file, &path(host, 1).endpoint).unwrap().is_some());
+        assert_eq!(known, [false, false, false, true]);
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub enum Unit {
 pub enum Scale {
     /// From zero.
     Linear,
+    /// From near the least value: what differs by little.
+    Near,
     /// By powers of ten, or of two for bytes.
     Logarithmic,
     /// Values are indices into these names.
@@ -88,6 +90,8 @@ pub enum Mark {
     Steps,
     /// Points alone: values of which there are few.
     Dots,
+    /// Large hollow points: single results that lie on other lines.
+    Rings,
     /// Points alone, of which only the time means something.
     Events,
     /// Points, a line through them, and their spread: measurements.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use longhaul_core::tune::fairness::jain_index;
 use longhaul_core::units::Bytes;
 use longhaul_lab::Aqm;
-use longhaul_lab::model::session::Record;
+use longhaul_lab::model::session::{Record, Second};
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
-use super::Effort;
-use super::trial::{Controls, Method, PUBLISHED, Path, Trial, on_all_cores};
+use super::statistics::Mean;
+use super::trial::{Controls, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
+use super::{Effort, bounded};
 use crate::table;
 
 /// Never fetched whole: its course is what is looked at.
@@ -16,20 +18,24 @@ const ENDLESS: Bytes = Bytes::gib(1 << 20);
 const SESSIONS: u64 = 4;
 /// Between the begins of two sessions.
 const APART: Duration = Duration::from_secs(100);
-const SHARED_FOR: Duration = Duration::from_secs(600);
-/// Over which the fairness of sessions is told.
+/// The last session has 100 s to settle, and as long fairness is told, as in the scenarios (tools/sessions).
+const SHARED_FOR: Duration = Duration::from_secs(500);
 const LAST: Duration = Duration::from_secs(100);
+/// Of what does not come in chunks, throughput is the mean of so many seconds.
+const AVERAGED: usize = 5;
 
 /// Draws figure 7: one session at 50 ms, with two values of Delta.
 pub(crate) fn alone() -> Vec<Chart> {
     const UNTIL: Duration = Duration::from_secs(150);
     let methods = [
         ("APT, Delta = 3 s", Method::Apt(PUBLISHED)),
-        ("APT, Delta = 10 s", Method::Apt(Controls { delta_s: 10.0, ..PUBLISHED })),
-        ("streams auto", Method::Auto),
+        ("APT, Delta = 10 s", Method::Apt(Controls { delta: Duration::from_secs(10), ..PUBLISHED })),
+        ("Longhaul", Method::Longhaul),
     ];
-    let trials =
-        methods.map(|(_, method)| Trial { until: UNTIL, ..Trial::alone(Path::new(50, 1), method, ENDLESS) });
+    let trials = methods.map(|(_, method)| Trial {
+        until: UNTIL,
+        ..Trial::alone(Path::new(Duration::from_millis(50), 1), method, ENDLESS)
+    });
     let records = on_all_cores(&trials, Trial::run);
     let named: Vec<(String, &Record)> = methods
         .iter()
@@ -37,8 +43,13 @@ pub(crate) fn alone() -> Vec<Chart> {
         .filter_map(|((name, _), records)| Some(((*name).to_owned(), records.first()?)))
         .collect();
     vec![
-        chart("Figure 7: tau = 50 ms", throughput(&named, 1), throughput_axis()),
-        chart("", connections(&named), connections_axis()),
+        chart(
+            "As figure 7 of Ito et al.: tau = 50 ms",
+            THROUGHPUT_NOTE,
+            throughput(&named),
+            throughput_axis(),
+        ),
+        chart("", "", connections(&named), connections_axis()),
     ]
 }
 
@@ -53,16 +64,16 @@ pub(crate) struct Fairness {
 impl Fairness {
     /// Lets four sessions share a bottleneck at 10 ms.
     pub(crate) fn measure(aqm: (&'static str, Aqm), figure: u8, effort: &Effort) -> Self {
-        let methods = [Method::Apt(PUBLISHED), Method::Auto];
+        let methods = [Method::Apt(PUBLISHED), Method::Longhaul];
         let of = methods.map(|method| {
             let trial = |seed| Trial {
-                path: Path { aqm: aqm.1, ..Path::new(10, seed) },
+                path: Path { aqm: aqm.1, ..Path::new(Duration::from_millis(10), seed) },
                 method,
                 file: ENDLESS,
                 begins: (0..SESSIONS).map(|session| APART * session as u32).collect(),
                 until: SHARED_FOR,
             };
-            let trials: Vec<Trial> = (1..=effort.seeds).map(trial).collect();
+            let trials: Vec<Trial> = effort.seeds().map(trial).collect();
             (method, on_all_cores(&trials, Trial::run))
         });
         Self { aqm: aqm.0, figure, of: of.into() }
@@ -78,9 +89,9 @@ impl Fairness {
                 .zip(1..)
                 .map(|(record, number)| (format!("session {number}"), record))
                 .collect();
-            let title = format!("Figure {}: {method}, {}", self.figure, self.aqm);
-            charts.push(chart(&title, throughput(&named, 5), throughput_axis()));
-            charts.push(chart("", connections(&named), connections_axis()));
+            let title = format!("As figure {} of Ito et al.: {method}, {}", self.figure, self.aqm);
+            charts.push(chart(&title, THROUGHPUT_NOTE, throughput(&named), throughput_axis()));
+            charts.push(chart("", "", connections(&named), connections_axis()));
         }
         charts
     }
@@ -89,16 +100,19 @@ impl Fairness {
         let row = |(method, runs): &(Method, Vec<Vec<Record>>)| {
             let shares: Vec<Vec<f64>> =
                 runs.iter().map(|records| records.iter().map(last_share).collect()).collect();
-            let indices = || shares.iter().map(|shares| jain(shares));
-            let sum = super::median(shares.iter().map(|shares| shares.iter().sum()));
+            let indices: Vec<f64> = shares.iter().map(|shares| jain_index(shares)).collect();
+            let sums: Vec<f64> = shares.iter().map(|shares| shares.iter().sum()).collect();
             let first = shares.first().into_iter().flatten().map(|share| format!("{:.0}", share / 1e6));
+            let reached = || runs.iter().flatten().map(|record| Reached::of(record, ENDLESS));
+            let streams: Vec<f64> = runs.iter().flatten().filter_map(last_streams).collect();
             vec![
                 self.aqm.to_owned(),
                 method.to_string(),
-                format!("{:.3}", super::median(indices())),
-                format!("{:.3}", indices().fold(f64::INFINITY, f64::min)),
-                format!("{:.1}", sum / 1e6),
+                Mean::of(&indices).map_or(String::new(), |jain| format!("{jain:.3}")),
+                format!("{:.3}", indices.iter().copied().fold(f64::INFINITY, f64::min)),
+                Mean::of(&sums).map_or(String::new(), |sum| sum.scaled(1e-6).to_string()),
                 first.collect::<Vec<_>>().join(", "),
+                Mean::of(&streams).map_or(String::new(), |mean| mean.to_string()) + bounded(reached()),
             ]
         };
         self.of.iter().map(row).collect()
@@ -107,7 +121,15 @@ impl Fairness {
 
 /// Returns a table of who got how much in the last 100 s.
 pub(crate) fn fairness_table(all: &[Fairness]) -> String {
-    let head = ["queue", "method", "Jain: median", "least", "sum, Mbit/s", "each, of the first run"];
+    let head = [
+        "queue",
+        "method",
+        "Jain's index",
+        "least",
+        "sum, Mbit/s",
+        "each, of the first run",
+        "N of a session",
+    ];
     let rows: Vec<_> = all.iter().flat_map(Fairness::rows).collect();
     table::markdown(&head, &rows)
 }
@@ -116,25 +138,33 @@ fn last_share(record: &Record) -> f64 {
     record.goodput(SHARED_FOR.saturating_sub(LAST), SHARED_FOR).as_bits_per_sec() as f64
 }
 
-/// Jain's index: 1 where all shares are equal, 1/n where one has all.
-fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }
+/// Returns the mean number of connections in the last 100 s.
+fn last_streams(record: &Record) -> Option<f64> {
+    let last = record.seconds.iter().filter(|second| second.at > SHARED_FOR.saturating_sub(LAST));
+    Mean::of(&last.map(|second| second.streams as f64).collect::<Vec<_>>()).map(|mean| mean.mean)
 }
 
-fn throughput(records: &[(String, &Record)], seconds: usize) -> Vec<Series> {
-    lines(
-        records,
-        |record| {
-            let mean = |chunk: &[longhaul_lab::model::session::Second]| {
-                let sum: f64 = chunk.iter().map(|second| second.goodput.as_bits_per_sec() as f64).sum();
-                Some(Point::from((chunk.last()?.at.as_secs_f64(), sum / chunk.len() as f64)))
-            };
-            record.seconds.chunks(seconds).filter_map(mean).collect()
-        },
-        Mark::Line,
-    )
+const THROUGHPUT_NOTE: &str = "APT: of each chunk, as in the paper; Longhaul, which has none: means of 5 s";
+
+/// Returns each record's throughput: by chunk where there are chunks.
+fn throughput(records: &[(String, &Record)]) -> Vec<Series> {
+    let by_chunk = |record: &Record| {
+        let begins = record.chunks.iter().map(|chunk| (chunk.from, chunk.goodput));
+        let end = record.chunks.last().map(|chunk| (chunk.to, chunk.goodput));
+        let point = |(at, rate): (Duration, longhaul_core::units::Rate)| {
+            Point::from((at.as_secs_f64(), rate.as_bits_per_sec() as f64))
+        };
+        begins.chain(end).map(point).collect::<Vec<_>>()
+    };
+    let by_time = |record: &Record| {
+        let mean = |some: &[Second]| {
+            let sum: f64 = some.iter().map(|second| second.goodput.as_bits_per_sec() as f64).sum();
+            Some(Point::from((some.first()?.at.as_secs_f64() - 1.0, sum / some.len() as f64)))
+        };
+        record.seconds.chunks(AVERAGED).filter_map(mean).collect()
+    };
+    let points = |record: &Record| if record.chunks.is_empty() { by_time(record) } else { by_chunk(record) };
+    lines(records, points, Mark::Steps)
 }
 
 fn connections(records: &[(String, &Record)]) -> Vec<Series> {
@@ -166,20 +196,7 @@ fn connections_axis() -> Axis {
     Axis { label: "Connections N".to_owned(), unit: Unit::Number, scale: Scale::Linear }
 }
 
-fn chart(title: &str, series: Vec<Series>, y: Axis) -> Chart {
+fn chart(title: &str, note: &str, series: Vec<Series>, y: Axis) -> Chart {
     let x = Axis { label: "Time".to_owned(), unit: Unit::Seconds, scale: Scale::Linear };
-    Chart { title: title.to_owned(), note: String::new(), x, y, series }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jains_index_tells_how_equal_shares_are() {
-        assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
-        assert_eq!(jain(&[8.0, 0.0, 0.0, 0.0]), 0.25);
-        assert_eq!(jain(&[0.0, 0.0]), 1.0);
-        assert!((jain(&[1.0, 3.0]) - 0.8).abs() < 1e-12);
-    }
+    Chart { title: title.to_owned(), note: note.to_owned(), x, y, series }
 }

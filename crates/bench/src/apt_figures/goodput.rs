@@ -6,83 +6,121 @@ use longhaul_core::units::Bytes;
 use longhaul_lab::model::session::Record;
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
-use super::Effort;
-use super::trial::{Method, PUBLISHED, Path, Trial, on_all_cores, rate};
+use super::statistics::Mean;
+use super::trial::{Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
+use super::{Effort, millis};
 use crate::table;
 
-const NUMBERS: [usize; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48];
+const NUMBERS: [usize; 26] =
+    [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 112, 128];
 const FILE: Bytes = Bytes::new(1_000_000_000);
-/// Over this time goodput is averaged to say when it has come near the best.
-const STEADY: Duration = Duration::from_secs(3);
+/// Over this time goodput is averaged to say when it has first come near the best;
+const FIRST: Duration = Duration::from_secs(3);
+/// and over this one to say from when on it stays there.
+const STAYS: Duration = Duration::from_secs(10);
 /// Of the best fixed number's goodput.
 const NEAR: f64 = 0.95;
 
 /// What a path's curve is, and what the tuners make of it.
 pub(crate) struct Curve {
-    delay_ms: u64,
-    points: Vec<(usize, f64)>,
-    tuned: Vec<(Method, Vec<Outcome>)>,
+    delay: Duration,
+    /// The mean rate by N, of the whole file at once, and chunk after chunk.
+    whole: Vec<(usize, Mean)>,
+    in_chunks: Vec<(usize, Mean)>,
+    /// What each method reached, by seed; the best fixed number is the first of them.
+    tried: Vec<(Method, Vec<Outcome>)>,
+    /// The course of APT's first run.
+    course: Option<Record>,
 }
 
-/// What a tuner reached with a file of 1 GB.
+/// What a method reached with a file of 1 GB.
 struct Outcome {
-    rate: f64,
-    /// When goodput was first near the best; none where it never was.
-    near: Option<f64>,
+    reached: Reached,
+    /// When goodput was first near the best, and the least afterwards.
+    first: Option<(Duration, f64)>,
+    /// From when on it stayed near.
+    stays: Option<Duration>,
     streams: usize,
 }
 
 impl Curve {
     /// Measures one path.
-    pub(crate) fn measure(delay_ms: u64, effort: &Effort) -> Self {
-        let fixed = NUMBERS.map(|number| Trial::alone(Path::new(delay_ms, 1), Method::Fixed(number), FILE));
-        let rates = on_all_cores(&fixed, Trial::rate);
-        let points: Vec<(usize, f64)> = NUMBERS.into_iter().zip(rates).collect();
-        let mut curve = Self { delay_ms, points, tuned: Vec::new() };
-        for method in [Method::Apt(PUBLISHED), Method::AptAnew(PUBLISHED), Method::Auto] {
-            let seeds: Vec<u64> = (1..=effort.seeds).collect();
-            let outcomes = on_all_cores(&seeds, |&seed| {
-                let records = Trial::alone(Path::new(delay_ms, seed), method, FILE).run();
-                records.first().map(|record| curve.outcome(record))
-            });
-            curve.tuned.push((method, outcomes.into_iter().flatten().collect()));
+    pub(crate) fn measure(delay: Duration, effort: &Effort) -> Self {
+        let seeds: Vec<u64> = effort.seeds().collect();
+        let curve = |method: fn(usize) -> Method| {
+            let trial = |number| {
+                seeds.iter().map(move |&seed| Trial::alone(Path::new(delay, seed), method(number), FILE))
+            };
+            let trials: Vec<Trial> = NUMBERS.into_iter().flat_map(trial).collect();
+            let rates: Vec<f64> = on_all_cores(&trials, |trial| trial.reached().rate);
+            let means = rates.chunks(seeds.len()).filter_map(Mean::of);
+            NUMBERS.into_iter().zip(means).collect::<Vec<_>>()
+        };
+        let (whole, in_chunks) = (curve(Method::Fixed), curve(Method::FixedInChunks));
+        let mut curve = Self { delay, whole, in_chunks, tried: Vec::new(), course: None };
+        let best = Method::Fixed(curve.best().0);
+        for method in [best, Method::Apt(PUBLISHED), Method::AptAnew(PUBLISHED), Method::Longhaul] {
+            let records =
+                on_all_cores(&seeds, |&seed| Trial::alone(Path::new(delay, seed), method, FILE).run());
+            let records: Vec<Record> = records.into_iter().filter_map(|own| own.into_iter().next()).collect();
+            let outcomes = records.iter().map(|record| curve.outcome(record)).collect();
+            if let Method::Apt(_) = method {
+                curve.course = records.into_iter().next();
+            }
+            curve.tried.push((method, outcomes));
         }
         curve
     }
 
+    /// Returns the best fixed number: of those within half a percent of the highest rate, the least.
     fn best(&self) -> (usize, f64) {
-        self.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, 0.0))
+        let highest = self.whole.iter().map(|(_, rate)| rate.mean).fold(0.0, f64::max);
+        let enough = self.whole.iter().find(|(_, rate)| rate.mean >= 0.995 * highest);
+        enough.map_or((1, 0.0), |&(number, rate)| (number, rate.mean))
     }
 
     fn outcome(&self, record: &Record) -> Outcome {
         let goal = NEAR * self.best().1;
-        let reached = |to: Duration| {
-            to >= STEADY && record.goodput(to.saturating_sub(STEADY), to).as_bits_per_sec() as f64 >= goal
+        let over = |time: Duration| {
+            let ends = record.seconds.iter().map(|second| second.at).filter(move |&at| at >= time);
+            ends.map(move |at| (at, record.goodput(at.saturating_sub(time), at).as_bits_per_sec() as f64))
         };
-        let near = record.seconds.iter().map(|second| second.at).find(|&at| reached(at));
+        let first = over(FIRST).find(|&(_, rate)| rate >= goal).map(|(at, _)| at);
+        let least =
+            |from| over(FIRST).filter(|&(at, _)| at > from).map(|(_, rate)| rate).fold(f64::MAX, f64::min);
+        // Behind the last of those that were not near.
+        let off = over(STAYS).rfind(|&(_, rate)| rate < goal).map(|(at, _)| at);
+        let ends = record.seconds.last().map(|second| second.at);
+        let stays = if off.is_some() && off == ends { None } else { off.or(first) };
         Outcome {
-            rate: rate(record, FILE),
-            near: near.map(|at| at.as_secs_f64()),
+            reached: Reached::of(record, FILE),
+            first: first.map(|at| (at, least(at))),
+            stays,
             streams: record.seconds.last().map_or(0, |second| second.streams),
         }
     }
 
     /// Draws the curve.
     pub(crate) fn chart(&self) -> Chart {
-        let points = self.points.iter().map(|&(number, rate)| Point::from((number as f64, rate))).collect();
-        let mut series = vec![Series { name: "fixed N".to_owned(), colour: 0, mark: Mark::Measured, points }];
-        for (index, (method, outcomes)) in self.tuned.iter().enumerate() {
-            let points = outcomes.iter().map(|own| Point::from((own.streams as f64, own.rate))).collect();
-            series.push(Series {
-                name: format!("{method}, and the N it ended with"),
-                colour: index + 1,
-                mark: Mark::Dots,
-                points,
-            });
+        let curve = |name: &str, colour, of: &[(usize, Mean)]| Series {
+            name: name.to_owned(),
+            colour,
+            mark: Mark::Measured,
+            points: of
+                .iter()
+                .map(|&(number, rate)| Point { x: number as f64, y: rate.mean, spread: rate.interval() })
+                .collect(),
+        };
+        let mut series =
+            vec![curve("fixed N", 0, &self.whole), curve("fixed N, in chunks of 3 s", 1, &self.in_chunks)];
+        for (index, (method, outcomes)) in self.tried.iter().skip(1).enumerate() {
+            let points =
+                outcomes.iter().map(|own| Point::from((own.streams as f64, own.reached.rate))).collect();
+            series.push(Series { name: method.to_string(), colour: index + 2, mark: Mark::Rings, points });
         }
         Chart {
-            title: format!("tau = {} ms", self.delay_ms),
-            note: String::new(),
+            title: format!("tau = {}", millis(self.delay)),
+            note: "rings: each run of a tuner, where it ended".to_owned(),
             x: Axis { label: "Connections N".to_owned(), unit: Unit::Number, scale: Scale::Linear },
             y: Axis {
                 label: "Mean rate of 1 GB".to_owned(),
@@ -92,34 +130,75 @@ impl Curve {
             series,
         }
     }
+
+    /// Returns a table of the chunks of APT's first run.
+    pub(crate) fn chunks(&self) -> String {
+        let row = |chunk: &longhaul_lab::model::session::Chunk| {
+            vec![
+                format!("{:.1}", chunk.from.as_secs_f64()),
+                format!("{:.1}", (chunk.to - chunk.from).as_secs_f64()),
+                chunk.streams.to_string(),
+                format!("{:.1}", chunk.goodput.as_bits_per_sec() as f64 / 1e6),
+            ]
+        };
+        let rows: Vec<_> = self.course.iter().flat_map(|course| course.chunks.iter().map(row)).collect();
+        table::markdown(&["from, s", "takes, s", "N", "G(N), Mbit/s"], &rows)
+    }
 }
 
-/// Returns a table of what the tuners reached.
+/// Returns a table of G(N).
+pub(crate) fn curve_table(curves: &[Curve]) -> String {
+    let cell = |rate: &Mean| format!("{:.1}", rate.scaled(1e-6));
+    let head: Vec<String> = curves
+        .iter()
+        .flat_map(|curve| ["", ", in chunks"].map(|kind| format!("{}{kind}", millis(curve.delay))))
+        .collect();
+    let head: Vec<&str> = ["N"].into_iter().chain(head.iter().map(String::as_str)).collect();
+    let row = |index: usize| {
+        let cells = curves.iter().flat_map(|curve| [&curve.whole[index].1, &curve.in_chunks[index].1]);
+        [NUMBERS[index].to_string()].into_iter().chain(cells.map(cell)).collect()
+    };
+    table::markdown(&head, &(0..NUMBERS.len()).map(row).collect::<Vec<_>>())
+}
+
+/// Returns a table of what the tuners reached, and of the best fixed number beside them.
 pub(crate) fn table(curves: &[Curve]) -> String {
     let head = [
         "tau",
-        "best fixed N",
         "method",
         "1 GB at, Mbit/s",
         "of the best fixed N",
-        "near it after, s",
+        "first near it after, s",
+        "least of 3 s afterwards, Mbit/s",
+        "stays near from, s",
         "ends with N",
     ];
     let mut rows = Vec::new();
     for curve in curves {
-        let (best, best_rate) = curve.best();
-        for (method, outcomes) in &curve.tuned {
-            let median = |of: &dyn Fn(&Outcome) -> f64| super::median(outcomes.iter().map(of));
-            let rate = median(&|own| own.rate);
-            let near = median(&|own| own.near.unwrap_or(f64::INFINITY));
+        let (_, best) = curve.best();
+        for (method, outcomes) in &curve.tried {
+            let mean = |values: Vec<f64>| Mean::of(&values).map_or("-".to_owned(), |mean| mean.to_string());
+            let seconds = |times: Vec<Option<Duration>>| {
+                let reached: Vec<f64> = times.iter().flatten().map(Duration::as_secs_f64).collect();
+                let never = times.len() - reached.len();
+                let share = format!("{never} of {} never", times.len());
+                match (reached.is_empty(), never) {
+                    (true, _) => "never".to_owned(),
+                    (_, 0) => mean(reached),
+                    _ => format!("{}; {share}", mean(reached)),
+                }
+            };
+            let rates: Vec<f64> = outcomes.iter().map(|own| own.reached.rate / 1e6).collect();
+            let share = Mean::of(&rates).map_or(0.0, |rate| rate.mean * 1e6 / best);
             rows.push(vec![
-                format!("{} ms", curve.delay_ms),
-                format!("{best}: {:.1} Mbit/s", best_rate / 1e6),
+                millis(curve.delay),
                 method.to_string(),
-                format!("{:.1}", rate / 1e6),
-                format!("{:.2}", rate / best_rate),
-                if near.is_finite() { format!("{near:.0}") } else { "never".to_owned() },
-                format!("{:.0}", median(&|own| own.streams as f64)),
+                mean(rates) + super::bounded(outcomes.iter().map(|own| own.reached)),
+                format!("{share:.3}"),
+                seconds(outcomes.iter().map(|own| own.first.map(|(at, _)| at)).collect()),
+                mean(outcomes.iter().filter_map(|own| own.first).map(|(_, least)| least / 1e6).collect()),
+                seconds(outcomes.iter().map(|own| own.stays).collect()),
+                mean(outcomes.iter().map(|own| own.streams as f64).collect()),
             ]);
         }
     }

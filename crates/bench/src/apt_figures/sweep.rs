@@ -1,11 +1,13 @@
 //! Figures 3 to 6, 8, 9 and 11: the mean transfer rate over a parameter of APT, or over what others send.
 
+use std::time::Duration;
+
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::scenario::Spread;
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
 
-use super::Effort;
-use super::trial::{Controls, LINE, Method, PUBLISHED, Path, Trial, on_all_cores};
+use super::statistics::Mean;
+use super::trial::{Controls, LINE, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
+use super::{Effort, bounded, millis};
 use crate::table;
 
 /// A parameter, and what it changes.
@@ -15,11 +17,15 @@ pub(crate) struct Sweep {
     pub(crate) title: &'static str,
     label: &'static str,
     unit: Unit,
+    /// Those of the scenario of the same name.
     values: &'static [f64],
-    /// tau, in milliseconds, with the paper's figure.
-    delays: &'static [(u64, u8)],
+    /// tau, with the paper's figure.
+    delays: &'static [(Duration, u8)],
     changes: Changes,
 }
+
+const SHORT: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_millis(50);
 
 enum Changes {
     /// APT itself; Longhaul's tuner has no such knob.
@@ -34,8 +40,8 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         title: "Mean transfer rate by alpha",
         label: "alpha",
         unit: Unit::Number,
-        values: &[1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
-        delays: &[(10, 3), (50, 4)],
+        values: &[1.1, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
+        delays: &[(SHORT, 3), (LONG, 4)],
         changes: Changes::Apt(|alpha| Controls { alpha, ..PUBLISHED }),
     },
     Sweep {
@@ -44,8 +50,8 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "Delta",
         unit: Unit::Seconds,
         values: &[1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0],
-        delays: &[(10, 5), (50, 6)],
-        changes: Changes::Apt(|delta_s| Controls { delta_s, ..PUBLISHED }),
+        delays: &[(SHORT, 5), (LONG, 6)],
+        changes: Changes::Apt(|delta| Controls { delta: Duration::from_secs_f64(delta), ..PUBLISHED }),
     },
     Sweep {
         name: "apt-n0",
@@ -53,7 +59,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "N0",
         unit: Unit::Number,
         values: &[1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0],
-        delays: &[(10, 8), (50, 9)],
+        delays: &[(SHORT, 8), (LONG, 9)],
         changes: Changes::Apt(|n0| Controls { n0: n0 as usize, ..PUBLISHED }),
     },
     Sweep {
@@ -62,84 +68,88 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "UDP",
         unit: Unit::BitsPerSecond,
         values: &[0.0, 10e6, 20e6, 30e6, 40e6, 50e6],
-        delays: &[(50, 11)],
+        delays: &[(LONG, 11)],
         changes: Changes::Background,
     },
 ];
 
 /// What a sweep has shown on one path for one size of file.
 pub(crate) struct Measured {
-    delay_ms: u64,
+    delay: Duration,
     figure: u8,
     file: Bytes,
-    /// Rates in bits a second, by value and seed.
-    apt: Vec<Vec<f64>>,
-    auto: Vec<Vec<f64>>,
+    /// By value and seed.
+    apt: Vec<Vec<Reached>>,
+    longhaul: Vec<Vec<Reached>>,
 }
 
 impl Sweep {
     /// Runs all of it.
     pub(crate) fn measure(&self, effort: &Effort) -> Vec<Measured> {
         let mut all = Vec::new();
-        for &(delay_ms, figure) in self.delays {
+        for &(delay, figure) in self.delays {
             for &file in effort.files {
-                let (apt, auto) = self.measure_one(delay_ms, file, effort.seeds);
-                all.push(Measured { delay_ms, figure, file, apt, auto });
+                let [apt, longhaul] = self.measure_one(delay, file, effort);
+                all.push(Measured { delay, figure, file, apt, longhaul });
             }
         }
         all
     }
 
-    fn measure_one(&self, delay_ms: u64, file: Bytes, seeds: u64) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-        let trials = |is_auto: bool| {
+    /// Returns what APT and Longhaul reached.
+    fn measure_one(&self, delay: Duration, file: Bytes, effort: &Effort) -> [Vec<Vec<Reached>>; 2] {
+        let trials = |is_longhaul: bool| {
             let values = self.values.iter().map(move |&value| {
                 let (controls, background) = match self.changes {
                     Changes::Apt(controls) => (controls(value), 0.0),
                     Changes::Background => (PUBLISHED, value),
                 };
-                (if is_auto { Method::Auto } else { Method::Apt(controls) }, background)
+                (if is_longhaul { Method::Longhaul } else { Method::Apt(controls) }, background)
             });
             let distinct =
-                if is_auto && matches!(self.changes, Changes::Apt(_)) { 1 } else { self.values.len() };
+                if is_longhaul && matches!(self.changes, Changes::Apt(_)) { 1 } else { self.values.len() };
             values.take(distinct).flat_map(move |(method, background)| {
-                (1..=seeds).map(move |seed| {
-                    let path = Path {
-                        background: Rate::bits_per_sec(background as u64),
-                        ..Path::new(delay_ms, seed)
-                    };
-                    Trial::alone(path, method, file)
+                let background = Rate::bits_per_sec(background as u64);
+                effort.seeds().map(move |seed| {
+                    Trial::alone(Path { background, ..Path::new(delay, seed) }, method, file)
                 })
             })
         };
         let apt: Vec<Trial> = trials(false).collect();
         let all: Vec<Trial> = apt.iter().cloned().chain(trials(true)).collect();
-        let rates = on_all_cores(&all, Trial::rate);
-        let (apt, auto) = rates.split_at(apt.len());
-        let by_value = |rates: &[f64]| rates.chunks(seeds.max(1) as usize).map(<[f64]>::to_vec).collect();
-        (by_value(apt), by_value(auto))
+        let reached = on_all_cores(&all, Trial::reached);
+        let (apt, longhaul) = reached.split_at(apt.len());
+        [apt, longhaul].map(|own| own.chunks(effort.runs as usize).map(<[Reached]>::to_vec).collect())
     }
 
     /// Makes a chart for each path.
     pub(crate) fn charts(&self, measured: &[Measured]) -> Vec<Chart> {
-        let on = |delay_ms| measured.iter().filter(move |own| own.delay_ms == delay_ms);
-        let chart = |&(delay_ms, figure): &(u64, u8)| {
+        let chart = |&(delay, figure): &(Duration, u8)| {
+            let own: Vec<_> = measured.iter().filter(|own| own.delay == delay).collect();
             let mut series: Vec<Series> =
-                on(delay_ms).enumerate().flat_map(|(colour, own)| self.series(own, colour)).collect();
+                own.iter().enumerate().flat_map(|(colour, own)| self.series(own, colour)).collect();
             if let Changes::Background = self.changes {
                 let left = |&value: &f64| Point::from((value, LINE * (1.0 - value / 100e6)));
                 let points = self.values.iter().map(left).collect();
-                series.push(Series {
-                    name: "what is left".to_owned(),
-                    colour: NEUTRAL,
-                    mark: Mark::Dashed,
-                    points,
-                });
+                let name = "payload that UDP leaves".to_owned();
+                series.push(Series { name, colour: NEUTRAL, mark: Mark::Dashed, points });
+            }
+            let all = || own.iter().flat_map(|own| own.apt.iter().chain(&own.longhaul)).flatten();
+            let bounded = all().filter(|own| own.is_bounded).count();
+            let mut notes = Vec::new();
+            if bounded > 0 {
+                notes.push(format!("{bounded} of {} runs met the bound of connections", all().count()));
+            }
+            // What differs on the short path differs by little.
+            let scale = if delay == SHORT { Scale::Near } else { Scale::Linear };
+            if scale == Scale::Near {
+                notes.push("the vertical axis does not begin at zero".to_owned());
             }
             Chart {
-                title: format!("Figure {figure}: tau = {delay_ms} ms"),
-                note: "median; bars from least to largest".to_owned(),
+                title: format!("As figure {figure} of Ito et al.: tau = {}", millis(delay)),
+                note: notes.join("; "),
                 x: Axis { label: self.label.to_owned(), unit: self.unit, scale: Scale::Linear },
-                y: Axis { label: "Mean rate".to_owned(), unit: Unit::BitsPerSecond, scale: Scale::Linear },
+                y: Axis { label: "Mean rate".to_owned(), unit: Unit::BitsPerSecond, scale },
                 series,
             }
         };
@@ -147,74 +157,96 @@ impl Sweep {
     }
 
     fn series(&self, measured: &Measured, colour: usize) -> [Series; 2] {
-        let gigabytes = measured.file.get() as f64 / 1e9;
         let ends = [self.values.first(), self.values.last()].into_iter().flatten().copied();
-        let auto_at = if measured.auto.len() == 1 { ends.collect() } else { self.values.to_vec() };
-        let auto =
-            auto_at.into_iter().zip(measured.auto.iter().cycle()).filter_map(|(x, rates)| point(x, rates));
-        let apt = self.values.iter().zip(&measured.apt).filter_map(|(&x, rates)| point(x, rates));
+        let longhaul_at = if measured.longhaul.len() == 1 { ends.collect() } else { self.values.to_vec() };
+        let longhaul = longhaul_at.into_iter().zip(measured.longhaul.iter().cycle());
+        let longhaul = longhaul.filter_map(|(x, reached)| point(x, reached));
+        let apt = self.values.iter().zip(&measured.apt).filter_map(|(&x, reached)| point(x, reached));
+        let size = gigabytes(measured.file);
         [
             Series {
-                name: format!("streams auto, {gigabytes} GB"),
+                name: format!("Longhaul, {size}"),
                 colour,
                 mark: Mark::Dashed,
-                points: auto.map(|point| Point { spread: None, ..point }).collect(),
+                points: longhaul.map(|point| Point { spread: None, ..point }).collect(),
             },
-            Series {
-                name: format!("APT, {gigabytes} GB"),
-                colour,
-                mark: Mark::Measured,
-                points: apt.collect(),
-            },
+            Series { name: format!("APT, {size}"), colour, mark: Mark::Measured, points: apt.collect() },
         ]
     }
 
-    /// Returns a table of the medians, in Mbit/s.
+    /// Returns a table of the means, in Mbit/s.
     pub(crate) fn table(&self, measured: &[Measured]) -> String {
-        let head: Vec<String> = measured
-            .iter()
-            .map(|own| {
-                format!("figure {}: {} ms, {} GB", own.figure, own.delay_ms, own.file.get() as f64 / 1e9)
-            })
-            .collect();
+        let column =
+            |own: &Measured| format!("figure {}: {}, {}", own.figure, millis(own.delay), gigabytes(own.file));
+        let head: Vec<String> = measured.iter().map(column).collect();
         let head: Vec<&str> = [self.label].into_iter().chain(head.iter().map(String::as_str)).collect();
         let value = |value: f64| match self.unit {
             Unit::BitsPerSecond => format!("{} Mbit/s", value / 1e6),
             Unit::Seconds => format!("{value} s"),
             _ => value.to_string(),
         };
-        let cell = |rates: Option<&Vec<f64>>| {
-            rates
-                .and_then(|rates| Spread::of(rates.iter().copied()))
-                .map_or("-".to_owned(), |rate| format!("{:.1}", rate.median / 1e6))
+        let rows_of = |name: &dyn Fn(usize) -> String, of: fn(&Measured) -> &Vec<Vec<Reached>>| {
+            let cells = |index: usize| {
+                measured.iter().map(move |own| of(own).get(index).map_or(String::new(), |own| cell(own)))
+            };
+            let count = measured.iter().map(|own| of(own).len()).max().unwrap_or(0);
+            (0..count)
+                .map(|index| [name(index)].into_iter().chain(cells(index)).collect())
+                .collect::<Vec<Vec<_>>>()
         };
-        let mut rows = Vec::new();
-        for (index, &own) in self.values.iter().enumerate() {
-            let name = if matches!(self.changes, Changes::Background) {
-                format!("APT, {}", value(own))
-            } else {
-                value(own)
-            };
-            rows.push(
-                [name].into_iter().chain(measured.iter().map(|own| cell(own.apt.get(index)))).collect(),
-            );
-        }
-        let autos = measured.iter().map(|own| own.auto.len()).max().unwrap_or(0);
-        for index in 0..autos {
-            let name = if autos == 1 {
-                "**streams auto**".to_owned()
-            } else {
-                format!("**streams auto**, {}", value(self.values[index]))
-            };
-            rows.push(
-                [name].into_iter().chain(measured.iter().map(|own| cell(own.auto.get(index)))).collect(),
-            );
-        }
-        table::markdown(&head, &rows)
+        let apt = rows_of(&|index| format!("APT, {}", value(self.values[index])), |own| &own.apt);
+        let longhaul = rows_of(
+            &|index| match self.changes {
+                Changes::Apt(_) => "**Longhaul**".to_owned(),
+                Changes::Background => format!("**Longhaul**, {}", value(self.values[index])),
+            },
+            |own| &own.longhaul,
+        );
+        table::markdown(&head, &[apt, longhaul].concat())
     }
 }
 
-fn point(x: f64, rates: &[f64]) -> Option<Point> {
-    let spread = Spread::of(rates.iter().copied())?;
-    Some(Point { x, y: spread.median, spread: Some((spread.min, spread.max)) })
+fn gigabytes(file: Bytes) -> String {
+    format!("{} GB", file.get() as f64 / 1e9)
+}
+
+fn mean(reached: &[Reached]) -> Option<Mean> {
+    Mean::of(&reached.iter().map(|own| own.rate).collect::<Vec<_>>())
+}
+
+fn point(x: f64, reached: &[Reached]) -> Option<Point> {
+    let rate = mean(reached)?;
+    Some(Point { x, y: rate.mean, spread: rate.interval() })
+}
+
+fn cell(reached: &[Reached]) -> String {
+    let rate = mean(reached).map(|rate| rate.scaled(1e-6).to_string());
+    rate.unwrap_or_default() + bounded(reached.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use longhaul_lab::scenario::Scenario;
+
+    use super::super::trial::{QUEUE, RATE};
+    use super::*;
+
+    /// Virtual time and the real one sweep the same.
+    #[test]
+    fn values_are_those_of_the_scenarios() {
+        let parameters = ["alpha", "delta", "n0", "path.background"];
+        for (sweep, parameter) in SWEEPS.iter().zip(parameters) {
+            let file = format!("{}/../../scenarios/{}.toml", env!("CARGO_MANIFEST_DIR"), sweep.name);
+            let scenario = Scenario::load(Path::new(&file), &[]).unwrap();
+            assert_eq!((scenario.path.rate, scenario.path.queue), (Some(RATE), Some(QUEUE)), "{file}");
+            let swept = scenario.sweep.iter().find(|own| own.name == parameter).unwrap();
+            let number = |text: &String| match sweep.unit {
+                Unit::BitsPerSecond => text.parse::<Rate>().unwrap().as_bits_per_sec() as f64,
+                _ => text.trim_end_matches('s').parse().unwrap(),
+            };
+            assert_eq!(swept.values.iter().map(number).collect::<Vec<_>>(), sweep.values, "{file}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{self, Apt};
 use longhaul_core::tune::streams::{Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -13,47 +14,50 @@ use longhaul_lab::model::session::{Fixed, Record, Session, Tuner, run};
 use longhaul_lab::model::tcp::{Algorithm, Network, Tcp};
 use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit};
 
+use super::in_chunks::InChunks;
+
 /// Table 1 of the paper; it does not tell the kind of TCP.
-const RATE: Rate = Rate::bits_per_sec(100_000_000);
-const QUEUE: QueueLimit = QueueLimit::Packets(100);
+pub(crate) const RATE: Rate = Rate::bits_per_sec(100_000_000);
+pub(crate) const QUEUE: QueueLimit = QueueLimit::Packets(100);
 const TCP: Tcp =
     Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
 /// What the payload's packets leave of the rate.
 pub(crate) const LINE: f64 = 100e6 * 1460.0 / 1500.0;
-/// More than any path here can use.
-const MOST_STREAMS: usize = 128;
 
 /// Who decides about the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Method {
     /// Nobody.
     Fixed(usize),
+    /// Nobody; but the file comes in chunks as APT's.
+    FixedInChunks(usize),
     /// GridFTP-APT.
     Apt(Controls),
     /// The same, with new connections for each chunk; the paper does not tell which it has.
     AptAnew(Controls),
     /// `--streams auto`.
-    Auto,
+    Longhaul,
 }
 
 /// APT's control parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Controls {
     pub(crate) alpha: f64,
-    pub(crate) delta_s: f64,
+    pub(crate) delta: Duration,
     pub(crate) n0: usize,
 }
 
 /// Those of the paper's table 1.
-pub(crate) const PUBLISHED: Controls = Controls { alpha: 2.0, delta_s: 3.0, n0: 4 };
+pub(crate) const PUBLISHED: Controls = Controls { alpha: 2.0, delta: Duration::from_secs(3), n0: 4 };
 
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(streams) => write!(f, "N = {streams}"),
+            Self::FixedInChunks(streams) => write!(f, "N = {streams}, in chunks"),
             Self::Apt(_) => f.pad("APT"),
-            Self::AptAnew(_) => f.pad("APT, each chunk over new connections"),
-            Self::Auto => f.pad("streams auto"),
+            Self::AptAnew(_) => f.pad("APT, reconnecting"),
+            Self::Longhaul => f.pad("Longhaul"),
         }
     }
 }
@@ -62,7 +66,7 @@ impl fmt::Display for Method {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Path {
     /// tau, the bottleneck's delay each way.
-    pub(crate) delay_ms: u64,
+    pub(crate) delay: Duration,
     /// The mean rate of UDP beside.
     pub(crate) background: Rate,
     pub(crate) aqm: Aqm,
@@ -70,12 +74,12 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(delay_ms: u64, seed: u64) -> Self {
-        Self { delay_ms, background: Rate::default(), aqm: Aqm::DropTail, seed }
+    pub(crate) fn new(delay: Duration, seed: u64) -> Self {
+        Self { delay, background: Rate::default(), aqm: Aqm::DropTail, seed }
     }
 
     fn rtt(self) -> Rtt {
-        Rtt::new(Duration::from_millis(2 * self.delay_ms))
+        Rtt::new(self.delay * 2)
     }
 
     fn spec(self) -> PathSpec {
@@ -103,6 +107,26 @@ pub(crate) struct Trial {
     pub(crate) until: Duration,
 }
 
+/// What a session reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reached {
+    /// The file over its time, in bits a second; 0 where it did not end.
+    pub(crate) rate: f64,
+    /// Whether it ever wanted as many connections as are allowed, which the paper does not bound.
+    pub(crate) is_bounded: bool,
+}
+
+impl Reached {
+    pub(crate) fn of(record: &Record, file: Bytes) -> Self {
+        let tried = record.chunks.iter().map(|chunk| chunk.streams);
+        let seen = record.seconds.iter().map(|second| second.streams);
+        Self {
+            rate: record.rate(file).map_or(0.0, |rate| rate.as_bits_per_sec() as f64),
+            is_bounded: tried.chain(seen).any(|streams| streams >= MOST_STREAMS),
+        }
+    }
+}
+
 impl Trial {
     /// Makes a trial of one file alone.
     pub(crate) fn alone(path: Path, method: Method, file: Bytes) -> Self {
@@ -120,25 +144,25 @@ impl Trial {
         run(&mut network, self.begins.iter().map(session).collect(), self.until)
     }
 
-    /// Runs it; returns the first session's mean transfer rate in bits a second.
-    pub(crate) fn rate(&self) -> f64 {
-        self.run().first().map_or(0.0, |record| rate(record, self.file))
+    /// Runs it; returns what the first session reached.
+    pub(crate) fn reached(&self) -> Reached {
+        let records = self.run();
+        records.first().map_or(Reached { rate: 0.0, is_bounded: false }, |own| Reached::of(own, self.file))
     }
 
     fn tuner(&self) -> Box<dyn Tuner> {
         let rtt = self.path.rtt();
         match self.method {
             Method::Fixed(streams) => Box::new(Fixed(streams)),
-            Method::Apt(Controls { alpha, delta_s, n0 })
-            | Method::AptAnew(Controls { alpha, delta_s, n0 }) => Box::new(Apt::new(apt::Parameters {
-                n0,
-                alpha,
-                delta: Duration::from_secs_f64(delta_s),
-                window: TCP.buffer,
-                rtt,
-                most: MOST_STREAMS,
-            })),
-            Method::Auto => Box::new(StreamTuner::new(&Start {
+            Method::FixedInChunks(streams) => {
+                let windows = Rate::over(TCP.buffer * streams as u64, rtt.get());
+                Box::new(InChunks { streams, size: windows.min(RATE).bytes_in(PUBLISHED.delta) })
+            }
+            Method::Apt(Controls { alpha, delta, n0 }) | Method::AptAnew(Controls { alpha, delta, n0 }) => {
+                let window = TCP.buffer;
+                Box::new(Apt::new(apt::Parameters { n0, alpha, delta, window, rtt, most: MOST_STREAMS }))
+            }
+            Method::Longhaul => Box::new(StreamTuner::new(&Start {
                 rtt,
                 left: self.file,
                 most: MOST_STREAMS,
@@ -146,11 +170,6 @@ impl Trial {
             })),
         }
     }
-}
-
-/// Returns a session's mean transfer rate in bits a second, 0 where it did not end.
-pub(crate) fn rate(record: &Record, file: Bytes) -> f64 {
-    record.rate(file).map_or(0.0, |rate| rate.as_bits_per_sec() as f64)
 }
 
 /// Applies `work` to all items on all cores; results come in the items' order.

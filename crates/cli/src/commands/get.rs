@@ -19,6 +19,7 @@ use longhaul_engine::recv::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::transfer::{self, GetRequest, Streams, Target};
 use longhaul_scope::record::schema::Side;
+use longhaul_sys::sockopt;
 use url::Url;
 
 use crate::streams_args::StreamsArgs;
@@ -54,6 +55,12 @@ pub(crate) struct GetArgs {
     /// The size of its segments, a power of two; every stream gets at least two [default: 4MiB, less for many streams]
     #[arg(long, value_name = "SIZE", value_parser = segment)]
     segment: Option<Bytes>,
+
+    /// Pace a server that cannot pace itself, through one stream's receive window (needs CAP_NET_ADMIN; no https)
+    ///
+    /// It spares a thin path's short queues the losses of slow start, and may take longer than several streams.
+    #[arg(long)]
+    pace_window: bool,
 
     /// How the file is written
     #[arg(long, value_enum, default_value = "auto")]
@@ -171,6 +178,7 @@ fn fetch(
         writer: args.writer.into(),
         checksum: args.checksum.clone(),
         pace: common.pace,
+        pace_window: args.pace_window,
         // Where nobody else keeps to it.
         limit: match common.pace {
             Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
@@ -197,6 +205,12 @@ fn target(output: Option<&Path>, several: bool) -> Target {
 }
 
 fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
+    if args.pace_window && args.transfer.pace == Pace::Off {
+        bail!("--pace-window paces, and --pace off does not: leave one of them out");
+    }
+    if args.pace_window && !sockopt::may_force_recv_buffer() {
+        bail!("--pace-window needs CAP_NET_ADMIN to set the receive buffer: run as root, or leave it out");
+    }
     if args.checksum.is_some() && args.urls.len() > 1 {
         bail!("--checksum is for one file; fetch the others with commands of their own");
     }

@@ -50,6 +50,14 @@ fn what_is_no_pace_is_refused_before_anything_is_done() {
 }
 
 #[test]
+fn a_window_that_paces_contradicts_no_pace() {
+    let run = get().args(["--pace-window", "--pace", "off", "http://127.0.0.1:1/f"]);
+    let ended = run.run();
+    assert_eq!(ended.status.code(), Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("--pace-window") && ended.stderr.contains("--pace off"), "{ended:?}");
+}
+
+#[test]
 fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
     let server = Server::of(File::new(content(4 << 10, 3)));
     let url = server.url("/f");

@@ -14,7 +14,7 @@ mod tests;
 
 use std::time::Duration;
 
-use super::train::Trains;
+use super::train::{Train, Trains};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// What a receiver sees of its connection at one moment.
@@ -54,7 +54,11 @@ pub struct EdgePacer {
 
 #[derive(Debug, Clone)]
 enum Phase {
-    Listen(Trains),
+    Listen {
+        trains: Trains,
+        /// The clump before.
+        before: Option<Train>,
+    },
     Hold(Box<Edge>),
     Off,
 }
@@ -70,16 +74,20 @@ struct Edge {
     still_until: Duration,
     /// and until it is drawn out the rate does not grow.
     even_from: Duration,
-    /// From when on a queue makes it slower, and where there is none, faster.
+    /// From when on a queue makes it slower, and where there is none, faster, by this share.
     cut_from: Duration,
-    creep_from: Duration,
+    step_from: Duration,
+    step: f64,
     round: Round,
     /// Something was lost: until that which was under way then has come.
     recovery: Option<Recovery>,
     /// Whether anything ever was.
     lost: bool,
-    /// The clumps that still come until the edge is drawn out.
+    /// Round trips in which the sender made no use of what the edge let it.
+    unused: u32,
+    /// The clumps that still come until the edge is drawn out, and the one before.
     trains: Trains,
+    before: Train,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +108,7 @@ struct Round {
 /// On a shorter path the sender's own control is quick enough.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
-pub const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
+const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// How much the rate grows in a round trip: as long as it is below half of the bottleneck's, and from there on.
 const GROWTH: (f64, f64) = (1.6, 1.25);
 /// And once something was lost.
@@ -108,9 +116,13 @@ const CAREFUL: f64 = 1.1;
 const HALF: f64 = 0.5;
 /// The rate over the bottleneck's that is held.
 const ROOM: f64 = 0.95;
-/// How much it grows in a round trip above that, where nothing speaks against it: what the clumps told may be too little.
-const CREEP: f64 = 1.005;
-/// Round trips until a lower rate shows,
+/// What the clumps told may be too little. So the rate grows in steps of this share above that while nothing speaks against it,
+/// each twice the one before; smaller ones until what the clumps told is refuted.
+const STEP: (f64, f64) = (0.005, 0.6);
+const UNREFUTED: f64 = 0.01;
+/// By so much more than what they told.
+const REFUTED: f64 = 1.05;
+/// Round trips until another rate shows,
 const TAKES_EFFECT: u32 = 2;
 /// and until a higher one is tried again.
 const CALM: u32 = 16;
@@ -132,13 +144,15 @@ const NEAR: f64 = 0.8;
 const CUT: f64 = 0.85;
 /// A sender that needs more round trips than this to fill the gaps has a smaller window than ours.
 const PATIENCE: u32 = 16;
+/// So has one that for so many round trips makes use of no more than this share of what it is let.
+const UNUSED: (u32, f64) = (8, 0.25);
 /// So few segments out of order are an accident.
 const FEW: u64 = 8;
 
 impl EdgePacer {
     /// Starts to listen; never faster than `limit`.
     pub fn new(limit: Option<Rate>) -> Self {
-        Self { phase: Phase::Listen(Trains::default()), limit }
+        Self { phase: Phase::Listen { trains: Trains::default(), before: None }, limit }
     }
 
     /// Observes the connection at `now`, since any fixed moment, every few milliseconds and after each read.
@@ -148,25 +162,29 @@ impl EdgePacer {
         }
         match &mut self.phase {
             Phase::Off => Step::Off,
-            Phase::Listen(trains) => {
-                let Some(train) = trains.observe(seen.read + seen.unread, now) else { return Step::Listen };
-                if train.rate > FASTEST || seen.out_of_order > FEW {
+            Phase::Listen { trains, before } => {
+                let Some(train) = trains.ended(seen.read + seen.unread, now) else { return Step::Listen };
+                let proven = before.replace(train).is_some_and(|before| train.is_in_proportion(&before));
+                if seen.out_of_order > FEW || train.is_telling() && train.rate > FASTEST {
                     self.phase = Phase::Off;
                     return Step::Off;
                 }
-                let edge = Edge::new(train.rate, train.size, seen, now);
+                if !(train.is_telling() && (proven || train.is_large())) {
+                    return Step::Listen;
+                }
+                let edge = Edge::new(train, seen, now);
                 let window = edge.window(seen.read);
                 self.phase = Phase::Hold(Box::new(edge));
                 Step::Hold(window)
             }
             Phase::Hold(edge) => {
                 edge.advance(seen, now);
-                if edge.is_beyond_recovery(seen, now) {
+                edge.review(seen, now);
+                edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
+                if edge.is_beyond_recovery(seen, now) || edge.unused >= UNUSED.0 || edge.rate > FASTEST {
                     self.phase = Phase::Off;
                     return Step::Off;
                 }
-                edge.review(seen, now);
-                edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
                 Step::Hold(edge.window(seen.read))
             }
         }
@@ -174,23 +192,26 @@ impl EdgePacer {
 }
 
 impl Edge {
-    /// Begins after a clump of `size` that came at `capacity`: its acknowledgements have let out twice as much.
-    fn new(capacity: Rate, size: Bytes, seen: &Seen, now: Duration) -> Self {
+    /// Begins after a clump that has told the bottleneck's rate: its acknowledgements have let out twice as much.
+    fn new(train: Train, seen: &Seen, now: Duration) -> Self {
         let rtt = seen.rtt.get();
         let round = Round { since: now, arrived: seen.read + seen.unread, out_of_order: seen.out_of_order };
         Self {
             at: seen.read + seen.unread + seen.offered,
-            rate: Rate::over(size * 2, rtt),
-            capacity,
+            rate: Rate::over(train.size * 2, rtt),
+            capacity: train.rate,
             looked: now,
             still_until: now + rtt - LATE * 2,
             even_from: now + rtt.mul_f64(DRAWN_OUT),
             cut_from: now + rtt.mul_f64(DRAWN_OUT),
-            creep_from: now,
+            step_from: now,
+            step: STEP.0,
             round,
             recovery: None,
             lost: false,
+            unused: 0,
             trains: Trains::default(),
+            before: train,
         }
     }
 
@@ -236,9 +257,12 @@ impl Edge {
         let arrived = seen.read + seen.unread;
         // A server that reads a cold disk sends a clump in pieces, and the first tells too little.
         if now < self.even_from
-            && let Some(train) = self.trains.observe(arrived, now)
+            && let Some(train) = self.trains.ended(arrived, now)
         {
-            self.capacity = self.capacity.max(train.rate).min(FASTEST);
+            if train.is_telling() && train.is_in_proportion(&self.before) {
+                self.capacity = self.capacity.max(train.rate);
+            }
+            self.before = train;
         }
         match self.recovery {
             // What was sent before the sender heard of it is out of order too.
@@ -259,13 +283,21 @@ impl Edge {
             None if time < rtt => {}
             None => {
                 let goodput = Rate::over(arrived - self.round.arrived, time);
+                self.unused = if goodput < self.rate.scaled(UNUSED.1) { self.unused + 1 } else { 0 };
                 let full = goodput > self.rate.scaled(ROOM) && self.rate >= self.capacity.scaled(ROOM);
-                if full && now >= self.creep_from {
-                    self.rate = self.rate.scaled(CREEP);
+                if full && now >= self.step_from {
+                    self.step_up(rtt, now);
                 }
                 self.round = Round { since: now, arrived, out_of_order: seen.out_of_order };
             }
         }
+    }
+
+    fn step_up(&mut self, rtt: Duration, now: Duration) {
+        self.rate = self.rate.scaled(1.0 + self.step);
+        let most = if self.rate > self.capacity.scaled(REFUTED) { STEP.1 } else { UNREFUTED };
+        self.step = (self.step * 2.0).min(most);
+        self.step_from = now + rtt * TAKES_EFFECT;
     }
 
     /// Leaves `share` of the rate; near the top that is the top from now on.
@@ -273,9 +305,10 @@ impl Edge {
         let near = self.rate >= self.capacity.scaled(NEAR);
         self.rate = self.rate.scaled(share);
         if near {
-            self.capacity = self.capacity.min(self.rate.scaled(1.0 / ROOM));
+            self.capacity = self.rate.scaled(1.0 / ROOM);
         }
         self.cut_from = now + rtt * TAKES_EFFECT;
-        self.creep_from = now + rtt * CALM;
+        self.step_from = now + rtt * CALM;
+        self.step = STEP.0;
     }
 }

@@ -2,8 +2,12 @@
 
 pub mod apt;
 pub mod edge;
+pub mod fairness;
 pub mod pace;
 pub mod ring;
 pub mod streams;
 mod train;
 pub mod window;
+
+/// The most streams that a tuner is allowed; more only hurt, the server first.
+pub const MOST_STREAMS: usize = 128;

@@ -29,6 +29,10 @@ const SHORTEST: Duration = Duration::from_micros(2500);
 const LARGE: Bytes = Bytes::mib(2);
 /// and not as short as this.
 const INSTANT: Duration = Duration::from_millis(1);
+/// A burst that takes longer by this share of how much larger it is than the one before is held back by a bottleneck.
+const IN_PROPORTION: f64 = 0.75;
+/// It is compared with one that was smaller by this factor at least.
+const GROWN: f64 = 1.4;
 
 /// A burst that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +41,18 @@ pub(super) struct Train {
     pub(super) rate: Rate,
     /// How much of it there was.
     pub(super) size: Bytes,
+    /// How long it took.
+    pub(super) time: Duration,
 }
 
 impl Trains {
     /// Observes what has been delivered by `now`; returns a burst that has ended and was long enough to tell.
     pub(super) fn observe(&mut self, delivered: Bytes, now: Duration) -> Option<Train> {
+        self.ended(delivered, now).filter(Train::is_telling)
+    }
+
+    /// Observes the same; returns every burst that has ended.
+    pub(super) fn ended(&mut self, delivered: Bytes, now: Duration) -> Option<Train> {
         let news = delivered != self.delivered;
         self.delivered = delivered;
         let ended = self.burst.take_if(|burst| now.saturating_sub(burst.last.0) >= GAP);
@@ -51,15 +62,35 @@ impl Trains {
             None if news => self.burst = Some(Burst { first: (now, delivered), last: (now, delivered) }),
             _ => {}
         }
-        ended.and_then(Burst::train)
+        ended.map(Burst::train)
     }
 }
 
 impl Burst {
-    fn train(self) -> Option<Train> {
+    fn train(self) -> Train {
         let (time, size) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        let telling = time >= SHORTEST || (time >= INSTANT && size >= LARGE);
-        telling.then(|| Train { rate: Rate::over(size, time), size })
+        Train { rate: Rate::over(size, time), size, time }
+    }
+}
+
+impl Train {
+    /// Returns whether it was long enough to tell the bottleneck's rate, if one sender sent it.
+    pub(super) fn is_telling(&self) -> bool {
+        self.time >= SHORTEST || self.is_large()
+    }
+
+    /// Returns whether it was so large that nothing but the bottleneck was as slow.
+    pub(super) fn is_large(&self) -> bool {
+        self.size >= LARGE && self.time >= INSTANT
+    }
+
+    /// Returns whether it took longer than `before` as much as it was larger: a bottleneck's trains do, and those that somebody
+    /// was late to look at do not.
+    pub(super) fn is_in_proportion(&self, before: &Self) -> bool {
+        let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+        let larger = ratio(self.size.get() as f64, before.size.get() as f64);
+        let longer = ratio(self.time.as_secs_f64(), before.time.as_secs_f64());
+        larger >= GROWN && longer - 1.0 >= IN_PROPORTION * (larger - 1.0)
     }
 }
 

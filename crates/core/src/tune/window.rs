@@ -32,6 +32,12 @@ const ROOM: (u64, u64) = (5, 4);
 const SMALLEST: Bytes = Bytes::mib(2);
 
 impl WindowTuner {
+    /// Starts with a window for this share of a path whose rate is planned: several that begin at once would overshoot together
+    /// before any of them sees a queue.
+    pub fn of_several(share: Bytes) -> Self {
+        Self { clamp: Some(more(share).clamp(SMALLEST, LARGEST_WINDOW)), ..Self::default() }
+    }
+
     /// Observes a round trip: data arrived at `rate`, and took `data_rtt` where the empty path takes `rtt`.
     ///
     /// Returns the clamp to have in force, if any; not below `share`, which several connections have of what the path
@@ -142,6 +148,18 @@ mod tests {
             .filter_map(|_| tuner.observe(Rate::bits_per_sec(5_000_000_000), RTT, RTT, Bytes::ZERO))
             .last();
         assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
+    }
+
+    #[test]
+    fn one_of_several_opens_when_it_brings_more() {
+        let mut tuner = WindowTuner::of_several(Bytes::mib(16));
+        assert_eq!(tuner.clamp, Some(Bytes::mib(20)));
+        let limited = |tuner: &WindowTuner| window_ceiling(tuner.clamp.unwrap(), RTT);
+        for _ in 0..20 {
+            tuner.observe(limited(&tuner), RTT, RTT, Bytes::ZERO);
+        }
+        assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
+        assert_eq!(WindowTuner::of_several(Bytes::ZERO).clamp, Some(SMALLEST));
     }
 
     #[test]

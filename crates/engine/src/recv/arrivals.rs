@@ -23,6 +23,10 @@ pub struct Arrivals {
     pub rtt: Rtt,
     /// Over the last round trip.
     pub rate: Rate,
+    /// What it is expected to be a round trip later.
+    pub expected: Rate,
+    /// The RTT as the data saw it last.
+    data_rtt: Rtt,
     window: Mark,
     stall: Mark,
     /// What lay unread in the socket at the start of the window: it had arrived before.
@@ -55,13 +59,24 @@ impl Arrivals {
         Self {
             total: Bytes::ZERO,
             rtt,
+            data_rtt: rtt,
             rate: Rate::default(),
+            expected: Rate::default(),
             window: Mark::now(now),
             stall: Mark::now(now),
             unread: Bytes::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST).then(WindowTuner::default),
             released: false,
         }
+    }
+
+    /// Holds the window from the first look on, for this share of what several connections have in flight.
+    #[must_use]
+    pub fn of_several(mut self, share: Bytes) -> Self {
+        if let Some(tuner) = &mut self.tuner {
+            *tuner = WindowTuner::of_several(share);
+        }
+        self
     }
 
     /// Accounts for bytes read from `socket`, and once a round trip looks at its window; `share` is what the connection
@@ -73,20 +88,26 @@ impl Arrivals {
         let time = self.window.age(now);
         if time >= self.rtt.get().max(SHORTEST) {
             let unread = sockopt::unread(&socket).unwrap_or_default();
-            self.rate = Rate::over((self.window.bytes + unread) - self.unread, time);
+            let rate = Rate::over((self.window.bytes + unread) - self.unread, time);
+            self.expected = rate.scaled(growth(self.rate, rate));
+            self.rate = rate;
             self.unread = unread;
             self.window = Mark::now(now);
-            self.hold(share, socket);
+            if let Some(data_rtt) = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt()) {
+                self.data_rtt = data_rtt;
+                self.hold(share, socket);
+            }
         }
     }
 
+    /// Returns the RTT as the data sees it, queues included.
+    pub fn data_rtt(&self) -> Rtt {
+        self.data_rtt.max(self.rtt)
+    }
+
     fn hold(&mut self, share: Bytes, socket: impl AsFd) {
-        if self.released {
-            return;
-        }
-        let data_rtt = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt());
-        let (Some(tuner), Some(data_rtt)) = (&mut self.tuner, data_rtt) else { return };
-        if let Some(clamp) = tuner.observe(self.rate, self.rtt, data_rtt, share) {
+        let Some(tuner) = self.tuner.as_mut().filter(|_| !self.released) else { return };
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, share) {
             // Set every time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
         }
@@ -116,4 +137,9 @@ impl Arrivals {
         self.stall = Mark::now(now);
         dead
     }
+}
+
+/// Returns by how much a rate grows in a round trip: at most twofold, which is slow start, and nothing is expected to fall.
+fn growth(before: Rate, now: Rate) -> f64 {
+    (now.as_bits_per_sec() as f64 / before.as_bits_per_sec().max(1) as f64).clamp(1.0, 2.0)
 }

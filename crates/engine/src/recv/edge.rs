@@ -107,11 +107,6 @@ impl PacedWindow {
         self.read += Bytes::new(bytes as u64);
     }
 
-    /// Returns whether the window is held by now.
-    pub fn holds(&self) -> bool {
-        self.holds
-    }
-
     /// Says whether something should be sent now that carries the window.
     ///
     /// The kernel announces a window that opens only with data, or when it has doubled: too late, and as a burst.

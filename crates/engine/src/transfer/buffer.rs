@@ -30,10 +30,18 @@ pub(super) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
         rmem_max: host::rmem_max().unwrap_or_default(),
         may_force: sockopt::may_force_recv_buffer(),
     };
-    let line = host::fastest_interface().unwrap_or_default().max(PLANNED_RATE);
-    let share = Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64);
-    match plan::recv_buffer(limits, share, rtt) {
+    match plan::recv_buffer(limits, share(streams), rtt) {
         RecvBuffer::Set(buffer) => Some(buffer),
         RecvBuffer::Autotune => None,
     }
+}
+
+/// Returns what each of several streams may have in flight before the path's rate is known.
+pub(super) fn share_in_flight(rtt: Rtt, streams: usize) -> Bytes {
+    share(streams).bdp(rtt)
+}
+
+fn share(streams: usize) -> Rate {
+    let line = host::fastest_interface().unwrap_or_default().max(PLANNED_RATE);
+    Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64)
 }

@@ -23,6 +23,10 @@ impl Claims {
         Self { seat, blocks: VecDeque::new(), heard: Instant::now() }
     }
 
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
     pub(super) fn push(&mut self, block: ByteRange) {
         if self.blocks.is_empty() {
             self.heard();
@@ -66,9 +70,10 @@ impl Claims {
         self.blocks.drain(..)
     }
 
-    /// Ends the front at `end`; returns what lay behind.
+    /// Ends the front at `end`, where it does not end before; returns what lay behind.
     pub(super) fn shorten(&mut self, end: u64) -> ByteRange {
         let Some(front) = self.blocks.front_mut() else { return ByteRange::new(end, end) };
+        let end = end.min(front.end());
         let behind = ByteRange::new(end, front.end());
         *front = ByteRange::new(front.start(), end);
         behind
@@ -82,16 +87,16 @@ impl Claims {
         Some(before)
     }
 
-    /// Returns how the stream does.
-    pub(super) fn load(&self, now: Instant) -> Load {
+    /// Returns how the stream does, where so many were taken for stalled before.
+    pub(super) fn load(&self, stalls: u32, now: Instant) -> Load {
         let (left, _) = self.asked();
         let silent = now.saturating_duration_since(self.heard);
-        Load { left, rate: self.seat.rate(), rtt: self.seat.rtt(), silent }
+        Load { left, rate: self.seat.rate(), rtt: self.seat.rtt(), silent, stalls }
     }
 
     /// Returns how long it will take at its rate; longest of all where it has stalled.
-    pub(super) fn time_left(&self, now: Instant) -> Duration {
-        let load = self.load(now);
+    pub(super) fn time_left(&self, stalls: u32, now: Instant) -> Duration {
+        let load = self.load(stalls, now);
         match load.left {
             Bytes::ZERO => Duration::ZERO,
             _ if load.is_stalled() => Duration::MAX,
@@ -146,6 +151,7 @@ mod tests {
     fn what_comes_beyond_the_block_is_not_counted() {
         let mut one = claims(&[(0, 10)]);
         assert_eq!((one.arrived(4), one.shorten(6)), (4, ByteRange::new(6, 10)));
+        assert!(one.shorten(8).is_empty(), "it ends before");
         assert_eq!((one.arrived(4), one.front()), (2, Some(ByteRange::new(6, 6))));
         assert_eq!((one.pop(), one.pop(), one.arrived(4)), (true, false, 0));
     }

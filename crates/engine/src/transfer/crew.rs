@@ -29,6 +29,12 @@ struct State {
     refusal: Option<Refusal>,
 }
 
+impl State {
+    fn staying(&self) -> usize {
+        self.seats.iter().filter(|seat| !seat.is_to_go()).count()
+    }
+}
+
 /// What a server that takes no further stream has said by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
@@ -55,6 +61,11 @@ impl Crew {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// Returns how many there are that shall stay.
+    pub(super) fn staying(&self) -> usize {
+        lock(&self.state).staying()
+    }
+
     /// Returns whether more than one has ever been wanted.
     pub(super) fn had_several(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 1
@@ -65,10 +76,10 @@ impl Crew {
     /// Who was sent away and is still there is kept first. Those without a connection go first, then the slowest.
     pub(super) fn want(&self, count: usize) -> Vec<Arc<Seat>> {
         let mut state = lock(&self.state);
+        let mut staying = state.staying();
         let State { seats, next, .. } = &mut *state;
         self.wanted.store(count, Ordering::Relaxed);
         self.most.fetch_max(count, Ordering::Relaxed);
-        let mut staying = seats.iter().filter(|seat| !seat.is_to_go()).count();
         for seat in seats.iter().filter(|seat| seat.is_to_go() && seat.is_connected()) {
             if staying < count {
                 seat.keep();
@@ -115,9 +126,8 @@ impl Crew {
             return None;
         }
         let mut state = lock(&self.state);
-        let staying = state.seats.iter().filter(|other| !other.is_to_go()).count();
-        self.wanted.store(staying, Ordering::Relaxed);
-        let open = state.seats.iter().filter(|other| other.is_connected()).count().max(1);
+        self.wanted.store(state.staying(), Ordering::Relaxed);
+        let open = state.seats.iter().filter(|other| other.is_answered() && !other.is_to_go()).count().max(1);
         let refusal = Refusal { open, wait, at: Instant::now() };
         state.refusal = Some(refusal);
         Some(refusal)

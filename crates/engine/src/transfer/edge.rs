@@ -1,6 +1,5 @@
 //! When a server is paced through the receive window.
 
-use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 use longhaul_sys::{host, sockopt};
 
@@ -12,8 +11,8 @@ pub(super) const WORTH_IT: Bytes = Bytes::mib(16);
 /// The window's scale comes from `tcp_rmem`; with less it could not be opened far enough.
 const SCALE: Bytes = Bytes::mib(64);
 
-/// Says whether `pace` asks for it, the server does not pace itself, and this process and connection can.
-pub(super) fn is_for(pace: Pace, remote: &Remote, connection: &Connection) -> bool {
+/// Says whether that is possible: the server does not pace itself, and this process and connection can.
+pub(super) fn is_possible(remote: &Remote, connection: &Connection) -> bool {
     let scale = host::tcp_rmem_max().is_some_and(|most| most >= SCALE);
-    pace != Pace::Off && !remote.paces && scale && !connection.is_tls() && sockopt::may_force_recv_buffer()
+    !remote.paces && scale && !connection.is_tls() && sockopt::may_force_recv_buffer()
 }

@@ -46,9 +46,11 @@ pub enum TransferError {
     /// The server sent the whole file where a part was asked for, though it is unchanged.
     #[error("{0} answered a request for a part with the whole file; use --streams 1")]
     RangesIgnored(String),
-    /// The same, because the server takes no date for If-Range; without one it may send the part.
-    #[error("{0} answered a request for a part, if the file's date is unchanged, with the whole file")]
-    DateRefused(String),
+    /// The same, perhaps because the server takes no If-Range; without one it may send the part.
+    #[error(
+        "{0} answered a request for a part, if the file is unchanged, with the whole file; run again to resume"
+    )]
+    IfRangeRefused(String),
     /// Next to nothing came.
     #[error("{url} sent less than {least} within {waited:?}: taken for dead; run again to resume")]
     Stalled {
@@ -60,7 +62,7 @@ pub enum TransferError {
         waited: Duration,
     },
     /// So little came that another stream has fetched the rest.
-    #[error("{0} sent too little over this connection: another has taken over")]
+    #[error("{0} sent too little over this connection: another has taken over; run again to resume")]
     TakenOver(String),
     /// No memory for a segment.
     #[error("cannot allocate a segment of the application buffer: {0}; use a smaller --app-buffer")]
@@ -129,7 +131,7 @@ impl TransferError {
             Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => Kind::Disk,
             Self::Output(_) => Kind::CannotCreate,
             Self::Changed { .. } | Self::Checksum { .. } => Kind::Data,
-            Self::Range { .. } | Self::RangesIgnored(_) | Self::DateRefused(_) => {
+            Self::Range { .. } | Self::RangesIgnored(_) | Self::IfRangeRefused(_) => {
                 Kind::Http(ErrorKind::Protocol)
             }
             Self::Stalled { .. } | Self::TakenOver(_) => Kind::Temporary,
@@ -141,7 +143,7 @@ impl TransferError {
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
-            Self::Stalled { .. } | Self::TakenOver(_) | Self::DateRefused(_) => Retry::Now,
+            Self::Stalled { .. } | Self::TakenOver(_) | Self::IfRangeRefused(_) => Retry::Now,
             _ => Retry::Never,
         }
     }

@@ -133,8 +133,12 @@ fn fetch(
     let Source { client, remote, connection, first, tuning } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
-    let options =
-        StreamOptions { retries: request.retries, stall: request.stall, hold_window, pace: request.pace };
+    let options = StreamOptions {
+        retries: request.retries,
+        stall: request.stall,
+        hold_window,
+        pace: request.pace_window.then_some(request.pace),
+    };
     let (inlet, segments) = shared.pipeline.inlet();
     let means = Means { shared, inlet, client: &client, remote: &remote, options };
     let Shown { facts, path } = run::run(means, tuning, (connection, first), &segments, pages);

@@ -20,11 +20,15 @@ pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: 
     let began = Instant::now();
     let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
     let mut rate = SustainedRate::default();
+    // Summed over the streams there were, as their waits are.
+    let (mut at_work, mut looked) = (Duration::ZERO, began);
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(shared.start.elapsed())) {
             *lock(&shared.pages) = Some(counted);
         }
+        let streams = u32::try_from(shared.crew.running()).unwrap_or(u32::MAX).max(1);
+        at_work += std::mem::replace(&mut looked, Instant::now()).elapsed().saturating_mul(streams);
         let now = snapshot(shared);
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.data_rtt = facts.data_rtt.max(now.sockets.data_rtt);
@@ -41,7 +45,8 @@ pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: 
     facts.flowing = began.elapsed();
     // Where somebody chose their number, what that came to.
     facts.streams = shared.sockets.most().min(shared.crew.wanted()).max(1);
-    let mean = |total: u64| Duration::from_nanos(total / facts.streams as u64);
+    let share = facts.flowing.as_secs_f64() / at_work.as_secs_f64().max(1e-9);
+    let mean = |total: u64| Duration::from_nanos(total).mul_f64(share);
     facts.waited_for_writer = mean(shared.waits.writer.load(Ordering::Relaxed));
     facts.waited_for_limit = mean(shared.waits.limit.load(Ordering::Relaxed));
     facts.busiest_thread = Duration::from_nanos(shared.waits.busiest.load(Ordering::Relaxed));

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
@@ -281,6 +282,9 @@ impl Opener<'_> {
         let (streams, free) = match self.request.streams {
             _ if whole => (1, false),
             Streams::Fixed(streams) => (streams, false),
+            // As `tuning::choose` says: this stream is to have it all.
+            Streams::Auto if answer.remote.paces && self.request.pace != Pace::Off => (1, false),
+            Streams::Auto if rtt < LONG_RTT => (1, false),
             Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
         };
         let Some(buffer) = buffer::larger_than_kernels(rtt, streams) else {
@@ -294,7 +298,7 @@ impl Opener<'_> {
             return Ok((raised()?, answer));
         }
         // A buffer that is set offers all of its window at once, and an offered window cannot be taken back.
-        if streams == 1 && edge::is_for(self.request.pace, &answer.remote, connection) {
+        if streams == 1 && self.request.pace_window && edge::is_possible(&answer.remote, connection) {
             return Ok((client, answer));
         }
         let raised = raised()?;

@@ -21,10 +21,11 @@ pub(super) struct Remote {
     pub(super) whole: bool,
     /// Whether the server says that it paces what it sends.
     pub(super) paces: bool,
-    /// Whether the server answers If-Range with the file's date as if the file had changed.
+    /// Whether the server answers If-Range as if the file had changed.
     ///
-    /// Apache does within a minute after the change. The marks of each answer are compared then.
-    dates_refused: AtomicBool,
+    /// Apache does for a minute after the change, where it is asked with the date; others always do. The marks of each
+    /// answer are compared then.
+    if_range_refused: AtomicBool,
     marks: Marks,
 }
 
@@ -45,8 +46,8 @@ impl Remote {
         let validator = head.validator().or_else(|| vouched.filter(|_| marks(head) == [None, None]).cloned());
         let (place, shown) = (target.clone(), target.safe_url().to_string());
         let paces = head.text(PACE_HEADER).is_some_and(|pace| pace != Pace::Off.header());
-        let dates_refused = AtomicBool::new(false);
-        Self { place, shown, size, validator, whole, paces, dates_refused, marks: marks(head) }
+        let if_range_refused = AtomicBool::new(false);
+        Self { place, shown, size, validator, whole, paces, if_range_refused, marks: marks(head) }
     }
 
     /// Returns the request for a part; `None` for all of a file of unknown length, which has no parts.
@@ -56,15 +57,12 @@ impl Remote {
 
     /// Returns what If-Range is asked with.
     pub(super) fn if_range(&self) -> Option<Validator> {
-        let refused = self.dates_refused.load(Ordering::Relaxed);
-        self.validator
-            .clone()
-            .filter(|validator| !(refused && matches!(validator, Validator::LastModified(_))))
+        self.validator.clone().filter(|_| !self.if_range_refused.load(Ordering::Relaxed))
     }
 
-    /// Asks without the file's date from now on.
-    pub(super) fn refuse_dates(&self) {
-        self.dates_refused.store(true, Ordering::Relaxed);
+    /// Asks without If-Range from now on.
+    pub(super) fn refuse_if_range(&self) {
+        self.if_range_refused.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether `head` is of the same state of the file.

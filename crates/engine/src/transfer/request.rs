@@ -70,6 +70,9 @@ pub struct GetRequest {
     pub checksum: Option<Checksum>,
     /// How the server is to be paced.
     pub pace: Pace,
+    /// Whether to pace a server that does not pace itself, through the receive window of one stream, where this process may
+    /// (CAP_NET_ADMIN) and the connection can.
+    pub pace_window: bool,
     /// The highest rate at which to read.
     pub limit: Option<Rate>,
     /// Whether to go on from what an earlier run left.

@@ -19,6 +19,7 @@ pub(super) struct Seat {
     /// Nanoseconds.
     rtt: AtomicU64,
     connected: AtomicBool,
+    answered: AtomicBool,
     to_go: AtomicBool,
     stop: Cancel,
     /// Ends what the stream waits for now, and no more than that.
@@ -32,6 +33,7 @@ impl Seat {
             rate: AtomicU64::new(0),
             rtt: AtomicU64::new(0),
             connected: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
             to_go: AtomicBool::new(false),
             stop: stop.clone(),
             present: Mutex::new(stop.child()),
@@ -55,15 +57,26 @@ impl Seat {
     /// Notes a new connection, or that there is none.
     pub(super) fn connected(&self, rtt: Option<Rtt>) {
         self.connected.store(rtt.is_some(), Ordering::Relaxed);
+        self.answered.store(false, Ordering::Relaxed);
         if let Some(rtt) = rtt {
             self.rtt.store(u64::try_from(rtt.get().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         self.set_rate(Rate::default());
     }
 
-    /// Returns whether it has a connection that was answered.
+    /// Returns whether it has a connection.
     pub(super) fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has answered on it.
+    pub(super) fn answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it has.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Wishes that the stream goes once it has what it asked for; one that has no connection need not get one.

@@ -8,7 +8,6 @@ use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::tune::apt::{Apt, Parameters};
-use longhaul_core::tune::edge::FASTEST;
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
@@ -43,10 +42,9 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
             let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
             let tuner = StreamTuner::new(&Start { rtt, left, most: MOST, remembered });
             // Several in slow start at once would overflow what one that is paced does not.
-            let may_pace = |path: Remembered| path.streams == 1 && path.rate <= FASTEST;
-            let wait = remembered.is_none_or(may_pace)
+            let wait = request.pace_window
                 && request.client.recv_buffer.is_none()
-                && edge::is_for(request.pace, &opening.remote, &opening.connection);
+                && edge::is_possible(&opening.remote, &opening.connection);
             Tuning::Auto { tuner: Box::new(tuner), rtt, wait }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if opening.shareable => {

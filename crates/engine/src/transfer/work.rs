@@ -22,6 +22,8 @@ pub(super) struct Work {
 struct State {
     blocks: Blocks,
     claims: BTreeMap<usize, Claims>,
+    /// How often a stream was taken for stalled.
+    stalls: u32,
 }
 
 /// How late a waiting stream notices what nobody tells it.
@@ -29,7 +31,10 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Work {
     pub(super) fn new(blocks: Blocks) -> Self {
-        Self { state: Mutex::new(State { blocks, claims: BTreeMap::new() }), changed: Condvar::new() }
+        Self {
+            state: Mutex::new(State { blocks, claims: BTreeMap::new(), stalls: 0 }),
+            changed: Condvar::new(),
+        }
     }
 
     /// Lets a stream claim blocks.
@@ -67,10 +72,22 @@ impl Work {
         self.with(seat, |_, claims| claims.asked()).unwrap_or_default()
     }
 
-    /// Returns how much a stream should have asked for: `enough`, but towards the end no more than its share, for
-    /// the slowest would be waited for.
-    pub(super) fn enough(&self, enough: Bytes) -> Bytes {
-        enough.min(lock(&self.state).blocks.share())
+    /// Returns how much a stream should have asked for: `enough`, but towards the end no more than its rate's share of what is
+    /// left, so that all end at once.
+    pub(super) fn enough(&self, seat: &Seat, enough: Bytes) -> Bytes {
+        let state = lock(&self.state);
+        let rate_of = |seat: &Seat| seat.rate().as_bits_per_sec() as f64;
+        let (mut left, mut rates) = (state.blocks.claimable(), 0.0);
+        for claims in state.claims.values() {
+            left += claims.asked().0;
+            rates += rate_of(claims.seat());
+        }
+        let share = if rates > 0.0 {
+            Bytes::new((left.get() as f64 * rate_of(seat) / rates) as u64)
+        } else {
+            state.blocks.share()
+        };
+        enough.min(share)
     }
 
     /// Returns how much nobody has claimed that may be.
@@ -185,7 +202,7 @@ impl Work {
     }
 
     fn with<T>(&self, seat: &Seat, act: impl FnOnce(&mut Blocks, &mut Claims) -> T) -> Option<T> {
-        let State { blocks, claims } = &mut *lock(&self.state);
+        let State { blocks, claims, .. } = &mut *lock(&self.state);
         claims.get_mut(&seat.id).map(|claims| act(blocks, claims))
     }
 }
@@ -201,10 +218,12 @@ impl State {
 
     /// Takes over for an idle stream of `rate` from the one that would be last; returns whether there was any.
     fn take_over(&mut self, rate: Rate, now: Instant) -> bool {
-        let last = self.claims.values_mut().max_by_key(|claims| claims.time_left(now));
+        let stalls = self.stalls;
+        let last = self.claims.values_mut().max_by_key(|claims| claims.time_left(stalls, now));
         let Some(claims) = last else { return false };
-        let load = claims.load(now);
+        let load = claims.load(stalls, now);
         let Some(part) = load.worth_taking(rate) else { return false };
+        self.stalls += u32::from(load.is_stalled());
         claims.take_end(part).for_each(|block| self.blocks.give_back(block));
         if claims.is_empty() {
             claims.interrupt();

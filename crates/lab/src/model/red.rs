@@ -93,7 +93,8 @@ impl Red {
     fn follow(&mut self, backlog: Backlog) {
         let w_q = self.parameters.w_q;
         if backlog.packets == 0 {
-            // As if as many packets had met an empty queue as the line could have sent meanwhile.
+            // As if as many packets of the largest size had met an empty queue as the line could have sent meanwhile: ns-2's
+            // `mean_pktsize_`. The paper has small ones.
             self.average *= (1.0 - w_q).powf(backlog.idle.as_secs_f64() * self.packets_per_sec);
         } else {
             let queue = match self.limit {

@@ -11,7 +11,7 @@ fn with_flows(flows: &str) -> Option<Lab> {
 }
 
 /// Sends what starts the path's time.
-fn first_packet(lab: &Lab) {
+pub(crate) fn first_packet(lab: &Lab) {
     let (near, _far) = udp(lab);
     near.send(b"now").unwrap();
 }

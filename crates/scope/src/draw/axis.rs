@@ -46,7 +46,8 @@ impl Ruler {
     /// Makes an axis for `values`, with about `most` ticks at most.
     pub(super) fn new(axis: &Axis, values: impl Iterator<Item = f64>, end: End, most: usize) -> Self {
         match &axis.scale {
-            Scale::Linear => Self::linear(axis, values, end, most),
+            Scale::Linear => Self::linear(axis, values.chain([0.0]), end, most),
+            Scale::Near => Self::linear(axis, values, end, most),
             Scale::Logarithmic => Self::logarithmic(axis, values, most),
             Scale::Names(names) => Self::names(axis, names),
         }
@@ -54,7 +55,10 @@ impl Ruler {
 
     fn linear(axis: &Axis, values: impl Iterator<Item = f64>, end: End, most: usize) -> Self {
         let (low, high) =
-            values.fold((0.0f64, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+            values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = if low > high { (0.0, 0.0) } else { (low, high) };
+        // All alike, as far as numbers tell: the range begins at zero, or has a length of one.
+        let low = if high - low < high.abs().max(low.abs()) * 1e-6 { low.min(0.0) } else { low };
         let high = if high - low < LEAST { 1.0 } else { high };
         let unit = decimal(axis.unit, high.max(-low));
         let step = round_step((high - low) / unit.factor, most) * unit.factor;
@@ -177,6 +181,17 @@ mod tests {
     }
 
     #[test]
+    fn what_differs_by_little_fills_the_axis() {
+        let near = |values: &[f64]| {
+            let axis = axis(Unit::BitsPerSecond, Scale::Near);
+            Ruler::new(&axis, values.iter().copied(), End::AtTick, 6)
+        };
+        assert_eq!(texts(&near(&[91.2e6, 96.9e6])), ["91", "92", "93", "94", "95", "96", "97"]);
+        assert_eq!(texts(&near(&[95e6, 95e6])), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!((near(&[]).low, near(&[]).high), (0.0, 1.0));
+    }
+
+    #[test]
     fn nothing_and_less_than_nothing_have_a_range() {
         for values in [&[][..], &[0.0], &[-0.0]] {
             let ruler = linear(Unit::Bytes, values, End::AtTick);
@@ -217,8 +232,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_value_has_its_place(values in prop::collection::vec(-1e15..1e15f64, 0..20), most in 1usize..12) {
-            for end in [End::AtTick, End::AtValue] {
-                let ruler = Ruler::new(&axis(Unit::Bytes, Scale::Linear), values.iter().copied(), end, most);
+            for (end, scale) in [(End::AtTick, Scale::Linear), (End::AtValue, Scale::Linear), (End::AtTick, Scale::Near)] {
+                let ruler = Ruler::new(&axis(Unit::Bytes, scale), values.iter().copied(), end, most);
                 prop_assert!(ruler.low < ruler.high);
                 prop_assert!((1..=most + 3).contains(&ruler.ticks.len()), "{:?}", ruler);
                 for value in &values {

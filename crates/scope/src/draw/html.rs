@@ -103,7 +103,7 @@ fn data(chart: &Prepared, sheet: &Sheet) -> Value {
 
 fn axis(ruler: &Ruler, name: &str, scale: &Scale) -> Value {
     let scale = match scale {
-        Scale::Linear => "linear",
+        Scale::Linear | Scale::Near => "linear",
         Scale::Logarithmic => "log",
         Scale::Names(_) => "names",
     };
@@ -127,7 +127,8 @@ fn series(series: &Series, name: String, points: &[Point]) -> Value {
         Mark::Line => "line",
         Mark::Dashed => "dashed",
         Mark::Steps => "steps",
-        Mark::Dots => "dots",
+        // Drawn alike on the page: small enough to look behind them by zooming.
+        Mark::Dots | Mark::Rings => "dots",
         Mark::Events => "events",
         Mark::Measured => "measured",
     };

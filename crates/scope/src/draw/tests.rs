@@ -83,7 +83,8 @@ fn an_empty_series_among_others_is_said_in_the_legend() {
 
 #[test]
 fn one_point_is_seen_whatever_its_mark() {
-    for mark in [Mark::Line, Mark::Steps, Mark::Dots, Mark::Events, Mark::Measured, Mark::Dashed] {
+    for mark in [Mark::Line, Mark::Steps, Mark::Dots, Mark::Rings, Mark::Events, Mark::Measured, Mark::Dashed]
+    {
         let with = sheet(vec![chart("Chart", vec![series("", mark, &[(1.0, 1.0)])])]);
         let path = svg(&with).lines().find(|line| line.starts_with("<path")).map(str::to_owned);
         assert!(path.is_some(), "{mark:?}");

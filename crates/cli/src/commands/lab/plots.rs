@@ -32,10 +32,14 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
     let groups: Vec<Group<'_>> = groups.iter().filter(|group| plot.shows(group)).cloned().collect();
     let lines = lines(plot, &groups, &x);
     let mut series = Vec::new();
+    // Each value that is measured has colours of its own; what it is compared with has those of the first.
+    let mut measured = 0;
     for name in &plot.y {
         let is_reference = plot.references.contains(name);
+        let first = if is_reference { 0 } else { measured * lines.len() };
+        measured += usize::from(!is_reference);
         let mut of_value: Vec<Series> = Vec::new();
-        for (colour, line) in lines.iter().enumerate() {
+        for (colour, line) in (first..).zip(&lines) {
             let mut points = line.points(name, &x);
             if points.is_empty() {
                 continue;

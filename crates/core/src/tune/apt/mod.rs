@@ -20,8 +20,10 @@
 //!   at the second one gives the bracket (0, N0, N), within which everything down to one stream is tried.
 //! - Where alpha N rounds to N, N + 1 is next.
 //! - N is bounded. Where it may not grow, and G(N) has not fallen, the bracket is (N_-1, N, N).
-//! - Golden section ends when no number within the bracket is left, and m stays for good. X is then G Delta, with the
-//!   goodput of the last chunk.
+//! - Golden section has no end in the paper. Where no new number within the bracket is left, formula 1 gives m itself, with
+//!   xi = 0, and so X = G(m) Delta; a larger G(m) takes the place of the one before (formula 2), a smaller one does not. So it
+//!   stays here. That formula 2 makes m an end of the bracket then, from which formula 1 would go to and fro between m and m - 1,
+//!   is not followed: m stays for good.
 //! - Where G(N_-2) is zero there is no ratio to it, and alpha stands in, as in the second chunk.
 //! - X is at least a packet for each stream.
 //!
@@ -44,6 +46,7 @@ mod tests;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use super::MOST_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
 use bracket::Bracketing;
@@ -68,7 +71,7 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// Returns those of the paper's simulation (table 1, at 10 ms each way), bounded by 256 streams.
+    /// Returns those of the paper's simulation (table 1, at 10 ms each way), bounded by [`MOST_STREAMS`].
     fn default() -> Self {
         Self {
             n0: 4,
@@ -76,7 +79,7 @@ impl Default for Parameters {
             delta: Duration::from_secs(3),
             window: Bytes::kib(64),
             rtt: Rtt::new(Duration::from_millis(20)),
-            most: 256,
+            most: MOST_STREAMS,
         }
     }
 }
@@ -148,7 +151,9 @@ impl Apt {
                 ControlFlow::Break(bracket) => Search::within(bracket),
             },
             Search::Golden { bracket, .. } => Search::within(bracket.narrowed(here)),
-            Search::Converged(_) => Search::Converged(here),
+            // As formula 2 has it for N = m.
+            Search::Converged(m) if goodput > m.goodput => Search::Converged(here),
+            converged @ Search::Converged(_) => converged,
         };
         self.chunk = self.next();
         self.chunk

@@ -7,8 +7,10 @@ use super::*;
 const GBIT: Rate = Rate::bits_per_sec(1_000_000_000);
 const RTT: Duration = Duration::from_millis(302);
 const LOOK: Duration = Duration::from_micros(250);
-/// The first clump: as many looks at 1 Gbit/s, so that it tells that rate. Its acknowledgements let out twice as much.
-const CLUMP: Bytes = Bytes::new(13 * 31_250);
+/// The second clump, the first that tells: as many looks at 1 Gbit/s. Its acknowledgements let out twice as much.
+const CLUMP: Bytes = Bytes::new(14 * 31_250);
+/// The one before, which proves it.
+const HALF_CLUMP: Bytes = Bytes::new(7 * 31_250);
 
 /// A path, and at its end a receiver who reads at once.
 struct Path {
@@ -26,7 +28,7 @@ struct Path {
 }
 
 impl Path {
-    /// Begins with the first clump; a round trip later the second one begins.
+    /// Begins with a clump of half the size; a round trip later the second one begins.
     fn new(capacity: Rate, rtt: Duration, limit: Option<Rate>) -> Self {
         Self {
             capacity,
@@ -34,9 +36,13 @@ impl Path {
             now: Duration::ZERO,
             arrived: Bytes::ZERO,
             out_of_order: 0,
-            allowed: VecDeque::from([(Duration::ZERO, CLUMP), (rtt, CLUMP * 3)]),
+            allowed: VecDeque::from([
+                (Duration::ZERO, HALF_CLUMP),
+                (rtt, HALF_CLUMP + CLUMP),
+                (rtt * 2, HALF_CLUMP + CLUMP * 3),
+            ]),
             sent: Bytes::ZERO,
-            edge: CLUMP * 3,
+            edge: HALF_CLUMP + CLUMP * 3,
             pacer: EdgePacer::new(limit),
             longest_queue: Duration::ZERO,
         }
@@ -98,12 +104,12 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn the_first_clump_is_enough_and_moves_nothing() {
+fn the_second_clump_is_enough_and_moves_nothing() {
     let mut path = Path::new(GBIT, RTT, None);
     let Step::Hold(window) = path.first_answer() else { panic!("{:?}", path.pacer) };
-    assert!(path.now < Duration::from_millis(10), "{:?}", path.now);
+    assert!(path.now < RTT + Duration::from_millis(10), "{:?}", path.now);
     // What was offered stays offered, no more and no less.
-    assert_eq!((path.arrived, window), (CLUMP, CLUMP * 2));
+    assert_eq!((path.arrived, window), (HALF_CLUMP + CLUMP, CLUMP * 2));
 }
 
 #[test]
@@ -136,8 +142,9 @@ fn a_path_is_filled_and_never_overfilled() {
     path.run(seconds(60));
     let last = path.goodput();
     assert!(last >= first && last <= GBIT, "{last} after a minute");
-    assert!(path.longest_queue < Duration::from_millis(8), "{:?}", path.longest_queue);
-    assert!(path.edge - path.arrived <= GBIT.bytes_in(RTT), "more than the path holds");
+    let queue = Duration::from_millis(8);
+    assert!(path.longest_queue < queue, "{:?}", path.longest_queue);
+    assert!(path.edge - path.arrived <= GBIT.bytes_in(RTT + queue), "more than the path and its queue hold");
 }
 
 #[test]
@@ -184,6 +191,19 @@ fn gaps_that_are_not_filled_leave_the_window_to_the_kernel() {
 }
 
 #[test]
+fn a_sender_with_a_window_of_its_own_is_left_to_it() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.run(seconds(1));
+    // As another's losses leave it.
+    path.capacity = GBIT.scaled(0.05);
+    let until = path.now + seconds(8);
+    while path.now < until && path.look_after(LOOK) != Step::Off {
+        path.allowed.iter_mut().for_each(|(_, bytes)| *bytes = (*bytes).min(path.arrived + Bytes::kib(900)));
+    }
+    assert!(path.now < until, "{:?}", path.pacer);
+}
+
+#[test]
 fn a_few_segments_out_of_order_are_an_accident() {
     let mut path = Path::new(GBIT, RTT, None);
     path.run(seconds(2));
@@ -226,4 +246,32 @@ fn a_short_or_a_fast_path_is_none_for_it() {
     let mut lossy = Path::new(GBIT, RTT, None);
     lossy.out_of_order = FEW + 1;
     assert_eq!(lossy.first_answer(), Step::Off);
+}
+
+#[test]
+fn clumps_that_somebody_was_late_to_see_are_not_believed() {
+    let mut path = Path::new(GBIT.scaled(100.0), RTT, None);
+    path.allowed.clear();
+    let (mut sent, mut piece) = (Bytes::ZERO, Bytes::new(4_820));
+    for round in 0..7 {
+        // In three pieces, over four milliseconds, however large.
+        for late in 0..3 {
+            sent += piece;
+            path.allowed.push_back((RTT * round + Duration::from_millis(2 * late), sent));
+        }
+        piece = piece * 2;
+    }
+    assert_eq!(path.run(RTT * 6), Step::Listen);
+}
+
+#[test]
+fn a_rate_that_was_told_far_too_low_is_left_behind() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.run(seconds(3));
+    let Phase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
+    edge.capacity = GBIT.scaled(0.1);
+    edge.rate = edge.capacity.scaled(ROOM);
+    path.run(seconds(20));
+    let reached = path.goodput();
+    assert!(reached >= GBIT.scaled(0.9), "{reached}: {:?}", path.pacer);
 }

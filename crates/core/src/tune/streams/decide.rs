@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::units::{Rate, Rtt};
 
-use super::meter::View;
+use super::meter::{FAST, SLOWLY, View};
 use super::trial::{INTERVALS, Level, More, keeps};
 use super::{Anchor, Interval, Phase, Remembered, StreamTuner, round_trips};
 
@@ -18,6 +18,8 @@ const DRAIN: u32 = 2;
 const PRICE: f64 = 0.01;
 /// and this at most.
 const DEAREST: Duration = Duration::from_millis(250);
+/// Where they carry less than this part, that is more than noise.
+const FAR: f64 = 0.9;
 /// They get so many round trips, and this time, for it.
 const RECOVERY: (u32, Duration) = (20, Duration::from_secs(2));
 /// A ramp-up ends after so many round trips, and this time, whether goodput still grows or not.
@@ -68,10 +70,11 @@ impl StreamTuner {
             return;
         }
         let several = self.wanted > 1;
-        if view.has_queue() || view.is_losing() && !self.confident {
+        if view.is_filling() || view.is_losing() && !self.confident {
             self.up.tread_softly();
         }
-        if several && view.has_queue() && view.is_losing() {
+        let is_crowded = self.wanted > view.bearable() || view.has_queue() && view.is_losing();
+        if several && is_crowded {
             if view.intervals >= LOSING && self.cut.is_due(now) {
                 self.make_room(seen.rtt, now);
             }
@@ -131,8 +134,13 @@ impl StreamTuner {
         from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
         let ramp_up = from.ramp_up(seen.rtt);
         let left = view.rate().time_for(seen.left);
-        let least = if view.is_losing() && !view.has_queue() { self.wanted / LOSSY_STEP } else { 1 };
-        let more = (self.wanted + self.up.step(self.wanted).max(least)).min(self.ceiling.at(now));
+        let lossy = (self.wanted / LOSSY_STEP).max(1);
+        let step = match self.up.step(self.wanted) {
+            _ if view.is_losing_much() => lossy,
+            step if view.is_losing() && !view.has_queue() => step.max(lossy),
+            step => step,
+        };
+        let more = (self.wanted + step).min(self.ceiling.at(now)).min(view.bearable());
         if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
             self.phase = Phase::Trial { from };
             self.change(more, ramp_up, now);
@@ -218,13 +226,20 @@ impl StreamTuner {
         let elapsed = now.saturating_sub(settled);
         let price = elapsed.mul_f64((1.0 - view.goodput / before).max(0.0));
         let left = view.rate().time_for(seen.left);
+        // What does not grow will not come back either; where much is missing, that shows at once.
+        let is_far = view.intervals >= INTERVALS.0 && view.goodput * (1.0 + 2.0 * view.error) < FAR * before;
+        let is_final =
+            (is_far || view.intervals == VIEW) && !self.meter.is_growing(if is_far { FAST } else { SLOWLY });
         if keeps(before, &view) {
             self.phase = Phase::Hold;
             self.down.succeeded(now);
             self.down.tread_softly();
             self.up.hesitate(now);
             self.confident = true;
-        } else if price > DEAREST.min(left.mul_f64(PRICE)) || elapsed > round_trips(RECOVERY, seen) {
+        } else if is_final
+            || price > DEAREST.min(left.mul_f64(PRICE))
+            || elapsed > round_trips(RECOVERY, seen)
+        {
             self.phase = Phase::Hold;
             self.change(from.streams, from.ramp_up(seen.rtt), now);
             self.down.failed(now);

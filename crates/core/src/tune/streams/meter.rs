@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::units::Rate;
 
 use super::Interval;
+use super::start::SEGMENT;
 
 /// So many intervals are kept.
 const KEPT: usize = 16;
@@ -17,8 +18,18 @@ const LEAST_QUEUE: Duration = Duration::from_millis(3);
 const LOST: u64 = 3;
 /// Losses in this share of the intervals persist.
 const PERSISTENT: f64 = 0.3;
-/// Where goodput grows by less than this from two intervals to the next two, it has stopped growing.
+/// So many packets out of order are a loss rate of 0.7 % (x^2 / 1.5, for Reno).
+const MUCH: f64 = 0.1;
+/// From so many intervals to as many after them goodput grows where it grows fast,
+pub(super) const FAST: usize = 2;
+/// and where it grows slowly.
+pub(super) const SLOWLY: usize = 4;
+/// Where it grows by less than this in a short time, slow start is over;
 const GROWTH: f64 = 1.15;
+/// in a long one, windows that were cut have grown again;
+const SLOW_GROWTH: f64 = 1.05;
+/// and by less than this it does not grow at all.
+const STANDS: f64 = 1.01;
 /// That share of the intervals in which something of ours held the streams says that the network is not what limits.
 const HELD_BACK: f64 = 0.25;
 
@@ -36,7 +47,12 @@ struct Sample {
 /// Keeps the last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter {
+    last: Duration,
+    /// The share of the packets that come out of order. A stream that leaves slow start may have many: the mean is a long one.
+    out_of_order: f64,
     samples: VecDeque<Sample>,
+    /// Whether anything was lost since the last change.
+    has_lost: bool,
 }
 
 /// The mean of several intervals.
@@ -50,10 +66,16 @@ pub(super) struct View {
     pub(super) error: f64,
     /// The queue over the BDP: the median, for clumps make some intervals' look long,
     queue: f64,
-    /// and the least: what always stands.
+    /// the least of the last two,
+    latest: f64,
+    /// the least: what always stands,
     standing: f64,
+    /// and the longest.
+    longest: f64,
     /// The share of the intervals in which packets were lost.
     loss: f64,
+    /// The share of the packets that come out of order, whatever the number of streams was.
+    out_of_order: f64,
     held_back: f64,
 }
 
@@ -62,6 +84,11 @@ impl Meter {
         let rtt = seen.rtt.get();
         let waits = seen.data_rtt.map_or(Duration::ZERO, |data| data.get().saturating_sub(rtt));
         let queue = waits.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
+        let time = now.saturating_sub(std::mem::replace(&mut self.last, now));
+        let packets = seen.goodput.bytes_in(time).get() as f64 / SEGMENT.get() as f64;
+        let out_of_order = (seen.out_of_order as f64 / packets.max(1.0)).min(1.0);
+        self.out_of_order += (out_of_order - self.out_of_order) / KEPT as f64;
+        self.has_lost |= seen.out_of_order >= LOST;
         if self.samples.len() == KEPT {
             self.samples.pop_front();
         }
@@ -77,6 +104,7 @@ impl Meter {
     /// Forgets what was seen.
     pub(super) fn clear(&mut self) {
         self.samples.clear();
+        self.has_lost = false;
     }
 
     /// Forgets what was seen before the last so many intervals.
@@ -109,16 +137,35 @@ impl Meter {
             error: (variance / n).sqrt() / goodput,
             standing: queues.first().copied().unwrap_or(0.0),
             queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
+            latest: counted.iter().take(FAST).map(|s| s.queue).fold(f64::INFINITY, f64::min),
+            longest: queues.last().copied().unwrap_or(0.0),
             loss: share(&counted, |s| s.lost),
+            out_of_order: self.out_of_order,
             held_back,
         })
     }
 
     /// Says whether goodput has stopped growing: ramp-up is over.
+    ///
+    /// Windows that were cut in it grow by a packet in each round trip: where something was lost, it takes longer to tell.
     pub(super) fn is_level(&self) -> bool {
-        let last: Vec<_> = self.samples.iter().rev().take(4).map(|s| s.goodput).collect();
-        let &[d, c, b, a] = last.as_slice() else { return false };
-        a > 0.0 && c + d < GROWTH * (a + b)
+        let (intervals, most) = if self.has_lost { (SLOWLY, SLOW_GROWTH) } else { (FAST, GROWTH) };
+        self.growth(intervals).is_some_and(|growth| growth < most)
+    }
+
+    /// Says whether goodput still grows from so many intervals to as many after them.
+    pub(super) fn is_growing(&self, intervals: usize) -> bool {
+        self.growth(intervals).is_none_or(|growth| growth > STANDS)
+    }
+
+    /// Returns what the last so many intervals brought over what as many before them did.
+    fn growth(&self, intervals: usize) -> Option<f64> {
+        let sum = |skipped| -> f64 {
+            self.samples.iter().rev().skip(skipped).take(intervals).map(|s| s.goodput).sum()
+        };
+        let before = sum(intervals);
+        let known = self.samples.len() >= 2 * intervals && before > 0.0;
+        known.then(|| sum(0) / before)
     }
 }
 
@@ -133,9 +180,38 @@ impl View {
         self.queue > 0.0
     }
 
+    /// Says whether the path was never full.
+    pub(super) fn has_room(&self) -> bool {
+        self.longest == 0.0 && !self.is_losing_much()
+    }
+
+    /// Says whether data waits in a queue now, if not for long: the path has just become full.
+    pub(super) fn is_filling(&self) -> bool {
+        self.latest > 0.0
+    }
+
     /// Says whether something is lost again and again.
     pub(super) fn is_losing(&self) -> bool {
         self.loss >= PERSISTENT
+    }
+
+    /// Says whether so much is lost that accidents do not explain it.
+    pub(super) fn is_losing_much(&self) -> bool {
+        self.out_of_order > MUCH
+    }
+
+    /// Returns how many streams may be at the losses that are seen, so that one recovers from a loss at a time, on average.
+    ///
+    /// A stream with a window of W packets has W of them out of order until one that was lost has come again, and loses
+    /// one in 2 W^2 / 3 (Reno): n streams, of which each has the share x out of order, have n x = 1.5 n / W losses in a
+    /// round trip. A single stream answers one in a round trip. Few losses without any queue may be accidents, which no
+    /// number of streams avoids.
+    pub(super) fn bearable(&self) -> usize {
+        if self.is_losing_much() || self.longest > 0.0 {
+            (1.0 / self.out_of_order) as usize
+        } else {
+            usize::MAX
+        }
     }
 
     /// Says whether our disk, a limit or the CPU is what holds the streams.
@@ -226,6 +302,30 @@ mod tests {
         assert!(meter(&[0, 40, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
         assert!(!meter(&[0, 40, 0, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
         assert!(!meter(&[2, 1, 2].map(lost)).view(MS(0), 9).unwrap().is_losing());
+    }
+
+    #[test]
+    fn where_windows_were_cut_slow_growth_is_waited_for() {
+        let grown = |mbit: [u64; 8], lost| {
+            let seen = mbit.map(|mbit| Interval { out_of_order: lost, ..interval(mbit) });
+            meter(&seen).is_level()
+        };
+        let slowly = [50, 52, 54, 56, 58, 60, 62, 64];
+        assert!(grown(slowly, 0) && !grown(slowly, 9));
+        assert!(grown([97; 8], 9) && !meter(&[interval(97); 8]).is_growing(SLOWLY));
+    }
+
+    #[test]
+    fn many_losses_tell_how_many_streams_are_bearable() {
+        // 864 packets in an interval of 100 ms at 100 Mbit/s.
+        let after = |packets, waits: u64| {
+            let data_rtt = Some(Rtt::new(MS(100 + waits)));
+            let seen = Interval { out_of_order: packets, data_rtt, ..interval(100) };
+            meter(&[seen; 200]).view(MS(0), 8).unwrap().bearable()
+        };
+        assert_eq!([after(172, 0), after(87, 0)], [5, 9]);
+        // Few may be accidents, but not where there is a queue; and none leave room for any number.
+        assert_eq!([after(43, 0), after(43, 10), after(0, 10)], [usize::MAX, 20, usize::MAX]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Patience {
 
     /// Returns by how many streams to go from `streams`: at most by as many again.
     pub(super) fn step(&self, streams: usize) -> usize {
-        self.step.clamp(streams.div_ceil(LEAST).max(1), streams.max(1))
+        self.step.clamp((streams / LEAST).max(1), streams.max(1))
     }
 
     pub(super) fn is_due(&self, now: Duration) -> bool {

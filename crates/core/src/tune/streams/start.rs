@@ -6,8 +6,10 @@ use crate::units::{Bytes, Rate, Rtt};
 
 use super::{Remembered, Start};
 
+/// What a packet carries, where nothing larger than Ethernet's frames is on the way.
+pub(super) const SEGMENT: Bytes = Bytes::new(1448);
 /// What a connection sends in its first round trip (RFC 6928: ten segments).
-pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(14_480);
+pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(10 * SEGMENT.get());
 /// On a shorter path slow start is over before more connections are open.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// One stream for so much of the round trip,

@@ -3,6 +3,7 @@
 mod alone;
 mod any;
 mod path;
+mod red;
 mod shared;
 
 use path::{Path, Session};

@@ -1,10 +1,10 @@
 //! A stream's connection, what it asks for, and the heads of the answers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::event::Event;
 use longhaul_core::plan;
-use longhaul_core::proto::http::{RangeAnswer, Validator};
+use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
@@ -12,8 +12,11 @@ use longhaul_sys::tcp_info;
 use super::{Pacing, Stream};
 use crate::recv::arrivals::Arrivals;
 use crate::source::http::Connection;
+use crate::transfer::buffer;
 use crate::transfer::error::TransferError;
 
+/// Its multiples spread evenly over 0 to 1, however many there are.
+const GOLDEN: f64 = 0.618_034;
 /// Requests sent ahead of the one that is answered: a server reads them as it comes to them.
 const MOST_AHEAD: usize = 64;
 
@@ -32,7 +35,20 @@ impl Stream<'_> {
         }
         let connection = self.client.connect(&mut self.place, &cancel)?;
         self.adopt(connection);
+        // Who is sent away meanwhile finds that out when it claims.
+        cancel.sleep(self.turn());
         Ok(())
+    }
+
+    /// Returns how long to wait before the first request on a new connection.
+    ///
+    /// Several slow starts that begin at once send their clumps at once, and each takes the others' for a queue that is its own
+    /// doing: CUBIC's HyStart ends slow start at 16 ms of it. So they are spread over the round trip, evenly for any number of them.
+    fn turn(&self) -> Duration {
+        match self.shared.crew.wanted() {
+            ..=1 => Duration::ZERO,
+            _ => self.arrivals.rtt.get().mul_f64((self.seat.id as f64 * GOLDEN).fract()),
+        }
     }
 
     pub(super) fn adopt(&mut self, connection: Connection) {
@@ -41,9 +57,13 @@ impl Stream<'_> {
         self.shared.emit(&Event::Connected { stream: self.seat.id, peer: connection.peer(), rtt });
         let rtt = rtt.unwrap_or_default();
         self.seat.connected(Some(rtt));
-        self.arrivals = Arrivals::new(rtt, self.options.hold_window, Instant::now());
+        let arrivals = Arrivals::new(rtt, self.options.hold_window, Instant::now());
+        self.arrivals = match self.shared.crew.wanted() {
+            ..=1 => arrivals,
+            several => arrivals.of_several(buffer::share_in_flight(rtt, several)),
+        };
         self.pacing = Pacing::Open;
-        self.asked_by_date = false;
+        self.asked_if_same = false;
         self.connection = Some(connection);
     }
 
@@ -52,7 +72,7 @@ impl Stream<'_> {
         // Claimed from here on: whatever fails, `abandon` gives it back.
         let Some(block) = self.shared.work.claim(&self.seat) else { return Ok(false) };
         let if_range = self.remote.if_range();
-        self.asked_by_date |= matches!(if_range, Some(Validator::LastModified(_)));
+        self.asked_if_same |= if_range.is_some();
         let request = self.remote.request(block).map(|r| r.only_if(if_range));
         self.requested.push_back(block);
         if let Some(connection) = &mut self.connection {
@@ -70,14 +90,19 @@ impl Stream<'_> {
                 return Ok(());
             }
             let (ahead, requests) = self.shared.work.asked(&self.seat);
-            let streams = self.shared.crew.wanted();
+            // Others have taken over some of it: the answers to that come before those to anything new.
+            if requests != self.requested.len() {
+                return Ok(());
+            }
+            let (arrivals, streams) = (&self.arrivals, self.shared.crew.wanted());
             // A server that paces may begin with the rate of last time, and one stream leaves nothing to others.
             let enough = if self.remote.paces && streams == 1 {
                 Bytes::new(u64::MAX)
             } else {
-                plan::ask_ahead(self.arrivals.rate, self.arrivals.rtt, streams)
+                plan::ask_ahead(arrivals.expected, arrivals.data_rtt(), streams)
             };
-            if ahead >= self.shared.work.enough(enough) || requests >= MOST_AHEAD || !self.ask_next()? {
+            let enough = self.shared.work.enough(&self.seat, enough);
+            if ahead >= enough || requests >= MOST_AHEAD || !self.ask_next()? {
                 return Ok(());
             }
         }
@@ -88,6 +113,9 @@ impl Stream<'_> {
         let (Some(connection), Some(&asked)) = (&mut self.connection, self.requested.front()) else {
             return Ok(());
         };
+        if self.shared.work.front(&self.seat).is_none_or(|front| front.start() != asked.start()) {
+            return Err(TransferError::TakenOver(self.remote.shown.clone()));
+        }
         let head = connection.read_head()?;
         let remote = self.remote;
         let shown = || remote.shown.clone();
@@ -100,13 +128,14 @@ impl Stream<'_> {
                 self.start_over();
                 Ok(())
             }
-            RangeAnswer::Whole { .. } if same && !remote.whole && self.asked_by_date => {
-                remote.refuse_dates();
-                Err(TransferError::DateRefused(shown()))
+            RangeAnswer::Whole { .. } if same && !remote.whole && self.asked_if_same => {
+                remote.refuse_if_range();
+                Err(TransferError::IfRangeRefused(shown()))
             }
             RangeAnswer::Whole { .. } if same && !remote.whole => Err(TransferError::RangesIgnored(shown())),
             RangeAnswer::Part { range, total } if same && total.is_none_or(|t| Some(t) == remote.size) => {
                 self.shorten_front(asked, range.end());
+                self.seat.answered();
                 self.open = true;
                 Ok(())
             }

@@ -34,8 +34,10 @@ impl Stream<'_> {
             Retry::Now | Retry::Never => None,
         };
         let busy = matches!(error, TransferError::Http(HttpError::Status { status: 429 | 503, .. }));
-        if matches!(error, TransferError::Changed { .. } | TransferError::Memory(_))
-            || (brought > Bytes::ZERO && !busy)
+        if matches!(
+            error,
+            TransferError::Changed { .. } | TransferError::Memory(_) | TransferError::TakenOver(_)
+        ) || (brought > Bytes::ZERO && !busy)
         {
             return false;
         }

@@ -31,8 +31,8 @@ pub(super) struct StreamOptions {
     pub(super) stall: Duration,
     /// Whether to hold receive windows near the BDP.
     pub(super) hold_window: bool,
-    /// How to pace a server that does not pace itself, through the receive window.
-    pub(super) pace: Pace,
+    /// How to pace a server that does not pace itself, through the receive window, if at all.
+    pub(super) pace: Option<Pace>,
 }
 
 /// What every stream of a transfer works with.
@@ -58,8 +58,8 @@ pub(super) struct Stream<'a> {
     requested: VecDeque<ByteRange>,
     /// The stream's own notion of where the server is: which of its addresses works.
     place: http::Target,
-    /// Whether anything was asked for only if the file's date is still the same.
-    asked_by_date: bool,
+    /// Whether anything was asked for only if the file is still the same.
+    asked_if_same: bool,
     /// Whether the head of the front request's answer has been read.
     open: bool,
     /// How far a file of which no parts can be asked for had come when it broke off and was started over.
@@ -94,7 +94,7 @@ impl<'a> Stream<'a> {
             connection: None,
             requested: VecDeque::new(),
             place: remote.place.clone(),
-            asked_by_date: false,
+            asked_if_same: false,
             open: false,
             broke_off: None,
             segment: None,
@@ -115,6 +115,7 @@ impl<'a> Stream<'a> {
         self.adopt(connection);
         self.shared.work.began(&self.seat, range);
         self.requested.push_back(range);
+        self.seat.answered();
         self.open = true;
     }
 
@@ -139,7 +140,7 @@ impl<'a> Stream<'a> {
             {
                 continue;
             }
-            if matches!(error, TransferError::DateRefused(_)) {
+            if matches!(error, TransferError::IfRangeRefused(_)) {
                 continue;
             }
             if self.leaves_refused(&error, brought) {

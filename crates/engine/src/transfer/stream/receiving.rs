@@ -88,14 +88,15 @@ impl Stream<'_> {
             return;
         }
         let limit = match self.options.pace {
-            Pace::Rate(rate) => Some(rate),
-            Pace::Auto | Pace::Off => None,
+            Some(Pace::Rate(rate)) => Some(rate),
+            _ => None,
         };
         let (asked, _) = self.shared.work.asked(&self.seat);
         let long = asked + self.shared.work.claimable() >= edge::WORTH_IT;
         let alone = self.shared.crew.running() == 1 && self.remote.size.is_some();
-        let open = |connection: &Connection| edge::is_for(self.options.pace, self.remote, connection);
-        let wanted = long && alone && self.options.hold_window && self.connection.as_ref().is_some_and(open);
+        let open = |connection: &Connection| edge::is_possible(self.remote, connection);
+        let may = self.options.pace.is_some() && self.options.hold_window;
+        let wanted = may && long && alone && self.connection.as_ref().is_some_and(open);
         let rtt = self.arrivals.rtt;
         self.pacing = if wanted {
             let window = PacedWindow::new(rtt, limit, buffer::larger_than_kernels(rtt, 1), Instant::now());
@@ -103,6 +104,9 @@ impl Stream<'_> {
         } else {
             Pacing::Off
         };
+        if wanted {
+            self.arrivals.release();
+        }
         self.shared.set_paced(wanted);
     }
 
@@ -126,7 +130,6 @@ impl Stream<'_> {
     }
 
     fn need_segment(&mut self, left: ByteRange) -> Result<(), TransferError> {
-        let mut waiting_since = None;
         // The others bring about as much.
         let streams = self.shared.crew.running() as u64;
         let rate = Rate::bits_per_sec(self.arrivals.rate.as_bits_per_sec().saturating_mul(streams));
@@ -138,11 +141,8 @@ impl Stream<'_> {
             let began = Instant::now();
             self.segment = self.inlet.take(left, LOOK_UP, flow).map_err(TransferError::Memory)?;
             self.segment_since = Instant::now();
-            waiting_since.get_or_insert(began);
             self.shared.work.excuse(&self.seat);
-        }
-        if let Some(since) = waiting_since {
-            let waited = since.elapsed();
+            let waited = began.elapsed();
             add(&self.shared.waits.writer, waited);
             self.arrivals.paused(waited);
         }
@@ -152,9 +152,6 @@ impl Stream<'_> {
     fn arrived(&mut self, bytes: usize) {
         if let Pacing::On(window) = &mut self.pacing {
             window.read(bytes);
-            if window.holds() {
-                self.arrivals.release();
-            }
         }
         if let Some(connection) = &self.connection {
             let share = self.shared.window_share(self.arrivals.rtt);

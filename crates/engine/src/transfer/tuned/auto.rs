@@ -16,19 +16,21 @@ pub(super) fn run(mut tuner: StreamTuner, rtt: Rtt, foreman: &Foreman<'_, '_, '_
         if shared.work.is_done() || shared.stop.is_cancelled() || shared.crew.running() == 0 {
             return tuner.conclusion();
         }
-        if let Some(refusal) = shared.crew.take_refusal() {
-            tuner.refused(refusal.open, shared.start.elapsed());
-            ceiling.refused(refusal);
-        }
         if shared.is_paced() {
             meter.restart(shared);
             continue;
         }
         let seen = meter.look(shared);
+        let refusal = shared.crew.take_refusal();
+        if let Some(refusal) = refusal {
+            tuner.refused(refusal.open, shared.start.elapsed());
+            ceiling.refused(refusal);
+        }
         let wanted = tuner.observe(&seen, shared.start.elapsed());
         tracing::debug!(target: "longhaul::streams", wanted, ?seen);
         let wanted = ceiling.within(wanted, std::time::Instant::now()).max(1);
-        if wanted != shared.crew.wanted() {
+        // Blocks and segments are planned for those that were refused.
+        if refusal.is_some() || wanted != shared.crew.staying() {
             foreman.want(wanted);
         }
     }

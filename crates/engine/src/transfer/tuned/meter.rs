@@ -58,8 +58,9 @@ impl Meter {
         let now = &self.before;
         self.rtt = sockets.min_rtt.map_or(self.rtt, |rtt| rtt.min(self.rtt));
         let time = now.at.saturating_duration_since(before.at);
+        // Less than before is a connection's that is new.
         let carried =
-            |(stream, received): &(&usize, &u64)| before.received.get(stream).unwrap_or(&0) < received;
+            |(stream, received): &(&usize, &u64)| before.received.get(stream).unwrap_or(&0) != *received;
         let streams = now.received.iter().filter(carried).count();
         let share = |spent: Duration, of: usize| {
             spent.as_secs_f64() / (time.as_secs_f64() * of.max(1) as f64).max(1e-9)

@@ -11,9 +11,10 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use longhaul_core::tune::apt::Apt;
 use longhaul_core::tune::streams::{Remembered, StreamTuner};
-use longhaul_core::units::Rtt;
+use longhaul_core::units::{Bytes, Rtt};
 
 use super::run::Foreman;
+use super::shared::Shared;
 use crate::threads::named;
 
 /// The chooser of a transfer.
@@ -51,17 +52,31 @@ impl Tuning {
         if matches!(self, Self::Fixed(_)) {
             return None;
         }
-        let run = move || match self {
-            Self::Fixed(_) => None,
-            Self::Auto { tuner, rtt, .. } => auto::run(*tuner, rtt, &foreman),
-            Self::Apt(tuner) => {
-                apt::run(*tuner, &foreman);
-                None
+        let unbounded = Unbounded(foreman.shared());
+        let run = move || {
+            let _unbounded = unbounded;
+            match self {
+                Self::Fixed(_) => None,
+                Self::Auto { tuner, rtt, .. } => auto::run(*tuner, rtt, &foreman),
+                Self::Apt(tuner) => {
+                    apt::run(*tuner, &foreman);
+                    None
+                }
             }
         };
         let started = named("tuner").spawn_scoped(threads, run);
         started
             .map_err(|error| tracing::warn!("the number of streams stays: cannot start a thread: {error}"))
             .ok()
+    }
+}
+
+/// Lets everything be claimed once nobody is there to say more, however that came about: streams that wait for that would wait
+/// for ever.
+struct Unbounded<'a>(&'a Shared<'a>);
+
+impl Drop for Unbounded<'_> {
+    fn drop(&mut self) {
+        self.0.work.allow(Bytes::new(u64::MAX));
     }
 }

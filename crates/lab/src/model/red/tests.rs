@@ -108,7 +108,7 @@ fn a_burst_moves_the_average_as_published() {
     assert!((red.average - 4.88).abs() < 0.01, "{}", red.average);
 }
 
-/// The average goes on as if the line had sent small packets: 346 of them, at a weight of 0.002, leave half of it.
+/// The average goes on as if the line had sent packets of the MTU: 346 of them, at a weight of 0.002, leave half of it.
 #[test]
 fn the_average_decays_while_nothing_is_there() {
     for limit in [ENDLESS, DropTail::Bytes(MTU * 1000)] {

@@ -1,5 +1,7 @@
 //! Sessions in virtual time: what they fetch, and what they tell their tuners.
 
+mod tuners;
+
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 

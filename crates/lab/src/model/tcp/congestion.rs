@@ -10,7 +10,7 @@ pub enum Algorithm {
     /// By one packet a round trip, halved by a loss (RFC 5681): what the simulations of the 2000s had.
     #[default]
     Reno,
-    /// By a cubic curve, to 0.7 by a loss: what Linux has.
+    /// By a cubic curve, to 0.7 by a loss (RFC 9438): what Linux has, but for HyStart. Slow start ends with a loss here.
     Cubic,
 }
 
@@ -79,7 +79,8 @@ impl Congestion {
         self.window = 1.0;
     }
 
-    /// Begins anew after a pause longer than the timeout (RFC 5681, 4.1), and remembers most of what it had.
+    /// Begins anew after a pause longer than the timeout (RFC 5681, 4.1), and remembers three quarters of what it had as the
+    /// threshold (RFC 2861, 3).
     pub(super) fn paused(&mut self) {
         self.threshold = self.threshold.max(self.window * 0.75);
         self.window = self.window.min(self.initial);

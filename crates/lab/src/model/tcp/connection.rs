@@ -169,8 +169,10 @@ impl Connection {
         let in_flight = self.flight.len();
         let rtt = now.since(echo.sent);
         self.timer.acknowledged(rtt);
-        // Nothing will follow the last packets that could tell of their loss (RFC 5827).
-        let found_lost = self.find_lost(echo.transmission, if is_last { 1 } else { REORDERING });
+        // Where nothing will follow the last few that could tell of their loss, those in flight have to do (RFC 5827).
+        let enough =
+            if is_last { REORDERING.min(in_flight.saturating_sub(1) as u64).max(1) } else { REORDERING };
+        let found_lost = self.find_lost(echo.transmission, enough);
         let is_it = |sent: &Transmission| sent.number == echo.transmission;
         if let Some(index) = self.flight.iter().take(REORDERING as usize).position(is_it) {
             self.flight.remove(index);

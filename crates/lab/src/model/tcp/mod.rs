@@ -31,8 +31,8 @@ use connection::Connection;
 pub use download::Counts;
 use download::Download;
 
-/// Keeps its random numbers apart from those of the link's nodes.
-const STREAM: u64 = 2;
+/// Keeps its random numbers apart from those of the link's nodes (background 1, RED 2) that are given the same seed.
+const STREAM: u64 = 3;
 
 /// How all connections send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,6 +38,7 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
     }
     match (series.mark, places.as_slice()) {
         (Mark::Dots | Mark::Events, _) => dots(picture, &places, colour),
+        (Mark::Rings, _) => rings(picture, &places, series.colour, colour),
         (Mark::Measured, _) => {
             for piece in pieces(&places) {
                 picture.path(way(piece), colour, 1.6);
@@ -79,10 +80,26 @@ const SYMBOLS: [&str; 4] = [
     "m0-4.8l4.4 4.8l-4.4 4.8l-4.4-4.8z",
 ];
 
+/// The same, larger.
+const RINGS: [&str; 4] = [
+    "m-5.6 0a5.6 5.6 0 1 0 11.2 0a5.6 5.6 0 1 0-11.2 0z",
+    "m-5.2-5.2h10.4v10.4h-10.4z",
+    "m0-7l6.6 11.2h-13.2z",
+    "m0-7.2l6.6 7.2l-6.6 7.2l-6.6-7.2z",
+];
+
 /// Draws points as small discs.
 pub(super) fn dots(picture: &mut Picture, places: &[(f64, f64)], colour: &'static str) {
     for piece in places.chunks(PIECE) {
         picture.area(piece.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{DISC}")).collect(), colour);
+    }
+}
+
+/// Draws points as hollow symbols, larger than those of [`symbols`], which so stay in sight below.
+pub(super) fn rings(picture: &mut Picture, places: &[(f64, f64)], index: usize, colour: &'static str) {
+    let ring = RINGS[index % RINGS.len()];
+    for piece in places.chunks(PIECE) {
+        picture.path(piece.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{ring}")).collect(), colour, 1.6);
     }
 }
 

@@ -96,6 +96,23 @@ fn a_line_for_each_run_and_choice_with_its_spread() {
 }
 
 #[test]
+fn two_values_of_one_line_have_colours_of_their_own() {
+    let (one, both) = (
+        "y = [\"steady_bps\"]\n    reference = [\"path_rate_bps\"]",
+        "y = [\"steady_bps\", \"path_rate_bps\"]",
+    );
+    let text = SCENARIO.replace(one, both);
+    let scenario = scenario(&text);
+    let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+    let colours: Vec<_> =
+        chart.series.iter().filter(|s| s.mark == Mark::Measured).map(|s| s.colour).collect();
+    assert!(
+        colours.len() > 2 && (1..colours.len()).all(|n| !colours[..n].contains(&colours[n])),
+        "{colours:?}"
+    );
+}
+
+#[test]
 fn words_and_runs_stand_side_by_side() {
     let scenario = scenario(SCENARIO);
     let results = results(&scenario);

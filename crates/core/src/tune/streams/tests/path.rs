@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::super::{Interval, Remembered, Start, StreamTuner};
+use super::red::Red;
 use crate::units::{Bytes, Rate, Rtt};
 
 const MSS: f64 = 1448.0;
@@ -37,6 +38,8 @@ pub(super) struct Path {
     pub(super) window: f64,
     /// Packets lost by accident, of all.
     pub(super) accidents: f64,
+    /// What drops before the queue is full.
+    pub(super) red: Option<Red>,
     /// The relative spread of what is measured.
     pub(super) noise: f64,
     /// What other traffic leaves, from each time on.
@@ -84,6 +87,7 @@ impl Path {
             buffer,
             window,
             accidents: 0.0,
+            red: None,
             noise: 0.02,
             left_by_others: Vec::new(),
             server_takes: usize::MAX,
@@ -168,12 +172,16 @@ impl Path {
         let queue = (in_flight - bdp).max(0.0);
         let round_trip = self.rtt + queue / capacity;
         let rate = in_flight / round_trip;
+        let early = self.red.as_mut().map_or(0.0, |red| red.follow(queue, rate * step));
+        let dropped = self.accidents + early;
         let mut arrived = vec![0.0; out_of_order.len()];
         for (i, connection) in &mut open {
             let bytes = connection.window / round_trip * step;
             arrived[*i] += bytes;
             connection.carried = true;
-            if self.accidents > 0.0 && self.lots.next() < self.accidents * bytes / MSS {
+            // Once in a round trip: all that is lost in one is one sign of congestion.
+            if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS && now > connection.cut + round_trip
+            {
                 out_of_order[*i] += connection.window / MSS;
                 connection.lose(now);
             } else {
@@ -286,6 +294,12 @@ impl Session {
     /// Returns the number it had at a time.
     pub(super) fn streams_at(&self, at: f64) -> usize {
         self.trace.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, streams)| *streams)
+    }
+
+    /// Returns the largest number it had from a time on.
+    pub(super) fn most_streams(&self, since: f64) -> usize {
+        let later = self.trace.iter().filter(|(at, _)| *at > since).map(|(_, streams)| *streams);
+        later.max().unwrap_or(0).max(self.streams_at(since))
     }
 
     fn tick(&mut self, path: &mut Path) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::red::Red;
 use super::*;
 use crate::tune::streams::Remembered;
 use crate::units::{Rate, Rtt};
@@ -29,6 +30,27 @@ fn sessions_become_equal_behind_drop_tail() {
         let jain = runs.iter().map(|(jain, _)| jain / 2.0).sum::<f64>();
         let used = runs.iter().map(|(_, used)| used / 2.0).sum::<f64>();
         assert!(jain >= 0.95 && used > 0.95, "{jain} of {used} at {rtt_ms} ms, {window}: {runs:?}");
+    }
+}
+
+#[test]
+fn sessions_behind_red_stay_few_and_become_equal() {
+    for (rtt_ms, window, most) in
+        [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 100), (100.0, OPEN, 100)]
+    {
+        for seed in [1, 2] {
+            let red = |path: &mut Path| (path.window, path.red) = (window, Some(Red::default()));
+            let mut path = papers(rtt_ms).but(red);
+            path.seed(seed);
+            let mut sessions = [0.0, 100.0, 200.0, 300.0].map(|begins| path.session(begins, FOREVER));
+            let (jain, used) = fairness(&mut path, &mut sessions, 500.0);
+            let streams: usize = sessions.iter().map(|s| s.most_streams(500.0)).sum();
+            assert!(
+                jain >= 0.95 && streams <= most,
+                "{jain} of {used} with {streams} at {rtt_ms} ms, {window}: {:?}",
+                sessions.map(|s| s.trace)
+            );
+        }
     }
 }
 

@@ -1,0 +1,129 @@
+//! What can be measured by itself.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::job::Job;
+use crate::report::Target;
+use crate::run::Run;
+use crate::streams::{paper, stock, tuned};
+use crate::{buffers, icdc, long_path, no_delay};
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// 10 Gbit/s, RTT 200 ms, cubic and bbr, one stream
+    LongPath,
+    /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
+    Icdc,
+    /// The number of streams: the four parts that follow
+    Streams,
+    /// Stock hosts, next to axel, aria2 and curl
+    StreamsStock,
+    /// Tuned hosts, next to fixed numbers and curl; and the ramp-up
+    StreamsTuned,
+    /// GridFTP-APT's path, next to APT and fixed numbers
+    StreamsPaper,
+    /// Four sessions that share a path, next to APT's; takes 17 minutes a repetition and 25 GB of disk
+    StreamsFairness,
+    /// No delay: the disk and the CPU are the limit
+    NoDelay,
+    /// The ways of receiving and writing, for docs/buffers.md
+    Buffers,
+    /// The figures of GridFTP-APT's paper, simulated: apt-*.svg and apt-figures.md in --dir
+    AptFigures,
+}
+
+/// What [`Part::Streams`] stands for.
+const STREAMS: [Part; 4] =
+    [Part::StreamsStock, Part::StreamsTuned, Part::StreamsPaper, Part::StreamsFairness];
+
+/// All that is measured, in this order.
+const ALL: [Part; 9] = [
+    Part::LongPath,
+    Part::NoDelay,
+    Part::Icdc,
+    STREAMS[0],
+    STREAMS[1],
+    STREAMS[2],
+    STREAMS[3],
+    Part::Buffers,
+    Part::AptFigures,
+];
+
+impl Part {
+    /// Returns what is to be measured where these are asked for; all where none is.
+    pub(crate) fn selected(only: &[Self]) -> Vec<Self> {
+        let asked = |part: &Self| {
+            only.is_empty()
+                || only.contains(part)
+                || (only.contains(&Self::Streams) && STREAMS.contains(part))
+        };
+        ALL.into_iter().filter(asked).collect()
+    }
+
+    /// Returns the transfers that it compares.
+    pub(crate) fn jobs(self) -> Vec<Job> {
+        match self {
+            Self::LongPath => long_path::jobs(),
+            Self::NoDelay => no_delay::jobs(),
+            Self::Icdc => icdc::jobs(),
+            Self::StreamsStock => stock::jobs(),
+            Self::StreamsTuned => tuned::jobs(),
+            Self::StreamsPaper => paper::jobs(),
+            Self::Buffers => buffers::jobs(),
+            Self::Streams | Self::StreamsFairness | Self::AptFigures => Vec::new(),
+        }
+    }
+
+    /// Returns what was asked of its runs and how it came out.
+    pub(crate) fn targets(self, runs: &[&Run]) -> Vec<Target> {
+        match self {
+            Self::LongPath => long_path::targets(runs),
+            Self::NoDelay => no_delay::targets(runs),
+            Self::Icdc => icdc::targets(runs),
+            Self::StreamsStock => stock::targets(runs),
+            Self::StreamsTuned => tuned::targets(runs),
+            Self::StreamsPaper => paper::targets(runs),
+            Self::Buffers | Self::Streams | Self::StreamsFairness | Self::AptFigures => Vec::new(),
+        }
+    }
+
+    /// Returns its section of the report, of its runs; empty where there are none.
+    pub(crate) fn section(self, runs: &[&Run]) -> String {
+        match self {
+            Self::LongPath => long_path::section(runs),
+            Self::NoDelay => no_delay::section(runs),
+            Self::Icdc => icdc::section(runs),
+            Self::StreamsStock => stock::section(runs),
+            Self::StreamsTuned => tuned::section(runs),
+            Self::StreamsPaper => paper::section(runs),
+            Self::Buffers => buffers::section(runs),
+            Self::Streams | Self::StreamsFairness | Self::AptFigures => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_stands_for_its_parts() {
+        assert_eq!(Part::selected(&[Part::Streams]), STREAMS);
+        assert_eq!(Part::selected(&[Part::Streams, Part::StreamsPaper]), STREAMS);
+        assert_eq!(
+            Part::selected(&[Part::StreamsPaper, Part::LongPath]),
+            [Part::LongPath, Part::StreamsPaper]
+        );
+        assert_eq!(Part::selected(&[]), ALL);
+    }
+
+    #[test]
+    fn every_part_but_the_group_is_measured() {
+        for part in Part::value_variants() {
+            assert_eq!(ALL.contains(part), *part != Part::Streams, "{part:?}");
+        }
+    }
+}

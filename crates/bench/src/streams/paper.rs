@@ -1,0 +1,166 @@
+//! GridFTP-APT's path: how near the tuners come to the best fixed number of streams, and how soon.
+
+use std::fmt::Write;
+
+use longhaul_core::units::Bytes;
+use longhaul_lab::scenario::Spread;
+
+use crate::convergence::{self, NEAR, TAIL, WINDOW};
+use crate::job::Job;
+use crate::paths::BenchPath;
+use crate::peers::{Client, Streams};
+use crate::report::Target;
+use crate::run::Run;
+use crate::series::Series;
+use crate::table;
+
+use super::{best_fixed, times_as_fast};
+
+const PATH: BenchPath = BenchPath::Paper;
+const AUTO: Client = Client::SmallSockets(Streams::Auto);
+const APT: Client = Client::SmallSockets(Streams::Apt);
+/// Of the fixed numbers 20 is what windows of 64 KiB need at this RTT.
+const CLIENTS: [Client; 6] = [
+    AUTO,
+    APT,
+    Client::SmallSockets(Streams::Fixed(16)),
+    Client::SmallSockets(Streams::Fixed(20)),
+    Client::SmallSockets(Streams::Fixed(24)),
+    Client::SmallSockets(Streams::Fixed(32)),
+];
+/// The paper's smallest.
+const FILE: Bytes = Bytes::new(1_000_000_000);
+
+/// Returns what is run.
+pub(crate) fn jobs() -> Vec<Job> {
+    vec![Job::new(PATH, &CLIENTS, FILE)]
+}
+
+/// Returns what was asked of it and how it came out.
+pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
+    let asked = format!("{PATH}: at least 0.95 of the best fixed number");
+    let of_best = times_as_fast(asked, Series::of(runs, PATH, AUTO), best_fixed(runs, PATH, &CLIENTS), 0.95);
+    let sooner = converged(runs, AUTO).zip(converged(runs, APT)).map(|(ours, apt)| {
+        let measured = format!("{}; APT {}", spread(ours), spread(apt));
+        Target::new(
+            format!("{PATH}: converged in fewer seconds than APT"),
+            measured,
+            ours.median < apt.median,
+        )
+    });
+    of_best.into_iter().chain(sooner).collect()
+}
+
+/// Returns the seconds to converge, infinite where it was never; `None` where it has not run, or no fixed number has.
+fn converged(runs: &[&Run], client: Client) -> Option<Spread> {
+    let best = best_fixed(runs, PATH, &CLIENTS)?.goodput();
+    let since =
+        |run: &Run| convergence::since(&run.by_second, best).map_or(f64::INFINITY, |second| second as f64);
+    Series::of(runs, PATH, client)?.figure(|run| Some(since(run)))
+}
+
+/// Returns the section of the report; empty where nothing was run.
+pub(crate) fn section(runs: &[&Run]) -> String {
+    let row = |client: &Client| Some(row(runs, *client, &Series::of(runs, PATH, *client)?));
+    let rows: Vec<_> = CLIENTS.iter().filter_map(row).collect();
+    let mut text = String::new();
+    if !rows.is_empty() {
+        let _ = writeln!(
+            text,
+            "## {PATH}, by the number of streams\n\n{}\nA client has converged from the second, counted from the transfer's start, after \
+             which every {WINDOW} s that begin with a whole second, but for the last {TAIL} of the transfer, brought at least {:.0} % of \
+             what the best fixed number brought over all of its time.\n",
+            table::markdown(&HEAD, &rows),
+            NEAR * 100.0
+        );
+    }
+    text
+}
+
+const HEAD: [&str; 6] = [
+    "client",
+    "time, s: median (least to largest)",
+    "goodput, Mbit/s",
+    "converged, s",
+    "dropped",
+    "runs (marked)",
+];
+
+fn row(runs: &[&Run], client: Client, series: &Series<'_>) -> Vec<String> {
+    let figure = |of: fn(&Run) -> f64, digits| table::spread(series.figure(|run| Some(of(run))), digits);
+    vec![
+        client.to_string(),
+        figure(|run| run.wall_s, 1),
+        figure(|run| run.goodput().as_bits_per_sec() as f64 / 1e6, 1),
+        converged(runs, client).map_or("-".to_owned(), spread),
+        figure(|run| run.dropped as f64, 0),
+        series.counted(),
+    ]
+}
+
+fn spread(Spread { median, min, max }: Spread) -> String {
+    match min == max {
+        true => seconds(median),
+        false => format!("{} ({} to {})", seconds(median), seconds(min), seconds(max)),
+    }
+}
+
+fn seconds(value: f64) -> String {
+    if value.is_finite() { format!("{value:.0}") } else { "never".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::Rate;
+
+    use super::*;
+
+    /// A run of 100 s that brought 40 Mbit/s for so long, and 80 Mbit/s then.
+    fn run(client: Client, slow: usize, wall_s: f64) -> Run {
+        let mbit = |mbit: u64| Rate::bits_per_sec(mbit * 1_000_000);
+        let by_second = [vec![mbit(40); slow], vec![mbit(80); 100 - slow]].concat();
+        Run { wall_s, by_second, ..Run::sample(PATH, client, FILE) }
+    }
+
+    fn told(runs: &[Run]) -> Vec<Vec<String>> {
+        targets(&runs.iter().collect::<Vec<_>>()).iter().map(Target::row).collect()
+    }
+
+    #[test]
+    fn the_best_fixed_number_and_apt_are_compared_with() {
+        // 1 GB in 100 s is 80 Mbit/s; 32 streams bring less.
+        let mut runs = vec![
+            run(AUTO, 7, 104.0),
+            run(APT, 30, 120.0),
+            run(CLIENTS[3], 1, 100.0),
+            run(CLIENTS[5], 2, 130.0),
+        ];
+        let rows = told(&runs);
+        assert_eq!((rows[0][1].as_str(), rows[0][2].as_str()), ("0.96x", "yes"));
+        assert_eq!((rows[1][1].as_str(), rows[1][2].as_str()), ("7; APT 30", "yes"));
+        let text = section(&runs.iter().collect::<Vec<_>>());
+        assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");
+        // Whoever never converges has not done so sooner.
+        (runs[0], runs[1]) = (run(AUTO, 95, 110.0), run(APT, 95, 120.0));
+        let rows = told(&runs);
+        assert_eq!((rows[0][2].as_str(), rows[1][1].as_str()), ("**no**", "never; APT never"));
+        assert_eq!(rows[1][2], "**no**");
+    }
+
+    #[test]
+    fn repetitions_are_summed_up_by_their_median() {
+        let runs: Vec<_> = [5, 9, 95].map(|slow| run(AUTO, slow, 104.0)).into();
+        let with_best: Vec<_> = runs.into_iter().chain([run(CLIENTS[3], 1, 100.0)]).collect();
+        let text = section(&with_best.iter().collect::<Vec<_>>());
+        assert!(text.contains("| longhaul | 104.0 | 76.9 | 9 (5 to never) | 0 | 3 (0) |"), "{text}");
+    }
+
+    #[test]
+    fn without_a_fixed_number_there_is_no_best() {
+        let runs = [run(AUTO, 7, 104.0), run(APT, 30, 120.0)];
+        assert!(told(&runs).is_empty());
+        let text = section(&runs.iter().collect::<Vec<_>>());
+        assert!(text.contains("| longhaul | 104.0 | 76.9 | - | 0 | 1 (0) |"), "{text}");
+        assert!(section(&[]).is_empty());
+    }
+}

@@ -1,0 +1,98 @@
+//! A long fat path between hosts as they are installed: a send buffer of 4 MB holds each stream far below the path.
+
+use std::fmt::Write;
+
+use longhaul_core::units::Bytes;
+
+use crate::job::Job;
+use crate::paths::BenchPath;
+use crate::peers::Client;
+use crate::report::Target;
+use crate::run::Run;
+use crate::series::{self, Series};
+
+use super::{AUTO, times_as_fast};
+
+const PATH: BenchPath = BenchPath::LongStock;
+const CLIENTS: [Client; 3] = [AUTO, Client::Axel, Client::Aria2];
+/// What each peer is to be left behind by.
+const PEERS: [(Client, f64); 3] = [(Client::Axel, 1.5), (Client::Aria2, 2.5), (Client::Curl, 30.0)];
+/// One stream takes ten minutes for what the others fetch.
+const FOR_CURL: Bytes = Bytes::gib(1);
+
+/// Returns what is run.
+pub(crate) fn jobs() -> Vec<Job> {
+    vec![
+        Job::new(PATH, &CLIENTS, Bytes::gib(8)),
+        Job { is_at_most: true, ..Job::new(PATH, &[Client::Curl], FOR_CURL) },
+    ]
+}
+
+/// Returns what was asked of it and how it came out.
+pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
+    let of = |client| Series::of(runs, PATH, client);
+    let target = |(peer, least)| {
+        let (ours, theirs) = (of(AUTO)?, of(peer)?);
+        let size = theirs.largest_file();
+        let with = if size < ours.largest_file() { format!(" with {size}") } else { String::new() };
+        let asked = format!("{PATH}: at least {least}x the goodput of {peer}{with}");
+        times_as_fast(asked, Some(ours), Some(theirs), least)
+    };
+    PEERS.into_iter().filter_map(target).collect()
+}
+
+/// Returns the section of the report; empty where nothing was run.
+pub(crate) fn section(runs: &[&Run]) -> String {
+    let mut text = String::new();
+    let clients: Vec<_> = CLIENTS.into_iter().chain([Client::Curl]).collect();
+    let table = series::table(runs, PATH, &clients);
+    if table.is_empty() {
+        return text;
+    }
+    let _ = writeln!(text, "## {PATH}, by the number of streams\n\n{table}");
+    let size = |client| Some(Series::of(runs, PATH, client)?.largest_file());
+    if let (Some(large), Some(small)) = (size(AUTO), size(Client::Curl))
+        && small < large
+    {
+        let _ = writeln!(
+            text,
+            "curl fetched {small}, the others {large}, for it is so slow. What is compared is the goodput, of which curl's ramp-up, \
+             some seconds, takes a larger share then.\n"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(curl: Bytes) -> Vec<Run> {
+        let run = |client, bytes, wall_s| Run { wall_s, ..Run::sample(PATH, client, bytes) };
+        vec![
+            run(AUTO, Bytes::gib(8), 12.0),
+            run(Client::Axel, Bytes::gib(8), 24.0),
+            run(Client::Aria2, Bytes::gib(8), 24.0),
+            run(Client::Curl, curl, 50.0),
+        ]
+    }
+
+    #[test]
+    fn goodputs_are_compared_whatever_the_files() {
+        let runs = runs(Bytes::gib(1));
+        let runs: Vec<_> = runs.iter().collect();
+        let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
+        let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
+        // curl: 1 GiB in 50 s is 8 GiB in 400 s.
+        assert_eq!(told, [("2.00x", "yes"), ("2.00x", "**no**"), ("33.33x", "yes")]);
+        assert!(rows[2][0].ends_with("at least 30x the goodput of curl with 1 GiB"), "{rows:?}");
+        assert!(section(&runs).contains("curl fetched 1 GiB, the others 8 GiB"), "{}", section(&runs));
+        assert!(targets(&runs[1..]).is_empty() && section(&[]).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_said_of_files_that_are_alike() {
+        let runs = runs(Bytes::gib(8));
+        assert!(!section(&runs.iter().collect::<Vec<_>>()).contains("curl fetched"));
+    }
+}

@@ -1,0 +1,90 @@
+//! A long fat path between tuned hosts, which one stream fills in time: what more of them cost, and what they save at the start.
+
+use std::fmt::Write;
+
+use longhaul_core::units::Bytes;
+
+use crate::job::Job;
+use crate::paths::BenchPath;
+use crate::peers::{Client, Streams};
+use crate::report::Target;
+use crate::run::Run;
+use crate::series::{self, Series};
+
+use super::{AUTO, best_fixed, times_as_fast};
+
+const PATH: BenchPath = BenchPath::LongCubic;
+const ONE: Client = Client::Streams(Streams::Fixed(1));
+const CLIENTS: [Client; 5] =
+    [AUTO, ONE, Client::Streams(Streams::Fixed(4)), Client::Streams(Streams::Fixed(16)), Client::Curl];
+const RAMP_UP: [Client; 2] = [AUTO, Client::Curl];
+const LARGE: Bytes = Bytes::gib(8);
+/// Over before the ramp-up is.
+const SMALL: Bytes = Bytes::gib(1);
+
+/// Returns what is run.
+pub(crate) fn jobs() -> Vec<Job> {
+    vec![Job::new(PATH, &CLIENTS, LARGE), Job { is_at_most: true, ..Job::new(PATH, &RAMP_UP, SMALL) }]
+}
+
+/// Returns what was asked of it and how it came out.
+pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
+    let large = |client| Series::of_size(runs, PATH, client, LARGE);
+    let best = format!("{PATH}: at least 0.97 of the best fixed number");
+    let mut targets: Vec<_> = [
+        times_as_fast(best, large(AUTO), best_fixed(runs, PATH, &CLIENTS), 0.97),
+        times_as_fast(format!("{PATH}: at least as fast as one stream"), large(AUTO), large(ONE), 1.0),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    for (size, most) in [(SMALL, 0.8), (LARGE, 0.9)] {
+        let [ours, curl] = RAMP_UP.map(|client| Series::of_size(runs, PATH, client, size));
+        if let Some((ours, curl)) = ours.zip(curl) {
+            let asked = format!("{PATH}: {size} in at most {most}x curl's time");
+            let ratio = ours.time() / curl.time();
+            targets.push(Target::new(asked, format!("{ratio:.2}x"), ratio <= most));
+        }
+    }
+    targets
+}
+
+/// Returns the section of the report; empty where nothing was run.
+pub(crate) fn section(runs: &[&Run]) -> String {
+    let mut sizes: Vec<_> = runs.iter().map(|run| run.bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut text = String::new();
+    for size in sizes.into_iter().rev().map(Bytes::new) {
+        let table = series::table_of_size(runs, PATH, &CLIENTS, size);
+        let _ = writeln!(text, "## {PATH}, tuned hosts, {size}, by the number of streams\n\n{table}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_fixed_number_one_stream_and_curl_are_compared_with() {
+        let run = |client, bytes, wall_s| Run { wall_s, ..Run::sample(PATH, client, bytes) };
+        let runs = [
+            run(AUTO, LARGE, 9.0),
+            run(ONE, LARGE, 8.9),
+            run(CLIENTS[2], LARGE, 8.5),
+            run(CLIENTS[3], LARGE, 12.0),
+            run(Client::Curl, LARGE, 10.0),
+            run(AUTO, SMALL, 3.3),
+            run(Client::Curl, SMALL, 4.1),
+        ];
+        let runs: Vec<_> = runs.iter().collect();
+        let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
+        let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
+        assert_eq!(told, [("0.94x", "**no**"), ("0.99x", "**no**"), ("0.80x", "**no**"), ("0.90x", "yes")]);
+        let section = section(&runs);
+        let headings: Vec<_> = section.lines().filter(|line| line.starts_with("##")).collect();
+        assert!(matches!(headings[..], [large, small] if large.contains("8 GiB") && small.contains("1 GiB")));
+        assert!(targets(&[]).is_empty() && super::section(&[]).is_empty());
+    }
+}

@@ -1,0 +1,28 @@
+//! RED (Floyd and Jacobson 1993, gentle) with ns-2's classic values, as rates: what it drops of all, by the average queue.
+
+use super::PACKET;
+
+/// min_th and max_th in packets, max_p, and w_q for each packet.
+const THRESHOLDS: (f64, f64) = (5.0, 15.0);
+const MAX_P: f64 = 0.1;
+const W_Q: f64 = 0.002;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Red {
+    /// In packets.
+    average: f64,
+}
+
+impl Red {
+    /// Follows the queue that so many bytes have met; returns which part of them is dropped.
+    pub(super) fn follow(&mut self, queue: f64, bytes: f64) -> f64 {
+        let weight = 1.0 - (1.0 - W_Q).powf(bytes / PACKET);
+        self.average += weight * (queue / PACKET - self.average);
+        let (least, most) = THRESHOLDS;
+        if self.average < most {
+            (MAX_P * (self.average - least) / (most - least)).max(0.0)
+        } else {
+            (MAX_P + (1.0 - MAX_P) * (self.average - most) / most).min(1.0)
+        }
+    }
+}
