@@ -52,7 +52,7 @@ impl Clients {
         if found.rtt < SHORTEST {
             return None;
         }
-        if !self.clients.contains_key(&client) {
+        if self.clients.get(&client).is_none_or(|entry| entry.known.is_none()) {
             self.make_room(now);
         }
         let entry = self.clients.entry(client).or_default();
@@ -84,19 +84,20 @@ impl Clients {
         usable.then_some(share.rate)
     }
 
-    /// Forgets what is too old, and the oldest where there are too many.
+    /// Forgets what is too old, and the oldest where that of too many is known.
+    ///
+    /// Of the others there are no more than connections.
     fn make_room(&mut self, now: Duration) {
-        if self.clients.len() < MOST {
+        if self.clients.values().filter(|client| client.known.is_some()).count() < MOST {
             return;
         }
-        let age = |client: &Client| client.known.map_or(Duration::ZERO, |(_, at)| now.saturating_sub(at));
-        self.clients.retain(|_, client| client.sending > 0 || age(client) <= OLDEST);
-        let idle = self.clients.iter().filter(|(_, client)| client.sending == 0);
-        if self.clients.len() >= MOST
-            && let Some(oldest) = idle.max_by_key(|(_, client)| age(client)).map(|(address, _)| *address)
-        {
-            self.clients.remove(&oldest);
-        }
+        let oldest = self.clients.values().filter_map(|client| client.known).map(|(_, at)| at).min();
+        let too_old =
+            |at: Duration| oldest.is_some_and(|oldest| at <= oldest) || now.saturating_sub(at) > OLDEST;
+        self.clients.retain(|_, client| {
+            client.known = client.known.filter(|(_, at)| !too_old(*at));
+            client.known.is_some() || client.sending > 0
+        });
     }
 }
 
@@ -174,5 +175,24 @@ mod tests {
         }
         assert_eq!(clients.clients.len(), MOST);
         assert!(!clients.clients.contains_key(&host(4)) && clients.clients.contains_key(&host(5)));
+    }
+
+    #[test]
+    fn those_that_are_being_sent_something_make_room_too() {
+        let mut clients = Clients::default();
+        let host = |n: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(n));
+        for n in 0..MOST as u32 + 5 {
+            clients.begins(host(n));
+            clients.learn(host(n), known(100), Duration::from_millis(n.into()));
+            if n % 2 == 0 {
+                clients.ends(host(n));
+            }
+        }
+        let known_ones = clients.clients.values().filter(|client| client.known.is_some()).count();
+        assert_eq!(known_ones, MOST);
+        // The first five are forgotten; two of them are still counted.
+        assert_eq!(clients.clients.len(), MOST + 2);
+        (0..5).for_each(|n| clients.ends(host(n)));
+        assert_eq!(clients.clients.len(), MOST);
     }
 }
