@@ -28,6 +28,8 @@ struct Client {
 pub(crate) const OLDEST: Duration = Duration::from_secs(600);
 /// Those learned last are kept.
 const MOST: usize = 1024;
+/// What a client says that it remembers is no more than this.
+const FASTEST_CLAIM: Rate = Rate::bits_per_sec(100_000_000_000);
 /// On a shorter path slow start is over soon.
 const SHORTEST: Rtt = Rtt::new(Duration::from_millis(10));
 
@@ -76,7 +78,8 @@ impl Clients {
     ) -> Option<Rate> {
         let entry = self.clients.get(&client);
         let fresh = |(known, at): (Known, Duration)| (now.saturating_sub(at) <= OLDEST).then_some(known);
-        let path = entry.and_then(|entry| entry.known).and_then(fresh).or(asked)?;
+        let claimed = asked.map(|asked| Known { rate: asked.rate.min(FASTEST_CLAIM), ..asked });
+        let path = entry.and_then(|entry| entry.known).and_then(fresh).or(claimed)?;
         let sending = entry.map_or(1, |entry| entry.sending.max(1));
         let share =
             Known { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
@@ -155,6 +158,7 @@ mod tests {
             rate.map(|rate| rate.as_bits_per_sec() / 1_000_000)
         };
         assert_eq!([100, 250].map(|ms| asks(&clients, 300, ms, 0)), [Some(300), None]);
+        assert_eq!(asks(&clients, u64::MAX / 1_000_000, 100, 0), Some(100_000), "nobody knows so much");
         clients.begins(HOST);
         clients.begins(HOST);
         assert_eq!(asks(&clients, 300, 100, 0), Some(150), "its connections share that too");

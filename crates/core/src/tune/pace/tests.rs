@@ -261,3 +261,12 @@ fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
     assert_eq!(pacer.observe(&seen, path.now), None);
     assert!(pacer.has_settled());
 }
+
+#[test]
+fn a_rate_too_high_to_be_true_is_bounded_by_what_arrives() {
+    let mut path = Path::new(100.0, 50, 1e6);
+    let mut pacer = Some(Pacer::knowing(Rate::bits_per_sec(u64::MAX)));
+    path.run(&mut pacer, 4.0);
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.5, "{share} of the path");
+}
