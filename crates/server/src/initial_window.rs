@@ -122,6 +122,8 @@ struct Window {
     route: HostRoute,
     segments: u32,
     at: Instant,
+    /// It is to be removed, which the kernel has refused so far.
+    is_over: bool,
 }
 
 impl Given {
@@ -145,6 +147,7 @@ impl Given {
     fn give(&mut self, Gift { client, local, segments, mtu }: Gift, now: Instant) {
         let Some(segments) = segments else { return self.remove(client) };
         if let Some(window) = self.windows.get_mut(&client)
+            && !window.is_over
             && f64::from(window.segments.abs_diff(segments)) <= AS_GOOD * f64::from(window.segments)
         {
             window.at = now;
@@ -157,10 +160,14 @@ impl Given {
         {
             self.remove(oldest);
         }
+        // What could not be removed still counts; the next that is found of this client asks again.
+        if self.windows.len() >= MOST || self.windows.contains_key(&client) {
+            return;
+        }
         match self.routes.add(client, local, segments, mtu) {
             Ok(Added::Made(route)) => {
                 tracing::debug!(%client, segments, "connections to it begin with this window");
-                self.windows.insert(client, Window { route, segments, at: now });
+                self.windows.insert(client, Window { route, segments, at: now, is_over: false });
             }
             Ok(Added::LeftAlone(why)) => tracing::debug!(%client, "no initial window: {why}"),
             Err(error) => self.failed(client, &error),
@@ -171,7 +178,7 @@ impl Given {
     fn take_back(&mut self, now: Instant) {
         let changes = self.routes.changes();
         let over = |client: IpAddr, window: &Window| {
-            now.saturating_duration_since(window.at) > OLDEST || changes.concern(client)
+            window.is_over || now.saturating_duration_since(window.at) > OLDEST || changes.concern(client)
         };
         let over: Vec<_> = self
             .windows
@@ -182,11 +189,15 @@ impl Given {
         over.into_iter().for_each(|client| self.remove(client));
     }
 
+    /// Removes a window; what the kernel refuses to remove is tried again at every tick.
     fn remove(&mut self, client: IpAddr) {
-        if let Some(window) = self.windows.remove(&client)
-            && let Err(error) = self.routes.remove(&window.route)
-        {
-            self.failed(client, &error);
+        let Some(window) = self.windows.get_mut(&client) else { return };
+        match self.routes.remove(&window.route) {
+            Ok(()) => drop(self.windows.remove(&client)),
+            Err(error) => {
+                window.is_over = true;
+                self.failed(client, &error);
+            }
         }
     }
 
