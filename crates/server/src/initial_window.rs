@@ -61,6 +61,7 @@ impl InitialWindows {
             return None;
         }
         let started = HostRoutes::open().and_then(|routes| {
+            clear(&routes);
             let (orders, received) = crossbeam_channel::unbounded();
             let given = Given { routes, windows: HashMap::new(), has_failed: false };
             let thread =
@@ -76,7 +77,7 @@ impl InitialWindows {
                 tracing::warn!("no initial windows: another longhaul serve on this host gives them");
                 None
             }
-            Err(error) => {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 tracing::warn!(
                     "no initial windows: this process may change no routes ({error}); run it as root, or once: \
                      setcap cap_net_admin+ep {}",
@@ -84,7 +85,21 @@ impl InitialWindows {
                 );
                 None
             }
+            Err(error) => {
+                tracing::warn!("no initial windows: {error}");
+                None
+            }
         }
+    }
+}
+
+/// Removes what a killed server has left; new routes are no worse where that fails.
+fn clear(routes: &HostRoutes) {
+    match routes.clear() {
+        Ok(refused) => refused.iter().for_each(|(client, error)| {
+            tracing::warn!(%client, "a route that another server has left stays: {error}");
+        }),
+        Err(error) => tracing::warn!("what another server may have left stays: {error}"),
     }
 }
 

@@ -93,7 +93,7 @@ struct Route<'a> {
 }
 
 impl HostRoutes {
-    /// Makes sure that the kernel lets this process change routes, and removes what a process has left that was killed.
+    /// Makes sure that the kernel lets this process change routes, and that it is the only one that makes these.
     ///
     /// # Errors
     /// EPERM without CAP_NET_ADMIN over the network namespace, EADDRINUSE where another process makes such routes in it.
@@ -103,11 +103,16 @@ impl HostRoutes {
         let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: RT_TABLE_MAIN.into() };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
-        // Whatever comes in the way of that, new routes are no worse for it.
-        for left in left_over().unwrap_or_default() {
-            remove(&netlink, &left)?;
-        }
         Ok(Self { netlink, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
+    }
+
+    /// Removes what a process has left that was killed; returns what the kernel has refused to.
+    ///
+    /// # Errors
+    /// What the kernel says where it does not list its routes.
+    pub fn clear(&self) -> io::Result<Vec<(IpAddr, io::Error)>> {
+        let refused = |left: HostRoute| Some((left.host, self.remove(&left).err()?));
+        Ok(left_over()?.into_iter().filter_map(refused).collect())
     }
 
     /// Gives connections from `local` to `host` an initial window of so many segments of a path of this MTU.

@@ -109,6 +109,8 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
         let taken = HostRoutes::open().unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(metrics(routes, HOSTS[0]).0, Some(500), "whose turn it is keeps them");
+        assert!(routes.clear().unwrap().is_empty());
+        assert!(HOSTS.iter().all(|host| metrics(routes, *host).0.is_none()));
     });
     in_network(|routes| {
         for host in HOSTS {
