@@ -1,6 +1,7 @@
 //! From a listening socket to sessions, never more than the limit.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,7 +122,10 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Shared, slot: O
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
-    shared.pace.greet(&stream);
+    let greeting = shared.pace.greet(&stream);
+    // Without a descriptor of its own to look at, the pace stays.
+    let lifted =
+        greeting.clone().and_then(|greeting| Some((greeting, stream.as_fd().try_clone_to_owned().ok()?)));
     // A connection that only asks for metrics is no part of them.
     let seat = (shared.served != Served::Metrics).then(|| shared.census.enter(peer, &stream));
     let transport = match &shared.tls {
@@ -133,7 +137,13 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Shared) {
             None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
         },
     };
-    Session { transport, peer, shared, seat, paced: PacedConnection::default(), inbox: Vec::new() }
-        .run()
-        .await;
+    let paced = PacedConnection::greeted(greeting);
+    let session = Session { transport, peer, shared, seat, paced, inbox: Vec::new() }.run();
+    match lifted {
+        None => session.await,
+        Some((greeting, socket)) => tokio::select! {
+            () = session => {}
+            () = greeting.lift(socket) => {}
+        },
+    }
 }

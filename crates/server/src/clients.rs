@@ -28,6 +28,8 @@ struct Client {
 pub(crate) const OLDEST: Duration = Duration::from_secs(600);
 /// Those learned last are kept.
 const MOST: usize = 1024;
+/// What a client says that it remembers is no more than this.
+const FASTEST_CLAIM: Rate = Rate::bits_per_sec(100_000_000_000);
 /// On a shorter path slow start is over soon.
 const SHORTEST: Rtt = Rtt::new(Duration::from_millis(10));
 
@@ -52,7 +54,7 @@ impl Clients {
         if found.rtt < SHORTEST {
             return None;
         }
-        if !self.clients.contains_key(&client) {
+        if self.clients.get(&client).is_none_or(|entry| entry.known.is_none()) {
             self.make_room(now);
         }
         let entry = self.clients.entry(client).or_default();
@@ -76,7 +78,8 @@ impl Clients {
     ) -> Option<Rate> {
         let entry = self.clients.get(&client);
         let fresh = |(known, at): (Known, Duration)| (now.saturating_sub(at) <= OLDEST).then_some(known);
-        let path = entry.and_then(|entry| entry.known).and_then(fresh).or(asked)?;
+        let claimed = asked.map(|asked| Known { rate: asked.rate.min(FASTEST_CLAIM), ..asked });
+        let path = entry.and_then(|entry| entry.known).and_then(fresh).or(claimed)?;
         let sending = entry.map_or(1, |entry| entry.sending.max(1));
         let share =
             Known { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
@@ -84,19 +87,20 @@ impl Clients {
         usable.then_some(share.rate)
     }
 
-    /// Forgets what is too old, and the oldest where there are too many.
+    /// Forgets what is too old, and the oldest where that of too many is known.
+    ///
+    /// Of the others there are no more than connections.
     fn make_room(&mut self, now: Duration) {
-        if self.clients.len() < MOST {
+        if self.clients.values().filter(|client| client.known.is_some()).count() < MOST {
             return;
         }
-        let age = |client: &Client| client.known.map_or(Duration::ZERO, |(_, at)| now.saturating_sub(at));
-        self.clients.retain(|_, client| client.sending > 0 || age(client) <= OLDEST);
-        let idle = self.clients.iter().filter(|(_, client)| client.sending == 0);
-        if self.clients.len() >= MOST
-            && let Some(oldest) = idle.max_by_key(|(_, client)| age(client)).map(|(address, _)| *address)
-        {
-            self.clients.remove(&oldest);
-        }
+        let oldest = self.clients.values().filter_map(|client| client.known).map(|(_, at)| at).min();
+        let too_old =
+            |at: Duration| oldest.is_some_and(|oldest| at <= oldest) || now.saturating_sub(at) > OLDEST;
+        self.clients.retain(|_, client| {
+            client.known = client.known.filter(|(_, at)| !too_old(*at));
+            client.known.is_some() || client.sending > 0
+        });
     }
 }
 
@@ -154,6 +158,7 @@ mod tests {
             rate.map(|rate| rate.as_bits_per_sec() / 1_000_000)
         };
         assert_eq!([100, 250].map(|ms| asks(&clients, 300, ms, 0)), [Some(300), None]);
+        assert_eq!(asks(&clients, u64::MAX / 1_000_000, 100, 0), Some(100_000), "nobody knows so much");
         clients.begins(HOST);
         clients.begins(HOST);
         assert_eq!(asks(&clients, 300, 100, 0), Some(150), "its connections share that too");
@@ -174,5 +179,24 @@ mod tests {
         }
         assert_eq!(clients.clients.len(), MOST);
         assert!(!clients.clients.contains_key(&host(4)) && clients.clients.contains_key(&host(5)));
+    }
+
+    #[test]
+    fn those_that_are_being_sent_something_make_room_too() {
+        let mut clients = Clients::default();
+        let host = |n: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(n));
+        for n in 0..MOST as u32 + 5 {
+            clients.begins(host(n));
+            clients.learn(host(n), known(100), Duration::from_millis(n.into()));
+            if n % 2 == 0 {
+                clients.ends(host(n));
+            }
+        }
+        let known_ones = clients.clients.values().filter(|client| client.known.is_some()).count();
+        assert_eq!(known_ones, MOST);
+        // The first five are forgotten; two of them are still counted.
+        assert_eq!(clients.clients.len(), MOST + 2);
+        (0..5).for_each(|n| clients.ends(host(n)));
+        assert_eq!(clients.clients.len(), MOST);
     }
 }

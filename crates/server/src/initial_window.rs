@@ -61,6 +61,7 @@ impl InitialWindows {
             return None;
         }
         let started = HostRoutes::open().and_then(|routes| {
+            clear(&routes);
             let (orders, received) = crossbeam_channel::unbounded();
             let given = Given { routes, windows: HashMap::new(), has_failed: false };
             let thread =
@@ -76,7 +77,7 @@ impl InitialWindows {
                 tracing::warn!("no initial windows: another longhaul serve on this host gives them");
                 None
             }
-            Err(error) => {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 tracing::warn!(
                     "no initial windows: this process may change no routes ({error}); run it as root, or once: \
                      setcap cap_net_admin+ep {}",
@@ -84,7 +85,21 @@ impl InitialWindows {
                 );
                 None
             }
+            Err(error) => {
+                tracing::warn!("no initial windows: {error}");
+                None
+            }
         }
+    }
+}
+
+/// Removes what a killed server has left; new routes are no worse where that fails.
+fn clear(routes: &HostRoutes) {
+    match routes.clear() {
+        Ok(refused) => refused.iter().for_each(|(client, error)| {
+            tracing::warn!(%client, "a route that another server has left stays: {error}");
+        }),
+        Err(error) => tracing::warn!("what another server may have left stays: {error}"),
     }
 }
 
@@ -122,6 +137,8 @@ struct Window {
     route: HostRoute,
     segments: u32,
     at: Instant,
+    /// It is to be removed, which the kernel has refused so far.
+    is_over: bool,
 }
 
 impl Given {
@@ -145,6 +162,7 @@ impl Given {
     fn give(&mut self, Gift { client, local, segments, mtu }: Gift, now: Instant) {
         let Some(segments) = segments else { return self.remove(client) };
         if let Some(window) = self.windows.get_mut(&client)
+            && !window.is_over
             && f64::from(window.segments.abs_diff(segments)) <= AS_GOOD * f64::from(window.segments)
         {
             window.at = now;
@@ -157,10 +175,14 @@ impl Given {
         {
             self.remove(oldest);
         }
+        // What could not be removed still counts; the next that is found of this client asks again.
+        if self.windows.len() >= MOST || self.windows.contains_key(&client) {
+            return;
+        }
         match self.routes.add(client, local, segments, mtu) {
             Ok(Added::Made(route)) => {
                 tracing::debug!(%client, segments, "connections to it begin with this window");
-                self.windows.insert(client, Window { route, segments, at: now });
+                self.windows.insert(client, Window { route, segments, at: now, is_over: false });
             }
             Ok(Added::LeftAlone(why)) => tracing::debug!(%client, "no initial window: {why}"),
             Err(error) => self.failed(client, &error),
@@ -171,7 +193,7 @@ impl Given {
     fn take_back(&mut self, now: Instant) {
         let changes = self.routes.changes();
         let over = |client: IpAddr, window: &Window| {
-            now.saturating_duration_since(window.at) > OLDEST || changes.concern(client)
+            window.is_over || now.saturating_duration_since(window.at) > OLDEST || changes.concern(client)
         };
         let over: Vec<_> = self
             .windows
@@ -182,11 +204,15 @@ impl Given {
         over.into_iter().for_each(|client| self.remove(client));
     }
 
+    /// Removes a window; what the kernel refuses to remove is tried again at every tick.
     fn remove(&mut self, client: IpAddr) {
-        if let Some(window) = self.windows.remove(&client)
-            && let Err(error) = self.routes.remove(&window.route)
-        {
-            self.failed(client, &error);
+        let Some(window) = self.windows.get_mut(&client) else { return };
+        match self.routes.remove(&window.route) {
+            Ok(()) => drop(self.windows.remove(&client)),
+            Err(error) => {
+                window.is_over = true;
+                self.failed(client, &error);
+            }
         }
     }
 

@@ -18,6 +18,7 @@ mod clients;
 mod config;
 mod error;
 mod file_reply;
+mod greeting;
 mod initial_window;
 mod listen;
 mod listing;

@@ -10,17 +10,15 @@ use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::tune::pace::Known;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::pacing::{Finding, Paced, Pacing, Start};
-use longhaul_sys::send_options::set_max_pacing_rate;
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
 use crate::clients::Clients;
+use crate::greeting::Greeting;
 use crate::initial_window::Teller;
 
 /// A shorter reply is over before a pace is found.
 const WORTH_IT: Bytes = Bytes::mib(1);
-/// The kernel begins with ten segments (RFC 6928).
-const MORE_THAN_TEN: u64 = 11;
 /// A rate that is held brings at least this share of it.
 const HELD: f64 = 0.8;
 
@@ -44,6 +42,7 @@ struct Memory {
 /// How one connection is paced.
 #[derive(Debug, Default)]
 pub(crate) struct PacedConnection {
+    greeting: Option<Greeting>,
     in_force: Option<Pace>,
     paced: Option<Paced>,
     sending: Option<Sending>,
@@ -71,19 +70,10 @@ impl PacePolicy {
     /// Paces a connection from its first byte on where it begins with more than the kernel's own window.
     ///
     /// That is so whatever became of its client's path since the window was given.
-    pub(crate) fn greet(&self, socket: impl AsFd) {
+    pub(crate) fn greet(&self, socket: impl AsFd) -> Option<Greeting> {
         // What a rate of the server's own bounds is paced from the handshake on.
-        if self.memory.windows.is_none() || self.pace != Pace::Auto {
-            return;
-        }
-        let Ok(tcp) = tcp_info::read(&socket) else { return };
-        if let (Some(segments @ MORE_THAN_TEN..), Some(window), Some(rtt)) =
-            (tcp.tcpi_snd_cwnd(), tcp.cwnd(), tcp.min_rtt())
-        {
-            // Where the kernel refuses, the window goes as a burst.
-            let _ = set_max_pacing_rate(&socket, Rate::over(window, rtt.get()));
-            tracing::trace!(segments, "a connection begins with a large window");
-        }
+        let is_for_us = self.memory.windows.is_some() && self.pace == Pace::Auto;
+        is_for_us.then(|| Greeting::begin(socket)).flatten()
     }
 }
 
@@ -110,6 +100,11 @@ impl Memory {
 }
 
 impl PacedConnection {
+    /// Begins with what [`PacePolicy::greet`] has returned.
+    pub(crate) fn greeted(greeting: Option<Greeting>) -> Self {
+        Self { greeting, ..Self::default() }
+    }
+
     /// Paces what is sent from now on to `client`, which remembers `asked` of the path.
     pub(crate) fn begin(
         &mut self,
@@ -128,11 +123,15 @@ impl PacedConnection {
             return;
         }
         self.paced = None;
+        // The pacer begins at half of what is known: with the window over the RTT, where that is in force.
+        let greeted = self.greeting.as_ref().and_then(Greeting::rate).map(|rate| rate.scaled(2.0));
+        let asked = asked.map(|asked| Known { rate: asked.rate.min(greeted.unwrap_or(asked.rate)), ..asked });
+        let pace = self.greeting.as_ref().map_or(pace, |greeting| greeting.bound(pace));
         let start = match local(&socket) {
             Some(local) if pace == Pace::Auto => {
                 let hears = Arc::clone(memory);
                 Start {
-                    known: memory.recall(client, asked, &socket),
+                    known: memory.recall(client, asked, &socket).or(greeted),
                     hears: Some(Box::new(move |found| hears.learn(client, local, found))),
                 }
             }

@@ -93,7 +93,7 @@ struct Route<'a> {
 }
 
 impl HostRoutes {
-    /// Makes sure that the kernel lets this process change routes, and removes what a process has left that was killed.
+    /// Makes sure that the kernel lets this process change routes, and that it is the only one that makes these.
     ///
     /// # Errors
     /// EPERM without CAP_NET_ADMIN over the network namespace, EADDRINUSE where another process makes such routes in it.
@@ -103,40 +103,57 @@ impl HostRoutes {
         let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: RT_TABLE_MAIN.into() };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
-        // Whatever comes in the way of that, new routes are no worse for it.
-        for left in left_over().unwrap_or_default() {
-            remove(&netlink, &left)?;
-        }
         Ok(Self { netlink, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
+    }
+
+    /// Removes what a process has left that was killed; returns what the kernel has refused to.
+    ///
+    /// # Errors
+    /// What the kernel says where it does not list its routes.
+    pub fn clear(&self) -> io::Result<Vec<(IpAddr, io::Error)>> {
+        let refused = |left: HostRoute| Some((left.host, self.remove(&left).err()?));
+        Ok(left_over()?.into_iter().filter_map(refused).collect())
     }
 
     /// Gives connections from `local` to `host` an initial window of so many segments of a path of this MTU.
     ///
     /// The route in force is copied: device, gateway, source address and metrics. What PMTU discovery has found belongs
-    /// to a route too, so `mtu` keeps it.
+    /// to a route too, so `mtu` keeps it. A route of ours that is there already, which could not be removed, is replaced.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn add(&self, host: IpAddr, local: IpAddr, segments: u32, mtu: Option<u32>) -> io::Result<Added> {
-        let mut ask = route_to(
-            RTM_GETROUTE,
-            0,
-            host,
-            Rtmsg { flags: RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH, ..Rtmsg::default() },
-        );
-        ask.attribute(RTA_SRC, &octets(local));
-        let answer = self.netlink.ask(ask)?;
+        let mut answer = self.in_force(host, local)?;
+        // Nobody else makes such routes while we have the turn.
+        if let Some(left) = ours(&answer) {
+            self.remove(&left)?;
+            answer = self.in_force(host, local)?;
+        }
         let route = match Route::read(&answer) {
             Ok(route) => route,
             Err(why) => return Ok(Added::LeftAlone(why)),
         };
-        match self.netlink.ask(route.to_host(host, segments, mtu)) {
-            Ok(_) => Ok(Added::Made(HostRoute { host, table: route.table })),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Ok(Added::LeftAlone("there is a route to this host already"))
-            }
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        let made = HostRoute { host, table: route.table };
+        let mut result = self.netlink.ask(route.to_host(host, segments, mtu));
+        if result.as_ref().is_err_and(is_there) {
+            // Behind the one in force; only one of ours is removed.
+            self.remove(&made)?;
+            result = self.netlink.ask(route.to_host(host, segments, mtu));
+        }
+        match result {
+            Ok(_) => Ok(Added::Made(made)),
+            Err(error) if is_there(&error) => Ok(Added::LeftAlone("there is a route to this host already")),
             Err(error) => Err(error),
         }
+    }
+
+    /// Asks for the route in force from `local` to `host`.
+    fn in_force(&self, host: IpAddr, local: IpAddr) -> io::Result<Vec<u8>> {
+        let head = Rtmsg { flags: RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH, ..Rtmsg::default() };
+        let mut ask = route_to(RTM_GETROUTE, 0, host, head);
+        ask.attribute(RTA_SRC, &octets(local));
+        self.netlink.ask(ask)
     }
 
     /// Removes a route; one that is gone already is none.
@@ -244,16 +261,21 @@ fn left_over() -> io::Result<Vec<HostRoute>> {
     let mut found = Vec::new();
     for part in Netlink::open()?.dump(all)? {
         for (_, message) in messages(&part) {
-            let Some(head) = message.get(HEADER..HEADER + RTMSG) else { continue };
-            let attributes = Attributes::after(message, HEADER + RTMSG);
-            let Some(host) = destination(message) else { continue };
-            let is_one = usize::from(head[1]) == 8 * octets(host).len();
-            if is_one && head[5] == PROTOCOL && attributes.number(RTA_PRIORITY) == Some(PRIORITY) {
-                found.push(HostRoute { host, table: attributes.number(RTA_TABLE).unwrap_or(head[4].into()) });
-            }
+            found.extend(ours(message));
         }
     }
     Ok(found)
+}
+
+/// Reads a message about a route of this protocol and metric, to a single host.
+fn ours(message: &[u8]) -> Option<HostRoute> {
+    let head = message.get(HEADER..HEADER + RTMSG)?;
+    let attributes = Attributes::after(message, HEADER + RTMSG);
+    let host = destination(message)?;
+    let is_one = usize::from(head[1]) == 8 * octets(host).len();
+    let table = attributes.number(RTA_TABLE).unwrap_or(head[4].into());
+    let is_ours = head[5] == PROTOCOL && attributes.number(RTA_PRIORITY) == Some(PRIORITY);
+    (is_one && is_ours).then_some(HostRoute { host, table })
 }
 
 /// Returns the address that a message about a route names.

@@ -68,7 +68,8 @@ fn a_route_is_made_and_removed() {
             };
             assert_eq!(metrics(routes, host), (Some(500), Some(1400)), "{host}");
             assert!(!routes.changes().concern(host), "our own changes are none");
-            assert!(matches!(routes.add(host, local, 9, None), Ok(Added::LeftAlone(_))), "{host} twice");
+            assert!(matches!(routes.add(host, local, 700, None), Ok(Added::Made(_))), "{host} twice");
+            assert_eq!(metrics(routes, host), (Some(700), None), "{host}, as if there had been none");
             routes.remove(&made).unwrap();
             assert_eq!(metrics(routes, host), (None, None), "{host}");
             routes.remove(&made).unwrap();
@@ -87,6 +88,7 @@ fn somebody_elses_routes_are_left_alone() {
             assert!(routes.changes().concern(host), "{host}");
             assert!(!routes.changes().concern(host), "{host}, once");
             assert_eq!(metrics(routes, host).0, Some(20), "theirs comes first");
+            assert!(matches!(routes.add(host, local, 500, None), Ok(Added::LeftAlone(_))), "{host}");
             routes.remove(&ours).unwrap();
             routes.remove(&ours).unwrap();
             assert_eq!(metrics(routes, host).0, Some(20), "and stays");
@@ -107,6 +109,8 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
         let taken = HostRoutes::open().unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(metrics(routes, HOSTS[0]).0, Some(500), "whose turn it is keeps them");
+        assert!(routes.clear().unwrap().is_empty());
+        assert!(HOSTS.iter().all(|host| metrics(routes, *host).0.is_none()));
     });
     in_network(|routes| {
         for host in HOSTS {

@@ -52,9 +52,10 @@ impl History {
     pub(super) fn pace_between(&self, from: Duration, to: Duration) -> Rate {
         let paces =
             || self.entries.iter().filter(|e| (from..=to).contains(&e.at)).map(|e| e.pace.as_bits_per_sec());
-        match paces().count() as u64 {
+        match paces().count() as u128 {
             0 => self.entries.front().map_or(Rate::default(), |e| e.pace),
-            count => Rate::bits_per_sec(paces().sum::<u64>() / count),
+            // A mean is no more than the largest of them.
+            count => Rate::bits_per_sec((paces().map(u128::from).sum::<u128>() / count) as u64),
         }
     }
 

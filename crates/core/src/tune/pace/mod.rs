@@ -146,6 +146,8 @@ const FEW: Bytes = Bytes::kib(24);
 const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// The share of the first pace that must arrive before a known rate is believed.
 const CONFIRMED: f64 = 0.8;
+/// What a connection may always send in a round trip: ten segments (RFC 6928). Nothing grows from no pace at all.
+const LEAST: Bytes = Bytes::new(10 * 1448);
 /// Slow start is over by then, if it ever was.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -393,8 +395,8 @@ impl Pacer {
             if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
         let left = left.min(from).max(least);
         if let Phase::Cruise { target, .. } = &mut self.phase {
-            *target = left.scaled(HELD);
-            self.pace = Some(left.scaled(DRAINING));
+            *target = left.scaled(HELD).max(least_pace(seen));
+            self.pace = Some(left.scaled(DRAINING).max(least_pace(seen)));
         }
     }
 
@@ -445,4 +447,9 @@ impl Pacer {
 /// Returns how long a queue must be to count.
 fn shortest_queue(seen: &Observation) -> Duration {
     QUEUE + seen.min_rtt.get() / 100
+}
+
+/// Returns the pace below which no cut goes.
+fn least_pace(seen: &Observation) -> Rate {
+    Rate::over(LEAST, seen.min_rtt.get())
 }

@@ -261,3 +261,29 @@ fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
     assert_eq!(pacer.observe(&seen, path.now), None);
     assert!(pacer.has_settled());
 }
+
+#[test]
+fn an_outage_that_leaves_nothing_leaves_a_pace() {
+    let mut path = Path::new(100.0, 100, 1e6);
+    let (capacity, queue) = (path.capacity, path.queue);
+    let mut pacer = knowing(&mut path, 95.0);
+    (path.capacity, path.queue) = (0.0, 0.0);
+    // The first window is lost, the pace is cut, and a round trip and a half later nothing has arrived.
+    path.run(&mut pacer, 0.3);
+    assert!(path.lost > 0.0 && path.acked == 0.0);
+    let pace = pacer.as_ref().and_then(|pacer| pacer.pace);
+    assert_eq!(pace, Some(least_pace(&path.seen())));
+    (path.capacity, path.queue) = (capacity, queue);
+    path.run(&mut pacer, 20.0);
+    let share = path.run(&mut pacer, 30.0);
+    assert!(share > 0.1, "{share} of the path");
+}
+
+#[test]
+fn a_rate_too_high_to_be_true_is_bounded_by_what_arrives() {
+    let mut path = Path::new(100.0, 50, 1e6);
+    let mut pacer = Some(Pacer::knowing(Rate::bits_per_sec(u64::MAX)));
+    path.run(&mut pacer, 4.0);
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.5, "{share} of the path");
+}
