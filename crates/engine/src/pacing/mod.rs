@@ -1,4 +1,4 @@
-//! Paces sending sockets: reads them, asks [`Pacer`], and sets SO_MAX_PACING_RATE.
+//! Paces sending sockets: reads them, asks [`Pacer`](longhaul_core::tune::pace::Pacer), and sets SO_MAX_PACING_RATE.
 //!
 //! Bytes on their way touch nothing here: one thread has descriptors of its own and looks at each socket some
 //! hundred times a second, as long as something is being sent on it.

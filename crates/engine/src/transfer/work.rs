@@ -120,6 +120,19 @@ impl Work {
         self.changed.notify_all();
     }
 
+    /// Takes back what a stream has claimed beyond the next `keep` bytes.
+    pub(super) fn give_back_beyond(&self, seat: &Seat, keep: Bytes) {
+        let given = self.with(seat, |blocks, claims| {
+            let (asked, _) = claims.asked();
+            let given = asked > keep;
+            claims.take_end(asked - keep).for_each(|block| blocks.give_back(block));
+            given
+        });
+        if given == Some(true) {
+            self.changed.notify_all();
+        }
+    }
+
     /// Begins a stream's block, all of the file, from its start again; returns how far it had come.
     pub(super) fn start_over(&self, seat: &Seat) -> Option<u64> {
         self.with(seat, |_, claims| claims.start_over())?
@@ -279,6 +292,21 @@ mod tests {
         assert_eq!(work.claim(&second), Some(ByteRange::new(3, 10)));
         // What comes after all is no longer wanted.
         assert_eq!((work.arrived(&first, 3), work.done(&first)), (0, false));
+    }
+
+    #[test]
+    fn who_goes_keeps_what_comes_soon() {
+        let work = work(vec![ByteRange::new(0, 10)]);
+        let [goes, stays] = seats(&work, 2).try_into().unwrap();
+        work.claim(&goes);
+        work.arrived(&goes, 2);
+        for _ in 0..2 {
+            work.give_back_beyond(&goes, Bytes::new(3));
+            assert_eq!(work.front(&goes), Some(ByteRange::new(2, 5)));
+        }
+        assert_eq!(work.claim(&stays), Some(ByteRange::new(5, 10)));
+        work.give_back_beyond(&goes, Bytes::new(30));
+        assert_eq!(work.arrived(&goes, 4), 3);
     }
 
     #[test]

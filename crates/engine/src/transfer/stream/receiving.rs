@@ -19,12 +19,14 @@ use crate::transfer::{buffer, edge};
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
+/// A stream that was sent away still receives what comes within this time, or two round trips.
+const SOON: Duration = Duration::from_millis(500);
 
 impl Stream<'_> {
     /// Receives the front block, which is shortened as it arrives, so that a failure keeps the rest.
     pub(super) fn receive_block(&mut self) -> Result<(), TransferError> {
         self.choose_pacing();
-        while let Some(left) = self.shared.work.front(&self.seat).filter(|left| !left.is_empty()) {
+        while let Some(left) = self.front() {
             self.need_segment(left)?;
             let (Some(segment), Some(connection)) = (&mut self.segment, &mut self.connection) else {
                 return Ok(());
@@ -80,6 +82,16 @@ impl Stream<'_> {
         }
         self.flush();
         Ok(())
+    }
+
+    /// Returns what is still to come of the block; a stream that was sent away leaves to the others what would take it long.
+    fn front(&self) -> Option<ByteRange> {
+        let work = &self.shared.work;
+        if self.seat.is_to_go() {
+            let soon = SOON.max(self.arrivals.rtt.get() * 2);
+            work.give_back_beyond(&self.seat, self.arrivals.rate.bytes_in(soon));
+        }
+        work.front(&self.seat).filter(|left| !left.is_empty())
     }
 
     /// Paces the server through the window, where nothing else does: from a connection's first bytes on, or never.
