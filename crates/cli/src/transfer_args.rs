@@ -31,7 +31,7 @@ pub(crate) struct TransferArgs {
 
     /// How evenly, and how fast, to send: auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control
     ///
-    /// get asks the server for it; a server that does not pace is paced through the receive window.
+    /// get asks the server for it; one that cannot pace is met with --pace-window, or with several streams.
     #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
     pub(crate) pace: Pace,
 
