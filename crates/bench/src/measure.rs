@@ -102,26 +102,14 @@ impl Workshop {
 
         let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
         let mut run = Run {
-            part,
-            path: job.path,
-            client,
-            repetition,
-            bytes: source.size.get(),
             wall_s: used.wall_s,
             user_s: used.user_s,
             sys_s: used.sys_s,
             max_rss_bytes: used.max_rss_bytes,
-            flush_s: 0.0,
-            steady_bps: None,
-            by_second: Vec::new(),
-            verified: false,
-            left_share: None,
-            burstiness_1ms: None,
-            mostly_1ms: None,
-            retransmits: None,
             dropped: to_receiver.dropped_queue,
             background_loss: background_loss(&to_receiver),
             warnings,
+            ..Run::new(part, job.path, client, repetition, source.size)
         };
         self.read_results(&mut run, source.size)?;
         if client.keeps_file() {

@@ -54,17 +54,16 @@ fn bits<S: Serializer>(rates: &[Rate], serializer: S) -> Result<S::Ok, S::Error>
     serializer.collect_seq(rates.iter().map(|rate| rate.as_bits_per_sec()))
 }
 
-#[cfg(test)]
 impl Run {
-    /// Makes one of a second, for tests.
-    pub(crate) fn sample(path: BenchPath, client: Client, size: Bytes) -> Self {
+    /// Makes one that has not run yet.
+    pub(crate) fn new(part: Part, path: BenchPath, client: Client, repetition: u32, size: Bytes) -> Self {
         Self {
-            part: Part::LongPath,
+            part,
             path,
             client,
-            repetition: 1,
+            repetition,
             bytes: size.get(),
-            wall_s: 1.0,
+            wall_s: 0.0,
             user_s: 0.0,
             sys_s: 0.0,
             max_rss_bytes: 0,
@@ -81,9 +80,13 @@ impl Run {
             warnings: Vec::new(),
         }
     }
-}
 
-impl Run {
+    /// Makes one of a second, for tests.
+    #[cfg(test)]
+    pub(crate) fn sample(path: BenchPath, client: Client, size: Bytes) -> Self {
+        Self { wall_s: 1.0, ..Self::new(Part::LongPath, path, client, 1, size) }
+    }
+
     /// Returns the rate of the file over the time of the program.
     pub(crate) fn goodput(&self) -> Rate {
         Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s))

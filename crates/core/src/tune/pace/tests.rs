@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::cut::least_pace;
 use super::*;
 
 const STEP: Duration = Duration::from_micros(250);
