@@ -14,7 +14,7 @@ mod tests;
 
 use std::time::Duration;
 
-use super::train::{Train, Trains};
+use super::train::{FASTEST, Train, Trains};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// What a receiver sees of its connection at one moment.
@@ -107,8 +107,6 @@ struct Round {
 
 /// On a shorter path the sender's own control is quick enough.
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
-const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// How much the rate grows in a round trip: as long as it is below half of the bottleneck's, and from there on.
 const GROWTH: (f64, f64) = (1.6, 1.25);
 /// And once something was lost.
@@ -116,10 +114,9 @@ const CAREFUL: f64 = 1.1;
 const HALF: f64 = 0.5;
 /// The rate over the bottleneck's that is held.
 const ROOM: f64 = 0.95;
-/// What the clumps told may be too little. So the rate grows in steps of this share above that while nothing speaks against it,
-/// each twice the one before; smaller ones until what the clumps told is refuted.
+/// What the clumps told may be too little. So the rate grows in steps of this share above that while nothing speaks against it;
+/// each is twice the one before, up to the second, once what the clumps told is refuted.
 const STEP: (f64, f64) = (0.005, 0.6);
-const UNREFUTED: f64 = 0.01;
 /// By so much more than what they told.
 const REFUTED: f64 = 1.05;
 /// Round trips until another rate shows,
@@ -295,8 +292,9 @@ impl Edge {
 
     fn step_up(&mut self, rtt: Duration, now: Duration) {
         self.rate = self.rate.scaled(1.0 + self.step);
-        let most = if self.rate > self.capacity.scaled(REFUTED) { STEP.1 } else { UNREFUTED };
-        self.step = (self.step * 2.0).min(most);
+        if self.rate > self.capacity.scaled(REFUTED) {
+            self.step = (self.step * 2.0).min(STEP.1);
+        }
         self.step_from = now + rtt * TAKES_EFFECT;
     }
 

@@ -21,6 +21,8 @@ struct Burst {
     last: (Duration, Bytes),
 }
 
+/// A faster path's bursts are too short to be timed, and its queues are deeper than a switch's.
+pub(super) const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// Nothing for so long ends a burst.
 const GAP: Duration = Duration::from_millis(4);
 /// A shorter burst tells more of who looks at it than of the path,

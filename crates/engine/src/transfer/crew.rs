@@ -120,7 +120,12 @@ impl Crew {
         others
     }
 
-    /// Does the same for one that the server has refused, and keeps that for whoever chooses the number.
+    /// Returns whether the server answers another stream.
+    pub(super) fn serves_another(&self, seat: &Seat) -> bool {
+        lock(&self.state).seats.iter().any(|other| other.id != seat.id && other.is_answered())
+    }
+
+    /// Leaves to others for one that the server has refused, and keeps that for whoever chooses the number.
     pub(super) fn leave_refused(&self, seat: &Seat, wait: Option<Duration>) -> Option<Refusal> {
         if !self.tuned || !self.leave_to_others(seat) {
             return None;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Chosen, SIZE, each_and, serve_at, serve_slowly};
+use super::{Chosen, SIZE, each_and, events, serve_at, serve_slowly};
 use crate::support::{File, Peer, Server, content, same};
 
 /// Fetches while the second connection serves by `stall`, for less time than a stall may take.
@@ -60,7 +60,10 @@ fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
     for Chosen { run, who, .. } in each_and("8", serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert!(ended.time < Duration::from_secs(20), "{who}: {:?}", ended.time);
+        assert!(ended.time < Duration::from_secs(8), "{who}: {:?}", ended.time);
+        // Who chooses the number takes it for a refusal, and does not come back at once.
+        let obeyed = events(&ended, "refused").count() > 0 && events(&ended, "connected").count() <= 8;
+        assert!(obeyed || who == "fixed", "{who}: {ended:?}");
     }
 }
 

@@ -142,9 +142,8 @@ fn a_path_is_filled_and_never_overfilled() {
     path.run(seconds(60));
     let last = path.goodput();
     assert!(last >= first && last <= GBIT, "{last} after a minute");
-    let queue = Duration::from_millis(8);
-    assert!(path.longest_queue < queue, "{:?}", path.longest_queue);
-    assert!(path.edge - path.arrived <= GBIT.bytes_in(RTT + queue), "more than the path and its queue hold");
+    assert!(path.longest_queue < Duration::from_millis(8), "{:?}", path.longest_queue);
+    assert!(path.edge - path.arrived <= GBIT.bytes_in(RTT), "more than the path holds");
 }
 
 #[test]
@@ -271,7 +270,7 @@ fn a_rate_that_was_told_far_too_low_is_left_behind() {
     let Phase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
     edge.capacity = GBIT.scaled(0.1);
     edge.rate = edge.capacity.scaled(ROOM);
-    path.run(seconds(20));
+    path.run(seconds(30));
     let reached = path.goodput();
     assert!(reached >= GBIT.scaled(0.9), "{reached}: {:?}", path.pacer);
 }

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-use super::train::Trains;
+use super::train::{FASTEST, Trains};
 use cut::Cut;
 use history::History;
 pub use known::{Known, first_pace};
@@ -113,8 +113,6 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const ROOM: f64 = 0.95;
 /// Never less than this share of the last pace after one cut.
 const DEEPEST_CUT: f64 = 0.3;
-/// A faster path's clumps are too short to be timed, and its queues are deeper than a switch's.
-const FASTEST: Rate = Rate::bits_per_sec(3_000_000_000);
 /// The share of the first pace that must arrive before a known rate is believed.
 const CONFIRMED: f64 = 0.8;
 /// Slow start is over by then, if it ever was.

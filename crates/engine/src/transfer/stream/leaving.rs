@@ -33,15 +33,16 @@ impl Stream<'_> {
             Retry::After(wait) => Some(wait),
             Retry::Now | Retry::Never => None,
         };
-        let busy = matches!(error, TransferError::Http(HttpError::Status { status: 429 | 503, .. }));
-        if matches!(
-            error,
-            TransferError::Changed { .. } | TransferError::Memory(_) | TransferError::TakenOver(_)
-        ) || (brought > Bytes::ZERO && !busy)
-        {
-            return false;
-        }
-        self.tell_refusal(error, wait)
+        let refused = match error {
+            TransferError::Changed { .. } | TransferError::Memory(_) => false,
+            // Accepted and then left waiting, while others are served: a server with so many workers.
+            TransferError::TakenOver(_) => {
+                brought == Bytes::ZERO && self.shared.crew.serves_another(&self.seat)
+            }
+            TransferError::Http(HttpError::Status { status: 429 | 503, .. }) => true,
+            _ => brought == Bytes::ZERO,
+        };
+        refused && self.tell_refusal(error, wait)
     }
 
     fn tell_refusal(&self, error: &TransferError, wait: Option<std::time::Duration>) -> bool {

@@ -8,7 +8,7 @@ use longhaul_core::units::{Bytes, Rate};
 use super::ceiling::Ceiling;
 use crate::transfer::run::Foreman;
 
-/// How often to look whether the server has refused a stream.
+/// How often to look whether the transfer goes on.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A smaller chunk shows nothing but the way of its requests, and many of them take for ever. The paper has no such bound; below it are
@@ -27,9 +27,6 @@ pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
             if shared.stop.is_cancelled() || shared.crew.running() == 0 {
                 return;
             }
-            if let Some(refusal) = shared.crew.take_refusal() {
-                ceiling.refused(refusal);
-            }
         }
         if shared.work.is_done() {
             return;
@@ -37,6 +34,9 @@ pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
         let goodput = Rate::over(shared.received_so_far() - before, began.elapsed());
         let next = apt.observe(goodput);
         tracing::debug!(target: "longhaul::streams", %goodput, ?next, phase = ?apt.phase());
+        if let Some(refusal) = shared.crew.take_refusal() {
+            ceiling.refused(refusal);
+        }
         let wanted = ceiling.within(next.streams, Instant::now()).max(1);
         if wanted != shared.crew.wanted() {
             foreman.want(wanted);

@@ -28,7 +28,7 @@ fn longhauls_comes_near_the_best_fixed_number() {
         let fixed = mbits(fetch(&path, Fixed(best), file).rate(file));
         let tuned = fetch(&path, auto(one_way_ms, file), file);
         let rate = mbits(tuned.rate(file));
-        assert!(rate > 0.88 * fixed, "{one_way_ms} ms: {rate} of {fixed} Mbit/s, {:?}", tuned.seconds);
+        assert!(rate > 0.95 * fixed, "{one_way_ms} ms: {rate} of {fixed} Mbit/s, {:?}", tuned.seconds);
     }
 }
 
@@ -89,11 +89,11 @@ fn four_sessions(apart: Duration) -> Vec<Record> {
     run(&mut Network::new(&path(10), TCP), (0..4).map(session).collect(), apart * 5)
 }
 
-/// One run has 0.90 and more; the mean of several is 0.95 (docs/reproduction.md).
+/// Of five runs each has 0.948 and more (docs/reproduction.md).
 #[test]
 fn longhauls_sessions_become_equal_behind_droptail() {
     let apart = Duration::from_secs(100);
     let shares: Vec<f64> =
         four_sessions(apart).iter().map(|own| mbits(Some(own.goodput(apart * 4, apart * 5)))).collect();
-    assert!(jain_index(&shares) >= 0.88 && shares.iter().sum::<f64>() > 92.0, "{shares:?}");
+    assert!(jain_index(&shares) >= 0.95 && shares.iter().sum::<f64>() > 92.0, "{shares:?}");
 }
