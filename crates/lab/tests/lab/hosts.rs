@@ -69,12 +69,17 @@ fn a_dropped_lab_takes_its_daemons_and_namespaces_along() {
     command.args(["-c", "setsid sleep 98761 & echo $!"]).stdout(Stdio::piped());
     let mut process = lab.far().spawn(command).unwrap();
     assert!(process.wait().unwrap().status.success());
-    assert!(!sleepers().is_empty(), "the daemon runs");
+    // In the midst of exec it has no command line.
+    wait_until("the daemon runs", || !sleepers().is_empty());
     drop(process);
     drop(lab);
+    wait_until("the daemon is gone", || sleepers().is_empty());
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
-    while !sleepers().is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(5), "the daemon survived");
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(5), "{what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -36,12 +36,12 @@ const DRAINING: f64 = 0.92;
 const LOSS: f64 = 0.02;
 /// unless it is of a few packets.
 const FEW: Bytes = Bytes::kib(24);
-/// What a connection may always send in a round trip: ten segments (RFC 6928). Nothing grows from no pace at all.
-const LEAST: Bytes = Bytes::new(10 * 1448);
+/// Two segments a round trip are always left, unless it was less: nothing grows from no pace at all.
+const LEAST: Bytes = Bytes::new(2 * 1448);
 
 impl Pacer {
-    /// Makes room for whoever has come.
-    pub(super) fn cut(&mut self, from: Rate, least: Rate, seen: &Observation, now: Duration) {
+    /// Makes room for whoever has come; no less than this share of the pace is left.
+    pub(super) fn cut(&mut self, from: Rate, share: f64, seen: &Observation, now: Duration) {
         // What stands when a cut that has cost something is over is mostly what it has left.
         if self.cut.is_some_and(|before| seen.retransmits > before.lost_before) {
             self.remains_until = now;
@@ -51,7 +51,7 @@ impl Pacer {
             from,
             lost_before: seen.retransmits,
             deepest: Duration::ZERO,
-            least,
+            least: from.scaled(share).max(least_pace(seen)).min(from),
         });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
@@ -73,10 +73,9 @@ impl Pacer {
         // Of a queue that overflows, bursts lose more than what comes evenly: others may have lost nothing.
         let left =
             if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
-        let left = left.min(from).max(least);
+        let held = |share| left.min(from).scaled(share).max(least);
         if let Phase::Cruise { target, .. } = &mut self.phase {
-            *target = left.scaled(HELD).max(least_pace(seen));
-            self.pace = Some(left.scaled(DRAINING).max(least_pace(seen)));
+            (*target, self.pace) = (held(HELD), Some(held(DRAINING)));
         }
     }
 
@@ -90,7 +89,7 @@ impl Pacer {
         } else if since > self.remains_until && deepest > DEEP * shortest_queue(seen) {
             self.tolerated = self.tolerated.max(deepest.mul_f64(TOLERATED)).min(seen.min_rtt.get() / 4);
             self.capacity = None;
-            self.phase = Phase::Climb { from, since: now, most: None };
+            self.phase = Phase::Climb { from, since: Some(now), most: None };
             self.pace = Some(from);
         }
     }
@@ -129,7 +128,7 @@ fn shortest_queue(seen: &Observation) -> Duration {
     QUEUE + seen.min_rtt.get() / 100
 }
 
-/// Returns the pace below which no cut goes.
+/// Returns the pace below which no cut goes, unless it began there.
 pub(super) fn least_pace(seen: &Observation) -> Rate {
     Rate::over(LEAST, seen.min_rtt.get())
 }

@@ -93,12 +93,12 @@ enum Phase {
     },
     Trust {
         known: Rate,
-        counted: bool,
+        since: Option<Duration>,
     },
     /// Up to `most`, or to what the path itself shows.
     Climb {
         from: Rate,
-        since: Duration,
+        since: Option<Duration>,
         most: Option<Rate>,
     },
     Cruise {
@@ -111,10 +111,14 @@ enum Phase {
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
 const ROOM: f64 = 0.95;
-/// Never less than this share of the last pace after one cut.
+/// Never less than this share of a pace that was once held, after one cut.
 const DEEPEST_CUT: f64 = 0.3;
 /// The share of the first pace that must arrive before a known rate is believed.
 const CONFIRMED: f64 = 0.8;
+/// A queue of this part of the RTT is tolerated on a path too fast to be paced.
+const DEEP_QUEUE: u32 = 8;
+/// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
+const REMEMBERED: f64 = 0.99;
 /// Slow start is over by then, if it ever was.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -142,7 +146,7 @@ impl Pacer {
     /// Until the first observation the pace is [`first_pace`].
     pub fn knowing(known: Rate) -> Self {
         let pace = Some(first_pace(known));
-        Self { phase: Phase::Trust { known, counted: false }, pace, ..Self::default() }
+        Self { phase: Phase::Trust { known, since: None }, pace, ..Self::default() }
     }
 
     /// Returns the rate that the path was found to hold, as far as that is certain.
@@ -150,7 +154,7 @@ impl Pacer {
     /// What slow start has come to before that is none.
     pub fn found(&self) -> Option<Rate> {
         match self.phase {
-            Phase::Cruise { target, .. } => Some(target),
+            Phase::Cruise { target, .. } => Some(target).filter(|_| self.cut.is_none()),
             Phase::Off => Some(self.peak).filter(|peak| *peak > FASTEST),
             Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } => None,
         }
@@ -168,15 +172,19 @@ impl Pacer {
         let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
         self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
         match &mut self.phase {
-            Phase::Off => self.peak = self.peak.max(self.round_trip(seen, now).unwrap_or_default()),
-            Phase::Trust { known, counted } => {
-                let (known, first) = (*known, !std::mem::replace(counted, true));
-                if first {
+            Phase::Off => {
+                let passed = self.round_trip(seen, now).unwrap_or_default();
+                self.peak = self.peak.scaled(REMEMBERED).max(passed);
+            }
+            Phase::Trust { known, since } => {
+                if since.is_none() {
                     self.counted = (seen.retransmits, seen.sent);
                     // The queues of such a path are deeper, and what else is on it more.
-                    self.tolerated = if known > FASTEST { min_rtt / 8 } else { Duration::ZERO };
+                    self.tolerated = if *known > FASTEST { min_rtt / DEEP_QUEUE } else { Duration::ZERO };
                 }
-                self.trust(known, seen, now);
+                let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
+                let known = *known;
+                self.trust(known, seen, late, now);
             }
             Phase::Listen { trains, since } => {
                 let told = trains.observe(seen.goodput, now).map(|train| train.rate);
@@ -187,7 +195,8 @@ impl Pacer {
                 self.listen(seen, told, late, now);
             }
             Phase::Climb { from, since, most } => {
-                let doublings = (now - *since).as_secs_f64() / min_rtt.as_secs_f64();
+                let climbed = now.saturating_sub(*since.get_or_insert(now));
+                let doublings = climbed.as_secs_f64() / min_rtt.as_secs_f64();
                 let (pace, most) = (from.scaled(doublings.exp2()), *most);
                 self.climb(seen, pace, most, now);
             }
@@ -220,7 +229,9 @@ impl Pacer {
         self.history = History::default();
         match &mut self.phase {
             Phase::Listen { trains, since } => (*trains, *since) = (Trains::default(), None),
-            Phase::Off | Phase::Trust { .. } | Phase::Climb { .. } => {}
+            Phase::Trust { since, .. } => *since = None,
+            Phase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
+            Phase::Off => self.peak = Rate::default(),
             Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
         }
     }
@@ -242,14 +253,18 @@ impl Pacer {
     }
 
     /// Waits until what was sent at the first pace arrives.
-    fn trust(&mut self, known: Rate, seen: &Observation, now: Duration) {
+    fn trust(&mut self, known: Rate, seen: &Observation, late: bool, now: Duration) {
         let pace = first_pace(known);
         if self.is_congested(seen, now) {
             self.settle(pace, seen, now);
-            self.cut(pace, Rate::default(), seen, now);
+            // It never was held on this connection: all of it may be too much.
+            self.cut(pace, 0.0, seen, now);
         } else if self.round_trip(seen, now).is_some_and(|arrives| arrives >= pace.scaled(CONFIRMED)) {
             self.counted = (seen.retransmits, seen.sent);
-            self.phase = Phase::Climb { from: pace, since: now, most: Some(known) };
+            self.phase = Phase::Climb { from: pace, since: Some(now), most: Some(known) };
+        } else if late {
+            // Whoever does not make use of it, or cannot, needs no pacing.
+            (self.phase, self.pace) = (Phase::Off, None);
         }
     }
 
@@ -283,14 +298,14 @@ impl Pacer {
         self.capacity = Some(rate);
         self.counted = (seen.retransmits, seen.sent);
         let most = rate.scaled(ROOM);
-        self.phase = Phase::Climb { from: window, since: now, most: Some(most) };
+        self.phase = Phase::Climb { from: window, since: Some(now), most: Some(most) };
         self.pace = Some(window.min(most));
     }
 
     fn climb(&mut self, seen: &Observation, pace: Rate, most: Option<Rate>, now: Duration) {
         if self.is_congested(seen, now) {
             self.settle(pace, seen, now);
-            self.cut(pace, pace.scaled(DEEPEST_CUT), seen, now);
+            self.cut(pace, DEEPEST_CUT, seen, now);
             return;
         }
         match most {
@@ -312,7 +327,7 @@ impl Pacer {
     fn cruise(&mut self, seen: &Observation, now: Duration) {
         if self.is_congested(seen, now) {
             let Phase::Cruise { target, .. } = self.phase else { return };
-            self.cut(target, target.scaled(DEEPEST_CUT), seen, now);
+            self.cut(target, DEEPEST_CUT, seen, now);
         }
         if now < self.deaf_until {
             self.counted = (seen.retransmits, seen.sent);
