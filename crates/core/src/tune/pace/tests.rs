@@ -253,6 +253,47 @@ fn a_pause_confirms_nothing() {
 }
 
 #[test]
+fn a_pause_is_no_climb() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = knowing(&mut path, 950.0);
+    let mut until = 0.0;
+    while !matches!(pacer.as_ref().unwrap().phase, Phase::Climb { .. }) {
+        until += 0.01;
+        path.run(&mut pacer, until);
+    }
+    let pacer = pacer.as_mut().unwrap();
+    let before = pacer.pace.unwrap();
+    pacer.resume();
+    path.now += Duration::from_secs(60);
+    assert_eq!(pacer.observe(&path.seen(), path.now), Some(before));
+}
+
+#[test]
+fn who_makes_no_use_of_a_known_rate_is_not_paced_for_ever() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = knowing(&mut path, 950.0);
+    // The receiver's window lets no more in.
+    (path.cwnd, path.slow_start) = (65_536.0, false);
+    for (until, off) in [(19.0, false), (21.0, true)] {
+        path.run(&mut pacer, until);
+        let pacer = pacer.as_ref().unwrap();
+        assert_eq!((matches!(pacer.phase, Phase::Off), pacer.pace.is_none()), (off, off), "{until} s");
+    }
+}
+
+#[test]
+fn a_cut_leaves_less_however_thin_the_path_is() {
+    let mut path = Path::new(4.0, 20, 20e3);
+    let mut pacer = knowing(&mut path, 6.0);
+    path.run(&mut pacer, 1.0);
+    let (share, lost) = (path.run(&mut pacer, 10.0), path.lost);
+    assert!(share > 0.9 && lost == 0.0, "{share} of the path, {lost} lost: {pacer:?}");
+    // Ten segments a round trip would be 5.8 Mbit/s.
+    let pace = pacer.unwrap().pace.unwrap();
+    assert!(pace < Rate::bits_per_sec(4_500_000), "{pace}");
+}
+
+#[test]
 fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
     let mut path = Path::new(10_000.0, 100, 250e6);
     let mut pacer = knowing(&mut path, 9_000.0);
