@@ -54,11 +54,7 @@ pub struct EdgePacer {
 
 #[derive(Debug, Clone)]
 enum Phase {
-    Listen {
-        trains: Trains,
-        /// The clump before.
-        before: Option<Train>,
-    },
+    Listen(Trains),
     Hold(Box<Edge>),
     Off,
 }
@@ -83,11 +79,10 @@ struct Edge {
     recovery: Option<Recovery>,
     /// Whether anything ever was.
     lost: bool,
-    /// Round trips in which the sender made no use of what the edge let it.
-    unused: u32,
-    /// The clumps that still come until the edge is drawn out, and the one before.
+    /// Since when the sender has made no use of what the edge lets it.
+    unused: Option<Duration>,
+    /// The clumps that still come until the edge is drawn out.
     trains: Trains,
-    before: Train,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,15 +136,15 @@ const NEAR: f64 = 0.8;
 const CUT: f64 = 0.85;
 /// A sender that needs more round trips than this to fill the gaps has a smaller window than ours.
 const PATIENCE: u32 = 16;
-/// So has one that for so many round trips makes use of no more than this share of what it is let.
-const UNUSED: (u32, f64) = (8, 0.25);
+/// So has one that for so many round trips, and so long at least, makes use of no more than this share of what it is let.
+const UNUSED: (u32, Duration, f64) = (8, Duration::from_secs(2), 0.25);
 /// So few segments out of order are an accident.
 const FEW: u64 = 8;
 
 impl EdgePacer {
     /// Starts to listen; never faster than `limit`.
     pub fn new(limit: Option<Rate>) -> Self {
-        Self { phase: Phase::Listen { trains: Trains::default(), before: None }, limit }
+        Self { phase: Phase::Listen(Trains::default()), limit }
     }
 
     /// Observes the connection at `now`, since any fixed moment, every few milliseconds and after each read.
@@ -159,17 +154,16 @@ impl EdgePacer {
         }
         match &mut self.phase {
             Phase::Off => Step::Off,
-            Phase::Listen { trains, before } => {
+            Phase::Listen(trains) => {
                 let Some(train) = trains.ended(seen.read + seen.unread, now) else { return Step::Listen };
-                let proven = before.replace(train).is_some_and(|before| train.is_in_proportion(&before));
                 if seen.out_of_order > FEW || train.is_telling() && train.rate > FASTEST {
                     self.phase = Phase::Off;
                     return Step::Off;
                 }
-                if !(train.is_telling() && (proven || train.is_large())) {
+                if !(train.is_telling() && (train.proven || train.is_large())) {
                     return Step::Listen;
                 }
-                let edge = Edge::new(train, seen, now);
+                let edge = Edge::new(train, std::mem::take(trains), seen, now);
                 let window = edge.window(seen.read);
                 self.phase = Phase::Hold(Box::new(edge));
                 Step::Hold(window)
@@ -178,7 +172,7 @@ impl EdgePacer {
                 edge.advance(seen, now);
                 edge.review(seen, now);
                 edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
-                if edge.is_beyond_recovery(seen, now) || edge.unused >= UNUSED.0 || edge.rate > FASTEST {
+                if edge.is_beyond_recovery(seen, now) || edge.is_unused(seen, now) || edge.rate > FASTEST {
                     self.phase = Phase::Off;
                     return Step::Off;
                 }
@@ -190,7 +184,7 @@ impl EdgePacer {
 
 impl Edge {
     /// Begins after a clump that has told the bottleneck's rate: its acknowledgements have let out twice as much.
-    fn new(train: Train, seen: &Seen, now: Duration) -> Self {
+    fn new(train: Train, trains: Trains, seen: &Seen, now: Duration) -> Self {
         let rtt = seen.rtt.get();
         let round = Round { since: now, arrived: seen.read + seen.unread, out_of_order: seen.out_of_order };
         Self {
@@ -206,9 +200,8 @@ impl Edge {
             round,
             recovery: None,
             lost: false,
-            unused: 0,
-            trains: Trains::default(),
-            before: train,
+            unused: None,
+            trains,
         }
     }
 
@@ -246,6 +239,12 @@ impl Edge {
         self.recovery.is_some_and(|recovery| now.saturating_sub(recovery.since) > seen.rtt.get() * PATIENCE)
     }
 
+    /// Says whether the sender has for long made little use of what it is let.
+    fn is_unused(&self, seen: &Seen, now: Duration) -> bool {
+        let long = UNUSED.1.max(seen.rtt.get() * UNUSED.0);
+        self.unused.is_some_and(|since| now.saturating_sub(since) >= long)
+    }
+
     /// Looks for losses, and once a round trip at what the rate has come to.
     ///
     /// After a loss the sender's window is still the larger one, for it had grown to twice ours: the edge goes on to pace.
@@ -256,10 +255,9 @@ impl Edge {
         if now < self.even_from
             && let Some(train) = self.trains.ended(arrived, now)
         {
-            if train.is_telling() && train.is_in_proportion(&self.before) {
+            if train.is_telling() && train.proven {
                 self.capacity = self.capacity.max(train.rate);
             }
-            self.before = train;
         }
         match self.recovery {
             // What was sent before the sender heard of it is out of order too.
@@ -280,7 +278,9 @@ impl Edge {
             None if time < rtt => {}
             None => {
                 let goodput = Rate::over(arrived - self.round.arrived, time);
-                self.unused = if goodput < self.rate.scaled(UNUSED.1) { self.unused + 1 } else { 0 };
+                // Who sends nothing pauses: what window it has does not show.
+                let little = goodput > Rate::default() && goodput < self.rate.scaled(UNUSED.2);
+                self.unused = little.then(|| self.unused.unwrap_or(self.round.since));
                 let full = goodput > self.rate.scaled(ROOM) && self.rate >= self.capacity.scaled(ROOM);
                 if full && now >= self.step_from {
                     self.step_up(rtt, now);

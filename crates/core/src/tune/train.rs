@@ -13,6 +13,8 @@ use crate::units::{Bytes, Rate};
 pub(super) struct Trains {
     burst: Option<Burst>,
     delivered: Bytes,
+    /// The burst that ended before.
+    before: Option<Train>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +47,9 @@ pub(super) struct Train {
     pub(super) size: Bytes,
     /// How long it took.
     pub(super) time: Duration,
+    /// Whether it took longer than the one before as much as it was larger: a bottleneck's bursts do, and those that somebody was late
+    /// to look at do not.
+    pub(super) proven: bool,
 }
 
 impl Trains {
@@ -64,14 +69,17 @@ impl Trains {
             None if news => self.burst = Some(Burst { first: (now, delivered), last: (now, delivered) }),
             _ => {}
         }
-        ended.map(Burst::train)
+        let train = ended?.train(self.before.as_ref());
+        self.before = Some(train);
+        Some(train)
     }
 }
 
 impl Burst {
-    fn train(self) -> Train {
+    fn train(self, before: Option<&Train>) -> Train {
         let (time, size) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        Train { rate: Rate::over(size, time), size, time }
+        let train = Train { rate: Rate::over(size, time), size, time, proven: false };
+        Train { proven: before.is_some_and(|before| train.is_in_proportion(before)), ..train }
     }
 }
 
@@ -86,9 +94,7 @@ impl Train {
         self.size >= LARGE && self.time >= INSTANT
     }
 
-    /// Returns whether it took longer than `before` as much as it was larger: a bottleneck's trains do, and those that somebody
-    /// was late to look at do not.
-    pub(super) fn is_in_proportion(&self, before: &Self) -> bool {
+    fn is_in_proportion(&self, before: &Self) -> bool {
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         let larger = ratio(self.size.get() as f64, before.size.get() as f64);
         let longer = ratio(self.time.as_secs_f64(), before.time.as_secs_f64());

@@ -112,6 +112,15 @@ fn the_second_clump_is_enough_and_moves_nothing() {
     assert_eq!((path.arrived, window), (HALF_CLUMP + CLUMP, CLUMP * 2));
 }
 
+/// Nobody is late by as much as such a clump takes.
+#[test]
+fn a_large_first_clump_is_enough() {
+    let mut path = Path::new(GBIT, RTT, None);
+    path.allowed = VecDeque::from([(Duration::ZERO, Bytes::mib(3))]);
+    path.edge = Bytes::mib(9);
+    assert!(matches!(path.first_answer(), Step::Hold(_)) && path.now < RTT, "{:?}", path.pacer);
+}
+
 #[test]
 fn the_edge_moves_evenly_up_to_the_bottlenecks_rate() {
     let mut path = Path::new(GBIT, RTT, None);
@@ -200,6 +209,18 @@ fn a_sender_with_a_window_of_its_own_is_left_to_it() {
         path.allowed.iter_mut().for_each(|(_, bytes)| *bytes = (*bytes).min(path.arrived + Bytes::kib(900)));
     }
     assert!(path.now < until, "{:?}", path.pacer);
+}
+
+#[test]
+fn a_sender_that_pauses_is_paced_when_it_goes_on() {
+    let mut path = Path::new(GBIT, SHORTEST * 2, None);
+    path.run(seconds(1));
+    for _ in 0..3 {
+        path.capacity = Rate::default();
+        path.run(path.now + Duration::from_millis(700));
+        path.capacity = GBIT;
+        assert!(matches!(path.run(path.now + seconds(2)), Step::Hold(_)), "{:?}", path.pacer);
+    }
 }
 
 #[test]
