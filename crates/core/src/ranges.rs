@@ -42,6 +42,11 @@ impl ByteRange {
         self.start == self.end
     }
 
+    /// Returns whether they have a byte in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start.max(other.start) < self.end.min(other.end)
+    }
+
     /// Splits into the part before the first multiple of `align`, the aligned middle, and the rest.
     ///
     /// Direct I/O takes only the middle. `align` is a power of two.

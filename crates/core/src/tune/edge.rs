@@ -253,11 +253,10 @@ impl Edge {
         let arrived = seen.read + seen.unread;
         // A server that reads a cold disk sends a clump in pieces, and the first tells too little.
         if now < self.even_from
-            && let Some(train) = self.trains.ended(arrived, now)
+            && let Some(train) = self.trains.observe(arrived, now)
+            && train.proven
         {
-            if train.is_telling() && train.proven {
-                self.capacity = self.capacity.max(train.rate);
-            }
+            self.capacity = self.capacity.max(train.rate);
         }
         match self.recovery {
             // What was sent before the sender heard of it is out of order too.

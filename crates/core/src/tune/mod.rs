@@ -1,6 +1,7 @@
 //! Controllers: functions of what was observed, without I/O, clock or threads.
 
 pub mod apt;
+pub mod ceiling;
 pub mod edge;
 pub mod fairness;
 pub mod pace;

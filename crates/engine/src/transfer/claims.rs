@@ -90,9 +90,9 @@ impl Claims {
         Some(before)
     }
 
-    /// Notes that what comes next was taken over from one after so many that had stalled.
+    /// Notes that the last block was taken over after so many in a row had stalled.
     pub(super) fn follows(&mut self, stalls: u32) {
-        self.stalls = stalls;
+        self.stalls = if self.blocks.len() > 1 { self.stalls.max(stalls) } else { stalls };
     }
 
     /// Returns how the stream does.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::seat::Seat;
 use crate::cancel::Cancel;
@@ -42,7 +42,6 @@ pub(super) struct Refusal {
     pub(super) open: usize,
     /// For how long it wants no more, where it said so.
     pub(super) wait: Option<Duration>,
-    pub(super) at: Instant,
 }
 
 impl Crew {
@@ -126,14 +125,23 @@ impl Crew {
     }
 
     /// Leaves to others for one that the server has refused, and keeps that for whoever chooses the number.
-    pub(super) fn leave_refused(&self, seat: &Seat, wait: Option<Duration>) -> Option<Refusal> {
+    ///
+    /// Those with a connection are served, or will be refused in their turn; but where this one was `left_waiting`, so may they be.
+    pub(super) fn leave_refused(
+        &self,
+        seat: &Seat,
+        left_waiting: bool,
+        wait: Option<Duration>,
+    ) -> Option<Refusal> {
         if !self.tuned || !self.leave_to_others(seat) {
             return None;
         }
         let mut state = lock(&self.state);
         self.wanted.store(state.staying(), Ordering::Relaxed);
-        let open = state.seats.iter().filter(|other| other.is_answered() && !other.is_to_go()).count().max(1);
-        let refusal = Refusal { open, wait, at: Instant::now() };
+        let is_served = |other: &Seat| if left_waiting { other.is_answered() } else { other.is_connected() };
+        let open = state.seats.iter().filter(|other| is_served(other) && !other.is_to_go()).count().max(1);
+        let before = state.refusal.and_then(|refusal| refusal.wait);
+        let refusal = Refusal { open, wait: wait.max(before) };
         state.refusal = Some(refusal);
         Some(refusal)
     }
@@ -191,14 +199,19 @@ mod tests {
 
     #[test]
     fn the_last_stays_whatever_the_server_says() {
-        let (crew, seats) = crew(2);
+        let (crew, seats) = crew(5);
+        seats[0].answered();
+        seats[3].connected(None);
         let wait = Some(Duration::from_secs(60));
-        let refusal = crew.leave_refused(&seats[1], wait).unwrap();
-        assert_eq!((refusal.open, refusal.wait, crew.wanted()), (1, wait, 1));
-        assert_eq!(crew.take_refusal(), Some(refusal));
-        assert_eq!(
-            (crew.leave_refused(&seats[0], wait), crew.take_refusal(), crew.running()),
-            (None, None, 1)
-        );
+        let refused = |seat: usize, left_waiting, wait| {
+            crew.leave_refused(&seats[seat], left_waiting, wait).map(|refusal| refusal.open)
+        };
+        // The others but one have connections, of which one was answered.
+        assert_eq!([refused(4, false, wait), refused(2, true, None)], [Some(2 + 1), Some(1)]);
+        // What another was told still holds.
+        assert_eq!(crew.take_refusal(), Some(Refusal { open: 1, wait }));
+        assert_eq!([refused(3, false, None), refused(1, false, None)], [Some(2), Some(1)]);
+        assert_eq!((crew.take_refusal(), crew.wanted()), (Some(Refusal { open: 1, wait: None }), 1));
+        assert_eq!((refused(0, false, wait), crew.take_refusal(), crew.running()), (None, None, 1));
     }
 }

@@ -68,10 +68,10 @@ impl Remote {
     /// Returns whether `head` is of the same state of the file.
     ///
     /// A strong ETag decides alone. Else everything must be as it was: even a weak tag or a fresh date
-    /// that differs says that the file has changed. A 206 that answers If-Range vouches for the file itself,
+    /// that differs says that the file has changed. A 206 that answers a request with If-Range vouches for the file itself,
     /// and may leave out all but the ETag (RFC 9110, section 15.3.7).
-    pub(super) fn is_same(&self, head: &ResponseHead) -> bool {
-        let vouched = head.status() == 206 && self.if_range().is_some();
+    pub(super) fn is_same(&self, head: &ResponseHead, asked_if_same: bool) -> bool {
+        let vouched = head.status() == 206 && asked_if_same;
         let now = marks(head);
         match &self.validator {
             Some(Validator::ETag(_)) => now[0] == self.marks[0],

@@ -69,7 +69,7 @@ impl<'scope, 'a: 'scope> Foreman<'scope, '_, 'a> {
             let shared = self.shared();
             shared.work.leave(&seat);
             // This host's limit is like a server's.
-            if shared.crew.leave_refused(&seat, None).is_none() {
+            if shared.crew.leave_refused(&seat, false, None).is_none() {
                 shared.fail(TransferError::Thread("a stream", error));
             }
         }

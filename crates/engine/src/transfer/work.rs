@@ -22,6 +22,8 @@ pub(super) struct Work {
 struct State {
     blocks: Blocks,
     claims: BTreeMap<usize, Claims>,
+    /// What was taken over from streams that had stalled, and how many in a row had.
+    stalled: Vec<(ByteRange, u32)>,
 }
 
 /// How late a waiting stream notices what nobody tells it.
@@ -29,7 +31,10 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Work {
     pub(super) fn new(blocks: Blocks) -> Self {
-        Self { state: Mutex::new(State { blocks, claims: BTreeMap::new() }), changed: Condvar::new() }
+        Self {
+            state: Mutex::new(State { blocks, claims: BTreeMap::new(), stalled: Vec::new() }),
+            changed: Condvar::new(),
+        }
     }
 
     /// Lets a stream claim blocks.
@@ -50,11 +55,13 @@ impl Work {
 
     /// Claims a block where one is left.
     pub(super) fn claim(&self, seat: &Seat) -> Option<ByteRange> {
-        self.with(seat, |blocks, claims| {
-            let block = blocks.claim(seat.rate())?;
-            claims.push(block);
-            Some(block)
-        })?
+        let State { blocks, claims, stalled } = &mut *lock(&self.state);
+        let claims = claims.get_mut(&seat.id)?;
+        let block = blocks.claim(seat.rate())?;
+        let before = stalled.iter().filter(|(part, _)| part.overlaps(block)).map(|(_, stalls)| *stalls).max();
+        claims.push(block);
+        claims.follows(before.unwrap_or(0));
+        Some(block)
     }
 
     /// Returns what is still to come of the block that a stream receives.
@@ -210,7 +217,7 @@ impl Work {
     }
 
     fn with<T>(&self, seat: &Seat, act: impl FnOnce(&mut Blocks, &mut Claims) -> T) -> Option<T> {
-        let State { blocks, claims } = &mut *lock(&self.state);
+        let State { blocks, claims, .. } = &mut *lock(&self.state);
         claims.get_mut(&seat.id).map(|claims| act(blocks, claims))
     }
 }
@@ -234,12 +241,15 @@ impl State {
         let Some(claims) = last else { return false };
         let load = claims.load(now);
         let Some(part) = load.worth_taking(idle.rate()) else { return false };
-        claims.take_end(part).for_each(|block| self.blocks.give_back(block));
+        for block in claims.take_end(part) {
+            self.blocks.give_back(block);
+            self.stalled.retain(|(part, _)| !part.overlaps(block));
+            if load.is_stalled() {
+                self.stalled.push((block, load.stalls + 1));
+            }
+        }
         if claims.is_empty() {
             claims.interrupt();
-        }
-        if let Some(own) = self.claims.get_mut(&idle.id) {
-            own.follows(if load.is_stalled() { load.stalls + 1 } else { 0 });
         }
         true
     }
@@ -292,6 +302,22 @@ mod tests {
         assert_eq!(work.claim(&second), Some(ByteRange::new(3, 10)));
         // What comes after all is no longer wanted.
         assert_eq!((work.arrived(&first, 3), work.done(&first)), (0, false));
+    }
+
+    /// Whoever comes first claims it, and has the patience for it; others have not.
+    #[test]
+    fn patience_goes_with_what_was_waited_for() {
+        let work = work(vec![ByteRange::new(0, 10), ByteRange::new(50, 60)]);
+        let [stalls, idle, other] = seats(&work, 3).try_into().unwrap();
+        assert_eq!(work.claim(&stalls), Some(ByteRange::new(0, 10)));
+        let later = Instant::now() + Duration::from_secs(2);
+        let stalls_of = |seat: &Seat| lock(&work.state).claims[&seat.id].load(later).stalls;
+        assert!(lock(&work.state).take_over(&idle, later));
+        assert_eq!(work.claim(&other), Some(ByteRange::new(0, 10)));
+        assert_eq!(work.claim(&idle), Some(ByteRange::new(50, 60)));
+        assert_eq!([&stalls, &idle, &other].map(|seat| stalls_of(seat)), [0, 0, 1]);
+        work.arrived(&other, 1);
+        assert_eq!(stalls_of(&other), 0);
     }
 
     #[test]

@@ -21,7 +21,6 @@
 //!
 //! Everything is a function of what was observed; `docs/streams.md` tells more.
 
-mod ceiling;
 mod decide;
 mod meter;
 mod patience;
@@ -32,9 +31,9 @@ mod trial;
 
 use std::time::Duration;
 
+use crate::tune::ceiling::Ceiling;
 use crate::units::{Bytes, Rate, Rtt};
 
-use ceiling::Ceiling;
 use meter::Meter;
 use patience::Patience;
 use trial::Level;
@@ -165,9 +164,9 @@ impl StreamTuner {
         self.concluded
     }
 
-    /// Notes that the server allows no more than `open` streams for now.
-    pub fn refused(&mut self, open: usize, now: Duration) {
-        self.ceiling.refuse(open, now);
+    /// Notes that the server allows no more than `open` streams for now, and for how long where it has said so.
+    pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
+        self.ceiling.refuse(open, wait, now);
         let allowed = self.ceiling.at(now);
         if allowed >= self.wanted {
             return;

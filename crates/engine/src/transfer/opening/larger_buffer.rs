@@ -56,7 +56,10 @@ impl Opener<'_> {
         // Once only: the first connection does not wait for ever.
         let better = raised.open(&self.request.url, answer.opened.asked.as_ref(), self.cancel);
         Ok(match better.map_err(TransferError::from).and_then(Answer::new) {
-            Ok(better) if better.held == answer.held && answer.remote.is_same(&better.opened.head) => {
+            Ok(better)
+                if better.held == answer.held
+                    && answer.remote.is_same(&better.opened.head, answer.remote.if_range().is_some()) =>
+            {
                 (raised, better)
             }
             _ => (client, answer),

@@ -9,7 +9,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 
-use super::{Pacing, Stream};
+use super::{Pacing, Request, Stream};
 use crate::recv::arrivals::Arrivals;
 use crate::source::http::Connection;
 use crate::transfer::buffer;
@@ -34,9 +34,10 @@ impl Stream<'_> {
             cancel.cancel();
         }
         let connection = self.client.connect(&mut self.place, &cancel)?;
+        let is_first = !self.has_begun;
         self.adopt(connection);
-        if !std::mem::replace(&mut self.has_begun, true) {
-            // Who is sent away meanwhile finds that out when it claims.
+        if is_first {
+            // Who is sent away meanwhile finds that out when it is to ask.
             cancel.sleep(self.turn());
         }
         Ok(())
@@ -65,18 +66,20 @@ impl Stream<'_> {
             several => arrivals.of_several(buffer::share_in_flight(rtt, several)),
         };
         self.pacing = Pacing::Open;
-        self.asked_if_same = false;
+        self.has_begun = true;
         self.connection = Some(connection);
     }
 
-    /// Claims a block and asks for it; `false` where none is left.
+    /// Claims a block and asks for it; `false` where none is left, or this stream is to go.
     pub(super) fn ask_next(&mut self) -> Result<bool, TransferError> {
+        if self.seat.is_to_go() {
+            return Ok(false);
+        }
         // Claimed from here on: whatever fails, `abandon` gives it back.
         let Some(block) = self.shared.work.claim(&self.seat) else { return Ok(false) };
         let if_range = self.remote.if_range();
-        self.asked_if_same |= if_range.is_some();
+        self.requested.push_back(Request { block, if_same: if_range.is_some() });
         let request = self.remote.request(block).map(|r| r.only_if(if_range));
-        self.requested.push_back(block);
         if let Some(connection) = &mut self.connection {
             connection.send_get(request.as_ref())?;
         }
@@ -85,7 +88,7 @@ impl Stream<'_> {
 
     /// Keeps enough requests under way that the server never waits for the next.
     pub(super) fn ask_ahead(&mut self) -> Result<(), TransferError> {
-        while !self.seat.is_to_go() {
+        loop {
             let Some(connection) = &self.connection else { return Ok(()) };
             // A body of unknown length is the last thing on its connection.
             if self.remote.size.is_none() || !connection.reusable() {
@@ -108,11 +111,12 @@ impl Stream<'_> {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     pub(super) fn read_head(&mut self) -> Result<(), TransferError> {
-        let (Some(connection), Some(&asked)) = (&mut self.connection, self.requested.front()) else {
+        let (Some(connection), Some(&Request { block: asked, if_same })) =
+            (&mut self.connection, self.requested.front())
+        else {
             return Ok(());
         };
         if self.shared.work.front(&self.seat).is_none_or(|front| front.start() != asked.start()) {
@@ -124,13 +128,13 @@ impl Stream<'_> {
         connection.check_status(&head)?;
         let answer = RangeAnswer::of(&head, remote.request(asked).as_ref())
             .map_err(|source| TransferError::Range { url: shown(), source })?;
-        let same = remote.is_same(&head);
+        let same = remote.is_same(&head, if_same);
         match answer {
             RangeAnswer::Whole { total } if same && remote.whole && total == remote.size => {
                 self.start_over();
                 Ok(())
             }
-            RangeAnswer::Whole { .. } if same && !remote.whole && self.asked_if_same => {
+            RangeAnswer::Whole { .. } if same && !remote.whole && if_same => {
                 remote.refuse_if_range();
                 Err(TransferError::IfRangeRefused(shown()))
             }

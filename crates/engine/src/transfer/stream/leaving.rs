@@ -1,6 +1,7 @@
 //! How a stream ends: with the work, sent away, refused by the server, or for good reason.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::units::Bytes;
@@ -45,8 +46,9 @@ impl Stream<'_> {
         refused && self.tell_refusal(error, wait)
     }
 
-    fn tell_refusal(&self, error: &TransferError, wait: Option<std::time::Duration>) -> bool {
-        let refusal = self.shared.crew.leave_refused(&self.seat, wait);
+    fn tell_refusal(&self, error: &TransferError, wait: Option<Duration>) -> bool {
+        let left_waiting = matches!(error, TransferError::TakenOver(_));
+        let refusal = self.shared.crew.leave_refused(&self.seat, left_waiting, wait);
         if let Some(refusal) = refusal {
             let (stream, reason, open) = (self.seat.id, error.to_string(), refusal.open);
             self.shared.emit(&Event::Refused { stream, reason, open });

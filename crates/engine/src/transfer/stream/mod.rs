@@ -57,11 +57,9 @@ pub(super) struct Stream<'a> {
     /// Whether it has ever had one.
     has_begun: bool,
     /// What was asked for on it and not answered in full; others may have taken over some of that.
-    requested: VecDeque<ByteRange>,
+    requested: VecDeque<Request>,
     /// The stream's own notion of where the server is: which of its addresses works.
     place: http::Target,
-    /// Whether anything was asked for only if the file is still the same.
-    asked_if_same: bool,
     /// Whether the head of the front request's answer has been read.
     open: bool,
     /// How far a file of which no parts can be asked for had come when it broke off and was started over.
@@ -71,6 +69,13 @@ pub(super) struct Stream<'a> {
     segment_since: Instant,
     arrivals: Arrivals,
     pacing: Pacing,
+}
+
+/// What was asked for.
+struct Request {
+    block: ByteRange,
+    /// Only if the file is still the same.
+    if_same: bool,
 }
 
 /// Whether the server is being paced through this connection's window.
@@ -97,7 +102,6 @@ impl<'a> Stream<'a> {
             has_begun: false,
             requested: VecDeque::new(),
             place: remote.place.clone(),
-            asked_if_same: false,
             open: false,
             broke_off: None,
             segment: None,
@@ -117,7 +121,7 @@ impl<'a> Stream<'a> {
         connection.heed(self.seat.renew_cancel());
         self.adopt(connection);
         self.shared.work.began(&self.seat, range);
-        self.requested.push_back(range);
+        self.requested.push_back(Request { block: range, if_same: false });
         self.seat.answered();
         self.open = true;
     }

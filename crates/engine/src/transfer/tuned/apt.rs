@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::Apt;
+use longhaul_core::tune::ceiling::Ceiling;
 use longhaul_core::units::{Bytes, Rate};
 
-use super::ceiling::Ceiling;
+use super::obey;
+use crate::transfer::crew::Refusal;
 use crate::transfer::run::Foreman;
 
 /// How often to look whether the transfer goes on.
@@ -20,7 +23,7 @@ const SMALLEST: Bytes = Bytes::mib(1);
 /// Connections stay open between chunks.
 pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
     let shared = foreman.shared();
-    let mut ceiling = Ceiling::default();
+    let mut ceiling = Ceiling::new(MOST_STREAMS);
     loop {
         let (began, before) = (Instant::now(), shared.received_so_far());
         while !shared.work.rest_of_chunk(LOOK, &shared.stop) {
@@ -34,13 +37,11 @@ pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
         let goodput = Rate::over(shared.received_so_far() - before, began.elapsed());
         let next = apt.observe(goodput);
         tracing::debug!(target: "longhaul::streams", %goodput, ?next, phase = ?apt.phase());
-        if let Some(refusal) = shared.crew.take_refusal() {
-            ceiling.refused(refusal);
+        let refusal = shared.crew.take_refusal();
+        if let Some(Refusal { open, wait }) = refusal {
+            ceiling.refuse(open, wait, shared.start.elapsed());
         }
-        let wanted = ceiling.within(next.streams, Instant::now()).max(1);
-        if wanted != shared.crew.wanted() {
-            foreman.want(wanted);
-        }
+        obey(next.streams.min(ceiling.at(shared.start.elapsed())), refusal, foreman);
         shared.work.allow(next.size.max(SMALLEST));
     }
 }

@@ -3,14 +3,15 @@
 use longhaul_core::tune::streams::{Remembered, StreamTuner};
 use longhaul_core::units::Rtt;
 
-use super::ceiling::Ceiling;
 use super::meter::Meter;
+use super::obey;
+use crate::transfer::crew::Refusal;
 use crate::transfer::run::Foreman;
 
 /// Shows the tuner an interval after the other, and does what it wants, until the work is done.
 pub(super) fn run(mut tuner: StreamTuner, rtt: Rtt, foreman: &Foreman<'_, '_, '_>) -> Option<Remembered> {
     let shared = foreman.shared();
-    let (mut meter, mut ceiling) = (Meter::new(rtt, shared), Ceiling::default());
+    let mut meter = Meter::new(rtt, shared);
     loop {
         shared.work.rest(meter.interval(), &shared.stop);
         if shared.work.is_done() || shared.stop.is_cancelled() || shared.crew.running() == 0 {
@@ -22,16 +23,11 @@ pub(super) fn run(mut tuner: StreamTuner, rtt: Rtt, foreman: &Foreman<'_, '_, '_
         }
         let seen = meter.look(shared);
         let refusal = shared.crew.take_refusal();
-        if let Some(refusal) = refusal {
-            tuner.refused(refusal.open, shared.start.elapsed());
-            ceiling.refused(refusal);
+        if let Some(Refusal { open, wait }) = refusal {
+            tuner.refused(open, wait, shared.start.elapsed());
         }
         let wanted = tuner.observe(&seen, shared.start.elapsed());
         tracing::debug!(target: "longhaul::streams", wanted, ?seen);
-        let wanted = ceiling.within(wanted, std::time::Instant::now()).max(1);
-        // Blocks and segments are planned for those that were refused.
-        if refusal.is_some() || wanted != shared.crew.staying() {
-            foreman.want(wanted);
-        }
+        obey(wanted, refusal, foreman);
     }
 }

@@ -4,7 +4,6 @@
 
 mod apt;
 mod auto;
-mod ceiling;
 mod meter;
 
 use std::thread::{Scope, ScopedJoinHandle};
@@ -13,6 +12,7 @@ use longhaul_core::tune::apt::Apt;
 use longhaul_core::tune::streams::{Remembered, StreamTuner};
 use longhaul_core::units::{Bytes, Rtt};
 
+use super::crew::Refusal;
 use super::run::Foreman;
 use super::shared::Shared;
 use crate::threads::named;
@@ -68,6 +68,13 @@ impl Tuning {
         started
             .map_err(|error| tracing::warn!("the number of streams stays: cannot start a thread: {error}"))
             .ok()
+    }
+}
+
+/// Does what a chooser wants; after a refusal blocks and segments are still planned for those that were refused.
+fn obey(wanted: usize, refusal: Option<Refusal>, foreman: &Foreman<'_, '_, '_>) {
+    if refusal.is_some() || wanted != foreman.shared().crew.staying() {
+        foreman.want(wanted);
     }
 }
 

@@ -55,7 +55,7 @@ proptest! {
         for (seen, ms, refused) in seen {
             now += Duration::from_millis(ms);
             if let Some(open) = refused {
-                tuner.refused(open, now);
+                tuner.refused(open, None, now);
                 prop_assert!(tuner.streams() <= open.max(1));
             }
             let wanted = tuner.observe(&seen, now);

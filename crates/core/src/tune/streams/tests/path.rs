@@ -318,7 +318,7 @@ impl Session {
         if wanted > path.server_takes {
             let takes = path.server_takes;
             if let Some(tuner) = &mut self.tuner {
-                tuner.refused(takes, Duration::from_secs_f64(now));
+                tuner.refused(takes, None, Duration::from_secs_f64(now));
             }
         }
         // The slowest go.
