@@ -21,14 +21,27 @@ impl Server {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), play)
     }
 
+    /// Plays the first connection; nobody listens for another.
+    pub(crate) fn once(play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::first_of(TcpListener::bind("127.0.0.1:0").unwrap(), 1, play)
+    }
+
     /// Plays the connections of `listener`; ends with the test's process.
     pub(crate) fn on(listener: TcpListener, play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::first_of(listener, usize::MAX, play)
+    }
+
+    fn first_of(
+        listener: TcpListener,
+        most: usize,
+        play: impl Fn(&mut Peer) + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let asks = Arc::new(Mutex::new(Vec::new()));
         let play: Arc<Mutex<Play>> = Arc::new(Mutex::new(Arc::new(play)));
         let (log, plays) = (asks.clone(), play.clone());
         std::thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
+            for (number, stream) in listener.incoming().take(most).enumerate() {
                 let mut peer = Peer { stream: stream.unwrap(), number, asks: log.clone() };
                 let play = plays.lock().unwrap().clone();
                 std::thread::spawn(move || play(&mut peer));

@@ -6,6 +6,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{Chosen, SIZE, each, events, serve_at, serve_slowly};
 use crate::support::{File, Peer, Server, content, same};
 
+/// Fetches from a server that lets nobody in but the first.
+#[test]
+fn a_second_connection_is_refused() {
+    let file = File::new(content(SIZE, 19));
+    let serve = || {
+        let served = file.clone();
+        Server::once(move |peer| serve_at(20_000_000, peer, &served))
+    };
+    for Chosen { run, who, .. } in each(serve) {
+        let ended = run.run().ok();
+        same(run.path("f"), &file.bytes);
+        let seen = ["refused", "warning", "connected"].map(|kind| events(&ended, kind).count());
+        assert!(seen[0] > 0 && seen[1..] == [0, 1], "{who}: {seen:?} {ended:?}");
+    }
+}
+
 /// Fetches from a server that treats all but the first connection by `refuse`; nobody is asked often.
 fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + Copy + 'static) {
     let file = File::new(content(SIZE, 2));
