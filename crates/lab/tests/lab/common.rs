@@ -49,3 +49,24 @@ pub(crate) fn far_addresses(lab: &Lab) -> Vec<SocketAddr> {
     let v6 = far.ipv6().map(|v6| SocketAddr::from((v6, 4000)));
     [Some(SocketAddr::from((far.ipv4(), 4000))), v6].into_iter().flatten().collect()
 }
+
+/// Measures on fresh labs until the machine kept up with one; a `measure` judges only where it did.
+pub(crate) fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -> Result<(), String>) {
+    let mut failures = Vec::new();
+    for _ in 0..3 {
+        let Some(lab) = lab(spec.clone()) else { return };
+        let Err(failure) = measure(&lab) else { return };
+        let stats = lab.stats().unwrap();
+        let excuses = stats.infidelities(spec.one_way());
+        assert!(!excuses.is_empty(), "{failure}, and the machine kept up: {stats}");
+        failures.push(format!("{failure}: {}", excuses.join("; ")));
+    }
+    let why = failures.join("\n");
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: this machine is too busy: {why}");
+}
+
+/// Returns an error that names what was measured where that is not within the bounds.
+pub(crate) fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> Result<(), String> {
+    if bounds.contains(&measured) { Ok(()) } else { Err(format!("{what}: {measured} is not in {bounds:?}")) }
+}

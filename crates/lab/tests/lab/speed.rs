@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{lab, path, udp};
+use crate::common::{measure_while_keeping_up, path, udp, within};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
 use longhaul_sys::send_options::set_max_pacing_rate;
@@ -17,26 +17,6 @@ use longhaul_sys::sockopt::force_recv_buffer;
 const RATE: f64 = 2e9;
 /// TCP payload of a packet of 1500 bytes: 20 bytes are IP's header, 32 TCP's with its timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
-
-/// Measures on fresh labs until the machine kept up with one; a `measure` judges only where it did.
-fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -> Result<(), String>) {
-    let mut failures = Vec::new();
-    for _ in 0..3 {
-        let Some(lab) = lab(spec.clone()) else { return };
-        let Err(failure) = measure(&lab) else { return };
-        let stats = lab.stats().unwrap();
-        let excuses = stats.infidelities(spec.one_way());
-        assert!(!excuses.is_empty(), "{failure}, and the machine kept up: {stats}");
-        failures.push(format!("{failure}: {}", excuses.join("; ")));
-    }
-    let why = failures.join("\n");
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-    println!("skipped: this machine is too busy: {why}");
-}
-
-fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> Result<(), String> {
-    if bounds.contains(&measured) { Ok(()) } else { Err(format!("{what}: {measured} is not in {bounds:?}")) }
-}
 
 /// A receive window per connection: two fill a path of 2 Gbit/s and 40 ms and half of a BDP of its queue, and never
 /// overflow that. What TCP makes of its own losses is not the path's doing, and is not what is measured here.
