@@ -173,15 +173,15 @@ impl Path {
         let round_trip = self.rtt + queue / capacity;
         let rate = in_flight / round_trip;
         let early = self.red.as_mut().map_or(0.0, |red| red.follow(queue, rate * step));
-        let dropped = self.accidents + early;
         let mut arrived = vec![0.0; out_of_order.len()];
         for (i, connection) in &mut open {
             let bytes = connection.window / round_trip * step;
             arrived[*i] += bytes;
             connection.carried = true;
-            // Once in a round trip: all that is lost in one is one sign of congestion.
-            if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS && now > connection.cut + round_trip
-            {
+            // All that a queue drops in a round trip is one sign of congestion.
+            let early = if now > connection.cut + round_trip { early } else { 0.0 };
+            let dropped = self.accidents + early;
+            if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS {
                 out_of_order[*i] += connection.window / MSS;
                 connection.lose(now);
             } else {

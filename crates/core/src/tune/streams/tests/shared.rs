@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::red::Red;
 use super::*;
+use crate::tune::fairness::jain_index;
 use crate::tune::streams::Remembered;
 use crate::units::{Rate, Rtt};
 
@@ -13,9 +14,7 @@ fn fairness(path: &mut Path, sessions: &mut [Session], from: f64) -> (f64, f64) 
     let before: Vec<_> = sessions.iter().map(|s| s.received).collect();
     path.run(sessions, from + 100.0);
     let got: Vec<_> = sessions.iter().zip(&before).map(|(s, before)| s.received - before).collect();
-    let sum: f64 = got.iter().sum();
-    let jain = sum.powi(2) / sessions.len() as f64 / got.iter().map(|got| got * got).sum::<f64>();
-    (jain, sum / 100.0 / path.capacity)
+    (jain_index(&got), got.iter().sum::<f64>() / 100.0 / path.capacity)
 }
 
 #[test]
@@ -33,10 +32,11 @@ fn sessions_become_equal_behind_drop_tail() {
     }
 }
 
+/// What is bearable (n x <= 1) is 21 streams at 20 ms and 47 at 100 ms, of all together; on top of that come those that are tried.
 #[test]
 fn sessions_behind_red_stay_few_and_become_equal() {
     for (rtt_ms, window, most) in
-        [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 100), (100.0, OPEN, 100)]
+        [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 94), (100.0, OPEN, 94)]
     {
         for seed in [1, 2] {
             let red = |path: &mut Path| (path.window, path.red) = (window, Some(Red::default()));
@@ -46,7 +46,7 @@ fn sessions_behind_red_stay_few_and_become_equal() {
             let (jain, used) = fairness(&mut path, &mut sessions, 500.0);
             let streams: usize = sessions.iter().map(|s| s.most_streams(500.0)).sum();
             assert!(
-                jain >= 0.95 && streams <= most,
+                jain >= 0.95 && used > 0.95 && streams <= most,
                 "{jain} of {used} with {streams} at {rtt_ms} ms, {window}: {:?}",
                 sessions.map(|s| s.trace)
             );
