@@ -10,5 +10,8 @@ pub mod streams;
 mod train;
 pub mod window;
 
+/// Segments that a connection sends in its first round trip (RFC 6928).
+pub const INITIAL_SEGMENTS: u64 = 10;
+
 /// The most streams that a tuner is allowed; more only hurt, the server first.
 pub const MOST_STREAMS: usize = 128;

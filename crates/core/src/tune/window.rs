@@ -5,8 +5,8 @@
 //! receiver sees it coming: its data's round trip grows as the queue does. From then on a larger window
 //! buys no goodput (rate <= RWIN/RTT), and RWIN = 1.25 x BDP keeps the path full.
 //!
-//! The window only ever follows what the path has carried, and opens again as soon as there is no
-//! queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot starve it.
+//! The window follows what the path has carried (of several connections it begins with what the path is planned to), and opens
+//! again as soon as there is no queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot starve it.
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};

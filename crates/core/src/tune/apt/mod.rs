@@ -20,8 +20,8 @@
 //!   at the second one gives the bracket (0, N0, N), within which everything down to one stream is tried.
 //! - Where alpha N rounds to N, N + 1 is next.
 //! - N is bounded. Where it may not grow, and G(N) has not fallen, the bracket is (N_-1, N, N).
-//! - Golden section has no end in the paper. Where no new number within the bracket is left, formula 1 gives m itself, with
-//!   xi = 0, and so X = G(m) Delta; a larger G(m) takes the place of the one before (formula 2), a smaller one does not. So it
+//! - Golden section has no end in the paper. Where no new number within the bracket is left, formula 1 gives m itself (in
+//!   (m - 1, m, m), where N was bounded, l, which is known), with xi = 0, and so X = G(m) Delta; a larger G(m) takes the place of the one before (formula 2), a smaller one does not. So it
 //!   stays here. That formula 2 makes m an end of the bracket then, from which formula 1 would go to and fro between m and m - 1,
 //!   is not followed: m stays for good.
 //! - Where G(N_-2) is zero there is no ratio to it, and alpha stands in, as in the second chunk.

@@ -3,12 +3,13 @@
 //! The next one begins at half of the rate, and goes on only when what it sent has arrived without a queue: what
 //! a path held once it may hold no more (Careful Resume, RFC 9959).
 
+use crate::tune::INITIAL_SEGMENTS;
 use crate::units::{Bytes, Rate, Rtt};
 
 /// The rate and the RTT of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
-    /// The rate that one connection held.
+    /// The rate that one connection held, or all of one client together.
     pub rate: Rate,
     /// The least RTT.
     pub rtt: Rtt,
@@ -20,8 +21,6 @@ const FIRST_SHARE: f64 = 0.5;
 const SHORTER: f64 = 0.5;
 /// or so many times as long: ours is the least that was seen, so it is stricter than the RFC's tenfold.
 const LONGER: f64 = 2.0;
-/// What the kernel begins with (RFC 6928).
-const KERNELS_SEGMENTS: u64 = 10;
 /// More segments would be a second of 1 Gbit/s, and at the mercy of the receiver's window.
 const MOST_SEGMENTS: u64 = 100_000;
 /// What travels with each segment's bytes is not counted; a segment is no less than this.
@@ -34,16 +33,11 @@ impl Known {
         (SHORTER * known..=LONGER * known).contains(&rtt)
     }
 
-    /// Returns the pace of a connection's first round trip.
-    pub fn first_pace(&self) -> Rate {
-        first_pace(self.rate)
-    }
-
     /// Returns how many segments of this size the first pace sends in a round trip; `None` where the kernel's ten are as good.
     pub fn initial_window(&self, segment: Bytes) -> Option<u32> {
-        let window = self.first_pace().bdp(self.rtt).get() / segment.max(SMALLEST_SEGMENT).get();
+        let window = first_pace(self.rate).bdp(self.rtt).get() / segment.max(SMALLEST_SEGMENT).get();
         let window = u32::try_from(window.min(MOST_SEGMENTS)).ok()?;
-        (u64::from(window) > KERNELS_SEGMENTS).then_some(window)
+        (u64::from(window) > INITIAL_SEGMENTS).then_some(window)
     }
 }
 

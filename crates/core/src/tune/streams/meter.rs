@@ -20,6 +20,8 @@ const LOST: u64 = 3;
 const PERSISTENT: f64 = 0.3;
 /// So many packets out of order are a loss rate of 0.7 % (x^2 / 1.5, for Reno).
 const MUCH: f64 = 0.1;
+/// A queue in so many intervals on end is no accident.
+const LATEST: usize = 2;
 /// From so many intervals to as many after them goodput grows where it grows fast,
 pub(super) const FAST: usize = 2;
 /// and where it grows slowly.
@@ -47,7 +49,8 @@ struct Sample {
 /// Keeps the last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter {
-    last: Duration,
+    /// When the last interval ended.
+    last: Option<Duration>,
     /// The share of the packets that come out of order. A stream that leaves slow start may have many: the mean is a long one.
     out_of_order: f64,
     samples: VecDeque<Sample>,
@@ -66,7 +69,7 @@ pub(super) struct View {
     pub(super) error: f64,
     /// The queue over the BDP: the median, for clumps make some intervals' look long,
     queue: f64,
-    /// the least of the last two,
+    /// the least of the latest,
     latest: f64,
     /// the least: what always stands,
     standing: f64,
@@ -84,10 +87,12 @@ impl Meter {
         let rtt = seen.rtt.get();
         let waits = seen.data_rtt.map_or(Duration::ZERO, |data| data.get().saturating_sub(rtt));
         let queue = waits.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
-        let time = now.saturating_sub(std::mem::replace(&mut self.last, now));
-        let packets = seen.goodput.bytes_in(time).get() as f64 / SEGMENT.get() as f64;
-        let out_of_order = (seen.out_of_order as f64 / packets.max(1.0)).min(1.0);
-        self.out_of_order += (out_of_order - self.out_of_order) / KEPT as f64;
+        // The first interval's length is not known.
+        if let Some(last) = self.last.replace(now) {
+            let packets = seen.goodput.bytes_in(now.saturating_sub(last)).get() as f64 / SEGMENT.get() as f64;
+            let out_of_order = (seen.out_of_order as f64 / packets.max(1.0)).min(1.0);
+            self.out_of_order += (out_of_order - self.out_of_order) / KEPT as f64;
+        }
         self.has_lost |= seen.out_of_order >= LOST;
         if self.samples.len() == KEPT {
             self.samples.pop_front();
@@ -137,7 +142,7 @@ impl Meter {
             error: (variance / n).sqrt() / goodput,
             standing: queues.first().copied().unwrap_or(0.0),
             queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
-            latest: counted.iter().take(FAST).map(|s| s.queue).fold(f64::INFINITY, f64::min),
+            latest: counted.iter().take(LATEST).map(|s| s.queue).fold(f64::INFINITY, f64::min),
             longest: queues.last().copied().unwrap_or(0.0),
             loss: share(&counted, |s| s.lost),
             out_of_order: self.out_of_order,
@@ -181,7 +186,7 @@ impl View {
     }
 
     /// Says whether the path was never full.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn was_never_full(&self) -> bool {
         self.longest == 0.0 && !self.is_losing_much()
     }
 

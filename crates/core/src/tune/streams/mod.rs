@@ -47,7 +47,7 @@ pub struct Start {
     pub left: Bytes,
     /// The most streams that the user allows.
     pub most: usize,
-    /// What an earlier transfer from this host has shown.
+    /// What an earlier transfer has shown of this path, where it is still the same: the RTT tells.
     pub remembered: Option<Remembered>,
 }
 
@@ -134,7 +134,7 @@ impl StreamTuner {
         // A change costs round trips.
         let rest =
             |seconds| Duration::from_secs(seconds).max(start.rtt.get().saturating_mul(10 * seconds as u32));
-        let known = start::recognized(start).is_some();
+        let known = start.remembered.is_some();
         Self {
             wanted: start::streams(start),
             ceiling: Ceiling::new(start.most),
@@ -203,7 +203,7 @@ impl StreamTuner {
         let come = match self.phase {
             Phase::Trial { from } if from.streams > self.wanted => seen.streams <= self.wanted,
             // On a crowded path some wait for a timeout.
-            _ => seen.streams >= self.wanted - self.wanted / 10,
+            _ => seen.streams >= self.wanted - self.wanted / MISSING,
         };
         if self.since.is_none() && (come || now > self.changed.saturating_add(round_trips(LATE, seen))) {
             self.since = Some(now);
@@ -225,6 +225,8 @@ impl StreamTuner {
     }
 }
 
+/// This part of the streams may be missing.
+const MISSING: usize = 10;
 /// Streams that have not come, or not gone, after so many round trips, and this time, are not waited for.
 const LATE: (u32, Duration) = (15, Duration::from_secs(3));
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A rest after a failure is twice as long as after the one before, up to so many of the first.
 const LONGEST: u32 = 8;
-/// The least step is this part of the streams, so that its effect stands out from noise.
+/// The least step is this part of the streams, rounded down, so that its effect stands out from noise.
 const LEAST: usize = 8;
 
 /// Patience in one direction.
@@ -75,7 +75,7 @@ mod tests {
         let mut up = Patience::new(usize::MAX, SEC(4));
         assert_eq!((up.step(16), up.step(1)), (16, 1));
         up.failed(SEC(10));
-        assert_eq!((up.step(16), up.step(7), up.is_due(SEC(13)), up.is_due(SEC(14))), (2, 1, false, true));
+        assert_eq!((up.step(16), up.step(15), up.is_due(SEC(13)), up.is_due(SEC(14))), (2, 1, false, true));
         for _ in 0..10 {
             up.failed(SEC(100));
         }

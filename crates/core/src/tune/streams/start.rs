@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-use super::{Remembered, Start};
+use super::Start;
+use crate::tune::INITIAL_SEGMENTS;
 
 /// What a packet carries, where nothing larger than Ethernet's frames is on the way.
 pub(super) const SEGMENT: Bytes = Bytes::new(1448);
-/// What a connection sends in its first round trip (RFC 6928: ten segments).
-pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(10 * SEGMENT.get());
+/// What a connection sends in its first round trip.
+pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(INITIAL_SEGMENTS * SEGMENT.get());
 /// On a shorter path slow start is over before more connections are open.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// One stream for so much of the round trip,
@@ -18,30 +19,22 @@ const PER_STREAM: Duration = Duration::from_millis(5);
 const MOST: usize = 32;
 /// What a stream must find to fetch, so that opening it pays.
 const LEAST_SHARE: Bytes = Bytes::mib(8);
-/// A path whose round trip is off by this factor is another one.
-const SAME: f64 = 1.5;
 
 /// Returns how many streams to begin with.
 ///
 /// k connections save log2(k) round trips of slow start: each begins with a window of its own.
 pub(super) fn streams(start: &Start) -> usize {
     let rtt = start.rtt.get();
-    let remembered = recognized(start);
     let mut ramp = if rtt < SHORTEST { 1 } else { (rtt.as_nanos() / PER_STREAM.as_nanos()) as usize };
-    if let Some(path) = remembered {
+    if let Some(path) = start.remembered {
         // A burst of many first windows is more than a thin path's queue takes.
         ramp = ramp.min(windows_in(path.rate, start.rtt) / 4);
     }
     let shares = usize::try_from(start.left.get() / LEAST_SHARE.get()).unwrap_or(usize::MAX);
-    ramp.min(MOST).max(remembered.map_or(1, |path| path.streams)).min(shares).clamp(1, start.most.max(1))
-}
-
-/// Returns what is remembered of this path, if it still looks like the one that is remembered.
-pub(super) fn recognized(start: &Start) -> Option<Remembered> {
-    start.remembered.filter(|path| {
-        let ratio = start.rtt.get().as_secs_f64() / path.rtt.get().as_secs_f64().max(1e-6);
-        (1.0 / SAME..SAME).contains(&ratio)
-    })
+    ramp.min(MOST)
+        .max(start.remembered.map_or(1, |path| path.streams))
+        .min(shares)
+        .clamp(1, start.most.max(1))
 }
 
 fn windows_in(rate: Rate, rtt: Rtt) -> usize {
@@ -50,10 +43,12 @@ fn windows_in(rate: Rate, rtt: Rtt) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Remembered;
     use super::*;
+    use crate::tune::MOST_STREAMS;
 
     const fn start(rtt_ms: u64, left: Bytes) -> Start {
-        Start { rtt: Rtt::new(Duration::from_millis(rtt_ms)), left, most: 128, remembered: None }
+        Start { rtt: Rtt::new(Duration::from_millis(rtt_ms)), left, most: MOST_STREAMS, remembered: None }
     }
 
     fn remembering(rtt_ms: u64, mbit: u64, streams: usize) -> Start {
@@ -81,8 +76,5 @@ mod tests {
         assert_eq!(streams(&remembering(200, 10_000, 1)), 32);
         // A thin path: 250 KB are in flight.
         assert_eq!(streams(&remembering(200, 10, 1)), 4);
-        // Another path by its round trip.
-        assert_eq!(streams(&remembering(20, 10_000, 80)), 32);
-        assert_eq!(streams(&remembering(0, 10_000, 80)), 32);
     }
 }

@@ -74,7 +74,7 @@ impl Level {
     pub(super) fn is_outgrown(&self, streams: usize, last: &View) -> bool {
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
         last.intervals >= 2
-            && last.has_room()
+            && last.was_never_full()
             && last.goodput * (1.0 - last.error) >= self.goodput * (1.0 + IN_PROPORTION * share)
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::super::{Interval, Remembered, Start, StreamTuner};
 use super::red::Red;
+use crate::tune::MOST_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
 const MSS: f64 = 1448.0;
@@ -108,8 +109,12 @@ impl Path {
     }
 
     pub(super) fn remembering(&self, begins: f64, left: f64, remembered: Option<Remembered>) -> Session {
-        let start =
-            Start { rtt: seconds_rtt(self.rtt), left: Bytes::new(left as u64), most: 128, remembered };
+        let start = Start {
+            rtt: seconds_rtt(self.rtt),
+            left: Bytes::new(left as u64),
+            most: MOST_STREAMS,
+            remembered,
+        };
         Session::new(Some(StreamTuner::new(&start)), begins, left)
     }
 
