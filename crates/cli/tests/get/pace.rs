@@ -72,6 +72,9 @@ fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
         (json!({ "paced": false }), &[], None),
         (json!({ "at": 1 }), &[], None),
         (json!({}), &["--no-memory"], None),
+        (json!({}), &["--streams", "1"], Some(held)),
+        (json!({}), &["--streams", "8"], None),
+        (json!({}), &["--tuner", "apt"], None),
         (json!({}), &["--pace", "off"], Some("off")),
         (json!({}), &["--header", "Longhaul-Pace: 5000000"], Some("5000000")),
     ] {

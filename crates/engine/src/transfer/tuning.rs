@@ -69,16 +69,18 @@ fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
 
 /// Asks a server that has paced an earlier transfer to begin with the rate of then, and opens the window for it.
 ///
-/// The server looks whether the RTT is still the same.
+/// That is what one stream held: several would each ask for all of it. The server looks whether the RTT is still the same.
 pub(super) fn with_known_pace(request: &GetRequest) -> Cow<'_, GetRequest> {
     let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
+    let alone = matches!(request.streams, Streams::Auto | Streams::Fixed(1));
     let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
-    let asked = place.filter(|_| request.pace == Pace::Auto && !is_said).and_then(|(file, endpoint)| {
-        // What cannot be read is told of when the server has answered.
-        let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
-        let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
-        Some((known, HeaderField::new(PACE_HEADER, &header).ok()?))
-    });
+    let asked =
+        place.filter(|_| request.pace == Pace::Auto && alone && !is_said).and_then(|(file, endpoint)| {
+            // What cannot be read is told of when the server has answered.
+            let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
+            let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
+            Some((known, HeaderField::new(PACE_HEADER, &header).ok()?))
+        });
     let Some((known, header)) = asked else { return Cow::Borrowed(request) };
     let mut asking = request.clone();
     asking.client.headers.push(header);
