@@ -30,7 +30,6 @@ mod tuned;
 mod tuning;
 mod work;
 
-use std::borrow::Cow;
 use std::io;
 use std::thread;
 use std::time::Instant;
@@ -54,7 +53,7 @@ use crate::recv::pipeline::Pipeline;
 use crate::recv::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
-use opening::Opening;
+use opening::{Opening, handshake_rtt};
 use remote::Remote;
 use run::Shown;
 use shared::Shared;
@@ -72,17 +71,16 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
-    let asked = tuning::with_known_pace(request);
-    let mut opening = opening::open(&asked, &stop, &emit)?;
-    let request = match asked {
-        // Another server stands there now: what was set for the one that paced does not fit its streams.
-        Cow::Owned(_) if !opening.remote.paces => {
+    let known = tuning::with_known_pace(request);
+    let mut opening = opening::open(known.as_ref().map_or(request, |(_, asking)| asking), &stop, &emit)?;
+    if let Some((known, _)) = known {
+        let same = handshake_rtt(&opening.connection).is_none_or(|rtt| known.may_hold_at(rtt));
+        // Another server stands there now, or at the end of another path: what was set for the one that is known fits neither.
+        if !opening.remote.paces || !same {
             drop(opening);
             opening = opening::open(request, &stop, &emit)?;
-            request
         }
-        ref asked => asked,
-    };
+    }
     let tuning = tuning::choose(request, &opening);
     let Opening { client, remote, connection, first, part, journal, committed, .. } = opening;
     let size = remote.size;

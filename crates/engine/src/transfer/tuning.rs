@@ -1,6 +1,5 @@
 //! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use longhaul_core::advice::Facts;
@@ -9,6 +8,7 @@ use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
+use longhaul_core::tune::pace::Known;
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
@@ -70,23 +70,21 @@ fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
 /// Asks a server that has paced an earlier transfer to begin with the rate of then, and opens the window for it.
 ///
 /// That is what one stream held: several would each ask for all of it. The server looks whether the RTT is still the same.
-pub(super) fn with_known_pace(request: &GetRequest) -> Cow<'_, GetRequest> {
+pub(super) fn with_known_pace(request: &GetRequest) -> Option<(Known, GetRequest)> {
     let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
     let alone = matches!(request.streams, Streams::Auto | Streams::Fixed(1));
     let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
-    let asked =
-        place.filter(|_| request.pace == Pace::Auto && alone && !is_said).and_then(|(file, endpoint)| {
-            // What cannot be read is told of when the server has answered.
-            let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
-            let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
-            Some((known, HeaderField::new(PACE_HEADER, &header).ok()?))
-        });
-    let Some((known, header)) = asked else { return Cow::Borrowed(request) };
+    let (file, endpoint) = place.filter(|_| request.pace == Pace::Auto && alone && !is_said)?;
+    // What cannot be read is told of when the server has answered.
+    let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
+    let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
     let mut asking = request.clone();
-    asking.client.headers.push(header);
-    let client = &mut asking.client;
-    client.recv_buffer = client.recv_buffer.or_else(|| buffer::open_at_once(known.rate, known.rtt));
-    Cow::Owned(asking)
+    asking.client.headers.push(HeaderField::new(PACE_HEADER, &header).ok()?);
+    // A window that is to pace cannot have been offered before.
+    if !request.pace_window {
+        asking.client.recv_buffer = request.client.recv_buffer.or_else(|| buffer::open_at_once(known));
+    }
+    Some((known, asking))
 }
 
 /// Returns what a path holds whose server paces what it sends; `None` where the end came before that was certain.
