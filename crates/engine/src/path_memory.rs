@@ -130,6 +130,11 @@ impl KnownPath {
         Self { paced: true, ..self }
     }
 
+    /// Notes that it does not, or not on this path.
+    pub fn not_paced(self) -> Self {
+        Self { paced: false, ..self }
+    }
+
     /// Returns what to ask a server for that paces what it sends, before the path is known to be the same.
     pub fn pace(&self) -> Option<Known> {
         let known = Known {

@@ -47,13 +47,14 @@ pub use request::{AptSettings, GetRequest, Outcome, Streams, Target};
 
 use crate::cancel::Cancel;
 use crate::digest::Checksum;
+use crate::path_memory::KnownPath;
 use crate::recv::output_error::OutputError;
 use crate::recv::pages::PageCounter;
 use crate::recv::pipeline::Pipeline;
 use crate::recv::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
-use opening::{Opening, handshake_rtt};
+use opening::Opening;
 use remote::Remote;
 use run::Shown;
 use shared::Shared;
@@ -71,18 +72,9 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
-    let known = tuning::with_known_pace(request);
-    let mut opening = opening::open(known.as_ref().map_or(request, |(_, asking)| asking), &stop, &emit)?;
-    if let Some((known, _)) = known {
-        let same = handshake_rtt(&opening.connection).is_none_or(|rtt| known.may_hold_at(rtt));
-        // Another server stands there now, or at the end of another path: what was set for the one that is known fits neither.
-        if !opening.remote.paces || !same {
-            drop(opening);
-            opening = opening::open(request, &stop, &emit)?;
-        }
-    }
+    let opening = opening::open(request, &stop, &emit)?;
     let tuning = tuning::choose(request, &opening);
-    let Opening { client, remote, connection, first, part, journal, committed, .. } = opening;
+    let Opening { client, remote, connection, first, part, journal, committed, corrected, .. } = opening;
     let size = remote.size;
     let mut claimed = committed.clone();
     claimed.insert(first);
@@ -99,7 +91,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let limiter = request.limit.map(Limiter::new);
     let pipeline = Pipeline::new(part, journal, size, committed, request.writer, ring);
     let shared = Shared::new(start, observer, stop, work, pipeline, limiter, tuned);
-    let source = Source { client, remote, connection, first, tuning };
+    let source = Source { client, remote, connection, first, tuning, corrected };
     let counted = request.sample.is_some() || request.count_pages;
     let pages = counted.then(|| PageCounter::of(shared.pipeline.part().file())).flatten();
     // Whoever looks more often counts, for all.
@@ -128,6 +120,8 @@ struct Source {
     connection: Connection,
     first: ByteRange,
     tuning: Tuning,
+    /// What is remembered and no longer true: to be kept as this.
+    corrected: Option<KnownPath>,
 }
 
 /// Fetches an opened file: runs the threads, verifies, gives the final name; `pages` are counted on the way.
@@ -138,7 +132,7 @@ fn fetch(
     source: Source,
     pages: Option<PageCounter>,
 ) -> Result<Outcome, TransferError> {
-    let Source { client, remote, connection, first, tuning } = source;
+    let Source { client, remote, connection, first, tuning, corrected } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions {
@@ -160,8 +154,12 @@ fn fetch(
     })?;
     let final_path = pipeline.finish(matches!(request.target, Target::File(_)))?;
     let received = pipeline.written() - pipeline.resumed();
-    if let Some(found) = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received)) {
-        tuning::remember(request, &remote, shared, found, facts.rwin.unwrap_or_default());
+    if let Some(file) = &request.memory {
+        let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
+        let window = facts.rwin.unwrap_or_default();
+        let found = found.and_then(|found| tuning::known_path(&remote, shared, found, window));
+        // A redirect may have led from the one to the other.
+        corrected.into_iter().chain(found).for_each(|path| tuning::remember(file, path, shared));
     }
     let (time, size, resumed) = (shared.start.elapsed(), pipeline.written(), pipeline.resumed());
     Ok(Outcome {

@@ -1,6 +1,7 @@
 //! From a URL to the first answer, an open partial file, and what is left to fetch.
 
-mod larger_buffer;
+mod known_pace;
+mod second_connection;
 
 use std::path::Path;
 
@@ -10,6 +11,8 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
+
+use known_pace::KnownPace;
 
 use super::error::TransferError;
 use super::remote::Remote;
@@ -21,7 +24,7 @@ use crate::recv::journal::Journal;
 use crate::recv::output_error::OutputError;
 use crate::recv::part_file::PartFile;
 use crate::recv::part_names::is_partial;
-use crate::source::http::{self, Client, Connection, HttpError, Opened, Retry, SafeUrl};
+use crate::source::http::{self, Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
 pub(super) struct Opening {
@@ -39,6 +42,8 @@ pub(super) struct Opening {
     pub(super) shareable: bool,
     /// What an earlier transfer found the path to be.
     pub(super) known: Option<KnownPath>,
+    /// What is remembered and no longer true: to be kept as this.
+    pub(super) corrected: Option<KnownPath>,
 }
 
 /// What the first request of several streams asks for, before the size is known.
@@ -54,7 +59,8 @@ pub(super) fn open(
     cancel: &Cancel,
     emit: &dyn Fn(&Event),
 ) -> Result<Opening, TransferError> {
-    let mut opener = Opener { request, cancel, emit, part: None };
+    let known_pace = KnownPace::of(request);
+    let mut opener = Opener { request, known_pace, cancel, emit, part: None };
     opener.open().inspect_err(|_| {
         if let Some(part) = opener.part.take().filter(|part| part.journal().is_none()) {
             part.discard();
@@ -64,6 +70,8 @@ pub(super) fn open(
 
 struct Opener<'a> {
     request: &'a GetRequest,
+    /// What the server is asked for, until it turns out to be untrue.
+    known_pace: Option<KnownPace>,
     cancel: &'a Cancel,
     emit: &'a dyn Fn(&Event),
     part: Option<PartFile>,
@@ -95,7 +103,7 @@ impl Answer {
 
 impl Opener<'_> {
     fn open(&mut self) -> Result<Opening, TransferError> {
-        let client = Client::new(self.request.client.clone())?;
+        let client = Client::new(self.config()?)?;
         // Before the network: a target that cannot be written is found out at once.
         match &self.request.target {
             Target::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
@@ -119,7 +127,6 @@ impl Opener<'_> {
             if let Some(old) = prior.take() {
                 match answer.held {
                     RangeAnswer::Part { .. } if same(&old) => {
-                        let (client, answer) = self.with_larger_buffer(client, answer)?;
                         return self.opened(client, answer, journal, old.committed());
                     }
                     // Another file than the one begun, though its server ignored If-Range: from the start.
@@ -143,8 +150,15 @@ impl Opener<'_> {
                     continue;
                 }
             }
-            let (client, answer) = self.with_larger_buffer(client, answer)?;
             return self.opened(client, answer, journal, RangeSet::new());
+        }
+    }
+
+    /// Returns how to talk to the server.
+    fn config(&self) -> Result<ClientConfig, HttpError> {
+        match &self.known_pace {
+            Some(known) => known.config(self.request),
+            None => Ok(self.request.client.clone()),
         }
     }
 
@@ -272,6 +286,8 @@ impl Opener<'_> {
         journal: Option<Journal>,
         committed: RangeSet,
     ) -> Result<Opening, TransferError> {
+        let untrue = self.known_pace.take_if(|known| !known.is_borne_out_by(&answer));
+        let (client, answer) = self.with_what_fits(client, answer, untrue.is_some())?;
         let Some(part) = self.part.take() else {
             return Err(OutputError::IsDirectory(Path::new(".").to_owned()).into());
         };
@@ -301,6 +317,7 @@ impl Opener<'_> {
             committed,
             shareable,
             known,
+            corrected: untrue.map(KnownPace::corrected),
         })
     }
 }

@@ -1,24 +1,23 @@
 //! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
 
+use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::advice::Facts;
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
-use longhaul_core::proto::http::HeaderField;
+use longhaul_core::pace::Pace;
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
-use longhaul_core::tune::pace::Known;
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 
+use super::edge;
 use super::opening::{Opening, handshake_rtt};
 use super::remote::Remote;
 use super::request::{AptSettings, GetRequest, Streams};
 use super::shared::Shared;
 use super::tuned::Tuning;
-use super::{buffer, edge};
 use crate::path_memory::{self, Endpoint, KnownPath};
 use crate::source::http::Connection;
 
@@ -67,26 +66,6 @@ fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
     request.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
 }
 
-/// Asks a server that has paced an earlier transfer to begin with the rate of then, and opens the window for it.
-///
-/// That is what one stream held: several would each ask for all of it. The server looks whether the RTT is still the same.
-pub(super) fn with_known_pace(request: &GetRequest) -> Option<(Known, GetRequest)> {
-    let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
-    let alone = matches!(request.streams, Streams::Auto | Streams::Fixed(1));
-    let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
-    let (file, endpoint) = place.filter(|_| request.pace == Pace::Auto && alone && !is_said)?;
-    // What cannot be read is told of when the server has answered.
-    let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
-    let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
-    let mut asking = request.clone();
-    asking.client.headers.push(HeaderField::new(PACE_HEADER, &header).ok()?);
-    // A window that is to pace cannot have been offered before.
-    if !request.pace_window {
-        asking.client.recv_buffer = request.client.recv_buffer.or_else(|| buffer::open_at_once(known));
-    }
-    Some((known, asking))
-}
-
 /// Returns what a path holds whose server paces what it sends; `None` where the end came before that was certain.
 pub(super) fn found_by_server(
     request: &GetRequest,
@@ -101,17 +80,20 @@ pub(super) fn found_by_server(
     (alone && level && facts.flowing >= LEVEL_FOR).then_some(found)
 }
 
-/// Keeps what the path was found to be; where that cannot be, the user is told.
-pub(super) fn remember(
-    request: &GetRequest,
+/// Describes what the path was found to be, to be remembered.
+pub(super) fn known_path(
     remote: &Remote,
     shared: &Shared<'_>,
     found: Remembered,
     window: Bytes,
-) {
-    let (Some(file), Some(endpoint)) = (&request.memory, Endpoint::of(remote.place.url())) else { return };
+) -> Option<KnownPath> {
+    let endpoint = Endpoint::of(remote.place.url())?;
     let path = KnownPath::new(endpoint, found, shared.pipeline.ring().usage().capacity(), window);
-    let path = if remote.paces { path.paced() } else { path };
+    Some(if remote.paces { path.paced() } else { path })
+}
+
+/// Keeps `path`; where that cannot be, the user is told.
+pub(super) fn remember(file: &Path, path: KnownPath, shared: &Shared<'_>) {
     if let Err(error) = path_memory::keep(file, path) {
         shared.emit(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
     }
