@@ -16,6 +16,7 @@ mod claims;
 mod crew;
 mod edge;
 mod error;
+mod memory;
 mod monitor;
 mod opening;
 mod place;
@@ -54,6 +55,7 @@ use crate::recv::pipeline::Pipeline;
 use crate::recv::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
+use memory::Memory;
 use opening::Opening;
 use remote::Remote;
 use run::Shown;
@@ -72,7 +74,8 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
-    let opening = opening::open(request, &stop, &emit)?;
+    let memory = Memory::read(request.memory.as_deref(), &emit);
+    let opening = opening::open(request, &memory, &stop, &emit)?;
     let tuning = tuning::choose(request, &opening);
     let Opening { client, remote, connection, first, part, journal, committed, corrected, .. } = opening;
     let size = remote.size;
@@ -91,7 +94,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let limiter = request.limit.map(Limiter::new);
     let pipeline = Pipeline::new(part, journal, size, committed, request.writer, ring);
     let shared = Shared::new(start, observer, stop, work, pipeline, limiter, tuned);
-    let source = Source { client, remote, connection, first, tuning, corrected };
+    let source = Source { client, remote, connection, first, tuning, memory, corrected };
     let counted = request.sample.is_some() || request.count_pages;
     let pages = counted.then(|| PageCounter::of(shared.pipeline.part().file())).flatten();
     // Whoever looks more often counts, for all.
@@ -120,6 +123,7 @@ struct Source {
     connection: Connection,
     first: ByteRange,
     tuning: Tuning,
+    memory: Memory,
     /// What is remembered and no longer true: to be kept as this.
     corrected: Option<KnownPath>,
 }
@@ -132,7 +136,7 @@ fn fetch(
     source: Source,
     pages: Option<PageCounter>,
 ) -> Result<Outcome, TransferError> {
-    let Source { client, remote, connection, first, tuning, corrected } = source;
+    let Source { client, remote, connection, first, tuning, memory, corrected } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions {
@@ -154,13 +158,11 @@ fn fetch(
     })?;
     let final_path = pipeline.finish(matches!(request.target, Target::File(_)))?;
     let received = pipeline.written() - pipeline.resumed();
-    if let Some(file) = &request.memory {
-        let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
-        let window = facts.rwin.unwrap_or_default();
-        let found = found.and_then(|found| tuning::known_path(&remote, shared, found, window));
-        // A redirect may have led from the one to the other.
-        corrected.into_iter().chain(found).for_each(|path| tuning::remember(file, path, shared));
-    }
+    let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
+    let window = facts.rwin.unwrap_or_default();
+    let found = found.and_then(|found| tuning::known_path(&remote, shared, found, window));
+    // A redirect may have led from the one to the other.
+    corrected.into_iter().chain(found).for_each(|path| memory.keep(path, &|event| shared.emit(event)));
     let (time, size, resumed) = (shared.start.elapsed(), pipeline.written(), pipeline.resumed());
     Ok(Outcome {
         path: final_path,

@@ -15,11 +15,12 @@ use longhaul_sys::tcp_info;
 use known_pace::KnownPace;
 
 use super::error::TransferError;
+use super::memory::Memory;
 use super::remote::Remote;
 use super::request::{GetRequest, Streams, Target};
 use super::{place, tuning};
 use crate::cancel::Cancel;
-use crate::path_memory::{self, Endpoint, KnownPath, MemoryError};
+use crate::path_memory::KnownPath;
 use crate::recv::journal::Journal;
 use crate::recv::output_error::OutputError;
 use crate::recv::part_file::PartFile;
@@ -56,11 +57,12 @@ const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// Asks for the file and opens its partial file; removes that again on failure where nothing is lost by it.
 pub(super) fn open(
     request: &GetRequest,
+    memory: &Memory,
     cancel: &Cancel,
     emit: &dyn Fn(&Event),
 ) -> Result<Opening, TransferError> {
-    let known_pace = KnownPace::of(request);
-    let mut opener = Opener { request, known_pace, cancel, emit, part: None };
+    let known_pace = KnownPace::of(request, memory);
+    let mut opener = Opener { request, memory, known_pace, cancel, emit, part: None };
     opener.open().inspect_err(|_| {
         if let Some(part) = opener.part.take().filter(|part| part.journal().is_none()) {
             part.discard();
@@ -70,6 +72,7 @@ pub(super) fn open(
 
 struct Opener<'a> {
     request: &'a GetRequest,
+    memory: &'a Memory,
     /// What the server is asked for, until it turns out to be untrue.
     known_pace: Option<KnownPace>,
     cancel: &'a Cancel,
@@ -196,25 +199,17 @@ impl Opener<'_> {
             Streams::Fixed(_) => Some(FIRST_BLOCK),
             Streams::Auto => {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
-                let known = self.recall(place).ok().flatten();
+                let known = self.memory.recall(place.url());
                 let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
                 // A server that begins with half of the rate of last time has not sent this much before it is asked for more.
-                let at_once = known.as_ref().and_then(KnownPath::pace).map(|path| path.rate.bdp(rtt));
+                let at_once = self.known_pace.as_ref().map(|path| path.rate().bdp(rtt));
                 let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
-                (rtt >= LONG_RTT || known.as_ref().is_some_and(several)).then_some(block)
+                (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
             }
             Streams::Apt(apt) => {
                 let part = tuning::part_of_first_chunk(self.request, apt, connection);
                 Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
             }
-        }
-    }
-
-    /// Returns what an earlier transfer found the path to be.
-    fn recall(&self, place: &http::Target) -> Result<Option<KnownPath>, MemoryError> {
-        match (&self.request.memory, Endpoint::of(place.url())) {
-            (Some(file), Some(endpoint)) => path_memory::recall(file, &endpoint),
-            _ => Ok(None),
         }
     }
 
@@ -303,10 +298,7 @@ impl Opener<'_> {
         if several && !shareable && answer.remote.size != Some(Bytes::ZERO) {
             (self.emit)(&Event::Warning(Warning::NoRanges));
         }
-        let known = self.recall(&answer.remote.place).unwrap_or_else(|error| {
-            (self.emit)(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
-            None
-        });
+        let known = self.memory.recall(answer.remote.place.url()).cloned();
         Ok(Opening {
             client,
             remote: answer.remote,

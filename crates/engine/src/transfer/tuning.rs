@@ -1,10 +1,8 @@
 //! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
 
-use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::advice::Facts;
-use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
@@ -18,7 +16,7 @@ use super::remote::Remote;
 use super::request::{AptSettings, GetRequest, Streams};
 use super::shared::Shared;
 use super::tuned::Tuning;
-use crate::path_memory::{self, Endpoint, KnownPath};
+use crate::path_memory::{Endpoint, KnownPath};
 use crate::source::http::Connection;
 
 /// The window in force before anything has come, where the kernel does not tell it (`tcp_rmem[1]` / 2).
@@ -90,11 +88,4 @@ pub(super) fn known_path(
     let endpoint = Endpoint::of(remote.place.url())?;
     let path = KnownPath::new(endpoint, found, shared.pipeline.ring().usage().capacity(), window);
     Some(if remote.paces { path.paced() } else { path })
-}
-
-/// Keeps `path`; where that cannot be, the user is told.
-pub(super) fn remember(file: &Path, path: KnownPath, shared: &Shared<'_>) {
-    if let Err(error) = path_memory::keep(file, path) {
-        shared.emit(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
-    }
 }

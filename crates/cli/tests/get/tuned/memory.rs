@@ -132,10 +132,37 @@ fn a_damaged_memory_is_told_and_none_is_used() {
         remember(&run, &server, &json!({ "streams": 8 }));
         fs::write(run.path(MEMORY), text).unwrap();
         let ended = run.run().ok();
-        assert!(ended.stderr.contains("paths.json") && ended.stderr.contains("remembered"), "{ended:?}");
+        let told = ended.stderr.lines().filter(|line| line.contains("paths.json"));
+        assert!(
+            told.clone().count() == 1 && told.clone().all(|line| line.contains("remembered")),
+            "{ended:?}"
+        );
         same(run.path("f"), &file.bytes);
         let quiet = run.again(["--no-memory", "-o", "g", &server.url("/f")]).run().ok();
         assert!(!quiet.stderr.contains("paths.json"), "{quiet:?}");
+    }
+}
+
+/// It says nothing of the other paths, which are used.
+#[test]
+fn a_path_that_cannot_be_is_not_used_and_not_told() {
+    let file = File::new(content(1 << 20, 19));
+    let server = Server::of(file.clone());
+    for (known, asked) in [(json!({ "paced": true, "streams": 0 }), 0), (json!({ "paced": true }), 1)] {
+        let run = get().args([&server.url("/f")]);
+        remember(&run, &server, &known);
+        let mut memory: Value = serde_json::from_slice(&fs::read(run.path(MEMORY)).unwrap()).unwrap();
+        let mut other = memory["paths"][0].clone();
+        other["host"] = json!("other");
+        other["streams"] = json!(0);
+        memory["paths"].as_array_mut().unwrap().insert(0, other);
+        fs::write(run.path(MEMORY), memory.to_string()).unwrap();
+        let before = server.asks().len();
+        let ended = run.run().ok();
+        assert!(!ended.stderr.contains("paths.json"), "{ended:?}");
+        let asks = &server.asks()[before..];
+        assert_eq!(asks.iter().filter(|ask| ask.field("longhaul-pace").is_some()).count(), asked, "{known}");
+        same(run.path("f"), &file.bytes);
     }
 }
 

@@ -3,12 +3,13 @@
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::tune::pace::Known;
-use longhaul_core::units::Rtt;
+use longhaul_core::units::{Rate, Rtt};
 
 use super::{Answer, handshake_rtt};
-use crate::path_memory::{self, Endpoint, KnownPath};
+use crate::path_memory::KnownPath;
 use crate::source::http::{ClientConfig, HttpError};
 use crate::transfer::buffer;
+use crate::transfer::memory::Memory;
 use crate::transfer::request::{GetRequest, Streams};
 
 /// A path whose server has paced, before it is known to be the same.
@@ -21,14 +22,19 @@ impl KnownPace {
     /// Recalls it where the server is to pace one stream as it likes.
     ///
     /// That is what one stream held: several would each ask for all of it.
-    pub(super) fn of(request: &GetRequest) -> Option<Self> {
+    pub(super) fn of(request: &GetRequest, memory: &Memory) -> Option<Self> {
         let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
         let alone = matches!(request.streams, Streams::Auto | Streams::Fixed(1));
-        let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
-        let (file, endpoint) = place.filter(|_| request.pace == Pace::Auto && alone && !is_said)?;
-        // What cannot be read is told of when the server has answered.
-        let path = path_memory::recall(file, &endpoint).ok().flatten()?;
+        if request.pace != Pace::Auto || !alone || is_said {
+            return None;
+        }
+        let path = memory.recall(&request.url)?.clone();
         Some(Self { known: path.pace()?, path })
+    }
+
+    /// Returns the rate that is asked for.
+    pub(super) fn rate(&self) -> Rate {
+        self.known.rate
     }
 
     /// Returns how to ask for it: with a window that is open from the first round trip on.
@@ -65,9 +71,10 @@ mod tests {
     use std::time::Duration;
 
     use longhaul_core::tune::streams::Remembered;
-    use longhaul_core::units::{Bytes, Rate};
+    use longhaul_core::units::Bytes;
 
     use super::*;
+    use crate::path_memory::Endpoint;
 
     const MS: fn(u64) -> Rtt = |ms| Rtt::new(Duration::from_millis(ms));
 
