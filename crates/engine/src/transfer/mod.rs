@@ -143,7 +143,7 @@ fn fetch(
         retries: request.retries,
         stall: request.stall,
         hold_window,
-        pace: request.pace_window.then_some(request.pace),
+        pace: request.window_pace(),
     };
     let (inlet, segments) = shared.pipeline.inlet();
     let means = Means { shared, inlet, client: &client, remote: &remote, options };

@@ -32,15 +32,12 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
     let rest = left - opening.first.len();
     match request.streams {
         Streams::Fixed(streams) if opening.shareable => Tuning::Fixed(streams.max(1)),
-        // What a server that paces itself has found is what one stream holds; a second would come in a burst.
-        Streams::Auto if opening.remote.paces && request.pace != Pace::Off => Tuning::Fixed(1),
+        Streams::Auto if request.leaves_pace_to(&opening.remote) => Tuning::Fixed(1),
         Streams::Auto if opening.shareable && rest > Bytes::ZERO => {
             let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
             let tuner = StreamTuner::new(&Start { rtt, left, most: MOST_STREAMS, remembered });
             // Several in slow start at once would overflow what one that is paced does not.
-            let wait = request.pace_window
-                && request.client.recv_buffer.is_none()
-                && edge::is_possible(&opening.remote, &opening.connection);
+            let wait = edge::is_for(request, &opening.remote, &opening.connection);
             Tuning::Auto { tuner: Box::new(tuner), rtt, wait }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if opening.shareable => {

@@ -45,7 +45,7 @@ impl KnownPace {
         let mut config = request.client.clone();
         config.headers.push(HeaderField::new(PACE_HEADER, &header)?);
         // A window that is to pace cannot have been offered before.
-        if !request.pace_window {
+        if request.window_pace().is_none() {
             config.recv_buffer = config.recv_buffer.or_else(|| buffer::open_at_once(self.known));
         }
         Ok(config)

@@ -1,6 +1,5 @@
 //! A second first connection, where the first one does not fit the path that it has shown.
 
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::units::Bytes;
 
@@ -64,13 +63,12 @@ impl Opener<'_> {
         let (streams, for_others) = match self.request.streams {
             _ if whole => (1, false),
             Streams::Fixed(streams) => (streams, false),
-            // As `tuning::choose` says: this stream is to have it all.
-            Streams::Auto if answer.remote.paces && self.request.pace != Pace::Off => (1, false),
+            Streams::Auto if self.request.leaves_pace_to(&answer.remote) => (1, false),
             Streams::Auto if rtt < LONG_RTT => (1, false),
             Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
         };
         // A buffer that is set offers all of its window at once, and an offered window cannot be taken back.
-        if streams == 1 && self.request.pace_window && edge::is_possible(&answer.remote, connection) {
+        if streams == 1 && edge::is_for(self.request, &answer.remote, connection) {
             return None;
         }
         Some(Larger { buffer: buffer::larger_than_kernels(rtt, streams)?, for_others })
