@@ -130,6 +130,11 @@ impl KnownPath {
         Self { paced: true, ..self }
     }
 
+    /// Notes that it does not, or not on this path.
+    pub fn not_paced(self) -> Self {
+        Self { paced: false, ..self }
+    }
+
     /// Returns what to ask a server for that paces what it sends, before the path is known to be the same.
     pub fn pace(&self) -> Option<Known> {
         let known = Known {
@@ -157,12 +162,45 @@ impl KnownPath {
     }
 }
 
-/// Returns the path to a server as it was last.
-///
-/// # Errors
-/// [`MemoryError`]; a file that is not there is none.
-pub fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, MemoryError> {
-    Ok(read(file)?.into_iter().find(|path| path.endpoint == *endpoint))
+/// What was known of paths when the file was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Paths(Vec<KnownPath>);
+
+impl Paths {
+    /// Reads the file; what cannot be in it is left out, and a file that is not there is none.
+    ///
+    /// # Errors
+    /// [`MemoryError`], except for [`MemoryError::Write`].
+    pub fn read(file: &Path) -> Result<Self, MemoryError> {
+        let mut text = Vec::new();
+        // A pipe of that name must not hold anybody up.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let opened = File::options().read(true).custom_flags(flags).open(file);
+        let opened = opened.and_then(|open| open.take(LARGEST.get() + 1).read_to_end(&mut text));
+        match opened {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(MemoryError::Read { path: file.to_owned(), source }),
+        }
+        let damaged = |why: String| MemoryError::Damaged { path: file.to_owned(), why };
+        if text.len() as u64 > LARGEST.get() {
+            return Err(damaged(format!("it is larger than {LARGEST}")));
+        }
+        let Version { version } =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if version != VERSION {
+            return Err(MemoryError::Version { path: file.to_owned(), version });
+        }
+        let Document { mut paths, .. } =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        paths.retain(KnownPath::is_sound);
+        Ok(Self(paths))
+    }
+
+    /// Returns the path to a server as it was last.
+    pub fn to(&self, endpoint: &Endpoint) -> Option<&KnownPath> {
+        self.0.iter().find(|path| path.endpoint == *endpoint)
+    }
 }
 
 /// Keeps a path, in place of what was known of it; a damaged file is replaced.
@@ -172,8 +210,8 @@ pub fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, Mem
 /// # Errors
 /// [`MemoryError::Write`], [`MemoryError::Read`] and [`MemoryError::Version`].
 pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
-    let mut paths = match read(file) {
-        Err(MemoryError::Damaged { .. }) => Vec::new(),
+    let Paths(mut paths) = match Paths::read(file) {
+        Err(MemoryError::Damaged { .. }) => Paths::default(),
         read => read?,
     };
     paths.retain(|other| other.endpoint != path.endpoint);
@@ -184,31 +222,6 @@ pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
         .map_err(io::Error::from)
         .and_then(|text| replace(file, &text));
     written.map_err(|source| MemoryError::Write { path: file.to_owned(), source })
-}
-
-fn read(file: &Path) -> Result<Vec<KnownPath>, MemoryError> {
-    let mut text = Vec::new();
-    // A pipe of that name must not hold anybody up.
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let opened = File::options().read(true).custom_flags(flags).open(file);
-    let opened = opened.and_then(|open| open.take(LARGEST.get() + 1).read_to_end(&mut text));
-    match opened {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(MemoryError::Read { path: file.to_owned(), source }),
-    }
-    let damaged = |why: String| MemoryError::Damaged { path: file.to_owned(), why };
-    if text.len() as u64 > LARGEST.get() {
-        return Err(damaged(format!("it is larger than {LARGEST}")));
-    }
-    let Version { version } = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    if version != VERSION {
-        return Err(MemoryError::Version { path: file.to_owned(), version });
-    }
-    let Document { mut paths, .. } =
-        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    paths.retain(KnownPath::is_sound);
-    Ok(paths)
 }
 
 /// Replaces the file at once, so that whoever reads it finds the old one or the new one.
@@ -244,6 +257,10 @@ mod tests {
         KnownPath { at, ..KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)) }
     }
 
+    fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, MemoryError> {
+        Paths::read(file).map(|paths| paths.to(endpoint).cloned())
+    }
+
     #[test]
     fn a_path_is_recalled_by_host_and_port_while_it_holds() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 1000 + n)).unwrap());
-        let known = read(&file).unwrap();
+        let Paths(known) = Paths::read(&file).unwrap();
         assert_eq!((known.len(), known.last().unwrap().at), (MOST, 1005));
     }
 
@@ -305,9 +322,8 @@ mod tests {
             path("sound", 1),
         ];
         fs::write(&file, serde_json::to_vec(&Document { version: VERSION, paths }).unwrap()).unwrap();
-        let known = ["none", "near", "future", "sound"]
-            .map(|host| recall(&file, &path(host, 1).endpoint).unwrap().is_some());
-        assert_eq!(known, [false, false, false, true]);
+        // And nothing is told: the others are as good as ever.
+        assert_eq!(Paths::read(&file).unwrap(), Paths(vec![path("sound", 1)]));
     }
 
     #[test]

@@ -135,7 +135,8 @@ fn segment(text: &str) -> Result<Bytes, String> {
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
     let setup = || {
-        let (streams, client) = (args.streams.wanted()?, client(args)?);
+        let streams = args.streams.wanted()?;
+        let client = client(args, streams)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((streams, client))
     };
@@ -204,12 +205,12 @@ fn target(output: Option<&Path>, several: bool) -> Target {
     }
 }
 
-fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
+fn client(args: &GetArgs, streams: Streams) -> anyhow::Result<ClientConfig> {
     if args.pace_window && args.transfer.pace == Pace::Off {
         bail!("--pace-window paces, and --pace off does not: leave one of them out");
     }
     let https = args.urls.iter().any(|url| url.scheme() == "https");
-    let one = matches!(args.streams.wanted()?, Streams::Auto | Streams::Fixed(1));
+    let one = matches!(streams, Streams::Auto | Streams::Fixed(1));
     if args.pace_window && (https || !one || args.recv_buffer != AutoOr::Auto) {
         bail!(
             "--pace-window is for one stream over plain http whose receive buffer is auto: leave it or the other out"

@@ -72,6 +72,9 @@ fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
         (json!({ "paced": false }), &[], None),
         (json!({ "at": 1 }), &[], None),
         (json!({}), &["--no-memory"], None),
+        (json!({}), &["--streams", "1"], Some(held)),
+        (json!({}), &["--streams", "8"], None),
+        (json!({}), &["--tuner", "apt"], None),
         (json!({}), &["--pace", "off"], Some("off")),
         (json!({}), &["--header", "Longhaul-Pace: 5000000"], Some("5000000")),
     ] {
@@ -85,6 +88,28 @@ fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
         let first = &server.asks()[before];
         assert_eq!(first.field("longhaul-pace"), asked, "{but}, {args:?}");
     }
+}
+
+/// It paces still, and is further away or nearer: what was set for the path of then is not for this one.
+#[test]
+fn a_server_that_paces_at_the_end_of_another_path_is_asked_anew() {
+    let file = File::new(content(20 << 20, 5));
+    let served = file.clone();
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let (head, body) = served.answer(&ask);
+            let head = head.replacen("\r\n", "\r\nLonghaul-Pace: auto\r\n", 1);
+            if !peer.send(head) || !peer.send(body) {
+                return;
+            }
+        }
+    });
+    let run = get().args(["-o", "f", &server.url("/f")]);
+    remember(&run, &server, &json!({ "rtt_us": 200_000, "paced": true }));
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    let paces: Vec<_> = server.asks().iter().map(|ask| ask.field("longhaul-pace").is_some()).collect();
+    assert_eq!(paces, [true, false]);
 }
 
 #[test]

@@ -1,26 +1,30 @@
 //! The receive buffer that a path needs.
 
 use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
+use longhaul_core::tune::pace::Known;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{host, sockopt};
 
 /// The least rate that buffers are planned for, whatever the interfaces say of themselves.
 const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
 
-/// How much faster a path may have become that a set buffer is for.
-const GROWTH: f64 = 1.5;
+/// A smaller window is opened by autotuning within four round trips.
+const WORTH_OPENING: Bytes = Bytes::mib(1);
 
-/// Returns the receive buffer that lets a path's window be open from the first round trip on, where the kernel grants it.
+/// Returns the receive buffer that lets the window of a path that is known be open from the first round trip on, where the
+/// kernel grants it.
 ///
-/// Autotuning opens it from 64 KiB: ten round trips on the way to 100 MB. A buffer that is set is offered at once.
-pub(super) fn open_at_once(rate: Rate, rtt: Rtt) -> Option<Bytes> {
-    let rmem_max = host::rmem_max().unwrap_or_default();
-    let limits =
-        RecvLimits { tcp_rmem_max: Bytes::ZERO, rmem_max, may_force: sockopt::may_force_recv_buffer() };
-    match plan::recv_buffer(limits, rate.scaled(GROWTH), rtt) {
-        RecvBuffer::Set(buffer) if limits.may_force || buffer < rmem_max => Some(buffer),
-        RecvBuffer::Set(_) | RecvBuffer::Autotune => None,
+/// Autotuning opens it from 64 KiB: ten round trips on the way to 100 MB. A buffer that is set is offered at once, and ends
+/// autotuning: so it is no smaller than what that reaches, nor than what a path of this RTT gets that is not known.
+pub(super) fn open_at_once(known: Known) -> Option<Bytes> {
+    if known.rate.bdp(known.rtt) < WORTH_OPENING {
+        return None;
     }
+    // setsockopt doubles what it is given.
+    let reached = Bytes::new(host::tcp_rmem_max()?.get().div_ceil(2));
+    let buffer = larger_than_kernels(known.rtt, 1).unwrap_or_default().max(reached);
+    let granted = sockopt::may_force_recv_buffer() || host::rmem_max().is_some_and(|max| buffer <= max);
+    granted.then_some(buffer)
 }
 
 /// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
@@ -44,4 +48,30 @@ pub(super) fn share_in_flight(rtt: Rtt, streams: usize) -> Bytes {
 fn share(streams: usize) -> Rate {
     let line = host::fastest_interface().unwrap_or_default().max(PLANNED_RATE);
     Rate::bits_per_sec(line.as_bits_per_sec() / streams.max(1) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What this host grants differs; that nothing smaller is set than what it would come to by itself does not.
+    #[test]
+    fn a_buffer_that_ends_autotuning_is_no_smaller_than_what_that_reaches() {
+        for (mbit, ms, worth_it) in
+            [(1, 1, false), (1_000, 1, false), (100, 20, false), (1_000, 200, true), (40_000, 300, true)]
+        {
+            let rtt = Rtt::new(Duration::from_millis(ms));
+            let set = open_at_once(Known { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt });
+            let (reached, unknown) = (host::tcp_rmem_max().unwrap(), larger_than_kernels(rtt, 1));
+            assert!(set.is_none_or(|set| set * 2 >= reached), "{mbit} Mbit/s x {ms} ms: {set:?}, {reached}");
+            assert!(
+                set.is_none_or(|set| Some(set) >= unknown),
+                "{mbit} Mbit/s x {ms} ms: {set:?}, {unknown:?}"
+            );
+            let granted = sockopt::may_force_recv_buffer();
+            assert!(set.is_some() == worth_it || !granted, "{mbit} Mbit/s x {ms} ms: {set:?}");
+        }
+    }
 }

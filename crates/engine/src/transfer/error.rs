@@ -146,14 +146,41 @@ impl TransferError {
         }
     }
 
-    pub(super) fn changed(url: String, was: Option<&Validator>, now: Option<&Validator>) -> Self {
+    /// Describes a change by what identified the file before and after it; `same` where only its size tells of it.
+    pub(super) fn changed(url: String, was: Option<&Validator>, now: Option<&Validator>, same: bool) -> Self {
         let name = |v: Option<&Validator>| {
             v.map_or_else(|| "an unidentified state".to_owned(), Validator::to_string)
         };
         let (was, mut now) = (name(was), name(now));
         if was == now {
-            now.push_str(" of another size");
+            // What is too weak to identify a state can still tell two apart.
+            now.push_str(if same { " of another size" } else { " with another weak ETag or date" });
         }
         Self::Changed { url, was, now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_by_what_shows_it() {
+        let tag = |text| Validator::parse(text);
+        for (was, now, same, told) in [
+            (tag("\"a\""), tag("\"b\""), false, "(\"a\" became \"b\")"),
+            (tag("\"a\""), None, false, "(\"a\" became an unidentified state)"),
+            (tag("\"a\""), tag("\"a\""), true, "(\"a\" became \"a\" of another size)"),
+            (None, None, true, "(an unidentified state became an unidentified state of another size)"),
+            (
+                None,
+                None,
+                false,
+                "(an unidentified state became an unidentified state with another weak ETag or date)",
+            ),
+        ] {
+            let error = TransferError::changed("http://h/f".into(), was.as_ref(), now.as_ref(), same);
+            assert!(error.to_string().contains(told), "{error}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod claims;
 mod crew;
 mod edge;
 mod error;
+mod memory;
 mod monitor;
 mod opening;
 mod place;
@@ -30,7 +31,6 @@ mod tuned;
 mod tuning;
 mod work;
 
-use std::borrow::Cow;
 use std::io;
 use std::thread;
 use std::time::Instant;
@@ -48,12 +48,14 @@ pub use request::{AptSettings, GetRequest, Outcome, Streams, Target};
 
 use crate::cancel::Cancel;
 use crate::digest::Checksum;
+use crate::path_memory::KnownPath;
 use crate::recv::output_error::OutputError;
 use crate::recv::pages::PageCounter;
 use crate::recv::pipeline::Pipeline;
 use crate::recv::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
+use memory::Memory;
 use opening::Opening;
 use remote::Remote;
 use run::Shown;
@@ -72,19 +74,10 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
-    let asked = tuning::with_known_pace(request);
-    let mut opening = opening::open(&asked, &stop, &emit)?;
-    let request = match asked {
-        // Another server stands there now: what was set for the one that paced does not fit its streams.
-        Cow::Owned(_) if !opening.remote.paces => {
-            drop(opening);
-            opening = opening::open(request, &stop, &emit)?;
-            request
-        }
-        ref asked => asked,
-    };
+    let memory = Memory::read(request.memory.as_deref(), &emit);
+    let opening = opening::open(request, &memory, &stop, &emit)?;
     let tuning = tuning::choose(request, &opening);
-    let Opening { client, remote, connection, first, part, journal, committed, .. } = opening;
+    let Opening { client, remote, connection, first, part, journal, committed, corrected, .. } = opening;
     let size = remote.size;
     let mut claimed = committed.clone();
     claimed.insert(first);
@@ -101,7 +94,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let limiter = request.limit.map(Limiter::new);
     let pipeline = Pipeline::new(part, journal, size, committed, request.writer, ring);
     let shared = Shared::new(start, observer, stop, work, pipeline, limiter, tuned);
-    let source = Source { client, remote, connection, first, tuning };
+    let source = Source { client, remote, connection, first, tuning, memory, corrected };
     let counted = request.sample.is_some() || request.count_pages;
     let pages = counted.then(|| PageCounter::of(shared.pipeline.part().file())).flatten();
     // Whoever looks more often counts, for all.
@@ -130,6 +123,9 @@ struct Source {
     connection: Connection,
     first: ByteRange,
     tuning: Tuning,
+    memory: Memory,
+    /// What is remembered and no longer true: to be kept as this.
+    corrected: Option<KnownPath>,
 }
 
 /// Fetches an opened file: runs the threads, verifies, gives the final name; `pages` are counted on the way.
@@ -140,14 +136,14 @@ fn fetch(
     source: Source,
     pages: Option<PageCounter>,
 ) -> Result<Outcome, TransferError> {
-    let Source { client, remote, connection, first, tuning } = source;
+    let Source { client, remote, connection, first, tuning, memory, corrected } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions {
         retries: request.retries,
         stall: request.stall,
         hold_window,
-        pace: request.pace_window.then_some(request.pace),
+        pace: request.window_pace(),
     };
     let (inlet, segments) = shared.pipeline.inlet();
     let means = Means { shared, inlet, client: &client, remote: &remote, options };
@@ -162,9 +158,11 @@ fn fetch(
     })?;
     let final_path = pipeline.finish(matches!(request.target, Target::File(_)))?;
     let received = pipeline.written() - pipeline.resumed();
-    if let Some(found) = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received)) {
-        tuning::remember(request, &remote, shared, found, facts.rwin.unwrap_or_default());
-    }
+    let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
+    let window = facts.rwin.unwrap_or_default();
+    let found = found.and_then(|found| tuning::known_path(&remote, shared, found, window));
+    // A redirect may have led from the one to the other.
+    corrected.into_iter().chain(found).for_each(|path| memory.keep(path, &|event| shared.emit(event)));
     let (time, size, resumed) = (shared.start.elapsed(), pipeline.written(), pipeline.resumed());
     Ok(Outcome {
         path: final_path,

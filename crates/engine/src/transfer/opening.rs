@@ -1,6 +1,7 @@
 //! From a URL to the first answer, an open partial file, and what is left to fetch.
 
-mod larger_buffer;
+mod known_pace;
+mod second_connection;
 
 use std::path::Path;
 
@@ -11,17 +12,20 @@ use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
 
+use known_pace::KnownPace;
+
 use super::error::TransferError;
+use super::memory::Memory;
 use super::remote::Remote;
 use super::request::{GetRequest, Streams, Target};
 use super::{place, tuning};
 use crate::cancel::Cancel;
-use crate::path_memory::{self, Endpoint, KnownPath, MemoryError};
+use crate::path_memory::KnownPath;
 use crate::recv::journal::Journal;
 use crate::recv::output_error::OutputError;
 use crate::recv::part_file::PartFile;
 use crate::recv::part_names::is_partial;
-use crate::source::http::{self, Client, Connection, HttpError, Opened, Retry, SafeUrl};
+use crate::source::http::{self, Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
 pub(super) struct Opening {
@@ -39,6 +43,8 @@ pub(super) struct Opening {
     pub(super) shareable: bool,
     /// What an earlier transfer found the path to be.
     pub(super) known: Option<KnownPath>,
+    /// What is remembered and no longer true: to be kept as this.
+    pub(super) corrected: Option<KnownPath>,
 }
 
 /// What the first request of several streams asks for, before the size is known.
@@ -51,10 +57,12 @@ const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// Asks for the file and opens its partial file; removes that again on failure where nothing is lost by it.
 pub(super) fn open(
     request: &GetRequest,
+    memory: &Memory,
     cancel: &Cancel,
     emit: &dyn Fn(&Event),
 ) -> Result<Opening, TransferError> {
-    let mut opener = Opener { request, cancel, emit, part: None };
+    let known_pace = KnownPace::of(request, memory);
+    let mut opener = Opener { request, memory, known_pace, cancel, emit, part: None };
     opener.open().inspect_err(|_| {
         if let Some(part) = opener.part.take().filter(|part| part.journal().is_none()) {
             part.discard();
@@ -64,6 +72,9 @@ pub(super) fn open(
 
 struct Opener<'a> {
     request: &'a GetRequest,
+    memory: &'a Memory,
+    /// What the server is asked for, until it turns out to be untrue.
+    known_pace: Option<KnownPace>,
     cancel: &'a Cancel,
     emit: &'a dyn Fn(&Event),
     part: Option<PartFile>,
@@ -95,7 +106,7 @@ impl Answer {
 
 impl Opener<'_> {
     fn open(&mut self) -> Result<Opening, TransferError> {
-        let client = Client::new(self.request.client.clone())?;
+        let client = Client::new(self.config()?)?;
         // Before the network: a target that cannot be written is found out at once.
         match &self.request.target {
             Target::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
@@ -119,7 +130,6 @@ impl Opener<'_> {
             if let Some(old) = prior.take() {
                 match answer.held {
                     RangeAnswer::Part { .. } if same(&old) => {
-                        let (client, answer) = self.with_larger_buffer(client, answer)?;
                         return self.opened(client, answer, journal, old.committed());
                     }
                     // Another file than the one begun, though its server ignored If-Range: from the start.
@@ -143,8 +153,15 @@ impl Opener<'_> {
                     continue;
                 }
             }
-            let (client, answer) = self.with_larger_buffer(client, answer)?;
             return self.opened(client, answer, journal, RangeSet::new());
+        }
+    }
+
+    /// Returns how to talk to the server.
+    fn config(&self) -> Result<ClientConfig, HttpError> {
+        match &self.known_pace {
+            Some(known) => known.config(self.request),
+            None => Ok(self.request.client.clone()),
         }
     }
 
@@ -182,25 +199,17 @@ impl Opener<'_> {
             Streams::Fixed(_) => Some(FIRST_BLOCK),
             Streams::Auto => {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
-                let known = self.recall(place).ok().flatten();
+                let known = self.memory.recall(place.url());
                 let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
                 // A server that begins with half of the rate of last time has not sent this much before it is asked for more.
-                let at_once = known.as_ref().and_then(KnownPath::pace).map(|path| path.rate.bdp(rtt));
+                let at_once = self.known_pace.as_ref().map(|path| path.rate().bdp(rtt));
                 let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
-                (rtt >= LONG_RTT || known.as_ref().is_some_and(several)).then_some(block)
+                (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
             }
             Streams::Apt(apt) => {
                 let part = tuning::part_of_first_chunk(self.request, apt, connection);
                 Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
             }
-        }
-    }
-
-    /// Returns what an earlier transfer found the path to be.
-    fn recall(&self, place: &http::Target) -> Result<Option<KnownPath>, MemoryError> {
-        match (&self.request.memory, Endpoint::of(place.url())) {
-            (Some(file), Some(endpoint)) => path_memory::recall(file, &endpoint),
-            _ => Ok(None),
         }
     }
 
@@ -272,6 +281,8 @@ impl Opener<'_> {
         journal: Option<Journal>,
         committed: RangeSet,
     ) -> Result<Opening, TransferError> {
+        let untrue = self.known_pace.take_if(|known| !known.is_borne_out_by(&answer));
+        let (client, answer) = self.with_what_fits(client, answer, untrue.is_some())?;
         let Some(part) = self.part.take() else {
             return Err(OutputError::IsDirectory(Path::new(".").to_owned()).into());
         };
@@ -287,10 +298,7 @@ impl Opener<'_> {
         if several && !shareable && answer.remote.size != Some(Bytes::ZERO) {
             (self.emit)(&Event::Warning(Warning::NoRanges));
         }
-        let known = self.recall(&answer.remote.place).unwrap_or_else(|error| {
-            (self.emit)(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
-            None
-        });
+        let known = self.memory.recall(answer.remote.place.url()).cloned();
         Ok(Opening {
             client,
             remote: answer.remote,
@@ -301,6 +309,7 @@ impl Opener<'_> {
             committed,
             shareable,
             known,
+            corrected: untrue.map(KnownPace::corrected),
         })
     }
 }

@@ -8,6 +8,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
+use super::remote::Remote;
 use crate::digest::Checksum;
 use crate::recv::ring::AppBuffer;
 use crate::recv::writer::WriterChoice;
@@ -71,7 +72,7 @@ pub struct GetRequest {
     /// How the server is to be paced.
     pub pace: Pace,
     /// Whether to pace a server that does not pace itself, through the receive window of one stream, where this process may
-    /// (CAP_NET_ADMIN) and the connection can.
+    /// (CAP_NET_ADMIN) and the connection can. Not with [`Pace::Off`], nor with a receive buffer that is set.
     pub pace_window: bool,
     /// The highest rate at which to read.
     pub limit: Option<Rate>,
@@ -83,6 +84,22 @@ pub struct GetRequest {
     pub stall: Duration,
     /// How to talk to the server. `recv_buffer: None` lets the transfer choose.
     pub client: ClientConfig,
+}
+
+impl GetRequest {
+    /// Returns how to pace through the receive window a server that does not pace itself; `None` where that is not asked for,
+    /// or the user has set the buffer that the window comes from.
+    pub(super) fn window_pace(&self) -> Option<Pace> {
+        let asked = self.pace_window && self.client.recv_buffer.is_none();
+        asked.then_some(self.pace).filter(|pace| *pace != Pace::Off)
+    }
+
+    /// Returns whether one stream is to have it all, where their number is free: the server paces what it sends.
+    ///
+    /// What that has found is what one stream holds; a second would come in a burst.
+    pub(super) fn leaves_pace_to(&self, remote: &Remote) -> bool {
+        remote.paces && self.pace != Pace::Off
+    }
 }
 
 /// A file that is complete and verified.
@@ -106,4 +123,43 @@ pub struct Outcome {
     pub digest: Option<Checksum>,
     /// What held the transfer back.
     pub finding: Finding,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_paces_where_it_is_asked_to_and_may() {
+        let request = |pace, pace_window, recv_buffer| GetRequest {
+            url: "http://h/f".parse().unwrap(),
+            target: Target::File("f".into()),
+            streams: Streams::Auto,
+            memory: None,
+            app_buffer: AppBuffer::Auto,
+            segment: None,
+            sample: None,
+            count_pages: false,
+            writer: WriterChoice::Auto,
+            checksum: None,
+            pace,
+            pace_window,
+            limit: None,
+            resume: true,
+            retries: 0,
+            stall: Duration::from_secs(1),
+            client: ClientConfig { recv_buffer, ..ClientConfig::default() },
+        };
+        let rate = Pace::Rate(Rate::bits_per_sec(1_000_000));
+        for (pace, pace_window, recv_buffer, found) in [
+            (Pace::Auto, true, None, Some(Pace::Auto)),
+            (rate, true, None, Some(rate)),
+            (Pace::Off, true, None, None),
+            (Pace::Auto, false, None, None),
+            (Pace::Auto, true, Some(Bytes::mib(1)), None),
+        ] {
+            let request = request(pace, pace_window, recv_buffer);
+            assert_eq!(request.window_pace(), found, "{pace} {pace_window} {recv_buffer:?}");
+        }
+    }
 }

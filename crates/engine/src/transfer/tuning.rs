@@ -1,25 +1,22 @@
 //! Who chooses the number of a transfer's streams, what he is told at the start, and what is remembered at the end.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use longhaul_core::advice::Facts;
-use longhaul_core::event::{Event, Warning};
-use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
-use longhaul_core::proto::http::HeaderField;
+use longhaul_core::pace::Pace;
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 
+use super::edge;
 use super::opening::{Opening, handshake_rtt};
 use super::remote::Remote;
 use super::request::{AptSettings, GetRequest, Streams};
 use super::shared::Shared;
 use super::tuned::Tuning;
-use super::{buffer, edge};
-use crate::path_memory::{self, Endpoint, KnownPath};
+use crate::path_memory::{Endpoint, KnownPath};
 use crate::source::http::Connection;
 
 /// The window in force before anything has come, where the kernel does not tell it (`tcp_rmem[1]` / 2).
@@ -35,15 +32,12 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
     let rest = left - opening.first.len();
     match request.streams {
         Streams::Fixed(streams) if opening.shareable => Tuning::Fixed(streams.max(1)),
-        // What a server that paces itself has found is what one stream holds; a second would come in a burst.
-        Streams::Auto if opening.remote.paces && request.pace != Pace::Off => Tuning::Fixed(1),
+        Streams::Auto if request.leaves_pace_to(&opening.remote) => Tuning::Fixed(1),
         Streams::Auto if opening.shareable && rest > Bytes::ZERO => {
             let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
             let tuner = StreamTuner::new(&Start { rtt, left, most: MOST_STREAMS, remembered });
             // Several in slow start at once would overflow what one that is paced does not.
-            let wait = request.pace_window
-                && request.client.recv_buffer.is_none()
-                && edge::is_possible(&opening.remote, &opening.connection);
+            let wait = edge::is_for(request, &opening.remote, &opening.connection);
             Tuning::Auto { tuner: Box::new(tuner), rtt, wait }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if opening.shareable => {
@@ -67,26 +61,6 @@ fn first_window(request: &GetRequest, connection: &Connection) -> Bytes {
     request.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
 }
 
-/// Asks a server that has paced an earlier transfer to begin with the rate of then, and opens the window for it.
-///
-/// The server looks whether the RTT is still the same.
-pub(super) fn with_known_pace(request: &GetRequest) -> Cow<'_, GetRequest> {
-    let is_said = request.client.headers.iter().any(|header| header.is(PACE_HEADER));
-    let place = request.memory.as_ref().zip(Endpoint::of(&request.url));
-    let asked = place.filter(|_| request.pace == Pace::Auto && !is_said).and_then(|(file, endpoint)| {
-        // What cannot be read is told of when the server has answered.
-        let known = path_memory::recall(file, &endpoint).ok().flatten()?.pace()?;
-        let header = PaceRequest { pace: request.pace, known: Some(known) }.header();
-        Some((known, HeaderField::new(PACE_HEADER, &header).ok()?))
-    });
-    let Some((known, header)) = asked else { return Cow::Borrowed(request) };
-    let mut asking = request.clone();
-    asking.client.headers.push(header);
-    let client = &mut asking.client;
-    client.recv_buffer = client.recv_buffer.or_else(|| buffer::open_at_once(known.rate, known.rtt));
-    Cow::Owned(asking)
-}
-
 /// Returns what a path holds whose server paces what it sends; `None` where the end came before that was certain.
 pub(super) fn found_by_server(
     request: &GetRequest,
@@ -101,18 +75,14 @@ pub(super) fn found_by_server(
     (alone && level && facts.flowing >= LEVEL_FOR).then_some(found)
 }
 
-/// Keeps what the path was found to be; where that cannot be, the user is told.
-pub(super) fn remember(
-    request: &GetRequest,
+/// Describes what the path was found to be, to be remembered.
+pub(super) fn known_path(
     remote: &Remote,
     shared: &Shared<'_>,
     found: Remembered,
     window: Bytes,
-) {
-    let (Some(file), Some(endpoint)) = (&request.memory, Endpoint::of(remote.place.url())) else { return };
+) -> Option<KnownPath> {
+    let endpoint = Endpoint::of(remote.place.url())?;
     let path = KnownPath::new(endpoint, found, shared.pipeline.ring().usage().capacity(), window);
-    let path = if remote.paces { path.paced() } else { path };
-    if let Err(error) = path_memory::keep(file, path) {
-        shared.emit(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
-    }
+    Some(if remote.paces { path.paced() } else { path })
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{SIZE, serve_slowly};
-use crate::support::{File, MEMORY, Server, content, get, remember, same};
+use super::{SIZE, events, serve_slowly};
+use crate::support::{File, MEMORY, Server, content, get, partial_files, remember, same};
 
 #[test]
 fn a_short_path_is_asked_plainly_and_not_remembered() {
@@ -39,10 +39,46 @@ fn a_server_that_paced_and_does_no_longer_is_fetched_from_as_any() {
     let server = Server::of(file.clone());
     let run = get().args(["--json", &server.url("/f")]);
     remember(&run, &server, &json!({ "streams": 1, "paced": true }));
-    let ended = run.run().ok();
+    run.run().ok();
     same(run.path("f"), &file.bytes);
-    let paces: Vec<_> = server.asks().iter().map(|ask| ask.field("longhaul-pace").is_some()).collect();
-    assert!(paces[0] && !paces[1..].is_empty() && !paces[1..].contains(&true), "{paces:?} {ended:?}");
+    let paces =
+        || -> Vec<_> { server.asks().iter().map(|ask| ask.field("longhaul-pace").is_some()).collect() };
+    assert_eq!(paces(), [true, false]);
+    // That is remembered.
+    let run = run.again(["--json", "-o", "g", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("g"), &file.bytes);
+    assert_eq!(paces(), [true, false, false]);
+}
+
+/// The answer that was had is no worse for what is wrong with the next.
+#[test]
+fn what_a_server_gives_once_is_fetched_though_it_paces_no_longer() {
+    let file = File::new(content(SIZE / 2, 18));
+    for again in [
+        "HTTP/1.1 503 Later\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nETag: \"v2\"\r\nContent-Length: 1\r\n\r\n?",
+        "",
+    ] {
+        let served = file.clone();
+        let server = Server::new(move |peer| match peer.number {
+            0 => peer.serve(&served),
+            _ => {
+                peer.ask();
+                peer.send(again);
+                peer.close();
+            }
+        });
+        // Into the directory, by the server's name.
+        let run = get().args(["--json", &server.url("/f")]);
+        remember(&run, &server, &json!({ "streams": 1, "paced": true }));
+        let ended = run.run().ok();
+        same(run.path("f"), &file.bytes);
+        assert_eq!(server.asks().len(), 2, "{again}");
+        assert_eq!(events(&ended, "retrying").count(), 0, "{ended:?}");
+        assert_eq!(partial_files(run.dir()), Vec::<String>::new(), "{again}");
+    }
 }
 
 /// The same RTT, and a server that gives all connections together less than one had: nothing breaks.
@@ -96,10 +132,37 @@ fn a_damaged_memory_is_told_and_none_is_used() {
         remember(&run, &server, &json!({ "streams": 8 }));
         fs::write(run.path(MEMORY), text).unwrap();
         let ended = run.run().ok();
-        assert!(ended.stderr.contains("paths.json") && ended.stderr.contains("remembered"), "{ended:?}");
+        let told = ended.stderr.lines().filter(|line| line.contains("paths.json"));
+        assert!(
+            told.clone().count() == 1 && told.clone().all(|line| line.contains("remembered")),
+            "{ended:?}"
+        );
         same(run.path("f"), &file.bytes);
         let quiet = run.again(["--no-memory", "-o", "g", &server.url("/f")]).run().ok();
         assert!(!quiet.stderr.contains("paths.json"), "{quiet:?}");
+    }
+}
+
+/// It says nothing of the other paths, which are used.
+#[test]
+fn a_path_that_cannot_be_is_not_used_and_not_told() {
+    let file = File::new(content(1 << 20, 19));
+    let server = Server::of(file.clone());
+    for (known, asked) in [(json!({ "paced": true, "streams": 0 }), 0), (json!({ "paced": true }), 1)] {
+        let run = get().args([&server.url("/f")]);
+        remember(&run, &server, &known);
+        let mut memory: Value = serde_json::from_slice(&fs::read(run.path(MEMORY)).unwrap()).unwrap();
+        let mut other = memory["paths"][0].clone();
+        other["host"] = json!("other");
+        other["streams"] = json!(0);
+        memory["paths"].as_array_mut().unwrap().insert(0, other);
+        fs::write(run.path(MEMORY), memory.to_string()).unwrap();
+        let before = server.asks().len();
+        let ended = run.run().ok();
+        assert!(!ended.stderr.contains("paths.json"), "{ended:?}");
+        let asks = &server.asks()[before..];
+        assert_eq!(asks.iter().filter(|ask| ask.field("longhaul-pace").is_some()).count(), asked, "{known}");
+        same(run.path("f"), &file.bytes);
     }
 }
 

@@ -145,7 +145,12 @@ impl Stream<'_> {
                 self.open = true;
                 Ok(())
             }
-            _ => Err(TransferError::changed(shown(), remote.validator.as_ref(), head.validator().as_ref())),
+            _ => Err(TransferError::changed(
+                shown(),
+                remote.validator.as_ref(),
+                head.validator().as_ref(),
+                same,
+            )),
         }
     }
 

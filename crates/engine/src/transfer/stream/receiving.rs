@@ -107,8 +107,8 @@ impl Stream<'_> {
         let long = asked + self.shared.work.claimable() >= edge::WORTH_IT;
         let alone = self.shared.crew.running() == 1 && self.remote.size.is_some();
         let open = |connection: &Connection| edge::is_possible(self.remote, connection);
-        let may = self.options.pace.is_some() && self.options.hold_window;
-        let wanted = may && long && alone && self.connection.as_ref().is_some_and(open);
+        let wanted =
+            self.options.pace.is_some() && long && alone && self.connection.as_ref().is_some_and(open);
         let rtt = self.arrivals.rtt;
         self.pacing = if wanted {
             let window = PacedWindow::new(rtt, limit, buffer::larger_than_kernels(rtt, 1), Instant::now());
