@@ -35,6 +35,8 @@ const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTNH_F_ONLINK: u32 = 4;
 const RTN_UNICAST: u8 = 1;
 const RT_TABLE_MAIN: u8 = 254;
+/// The same, where it stands in an attribute.
+const MAIN: u32 = RT_TABLE_MAIN as u32;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
@@ -61,6 +63,17 @@ const RTMSG: usize = 12;
 pub struct HostRoute {
     host: IpAddr,
     table: u32,
+}
+
+impl HostRoute {
+    /// Returns the command that removes it, for people.
+    pub fn removal(&self) -> String {
+        let table = match self.table {
+            MAIN => String::new(),
+            other => format!(" table {other}"),
+        };
+        format!("ip route del {} proto {PROTOCOL}{table}", self.host)
+    }
 }
 
 /// Makes host routes, in the network namespace of the thread that opened it.
@@ -100,7 +113,7 @@ impl HostRoutes {
     pub fn open() -> io::Result<Self> {
         let netlink = Netlink::open()?;
         // An address of RFC 5737, to which nobody has a route of this protocol; the permission is looked at first.
-        let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: RT_TABLE_MAIN.into() };
+        let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: MAIN };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
         Ok(Self { netlink, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })

@@ -78,6 +78,14 @@ fn a_route_is_made_and_removed() {
 }
 
 #[test]
+fn people_are_told_how_to_remove_a_route() {
+    let removals = HOSTS.map(|host| HostRoute { host, table: MAIN }.removal());
+    assert_eq!(removals, ["ip route del 198.51.100.7 proto 176", "ip route del 2001:db8::7 proto 176"]);
+    let elsewhere = HostRoute { host: HOSTS[0], table: 1000 }.removal();
+    assert_eq!(elsewhere, "ip route del 198.51.100.7 proto 176 table 1000");
+}
+
+#[test]
 fn somebody_elses_routes_are_left_alone() {
     in_network(|routes| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
