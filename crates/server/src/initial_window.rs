@@ -188,25 +188,32 @@ impl Given {
             return;
         }
         self.remove(client);
-        if self.windows.len() >= MOST
-            && let Some(oldest) =
-                self.windows.iter().min_by_key(|(_, window)| window.at).map(|(client, _)| *client)
-        {
-            self.remove(oldest);
-        }
         // What could not be removed still counts; the next that is found of this client asks again.
-        if self.windows.len() >= MOST || self.windows.contains_key(&client) {
+        if self.windows.len() > MOST || self.windows.contains_key(&client) {
             return;
         }
         match self.routes.add(client, local, segments, mtu) {
             Ok(Added::Made(route)) => {
                 tracing::debug!(%client, segments, "connections to it begin with this window");
                 self.windows.insert(client, Window { route, segments, at: now, is_over: false });
+                self.make_room(client);
             }
             Ok(Added::LeftAlone(why)) => tracing::debug!(%client, "no initial window: {why}"),
             Err(error) => self.no_more.say(|| {
                 tracing::warn!(%client, "a route for an initial window cannot be made: {error}");
             }),
+        }
+    }
+
+    /// Removes the oldest where there is one too many, but not this client's.
+    ///
+    /// Those that the kernel keeps are asked for at every tick as it is.
+    fn make_room(&mut self, client: IpAddr) {
+        let others = self.windows.iter().filter(|(other, window)| **other != client && !window.is_over);
+        if self.windows.len() > MOST
+            && let Some(oldest) = others.min_by_key(|(_, window)| window.at).map(|(oldest, _)| *oldest)
+        {
+            self.remove(oldest);
         }
     }
 
@@ -249,3 +256,6 @@ impl Drop for Given {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
