@@ -24,7 +24,7 @@ pub(crate) struct Greeting {
     /// The window.
     segments: u64,
     rtt: Duration,
-    /// What is in force once that has arrived; `None` where it has, or where a pacer is in charge.
+    /// What is in force once that has arrived; `None` where it has. With [`Pace::Auto`] a pacer is in charge already.
     then: Arc<Mutex<Option<Pace>>>,
 }
 
@@ -54,20 +54,15 @@ impl Greeting {
     /// Returns what of a pace to begin with: no more than this one, where the rate is not for a pacer to find.
     pub(crate) fn bound(&self, pace: Pace) -> Pace {
         let mut then = self.then();
-        match (pace, then.is_some()) {
-            (_, false) => pace,
-            (Pace::Auto, true) => {
-                *then = None;
-                pace
-            }
-            (Pace::Off, true) => {
-                *then = Some(pace);
-                Pace::Rate(self.rate)
-            }
-            (Pace::Rate(rate), true) => {
-                *then = Some(pace);
-                Pace::Rate(rate.min(self.rate))
-            }
+        if then.is_none() {
+            return pace;
+        }
+        // A pacer's too: a reply of another pace may follow before the window has arrived.
+        *then = Some(pace);
+        match pace {
+            Pace::Auto => pace,
+            Pace::Off => Pace::Rate(self.rate),
+            Pace::Rate(rate) => Pace::Rate(rate.min(self.rate)),
         }
     }
 
@@ -184,7 +179,20 @@ mod tests {
         let mut greeted = Greeted::new();
         greeted.begin(Pace::Auto);
         assert_eq!(greeted.in_force(), Some(GREETED));
-        assert_eq!(greeted.greeting.rate(), None, "the pacer is in charge");
+        greeted.send(5);
+        assert_eq!(greeted.greeting.rate(), None, "the window has arrived");
+    }
+
+    #[test]
+    fn a_pacer_in_between_loosens_nothing() {
+        for (asked, then) in [(Pace::Off, None), (Pace::Rate(MORE), Some(MORE))] {
+            let mut greeted = Greeted::new();
+            greeted.begin(Pace::Auto);
+            greeted.begin(asked);
+            assert_eq!(greeted.in_force(), Some(GREETED), "{asked}");
+            greeted.send(6);
+            assert_eq!(greeted.in_force(), then, "{asked}");
+        }
     }
 
     #[test]
