@@ -4,6 +4,7 @@
 
 mod far;
 mod initial_window;
+mod known_path;
 mod stalls;
 mod uploads;
 
