@@ -58,6 +58,15 @@ impl Netlink {
         Ok(listening)
     }
 
+    /// Returns its address, by which [`sender`] tells what it has asked for; 0 before the first request.
+    ///
+    /// # Errors
+    /// Fails where the kernel does not say.
+    pub fn port(&self) -> io::Result<u32> {
+        let address = rustix::net::getsockname(&self.socket)?;
+        Ok(netlink::SocketAddrNetlink::try_from(address)?.pid())
+    }
+
     /// Sends a request and returns the kernel's one answer.
     ///
     /// # Errors
@@ -153,6 +162,11 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         received = received.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         Some((u16::from_ne_bytes([header[4], header[5]]), message))
     })
+}
+
+/// Returns the address of the socket that asked for what a message tells; 0 where the kernel did it by itself.
+pub fn sender(message: &[u8]) -> Option<u32> {
+    message.get(12..HEADER)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 impl AsFd for Netlink {

@@ -80,6 +80,8 @@ impl HostRoute {
 #[derive(Debug)]
 pub struct HostRoutes {
     netlink: Netlink,
+    /// Its address: what it asks for is no change of others.
+    own: u32,
     changes: Netlink,
     /// Held by the one process that makes such routes here; the kernel frees it with the process.
     _turn: UnixListener,
@@ -116,7 +118,8 @@ impl HostRoutes {
         let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: MAIN };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
-        Ok(Self { netlink, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
+        let own = netlink.port()?;
+        Ok(Self { netlink, own, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
     }
 
     /// Removes what a process has left that was killed; returns what the kernel has refused to.
@@ -179,12 +182,12 @@ impl HostRoutes {
 
     /// Returns what others have changed since this was last asked.
     ///
-    /// A copy of a route does not follow its original.
+    /// A copy of a route does not follow its original; and whoever removes one of ours need not be us.
     pub fn changes(&self) -> Changes {
         let mut changes = Changes::default();
         loop {
             match self.changes.heard() {
-                Ok(Some(message)) => changes.note(&message),
+                Ok(Some(message)) => changes.note(&message, self.own),
                 Ok(None) => return changes,
                 Err(_) => {
                     changes.lost_count();

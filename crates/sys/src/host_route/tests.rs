@@ -14,23 +14,23 @@ const HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7))];
 const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// Does `job` in a network namespace in which the loopback device leads to the documentation's networks.
-fn in_network(job: impl FnOnce(&HostRoutes) + Send + 'static) {
+/// Does `job` in a network namespace in which the loopback device leads to the documentation's networks; with somebody else's socket.
+fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
     let work = move || {
         if let Err(why) = netns::enter_new_network() {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
             return println!("skipped: {why}");
         }
-        let routes = HostRoutes::open().unwrap();
+        let (routes, others) = (HostRoutes::open().unwrap(), Netlink::open().unwrap());
         let mut up = Request::new(RTM_NEWLINK, NLM_F_ACK);
         let header = [0, LOOPBACK, IFF_UP, IFF_UP];
         up.push(&header.map(u32::to_ne_bytes).concat());
-        routes.netlink.ask(up).unwrap();
+        others.ask(up).unwrap();
         for (host, bits) in HOSTS.into_iter().zip([24, 32]) {
-            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, |_| {})).unwrap();
+            others.ask(route(RTM_NEWROUTE, host, bits, |_| {})).unwrap();
         }
         routes.changes();
-        job(&routes);
+        job(&routes, &others);
     };
     thread::spawn(work).join().unwrap();
 }
@@ -61,7 +61,7 @@ fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
 
 #[test]
 fn a_route_is_made_and_removed() {
-    in_network(|routes| {
+    in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let Added::Made(made) = routes.add(host, local, 500, Some(1400)).unwrap() else {
                 panic!("no route to {host}")
@@ -87,12 +87,12 @@ fn people_are_told_how_to_remove_a_route() {
 
 #[test]
 fn somebody_elses_routes_are_left_alone() {
-    in_network(|routes| {
+    in_network(|routes, others| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let bits = 8 * octets(host).len() as u8;
             let Added::Made(ours) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
             let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+            others.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
             assert!(routes.changes().concern(host), "{host}");
             assert!(!routes.changes().concern(host), "{host}, once");
             assert_eq!(metrics(routes, host).0, Some(20), "theirs comes first");
@@ -107,8 +107,23 @@ fn somebody_elses_routes_are_left_alone() {
 }
 
 #[test]
+fn a_route_of_ours_that_somebody_else_removes_is_a_change() {
+    in_network(|routes, others| {
+        for (host, local) in HOSTS.into_iter().zip(LOCAL) {
+            let Added::Made(made) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
+            assert!(!routes.changes().concern(host), "{host}");
+            remove(others, &made).unwrap();
+            assert!(routes.changes().concern(host), "{host}");
+            // What is gone already is nobody's change.
+            routes.remove(&made).unwrap();
+            assert!(!routes.changes().concern(host), "{host}");
+        }
+    });
+}
+
+#[test]
 fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
-    in_network(|routes| {
+    in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             assert!(matches!(routes.add(host, local, 500, None), Ok(Added::Made(_))), "{host}");
         }
@@ -120,11 +135,11 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
         assert!(routes.clear().unwrap().is_empty());
         assert!(HOSTS.iter().all(|host| metrics(routes, *host).0.is_none()));
     });
-    in_network(|routes| {
+    in_network(|_, others| {
         for host in HOSTS {
             let bits = 8 * octets(host).len() as u8;
             let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+            others.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
         }
         assert!(left_over().unwrap().is_empty());
     });
@@ -132,7 +147,7 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
 
 #[test]
 fn this_host_and_nowhere_get_no_route() {
-    in_network(|routes| {
+    in_network(|routes, _| {
         for local in LOCAL {
             assert!(matches!(routes.add(local, local, 500, None), Ok(Added::LeftAlone(_))), "{local}");
         }
@@ -154,7 +169,7 @@ fn a_message_that_is_no_route_changes_nothing() {
     for message in
         [&[][..], &[0; 3], &[0xff; 40], &[16, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[0; 64]]
     {
-        changes.note(message);
+        changes.note(message, 1);
     }
     assert!(HOSTS.iter().all(|host| !changes.concern(*host)));
 }
