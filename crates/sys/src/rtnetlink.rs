@@ -149,7 +149,8 @@ fn code_of(message: &[u8]) -> io::Result<()> {
     }
 }
 
-fn cut_short() -> io::Error {
+/// The error of an answer that says less than it must.
+pub(crate) fn cut_short() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short")
 }
 

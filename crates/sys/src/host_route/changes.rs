@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use rustix::net::AddressFamily;
 
-use super::{RTM_DELROUTE, RTM_NEWROUTE, RTMSG, destination, octets};
-use crate::rtnetlink::{HEADER, messages, sender};
+use super::route::Route;
+use super::{RTM_DELROUTE, RTM_NEWROUTE, octets};
+use crate::rtnetlink::{messages, sender};
 
 /// What others have changed.
 #[derive(Debug, Default)]
@@ -35,14 +36,13 @@ impl Changes {
     }
 
     fn note_route(&mut self, message: &[u8]) {
-        let Some(head) = message.get(HEADER..HEADER + RTMSG) else { return };
-        let (family, bits) = (u16::from(head[0]), head[1]);
-        let net = destination(message).or(match AddressFamily::from_raw(family) {
+        let Some(route) = Route::parse(message) else { return };
+        let net = route.destination().or(match AddressFamily::from_raw(route.family.into()) {
             AddressFamily::INET => Some(IpAddr::from([0; 4])),
             AddressFamily::INET6 => Some(IpAddr::from([0; 16])),
             _ => None,
         });
-        self.prefixes.extend(net.map(|net| (net, bits)));
+        self.prefixes.extend(net.map(|net| (net, route.bits)));
     }
 }
 

@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
 
 use super::changes::contains;
+use super::route::{RTA_METRICS, RTA_OIF, RTAX_INITCWND, RTAX_MTU, RTMSG};
 use super::*;
 use crate::netns;
+use crate::rtnetlink::{Attributes, HEADER, NLM_F_CREATE_EXCL};
 
 const RTM_NEWLINK: u16 = 16;
 const IFF_UP: u32 = 1;
