@@ -13,6 +13,10 @@ pub(crate) const NEAR: f64 = 0.95;
 ///
 /// `seconds` is what came in each whole second since the transfer began. It stays near from the first second after which every
 /// [`WINDOW`] of successive seconds, but for the last [`TAIL`], has a mean of [`NEAR`] of `best` or more.
+///
+/// The simulated figures (`apt_figures::goodput`) ask for more: a longer time, of which the end is told, and the transfer's last seconds
+/// too. There nothing makes a second slow but the tuner. Here it is real TCP, and tuners that are seconds apart are to be told
+/// apart: the time is short and its start counts, and whoever has too few ranges left at the end has not lost the number.
 pub(crate) fn since(seconds: &[Rate], best: Rate) -> Option<usize> {
     let bits = |rate: &Rate| rate.as_bits_per_sec() as f64;
     let least = NEAR * bits(&best) * WINDOW as f64;

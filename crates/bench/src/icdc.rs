@@ -16,12 +16,13 @@ use crate::table;
 
 const PACED: Client = Client::Served(Pace::Auto);
 const UNPACED: Client = Client::Served(Pace::Off);
-/// By what the receiver does alone.
-const FROM_NGINX: Client = Client::Streams(Streams::Auto);
+/// From nginx, which does not pace: by what the receiver does alone.
+const RECEIVED: [(Client, &str); 2] =
+    [(Client::Streams(Streams::Auto), "by several streams"), (Client::PaceWindow, "by --pace-window")];
 
 /// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
 const ALONE: [(BenchPath, &[Client]); 2] = [
-    (BenchPath::SwitchCubic, &[PACED, UNPACED, FROM_NGINX, Client::Curl]),
+    (BenchPath::SwitchCubic, &[PACED, UNPACED, RECEIVED[0].0, RECEIVED[1].0, Client::Curl]),
     (BenchPath::SwitchBbr, &[PACED, UNPACED, Client::Curl]),
 ];
 const SHARED: [(BenchPath, &[Client]); 2] = [
@@ -61,11 +62,10 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
         targets.extend(burstiness(runs, path, &paced));
         targets.extend(retransmits(runs, path, &paced));
     }
-    if let Some(received) = Series::of(runs, BenchPath::SwitchCubic, FROM_NGINX) {
-        let asked = format!(
-            "{}, from nginx, by what the receiver does alone: 0.7x curl's time",
-            BenchPath::SwitchCubic
-        );
+    let path = BenchPath::SwitchCubic;
+    for (client, how) in RECEIVED {
+        let Some(received) = Series::of(runs, path, client) else { continue };
+        let asked = format!("{path}, from nginx, the receiver alone, {how}: 0.7x curl's time");
         targets.extend(at_most(asked, of_curl(&received), 0.7));
     }
     for (path, _) in SHARED {
@@ -98,17 +98,17 @@ fn at_least(asked: String, share: Option<f64>, least: f64) -> Option<Target> {
 }
 
 fn at_most(asked: String, ratio: Option<f64>, most: f64) -> Option<Target> {
-    ratio.map(|ratio| Target::new(format!("{asked}, at most"), format!("{ratio:.2}x"), ratio <= most))
+    ratio.map(|ratio| Target::new(format!("{asked}, at most"), format!("{ratio:.3}x"), ratio <= most))
 }
 
 fn burstiness(runs: &[&Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
     let of = |series: &Series<'_>| Some(series.figure(|run| run.burstiness_1ms)?.median);
     let even = of(paced)?;
     let unpaced = Series::of(runs, path, UNPACED).and_then(|unpaced| of(&unpaced));
-    let beside = unpaced.map(|peak| format!(" (unpaced {peak:.2})")).unwrap_or_default();
+    let beside = unpaced.map(|peak| format!(" (unpaced {peak:.3})")).unwrap_or_default();
     Some(Target::new(
         format!("{path}: 1 ms peak over mean at the receiver, paced, within 1.3"),
-        format!("{even:.2}{beside}"),
+        format!("{even:.3}{beside}"),
         even <= 1.3,
     ))
 }
@@ -182,4 +182,28 @@ fn row(series: &Series<'_>, client: Client) -> Vec<String> {
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_of_the_receiver_alone_is_held_to_curl() {
+        let path = BenchPath::SwitchCubic;
+        let run = |client, wall_s| Run { wall_s, ..Run::sample(path, client, Bytes::gib(2)) };
+        let runs = [run(RECEIVED[0].0, 36.0), run(RECEIVED[1].0, 57.0), run(Client::Curl, 80.0)];
+        let runs: Vec<_> = runs.iter().collect();
+        let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
+        let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
+        assert_eq!(told, [("0.450x", "yes"), ("0.713x", "**no**")]);
+        assert!(rows[0][0].contains("several streams") && rows[1][0].contains("--pace-window"), "{rows:?}");
+        assert!(targets(&runs[..2]).is_empty(), "without curl there is nothing to beat");
+    }
+
+    #[test]
+    fn both_ways_are_run() {
+        let jobs = jobs();
+        assert!(RECEIVED.iter().all(|(client, _)| jobs[0].clients.contains(client)));
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
         let goodput = ratio(&longhaul, &curl);
         targets.push(Target::new(
             format!("{path}: goodput at least curl's"),
-            format!("{goodput:.2}x"),
+            format!("{goodput:.3}x"),
             goodput >= 1.0,
         ));
         if let Some((of_path, of_payload)) = steady_shares(&longhaul, path) {
@@ -41,7 +41,7 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
         let cpu = longhaul.cpu_per_gib() / curl.cpu_per_gib();
         targets.push(Target::new(
             format!("{path}: at most 0.6x curl's CPU"),
-            format!("{cpu:.2}x"),
+            format!("{cpu:.3}x"),
             cpu <= 0.6,
         ));
     }

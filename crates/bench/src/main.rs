@@ -66,6 +66,8 @@ struct Options {
     only: Vec<Part>,
 
     /// How large the file is [default: 8GiB; 2GiB at 1 Gbit/s, 1 GB on GridFTP-APT's path]
+    ///
+    /// streams-fairness and apt-figures have files of their own: the former's must outlast its sessions, the latter's are the paper's.
     #[arg(long)]
     size: Option<Bytes>,
 

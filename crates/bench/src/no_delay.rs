@@ -47,10 +47,10 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     vec![
         Target::new(
             format!("{PATH}: at least 0.9 of min(disk, network)"),
-            format!("{bound:.2}"),
+            format!("{bound:.3}"),
             bound >= 0.9,
         ),
-        Target::new(format!("{PATH}: ahead of curl"), format!("{curl:.2}x"), curl > 1.0),
+        Target::new(format!("{PATH}: ahead of curl"), format!("{curl:.3}x"), curl > 1.0),
     ]
 }
 

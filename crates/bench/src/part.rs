@@ -39,20 +39,20 @@ pub(crate) enum Part {
 const STREAMS: [Part; 4] =
     [Part::StreamsStock, Part::StreamsTuned, Part::StreamsPaper, Part::StreamsFairness];
 
-/// All that is measured, in this order.
-const ALL: [Part; 9] = [
-    Part::LongPath,
-    Part::NoDelay,
-    Part::Icdc,
-    STREAMS[0],
-    STREAMS[1],
-    STREAMS[2],
-    STREAMS[3],
-    Part::Buffers,
-    Part::AptFigures,
-];
-
 impl Part {
+    /// All that is measured, in this order.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::LongPath,
+        Self::NoDelay,
+        Self::Icdc,
+        STREAMS[0],
+        STREAMS[1],
+        STREAMS[2],
+        STREAMS[3],
+        Self::Buffers,
+        Self::AptFigures,
+    ];
+
     /// Returns what is to be measured where these are asked for; all where none is.
     pub(crate) fn selected(only: &[Self]) -> Vec<Self> {
         let asked = |part: &Self| {
@@ -60,7 +60,7 @@ impl Part {
                 || only.contains(part)
                 || (only.contains(&Self::Streams) && STREAMS.contains(part))
         };
-        ALL.into_iter().filter(asked).collect()
+        Self::ALL.into_iter().filter(asked).collect()
     }
 
     /// Returns the transfers that it compares.
@@ -117,13 +117,13 @@ mod tests {
             Part::selected(&[Part::StreamsPaper, Part::LongPath]),
             [Part::LongPath, Part::StreamsPaper]
         );
-        assert_eq!(Part::selected(&[]), ALL);
+        assert_eq!(Part::selected(&[]), Part::ALL);
     }
 
     #[test]
     fn every_part_but_the_group_is_measured() {
         for part in Part::value_variants() {
-            assert_eq!(ALL.contains(part), *part != Part::Streams, "{part:?}");
+            assert_eq!(Part::ALL.contains(part), *part != Part::Streams, "{part:?}");
         }
     }
 }

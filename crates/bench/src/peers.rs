@@ -16,7 +16,9 @@ use crate::server::Server;
 pub(crate) enum Client {
     /// `longhaul get` with this number of streams.
     Streams(Streams),
-    /// The same with one stream and the writer of this name.
+    /// `longhaul get --pace-window`, which is one stream.
+    PaceWindow,
+    /// `longhaul get` with one stream and the writer of this name.
     Writer(&'static str),
     /// `longhaul get` with this number of streams, each with a window of 64 KiB.
     SmallSockets(Streams),
@@ -41,7 +43,7 @@ pub(crate) enum Client {
 /// What none of its commands does without: a run must not learn from one before it.
 const GET: [&str; 4] = ["get", "--json", "--no-resume", "--no-memory"];
 /// Linux 6.18 makes a window of 64 KiB of it, which is what a socket buffer is in ns-2.
-const SMALL_BUFFER: [&str; 2] = ["--recv-buffer", "51KiB"];
+pub(crate) const SMALL_BUFFER: [&str; 2] = ["--recv-buffer", "51KiB"];
 
 /// Who chooses the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +125,12 @@ impl Client {
     pub(crate) fn tells_progress(self) -> bool {
         matches!(
             self,
-            Self::Streams(_) | Self::Writer(_) | Self::SmallSockets(_) | Self::Served(_) | Self::Put
+            Self::Streams(_)
+                | Self::PaceWindow
+                | Self::Writer(_)
+                | Self::SmallSockets(_)
+                | Self::Served(_)
+                | Self::Put
         )
     }
 
@@ -146,6 +153,11 @@ impl Client {
                     add(&SMALL_BUFFER.map(OsStr::new));
                 }
                 add(&["-o".as_ref(), words.file, url.as_ref()]);
+            }
+            Self::PaceWindow => {
+                add(&[words.longhaul]);
+                add(&GET.map(OsStr::new));
+                add(&["--pace-window".as_ref(), "-o".as_ref(), words.file, url.as_ref()]);
             }
             Self::Writer(writer) => {
                 add(&[words.longhaul]);
@@ -219,6 +231,7 @@ impl Client {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::PaceWindow => f.pad("longhaul --pace-window"),
             Self::Writer(writer) => f.pad(&format!("longhaul --writer {writer}")),
             Self::Streams(streams) | Self::SmallSockets(streams) => f.pad(&streams.to_string()),
             Self::Axel => f.pad("axel -n 64"),
@@ -251,7 +264,8 @@ mod tests {
     fn no_fetch_of_ours_learns_from_another() {
         let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
         let ours = streams.into_iter().flat_map(|own| [Client::Streams(own), Client::SmallSockets(own)]);
-        for client in ours.chain([Client::Writer("mmap"), Client::Served(Pace::Auto)]) {
+        let others = [Client::PaceWindow, Client::Writer("mmap"), Client::Served(Pace::Auto)];
+        for client in ours.chain(others) {
             let command = shown(client);
             assert!(command.contains(" --no-memory ") && command.contains(" --no-resume "), "{command}");
         }

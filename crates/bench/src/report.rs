@@ -87,7 +87,7 @@ impl Report {
             }
         );
         text.push_str(&self.targets());
-        for part in Part::selected(&[]) {
+        for part in Part::ALL {
             text.push_str(&part.section(&self.of(part)));
         }
         text.push_str(&fairness::section(&self.sessions));
@@ -118,7 +118,7 @@ impl Report {
 
     fn targets(&self) -> String {
         let mut targets: Vec<_> =
-            Part::selected(&[]).into_iter().flat_map(|part| part.targets(&self.of(part))).collect();
+            Part::ALL.into_iter().flat_map(|part| part.targets(&self.of(part))).collect();
         targets.extend(fairness::targets(&self.sessions));
         if targets.is_empty() {
             return String::new();
@@ -215,8 +215,8 @@ mod tests {
         ]);
         let text = report.markdown();
         // Of the large files alone: 20 s by 10 s.
-        assert!(text.contains("cubic: goodput at least curl's | 2.00x | yes |"), "{text}");
-        assert!(text.contains("1 GiB in at most 0.8x curl's time | 0.50x | yes |"), "{text}");
+        assert!(text.contains("cubic: goodput at least curl's | 2.000x | yes |"), "{text}");
+        assert!(text.contains("1 GiB in at most 0.8x curl's time | 0.500x | yes |"), "{text}");
         assert!(!text.contains("8 GiB in at most"), "{text}");
         assert_eq!(text.matches("## 10 Gbit/s, RTT 200 ms, cubic, tuned hosts").count(), 2, "{text}");
     }

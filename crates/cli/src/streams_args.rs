@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use longhaul_core::tune;
 use longhaul_engine::transfer::{AptSettings, Streams};
 
 use crate::values::{AutoOr, time};
@@ -13,7 +14,10 @@ use crate::values::{AutoOr, time};
 /// Options of the number of streams.
 #[derive(Debug, Args)]
 pub(crate) struct StreamsArgs {
-    /// How many connections to use; auto begins with one for each 5 ms of RTT, 32 at most, and keeps as many as pay
+    /// How many connections to use; auto keeps as many as pay
+    ///
+    /// auto begins with one for each 5 ms of RTT, 32 at most, and with a single one below 20 ms. A server that paces what it sends is
+    /// asked over one from beginning to end, but with --pace off.
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: AutoOr<usize>,
 
@@ -49,8 +53,6 @@ enum TunerArg {
 
 /// More connections than this only hurt, the server first.
 const MOST_STREAMS: usize = 256;
-/// As many as GridFTP-APT may begin with.
-const MOST_N0: usize = 128;
 /// A larger factor than this finds no bracket worth searching.
 const MOST_ALPHA: f64 = 16.0;
 
@@ -71,8 +73,8 @@ fn alpha(text: &str) -> Result<f64, String> {
 
 fn n0(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(n @ 1..=MOST_N0) => Ok(n),
-        _ => Err(format!("write a number from 1 to {MOST_N0}")),
+        Ok(n @ 1..=tune::MOST_STREAMS) => Ok(n),
+        _ => Err(format!("write a number from 1 to {}", tune::MOST_STREAMS)),
     }
 }
 

@@ -9,8 +9,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 
 /// The paths to clients; when something happens is an argument.
 ///
-/// What a connection finds is its share where several send to one client. The path is taken for all of them, and one that
-/// begins takes its share of that.
+/// It is of all that send to one client together; one that begins takes its share of that.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     clients: HashMap<IpAddr, Client>,
@@ -49,7 +48,12 @@ impl Clients {
         }
     }
 
-    /// Takes in what one connection holds; returns what that makes the path, where it is worth remembering.
+    /// Returns how many connections a client is being sent something on.
+    pub(crate) fn sharing(&self, client: IpAddr) -> u32 {
+        self.clients.get(&client).map_or(0, |entry| entry.sending)
+    }
+
+    /// Takes in what the connections to a client hold together; returns it where it is worth remembering.
     pub(crate) fn learn(&mut self, client: IpAddr, found: Known, now: Duration) -> Option<Known> {
         if found.rtt < SHORTEST {
             return None;
@@ -57,11 +61,23 @@ impl Clients {
         if self.clients.get(&client).is_none_or(|entry| entry.known.is_none()) {
             self.make_room(now);
         }
-        let entry = self.clients.entry(client).or_default();
-        let all = found.rate.as_bits_per_sec().saturating_mul(entry.sending.max(1).into());
-        let known = Known { rate: Rate::bits_per_sec(all), rtt: found.rtt };
-        entry.known = Some((known, now));
-        Some(known)
+        self.clients.entry(client).or_default().known = Some((found, now));
+        Some(found)
+    }
+
+    /// Takes in what each connection to a client holds without having looked for more; returns what is known of the path then.
+    ///
+    /// Of connections that share a path the last to end has nobody beside it: that it holds less than all of them did says nothing.
+    pub(crate) fn learn_at_least(&mut self, client: IpAddr, share: Known, now: Duration) -> Option<Known> {
+        let sharing = u64::from(self.sharing(client).max(1));
+        let all = share.rate.as_bits_per_sec().saturating_mul(sharing);
+        let found = Known { rate: Rate::bits_per_sec(all), ..share };
+        let known =
+            self.clients.get(&client).and_then(|entry| entry.known).and_then(|known| fresh(known, now));
+        match known.filter(|known| known.may_hold_at(found.rtt) && known.rate >= found.rate) {
+            Some(more) => Some(more),
+            None => self.learn(client, found, now),
+        }
     }
 
     /// Returns the rate from which a connection may start that has begun to be sent something; `asked` is what its client remembers,
@@ -77,9 +93,8 @@ impl Clients {
         now: Duration,
     ) -> Option<Rate> {
         let entry = self.clients.get(&client);
-        let fresh = |(known, at): (Known, Duration)| (now.saturating_sub(at) <= OLDEST).then_some(known);
         let claimed = asked.map(|asked| Known { rate: asked.rate.min(FASTEST_CLAIM), ..asked });
-        let path = entry.and_then(|entry| entry.known).and_then(fresh).or(claimed)?;
+        let path = entry.and_then(|entry| entry.known).and_then(|known| fresh(known, now)).or(claimed)?;
         let sending = entry.map_or(1, |entry| entry.sending.max(1));
         let share =
             Known { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
@@ -102,6 +117,11 @@ impl Clients {
             client.known.is_some() || client.sending > 0
         });
     }
+}
+
+/// Returns what is known and not too old.
+fn fresh((known, at): (Known, Duration), now: Duration) -> Option<Known> {
+    (now.saturating_sub(at) <= OLDEST).then_some(known)
 }
 
 #[cfg(test)]
@@ -139,15 +159,36 @@ mod tests {
         let mut clients = Clients::default();
         clients.begins(HOST);
         clients.begins(HOST);
-        assert_eq!(clients.learn(HOST, known(200), AT(1)), Some(known(400)));
-        assert_eq!(recalled(&clients, 100, 1), Some(200));
+        assert_eq!(clients.learn(HOST, known(400), AT(1)), Some(known(400)));
+        assert_eq!((clients.sharing(HOST), recalled(&clients, 100, 1)), (2, Some(200)));
         clients.begins(HOST);
         assert_eq!(recalled(&clients, 100, 1), Some(133));
         clients.ends(HOST);
         clients.ends(HOST);
         clients.ends(HOST);
         clients.ends(HOST);
-        assert_eq!(recalled(&clients, 100, 1), Some(400));
+        assert_eq!((clients.sharing(HOST), recalled(&clients, 100, 1)), (0, Some(400)));
+    }
+
+    #[test]
+    fn what_the_last_to_end_holds_is_not_the_path() {
+        let mut clients = Clients::default();
+        (0..4).for_each(|_| clients.begins(HOST));
+        for left in [4, 3, 2, 1] {
+            assert_eq!(clients.learn_at_least(HOST, known(40), AT(1)), Some(known(160)), "{left}");
+            clients.ends(HOST);
+        }
+        // More than that is told at once; less when that is too old, or of another path.
+        assert_eq!(clients.learn_at_least(HOST, known(200), AT(2)), Some(known(200)));
+        assert_eq!(clients.learn_at_least(HOST, known(40), AT(2 + OLDEST.as_secs())), Some(known(200)));
+        assert_eq!(clients.learn_at_least(HOST, known(40), AT(3 + OLDEST.as_secs())), Some(known(40)));
+        let longer = Known { rtt: MS(300), ..known(30) };
+        assert_eq!(clients.learn_at_least(HOST, longer, AT(4 + OLDEST.as_secs())), Some(longer));
+        assert_eq!(
+            clients.learn_at_least(HOST, Known { rtt: MS(2), ..known(400) }, AT(0)),
+            None,
+            "too short"
+        );
     }
 
     #[test]
@@ -162,7 +203,7 @@ mod tests {
         clients.begins(HOST);
         clients.begins(HOST);
         assert_eq!(asks(&clients, 300, 100, 0), Some(150), "its connections share that too");
-        clients.learn(HOST, known(200), AT(0));
+        clients.learn(HOST, known(400), AT(0));
         assert_eq!(asks(&clients, 300, 100, 1), Some(200));
         assert_eq!(asks(&clients, 300, 100, OLDEST.as_secs() + 1), Some(150));
     }

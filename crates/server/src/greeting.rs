@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::tune::INITIAL_SEGMENTS;
 use longhaul_core::units::Rate;
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::tcp_info;
 use tokio::time::sleep;
 
-/// The kernel begins with ten segments (RFC 6928).
-const MORE_THAN_TEN: u64 = 11;
 /// How often it is looked whether the window has arrived, at most and at least.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
@@ -24,7 +23,7 @@ pub(crate) struct Greeting {
     /// The window.
     segments: u64,
     rtt: Duration,
-    /// What is in force once that has arrived; `None` where it has, or where a pacer is in charge.
+    /// What is in force once that has arrived; `None` where it has. With [`Pace::Auto`] a pacer is in charge already.
     then: Arc<Mutex<Option<Pace>>>,
 }
 
@@ -40,7 +39,7 @@ impl Greeting {
     }
 
     fn over(tcp: &TcpInfo) -> Option<Self> {
-        let segments @ MORE_THAN_TEN.. = tcp.tcpi_snd_cwnd()? else { return None };
+        let segments @ INITIAL_SEGMENTS + 1.. = tcp.tcpi_snd_cwnd()? else { return None };
         let rtt = tcp.min_rtt()?.get();
         let rate = Rate::over(tcp.cwnd()?, rtt);
         Some(Self { rate, segments, rtt, then: Arc::new(Mutex::new(Some(Pace::Off))) })
@@ -54,20 +53,15 @@ impl Greeting {
     /// Returns what of a pace to begin with: no more than this one, where the rate is not for a pacer to find.
     pub(crate) fn bound(&self, pace: Pace) -> Pace {
         let mut then = self.then();
-        match (pace, then.is_some()) {
-            (_, false) => pace,
-            (Pace::Auto, true) => {
-                *then = None;
-                pace
-            }
-            (Pace::Off, true) => {
-                *then = Some(pace);
-                Pace::Rate(self.rate)
-            }
-            (Pace::Rate(rate), true) => {
-                *then = Some(pace);
-                Pace::Rate(rate.min(self.rate))
-            }
+        if then.is_none() {
+            return pace;
+        }
+        // A pacer's too: a reply of another pace may follow before the window has arrived.
+        *then = Some(pace);
+        match pace {
+            Pace::Auto => pace,
+            Pace::Off => Pace::Rate(self.rate),
+            Pace::Rate(rate) => Pace::Rate(rate.min(self.rate)),
         }
     }
 
@@ -184,7 +178,20 @@ mod tests {
         let mut greeted = Greeted::new();
         greeted.begin(Pace::Auto);
         assert_eq!(greeted.in_force(), Some(GREETED));
-        assert_eq!(greeted.greeting.rate(), None, "the pacer is in charge");
+        greeted.send(5);
+        assert_eq!(greeted.greeting.rate(), None, "the window has arrived");
+    }
+
+    #[test]
+    fn a_pacer_in_between_loosens_nothing() {
+        for (asked, then) in [(Pace::Off, None), (Pace::Rate(MORE), Some(MORE))] {
+            let mut greeted = Greeted::new();
+            greeted.begin(Pace::Auto);
+            greeted.begin(asked);
+            assert_eq!(greeted.in_force(), Some(GREETED), "{asked}");
+            greeted.send(6);
+            assert_eq!(greeted.in_force(), then, "{asked}");
+        }
     }
 
     #[test]

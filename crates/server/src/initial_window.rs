@@ -63,7 +63,7 @@ impl InitialWindows {
         let started = HostRoutes::open().and_then(|routes| {
             clear(&routes);
             let (orders, received) = crossbeam_channel::unbounded();
-            let given = Given { routes, windows: HashMap::new(), has_failed: false };
+            let given = Given::new(routes);
             let thread =
                 std::thread::Builder::new().name("routes".to_owned()).spawn(move || given.run(&received))?;
             Ok((orders, thread))
@@ -130,7 +130,22 @@ impl Teller {
 struct Given {
     routes: HostRoutes,
     windows: HashMap<IpAddr, Window>,
-    has_failed: bool,
+    /// Whether it was said that one cannot be made,
+    no_more: Once,
+    /// and that one cannot be removed.
+    stays: Once,
+}
+
+/// Something that may be so for every client, and is said of the first.
+#[derive(Default)]
+struct Once(bool);
+
+impl Once {
+    fn say(&mut self, say: impl FnOnce()) {
+        if !std::mem::replace(&mut self.0, true) {
+            say();
+        }
+    }
 }
 
 struct Window {
@@ -142,6 +157,10 @@ struct Window {
 }
 
 impl Given {
+    fn new(routes: HostRoutes) -> Self {
+        Self { routes, windows: HashMap::new(), no_more: Once::default(), stays: Once::default() }
+    }
+
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
             let order = if self.windows.is_empty() {
@@ -169,23 +188,32 @@ impl Given {
             return;
         }
         self.remove(client);
-        if self.windows.len() >= MOST
-            && let Some(oldest) =
-                self.windows.iter().min_by_key(|(_, window)| window.at).map(|(client, _)| *client)
-        {
-            self.remove(oldest);
-        }
         // What could not be removed still counts; the next that is found of this client asks again.
-        if self.windows.len() >= MOST || self.windows.contains_key(&client) {
+        if self.windows.len() > MOST || self.windows.contains_key(&client) {
             return;
         }
         match self.routes.add(client, local, segments, mtu) {
             Ok(Added::Made(route)) => {
                 tracing::debug!(%client, segments, "connections to it begin with this window");
                 self.windows.insert(client, Window { route, segments, at: now, is_over: false });
+                self.make_room(client);
             }
             Ok(Added::LeftAlone(why)) => tracing::debug!(%client, "no initial window: {why}"),
-            Err(error) => self.failed(client, &error),
+            Err(error) => self.no_more.say(|| {
+                tracing::warn!(%client, "a route for an initial window cannot be made: {error}");
+            }),
+        }
+    }
+
+    /// Removes the oldest where there is one too many, but not this client's.
+    ///
+    /// Those that the kernel keeps are asked for at every tick as it is.
+    fn make_room(&mut self, client: IpAddr) {
+        let others = self.windows.iter().filter(|(other, window)| **other != client && !window.is_over);
+        if self.windows.len() > MOST
+            && let Some(oldest) = others.min_by_key(|(_, window)| window.at).map(|(oldest, _)| *oldest)
+        {
+            self.remove(oldest);
         }
     }
 
@@ -211,22 +239,23 @@ impl Given {
             Ok(()) => drop(self.windows.remove(&client)),
             Err(error) => {
                 window.is_over = true;
-                self.failed(client, &error);
+                self.stays.say(|| {
+                    tracing::warn!(%client, "a route for an initial window cannot be removed yet: {error}");
+                });
             }
-        }
-    }
-
-    /// Says once that something was refused: it may be so for every client.
-    fn failed(&mut self, client: IpAddr, error: &std::io::Error) {
-        if !std::mem::replace(&mut self.has_failed, true) {
-            tracing::warn!(%client, "the route for an initial window was refused: {error}");
         }
     }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
-        let all: Vec<_> = self.windows.keys().copied().collect();
-        all.into_iter().for_each(|client| self.remove(client));
+        for (client, Window { route, .. }) in self.windows.drain() {
+            if let Err(error) = self.routes.remove(&route) {
+                tracing::warn!(%client, "its route for an initial window stays: {error}; to remove it: {}", route.removal());
+            }
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

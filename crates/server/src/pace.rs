@@ -9,7 +9,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::tune::pace::Known;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_engine::pacing::{Finding, Paced, Pacing, Start};
+use longhaul_engine::pacing::{Finding, Hears, Paced, Pacing, Start};
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
@@ -90,12 +90,31 @@ impl Memory {
         self.clients().recall(client, asked, rtt, segment, self.started.elapsed())
     }
 
-    /// Takes in what a connection has found.
-    fn learn(&self, client: IpAddr, local: IpAddr, found: Finding) {
-        let known = self.clients().learn(client, found.known, self.started.elapsed());
+    /// Gives a client the window that goes with what is known of its path now, where it is worth that.
+    fn tell(&self, client: IpAddr, local: IpAddr, known: Option<Known>, found: Finding) {
         if let Some((windows, known)) = self.windows.as_ref().zip(known) {
             windows.tell(client, local, Finding { known, ..found });
         }
+    }
+}
+
+/// Hears what is found of the path to a client.
+struct Listener {
+    memory: Arc<Memory>,
+    client: IpAddr,
+    /// Our address of the connection.
+    local: IpAddr,
+}
+
+impl Hears for Listener {
+    fn sharing(&self) -> u32 {
+        self.memory.clients().sharing(self.client)
+    }
+
+    fn hear(&self, found: Finding) {
+        let Self { memory, client, local } = self;
+        let known = memory.clients().learn(*client, found.known, memory.started.elapsed());
+        memory.tell(*client, *local, known, found);
     }
 }
 
@@ -129,10 +148,10 @@ impl PacedConnection {
         let pace = self.greeting.as_ref().map_or(pace, |greeting| greeting.bound(pace));
         let start = match local(&socket) {
             Some(local) if pace == Pace::Auto => {
-                let hears = Arc::clone(memory);
+                let hears = Listener { memory: Arc::clone(memory), client, local };
                 Start {
                     known: memory.recall(client, asked, &socket).or(greeted),
-                    hears: Some(Box::new(move |found| hears.learn(client, local, found))),
+                    hears: Some(Box::new(hears)),
                 }
             }
             _ => Start::default(),
@@ -155,7 +174,9 @@ impl PacedConnection {
             && limit == rate
             && let Some(found) = tcp_info::read(&socket).ok().and_then(|tcp| held(rate, &tcp))
         {
-            policy.memory.learn(sending.client, local, found);
+            let (memory, client) = (&policy.memory, sending.client);
+            let known = memory.clients().learn_at_least(client, found.known, memory.started.elapsed());
+            memory.tell(client, local, known, found);
         }
     }
 }
@@ -178,7 +199,7 @@ fn local(socket: impl AsFd) -> Option<IpAddr> {
     Some(SockRef::from(&socket).local_addr().ok()?.as_socket()?.ip())
 }
 
-/// Returns what a path holds that was sent this rate; `None` where less has arrived.
+/// Returns what a connection holds that was sent this rate; `None` where less has arrived.
 fn held(rate: Rate, tcp: &TcpInfo) -> Option<Finding> {
     let known = Known { rate, rtt: tcp.min_rtt()? };
     let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());

@@ -58,6 +58,15 @@ impl Netlink {
         Ok(listening)
     }
 
+    /// Returns its address, by which [`sender`] tells what it has asked for; 0 before the first request.
+    ///
+    /// # Errors
+    /// Fails where the kernel does not say.
+    pub fn port(&self) -> io::Result<u32> {
+        let address = rustix::net::getsockname(&self.socket)?;
+        Ok(netlink::SocketAddrNetlink::try_from(address)?.pid())
+    }
+
     /// Sends a request and returns the kernel's one answer.
     ///
     /// # Errors
@@ -83,8 +92,7 @@ impl Netlink {
         let mut parts = Vec::new();
         loop {
             let part = self.receive(RecvFlags::empty())?;
-            error_in(&part)?;
-            let ended = messages(&part).any(|(kind, _)| kind == NLMSG_DONE);
+            let ended = is_last(&part)?;
             parts.push(part);
             if ended {
                 return Ok(parts);
@@ -119,16 +127,31 @@ impl Netlink {
 
 /// Returns the error that an answer tells, if it does.
 fn error_in(answer: &[u8]) -> io::Result<()> {
-    let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short");
-    let kind = answer.get(4..6).ok_or_else(short)?;
-    if kind != NLMSG_ERROR.to_ne_bytes() {
-        return Ok(());
-    }
-    let code = answer.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(short)?;
+    let kind = answer.get(4..6).ok_or_else(cut_short)?;
+    if kind == NLMSG_ERROR.to_ne_bytes() { code_of(answer) } else { Ok(()) }
+}
+
+/// Says whether this is the last part of a dump; fails where it tells an error.
+///
+/// The kernel ends a dump that it cannot finish like one that it has finished, but for the code.
+fn is_last(part: &[u8]) -> io::Result<bool> {
+    error_in(part)?;
+    let last = messages(part).find(|(kind, _)| *kind == NLMSG_DONE);
+    last.map_or(Ok(false), |(_, message)| code_of(message).map(|()| true))
+}
+
+/// Returns the error whose number a message carries; none where that is zero.
+fn code_of(message: &[u8]) -> io::Result<()> {
+    let code = message.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(cut_short)?;
     match i32::from_ne_bytes(code) {
         0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(-code)),
+        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
     }
+}
+
+/// The error of an answer that says less than it must.
+pub(crate) fn cut_short() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short")
 }
 
 /// Takes apart what was received at once: the kind of each message, and all of it; what is cut short ends them.
@@ -140,6 +163,11 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         received = received.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         Some((u16::from_ne_bytes([header[4], header[5]]), message))
     })
+}
+
+/// Returns the address of the socket that asked for what a message tells; 0 where the kernel did it by itself.
+pub fn sender(message: &[u8]) -> Option<u32> {
+    message.get(12..HEADER)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 impl AsFd for Netlink {
@@ -243,6 +271,28 @@ mod tests {
         assert_eq!(attributes.get(3), Some(&b"odd"[..]));
         assert_eq!(Attributes::after(attributes.get(4).unwrap(), 0).number(1), Some(7));
         assert_eq!(attributes.get(5), None);
+    }
+
+    /// A message of a kind that carries a number.
+    fn carrying(kind: u16, code: i32) -> Vec<u8> {
+        let mut request = Request::new(kind, 0);
+        request.push(&code.to_ne_bytes());
+        request.finish()
+    }
+
+    #[test]
+    fn a_dump_ends_well_or_with_an_error() {
+        let route = carrying(24, 7);
+        let code = |part: &[u8]| is_last(part).map_err(|error| error.raw_os_error());
+        assert_eq!(code(&route), Ok(false));
+        assert_eq!(code(&carrying(NLMSG_DONE, 0)), Ok(true));
+        assert_eq!(code(&[&route[..], &carrying(NLMSG_DONE, 0)].concat()), Ok(true));
+        assert_eq!(code(&[&route[..], &carrying(NLMSG_DONE, -4)].concat()), Err(Some(4)));
+        assert_eq!(code(&carrying(NLMSG_ERROR, -1)), Err(Some(1)));
+        for bad in [&[][..], &Request::new(NLMSG_DONE, 0).finish()] {
+            assert_eq!(code(bad), Err(None), "{bad:?}");
+        }
+        assert!(is_last(&carrying(NLMSG_DONE, i32::MIN)).is_err());
     }
 
     #[test]

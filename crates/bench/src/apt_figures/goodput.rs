@@ -38,7 +38,10 @@ struct Outcome {
     reached: Reached,
     /// When goodput was first near the best, and the least afterwards.
     first: Option<(Duration, f64)>,
-    /// From when on it stayed near.
+    /// From when on it stayed near: the end of the last [`STAYS`] that were not, or `first`.
+    ///
+    /// That is later than what `convergence` tells of real transfers, which takes a shorter time and its start, and leaves out a transfer's
+    /// last seconds. In virtual time nothing but the tuner makes a second slow, and one that is slow at the end has not stayed.
     stays: Option<Duration>,
     streams: usize,
 }

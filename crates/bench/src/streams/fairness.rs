@@ -99,7 +99,7 @@ impl Sessions {
 /// Returns what was asked of them and how it came out.
 pub(crate) fn targets(sessions: &[Sessions]) -> Vec<Target> {
     let Some(jain) = figure(sessions, OWN, |own| own.jain) else { return Vec::new() };
-    let told = |jain| table::spread(Some(jain), 2);
+    let told = |jain| table::spread(Some(jain), 3);
     let apt = figure(sessions, APT, |apt| apt.jain).map(|apt| format!("; APT {}", told(apt)));
     vec![Target::new(
         format!("{PATH}: Jain's index at least {LEAST_JAIN} over the last {} s", apart(sessions)),
@@ -160,9 +160,12 @@ fn apart(sessions: &[Sessions]) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_lab::PathSpec;
+    use longhaul_lab::scenario::Scenario;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::peers::SMALL_BUFFER;
 
     /// A run as results.json tells of it.
     fn run(name: &str, jain: f64) -> Value {
@@ -193,7 +196,7 @@ mod tests {
         let rows: Vec<_> = targets(&sessions).iter().map(Target::row).collect();
         let [row] = &rows[..] else { panic!("{rows:?}") };
         assert!(row[0].ends_with("at least 0.95 over the last 100 s"), "{row:?}");
-        assert_eq!(row[1..], ["0.96 (0.94 to 0.97); APT 0.65", "yes"]);
+        assert_eq!(row[1..], ["0.960 (0.940 to 0.970); APT 0.650", "yes"]);
         let text = section(&sessions);
         assert!(
             text.contains("| longhaul, APT | 0.65 | 90.0 | 30.0 | 20.0 | 20.0 | 20.0 | 7 | 1 (1) |"),
@@ -205,7 +208,7 @@ mod tests {
     #[test]
     fn an_uneven_share_misses_the_target() {
         let rows: Vec<_> = targets(&sessions(&[run("longhaul", 0.949)])).iter().map(Target::row).collect();
-        assert_eq!(rows[0][1..], ["0.95", "**no**"]);
+        assert_eq!(rows[0][1..], ["0.949", "**no**"]);
         // Nothing of Longhaul's own.
         assert!(targets(&sessions(&[run("apt", 0.5)])).is_empty());
         assert!(section(&[]).is_empty());
@@ -221,10 +224,22 @@ mod tests {
     }
 
     #[test]
-    fn the_scenario_is_there() {
-        let toml = fs::read_to_string(Path::new(ROOT).join(SCENARIO)).unwrap();
-        for (tuner, _) in TUNERS {
-            assert!(toml.contains(&format!("name = \"{tuner}\"")), "{tuner}");
+    fn the_scenario_is_what_is_told_of_it() {
+        let scenario = Scenario::load(&Path::new(ROOT).join(SCENARIO), &[]).unwrap();
+        let PathSpec { rate, rtt, queue, aqm, congestion, .. } = &scenario.path;
+        let (rate, queue) = (rate.unwrap(), queue.unwrap());
+        assert_eq!(
+            PATH,
+            format!(
+                "{rate}, RTT {rtt}, queue {queue} ({aqm:?}), windows of 64 KiB, {congestion}, 4 sessions"
+            )
+        );
+        assert_eq!(scenario.runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), [APT, OWN]);
+        for run in &scenario.runs {
+            assert!(run.command.contains(" 4 \"$apart\" longhaul get "), "{}", run.command);
+            assert!(run.command.contains(&SMALL_BUFFER.join(" ")), "{}", run.command);
         }
+        let apart: Vec<_> = scenario.sweep.iter().filter(|own| own.name == "apart").collect();
+        assert!(matches!(apart[..], [own] if own.values.len() == 1), "each tuner once: {apart:?}");
     }
 }

@@ -23,7 +23,7 @@ fn times_as_fast(
 ) -> Option<Target> {
     let [ours, theirs] = [ours?, theirs?].map(|series| series.goodput().as_bits_per_sec() as f64);
     let ratio = ours / theirs;
-    Some(Target::new(asked, format!("{ratio:.2}x"), ratio >= least))
+    Some(Target::new(asked, format!("{ratio:.3}x"), ratio >= least))
 }
 
 /// Returns the fixed number of streams whose goodput is the highest.

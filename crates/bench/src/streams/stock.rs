@@ -84,7 +84,7 @@ mod tests {
         let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
         let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         // curl: 1 GiB in 50 s is 8 GiB in 400 s.
-        assert_eq!(told, [("2.00x", "yes"), ("2.00x", "**no**"), ("33.33x", "yes")]);
+        assert_eq!(told, [("2.000x", "yes"), ("2.000x", "**no**"), ("33.333x", "yes")]);
         assert!(rows[2][0].ends_with("at least 30x the goodput of curl with 1 GiB"), "{rows:?}");
         assert!(section(&runs).contains("curl fetched 1 GiB, the others 8 GiB"), "{}", section(&runs));
         assert!(targets(&runs[1..]).is_empty() && section(&[]).is_empty());

@@ -43,7 +43,7 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
         if let Some((ours, curl)) = ours.zip(curl) {
             let asked = format!("{PATH}: {size} in at most {most}x curl's time");
             let ratio = ours.time() / curl.time();
-            targets.push(Target::new(asked, format!("{ratio:.2}x"), ratio <= most));
+            targets.push(Target::new(asked, format!("{ratio:.3}x"), ratio <= most));
         }
     }
     targets
@@ -81,7 +81,10 @@ mod tests {
         let runs: Vec<_> = runs.iter().collect();
         let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
         let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
-        assert_eq!(told, [("0.94x", "**no**"), ("0.99x", "**no**"), ("0.80x", "**no**"), ("0.90x", "yes")]);
+        assert_eq!(
+            told,
+            [("0.944x", "**no**"), ("0.989x", "**no**"), ("0.805x", "**no**"), ("0.900x", "yes")]
+        );
         let section = section(&runs);
         let headings: Vec<_> = section.lines().filter(|line| line.starts_with("##")).collect();
         assert!(matches!(headings[..], [large, small] if large.contains("8 GiB") && small.contains("1 GiB")));

@@ -41,18 +41,43 @@ fn tool(out: &Path, words: &[&str]) -> String {
     text(&output.stdout)
 }
 
+/// Returns the files of all of them.
+fn files() -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    assert!(files.len() >= 2);
+    files
+}
+
+/// Returns the one that the page about scenarios shows.
+fn shown() -> String {
+    let page = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap().to_owned()
+}
+
 #[test]
 fn every_scenario_of_ours_is_one() {
-    let files = fs::read_dir(root().join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
-    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    let mut scenarios: Vec<Scenario> = files.map(|path| Scenario::ours(&path)).collect();
-    assert!(scenarios.len() >= 2);
-    let page = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
-    scenarios.push(Scenario::new(page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap()));
+    let mut scenarios: Vec<Scenario> = files().iter().map(|path| Scenario::ours(path)).collect();
+    scenarios.push(Scenario::new(&shown()));
     for scenario in scenarios {
         let output = scenario.run(&["--list"]);
         assert!(output.status.success() && !output.stdout.is_empty(), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn no_run_of_ours_learns_from_another() {
+    let scenarios = files().into_iter().map(|path| fs::read_to_string(path).unwrap()).chain([shown()]);
+    let mut fetches = 0;
+    for toml in scenarios {
+        let commands = toml.lines().filter(|line| !line.starts_with('#'));
+        for fetch in commands.flat_map(|line| line.split("longhaul get ").skip(1)) {
+            assert!(fetch.split(' ').any(|word| word == "--no-memory"), "longhaul get {fetch}");
+            fetches += 1;
+        }
+    }
+    assert!(fetches > 30, "{fetches}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::scenario::Scenario;
-use crate::support::{exec, processes_with, skipped, text};
+use crate::support::{exec, longhaul, processes_with, skipped, text};
 
 #[test]
 fn an_exit_code_says_what_kind_of_failure_it_was() {
@@ -23,7 +23,7 @@ fn an_exit_code_says_what_kind_of_failure_it_was() {
     for (scenario, out, code) in
         [(&bad, dir.path(), 64), (&absent, dir.path(), 66), (&good, &good.join("below-a-file"), 73)]
     {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        let mut command = longhaul(dir.path());
         let output = command.args(["lab", "run"]).arg(scenario).arg("--out").arg(out).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
     }

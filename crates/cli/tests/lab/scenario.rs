@@ -7,8 +7,10 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::longhaul;
+
 pub(crate) struct Scenario {
-    /// For the results, and the scenario where it is made here.
+    /// For the results, and the scenario where it is made here; the programs' home.
     dir: TempDir,
     file: PathBuf,
 }
@@ -46,7 +48,7 @@ impl Scenario {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        let mut command = longhaul(self.dir.path());
         command.args(["lab", "run"]).arg(&self.file).arg("--out").arg(self.path("out"));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

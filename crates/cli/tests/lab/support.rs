@@ -1,7 +1,7 @@
 //! `longhaul lab` as a child process, and what it may leave behind.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,8 +10,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const SLOW: [&str; 4] = ["--rate", "100Mbit", "--rtt", "20ms"];
 
-pub(crate) fn exec(options: &[&str], shell: &str) -> Command {
+/// Runs the program, and what it runs, with a home of its own: what is remembered of the user's paths stays as it is.
+pub(crate) fn longhaul(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.env("HOME", home).env_remove("XDG_STATE_HOME");
+    command
+}
+
+pub(crate) fn exec(options: &[&str], shell: &str) -> Command {
+    let mut command = longhaul(env!("CARGO_TARGET_TMPDIR").as_ref());
     command.args(["lab", "exec"]).args(options).args(["--", "sh", "-c", shell]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
+mod far;
 mod initial_window;
+mod known_path;
 mod stalls;
 mod uploads;
 

@@ -10,7 +10,8 @@ use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
-use super::{Finding, Start};
+use super::whole::Whole;
+use super::{Finding, Hears, Start};
 
 /// Slow start is unpaced under this congestion control, and every kernel lets everybody use it.
 ///
@@ -34,7 +35,8 @@ pub(super) struct Driven {
     delivered: Bytes,
     segments: Option<u32>,
     /// Who hears what was found, what that is now, and when he last did.
-    hears: Option<Box<dyn Fn(Finding) + Send>>,
+    hears: Option<Box<dyn Hears>>,
+    whole: Whole,
     finding: Option<Finding>,
     told: Option<Duration>,
 }
@@ -53,6 +55,7 @@ impl Driven {
             delivered: Bytes::ZERO,
             segments: None,
             hears: start.hears,
+            whole: Whole::default(),
             finding: None,
             told: None,
         }
@@ -105,7 +108,8 @@ impl Driven {
 
     /// Keeps what has been found, and tells of it now and then.
     fn find(&mut self, tcp: &TcpInfo, seen: &Observation, now: Duration) {
-        let Some((rate, segment)) = self.pacer.found().zip(tcp.tcpi_snd_mss()) else { return };
+        let Some((share, segment)) = self.pacer.found().zip(tcp.tcpi_snd_mss()) else { return };
+        let rate = self.whole.measure(share, || self.hears.as_ref().map_or(1, |hears| hears.sharing()));
         let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
         let known = Known { rate, rtt: seen.min_rtt };
         self.finding = Some(Finding { known, segment: Bytes::new(segment), mtu });
@@ -117,7 +121,7 @@ impl Driven {
 
     fn tell(&self) {
         if let Some((hears, finding)) = self.hears.as_ref().zip(self.finding) {
-            hears(finding);
+            hears.hear(finding);
         }
     }
 

@@ -4,6 +4,7 @@
 //! hundred times a second, as long as something is being sent on it.
 
 mod driven;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,14 +36,23 @@ pub struct Pacing {
 pub struct Start {
     /// What the path held when it was last used.
     pub known: Option<Rate>,
-    /// Hears of it in the pacing thread: when a rate is found, at most once a second from then on, and when sending rests.
-    pub hears: Option<Box<dyn Fn(Finding) + Send>>,
+    /// Who hears of it.
+    pub hears: Option<Box<dyn Hears>>,
+}
+
+/// Hears in the pacing thread what a path holds: when its rate is found, at most once a second from then on, and when sending rests.
+pub trait Hears: Send {
+    /// Returns how many connections share the path at the moment, the one that is paced among them.
+    fn sharing(&self) -> u32;
+
+    /// Takes in what was found when so many shared the path.
+    fn hear(&self, found: Finding);
 }
 
 /// What a path was found to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
-    /// Its rate and its RTT.
+    /// Its rate, for all connections that share it together, and its RTT.
     pub known: Known,
     /// The size of a segment.
     pub segment: Bytes,

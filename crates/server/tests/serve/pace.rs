@@ -79,9 +79,9 @@ fn what_is_no_pace_asks_for_nothing() {
 }
 
 #[test]
-fn what_a_client_remembers_bounds_nothing() {
+fn what_cannot_be_remembered_of_this_path_bounds_nothing() {
     let site = site(Pace::Auto);
-    // Of this path's RTT, of another's, too much to be true, and next to nothing.
+    // On so short a path none of it counts: of this RTT, of another's, too much to be true, and next to nothing.
     for memory in [
         "held=40000000;rtt=0.00005",
         "held=40000000;rtt=0.2",

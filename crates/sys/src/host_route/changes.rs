@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use rustix::net::AddressFamily;
 
-use super::{PROTOCOL, RTM_DELROUTE, RTM_NEWROUTE, RTMSG, destination, octets};
-use crate::rtnetlink::{HEADER, messages};
+use super::route::Route;
+use super::{RTM_DELROUTE, RTM_NEWROUTE, octets};
+use crate::rtnetlink::{messages, sender};
 
 /// What others have changed.
 #[derive(Debug, Default)]
@@ -21,10 +22,11 @@ impl Changes {
         self.unknown || self.prefixes.iter().any(|(net, bits)| contains(*net, *bits, host))
     }
 
-    /// Takes in what was heard.
-    pub(super) fn note(&mut self, heard: &[u8]) {
+    /// Takes in what was heard but for what the socket of this address has asked for.
+    pub(super) fn note(&mut self, heard: &[u8], own: u32) {
         messages(heard)
             .filter(|(kind, _)| matches!(*kind, RTM_NEWROUTE | RTM_DELROUTE))
+            .filter(|(_, message)| sender(message) != Some(own))
             .for_each(|(_, message)| self.note_route(message));
     }
 
@@ -34,17 +36,13 @@ impl Changes {
     }
 
     fn note_route(&mut self, message: &[u8]) {
-        let Some(head) = message.get(HEADER..HEADER + RTMSG) else { return };
-        let (family, bits, protocol) = (u16::from(head[0]), head[1], head[5]);
-        if protocol == PROTOCOL {
-            return;
-        }
-        let net = destination(message).or(match AddressFamily::from_raw(family) {
+        let Some(route) = Route::parse(message) else { return };
+        let net = route.destination().or(match AddressFamily::from_raw(route.family.into()) {
             AddressFamily::INET => Some(IpAddr::from([0; 4])),
             AddressFamily::INET6 => Some(IpAddr::from([0; 16])),
             _ => None,
         });
-        self.prefixes.extend(net.map(|net| (net, bits)));
+        self.prefixes.extend(net.map(|net| (net, route.bits)));
     }
 }
 

@@ -5,6 +5,7 @@
 //! protocol number of its own, by which the kernel tells it from everybody else's when it is to be removed.
 
 mod changes;
+mod route;
 #[cfg(test)]
 mod tests;
 
@@ -17,10 +18,11 @@ use rustix::net::AddressFamily;
 
 pub use changes::Changes;
 
-use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Netlink, Request, messages};
+use crate::rtnetlink::{NLM_F_ACK, Netlink, Request, cut_short, messages};
+use route::Route;
 
 /// The protocol of routes made here, as `ip route show proto 176` finds them.
-pub const PROTOCOL: u8 = 176;
+const PROTOCOL: u8 = 176;
 /// Their metric. Whoever adds a route to the same host has a lower one, and is obeyed.
 const PRIORITY: u32 = 17_600;
 
@@ -31,30 +33,16 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
 /// and for the route as it was configured, not for what follows from it.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
-/// The gateway is on the link, whatever the addresses say.
-const RTNH_F_ONLINK: u32 = 4;
 const RTN_UNICAST: u8 = 1;
 const RT_TABLE_MAIN: u8 = 254;
+/// The same, where it stands in an attribute.
+const MAIN: u32 = RT_TABLE_MAIN as u32;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
-const RTA_PREFSRC: u16 = 7;
-const RTA_METRICS: u16 = 8;
-const RTA_FLOW: u16 = 11;
-const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
-const RTA_VIA: u16 = 18;
-const RTA_PREF: u16 = 20;
-const RTA_PAD: u16 = 24;
-const RTAX_MTU: u16 = 2;
-const RTAX_INITCWND: u16 = 11;
 /// Routes of both families that come, go and change.
 const RTMGRP_ROUTES: u32 = 0x40 | 0x400;
-
-/// Bytes of `struct rtmsg`.
-const RTMSG: usize = 12;
 
 /// A route to one host, made by [`HostRoutes::add`].
 #[derive(Debug)]
@@ -63,10 +51,23 @@ pub struct HostRoute {
     table: u32,
 }
 
+impl HostRoute {
+    /// Returns the command that removes it, for people.
+    pub fn removal(&self) -> String {
+        let table = match self.table {
+            MAIN => String::new(),
+            other => format!(" table {other}"),
+        };
+        format!("ip route del {} proto {PROTOCOL}{table}", self.host)
+    }
+}
+
 /// Makes host routes, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct HostRoutes {
     netlink: Netlink,
+    /// Its address: what it asks for is no change of others.
+    own: u32,
     changes: Netlink,
     /// Held by the one process that makes such routes here; the kernel frees it with the process.
     _turn: UnixListener,
@@ -84,14 +85,6 @@ pub enum Added {
     LeftAlone(&'static str),
 }
 
-/// Where in a route's attributes those of ours come from.
-struct Route<'a> {
-    table: u32,
-    scope: u8,
-    flags: u32,
-    attributes: Attributes<'a>,
-}
-
 impl HostRoutes {
     /// Makes sure that the kernel lets this process change routes, and that it is the only one that makes these.
     ///
@@ -100,10 +93,11 @@ impl HostRoutes {
     pub fn open() -> io::Result<Self> {
         let netlink = Netlink::open()?;
         // An address of RFC 5737, to which nobody has a route of this protocol; the permission is looked at first.
-        let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: RT_TABLE_MAIN.into() };
+        let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: MAIN };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
-        Ok(Self { netlink, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
+        let own = netlink.port()?;
+        Ok(Self { netlink, own, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
     }
 
     /// Removes what a process has left that was killed; returns what the kernel has refused to.
@@ -125,14 +119,14 @@ impl HostRoutes {
     pub fn add(&self, host: IpAddr, local: IpAddr, segments: u32, mtu: Option<u32>) -> io::Result<Added> {
         let mut answer = self.in_force(host, local)?;
         // Nobody else makes such routes while we have the turn.
-        if let Some(left) = ours(&answer) {
+        if let Some(left) = Route::parse(&answer).and_then(|route| route.ours()) {
             self.remove(&left)?;
             answer = self.in_force(host, local)?;
         }
-        let route = match Route::read(&answer) {
-            Ok(route) => route,
-            Err(why) => return Ok(Added::LeftAlone(why)),
-        };
+        let route = Route::parse(&answer).ok_or_else(cut_short)?;
+        if let Some(why) = route.why_left_alone() {
+            return Ok(Added::LeftAlone(why));
+        }
         let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
         let made = HostRoute { host, table: route.table };
         let mut result = self.netlink.ask(route.to_host(host, segments, mtu));
@@ -166,12 +160,12 @@ impl HostRoutes {
 
     /// Returns what others have changed since this was last asked.
     ///
-    /// A copy of a route does not follow its original.
+    /// A copy of a route does not follow its original; and whoever removes one of ours need not be us.
     pub fn changes(&self) -> Changes {
         let mut changes = Changes::default();
         loop {
             match self.changes.heard() {
-                Ok(Some(message)) => changes.note(&message),
+                Ok(Some(message)) => changes.note(&message, self.own),
                 Ok(None) => return changes,
                 Err(_) => {
                     changes.lost_count();
@@ -179,65 +173,6 @@ impl HostRoutes {
                 }
             }
         }
-    }
-}
-
-impl<'a> Route<'a> {
-    /// Reads a route; says why where it is not to be copied.
-    fn read(message: &'a [u8]) -> Result<Self, &'static str> {
-        let head = message.get(HEADER..HEADER + RTMSG).ok_or("the kernel's answer is too short")?;
-        let attributes = Attributes::after(message, HEADER + RTMSG);
-        if head[7] != RTN_UNICAST {
-            return Err("it is no host of another network");
-        }
-        if head[5] == PROTOCOL {
-            return Err("another server has made the route to it");
-        }
-        let known = [
-            RTA_DST,
-            RTA_OIF,
-            RTA_GATEWAY,
-            RTA_PRIORITY,
-            RTA_PREFSRC,
-            RTA_METRICS,
-            RTA_FLOW,
-            RTA_CACHEINFO,
-            RTA_TABLE,
-            RTA_VIA,
-            RTA_PREF,
-            RTA_PAD,
-        ];
-        if attributes.clone().any(|(kind, _)| !known.contains(&kind)) || attributes.get(RTA_OIF).is_none() {
-            return Err("the route to it is of a kind that is not copied (several ways, a tunnel)");
-        }
-        if Attributes::after(attributes.get(RTA_METRICS).unwrap_or(&[]), 0).get(RTAX_INITCWND).is_some() {
-            return Err("the route to it names a window");
-        }
-        let table = attributes.number(RTA_TABLE).unwrap_or(head[4].into());
-        let flags = u32::from_ne_bytes([head[8], head[9], head[10], head[11]]) & RTNH_F_ONLINK;
-        Ok(Self { table, scope: head[6], flags, attributes })
-    }
-
-    /// Makes the request for the same route to one host, with an initial window.
-    fn to_host(&self, host: IpAddr, segments: u32, mtu: Option<u32>) -> Request {
-        let head = Rtmsg { protocol: PROTOCOL, scope: self.scope, flags: self.flags };
-        let mut request = route_to(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE_EXCL, host, head);
-        for kind in [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_PREFSRC, RTA_FLOW, RTA_PREF] {
-            if let Some(value) = self.attributes.get(kind) {
-                request.attribute(kind, value);
-            }
-        }
-        request.attribute(RTA_TABLE, &self.table.to_ne_bytes());
-        request.attribute(RTA_PRIORITY, &PRIORITY.to_ne_bytes());
-        let metrics = Attributes::after(self.attributes.get(RTA_METRICS).unwrap_or(&[]), 0);
-        request.nested(RTA_METRICS, |nested| {
-            metrics.clone().for_each(|(kind, value)| nested.attribute(kind, value));
-            if let Some(mtu) = mtu.filter(|_| metrics.get(RTAX_MTU).is_none()) {
-                nested.attribute(RTAX_MTU, &mtu.to_ne_bytes());
-            }
-            nested.attribute(RTAX_INITCWND, &segments.to_ne_bytes());
-        });
-        request
     }
 }
 
@@ -261,28 +196,10 @@ fn left_over() -> io::Result<Vec<HostRoute>> {
     let mut found = Vec::new();
     for part in Netlink::open()?.dump(all)? {
         for (_, message) in messages(&part) {
-            found.extend(ours(message));
+            found.extend(Route::parse(message).and_then(|route| route.ours()));
         }
     }
     Ok(found)
-}
-
-/// Reads a message about a route of this protocol and metric, to a single host.
-fn ours(message: &[u8]) -> Option<HostRoute> {
-    let head = message.get(HEADER..HEADER + RTMSG)?;
-    let attributes = Attributes::after(message, HEADER + RTMSG);
-    let host = destination(message)?;
-    let is_one = usize::from(head[1]) == 8 * octets(host).len();
-    let table = attributes.number(RTA_TABLE).unwrap_or(head[4].into());
-    let is_ours = head[5] == PROTOCOL && attributes.number(RTA_PRIORITY) == Some(PRIORITY);
-    (is_one && is_ours).then_some(HostRoute { host, table })
-}
-
-/// Returns the address that a message about a route names.
-fn destination(message: &[u8]) -> Option<IpAddr> {
-    let given = Attributes::after(message, HEADER + RTMSG).get(RTA_DST)?;
-    let v4 = || <[u8; 4]>::try_from(given).map(IpAddr::from);
-    <[u8; 16]>::try_from(given).map(IpAddr::from).or_else(|_| v4()).ok()
 }
 
 /// What of `struct rtmsg` differs from request to request.

@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
 
 use super::changes::contains;
+use super::route::{RTA_METRICS, RTA_OIF, RTAX_INITCWND, RTAX_MTU, RTMSG};
 use super::*;
 use crate::netns;
+use crate::rtnetlink::{Attributes, HEADER, NLM_F_CREATE_EXCL};
 
 const RTM_NEWLINK: u16 = 16;
 const IFF_UP: u32 = 1;
@@ -14,23 +16,23 @@ const HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7))];
 const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// Does `job` in a network namespace in which the loopback device leads to the documentation's networks.
-fn in_network(job: impl FnOnce(&HostRoutes) + Send + 'static) {
+/// Does `job` in a network namespace in which the loopback device leads to the documentation's networks; with somebody else's socket.
+fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
     let work = move || {
         if let Err(why) = netns::enter_new_network() {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
             return println!("skipped: {why}");
         }
-        let routes = HostRoutes::open().unwrap();
+        let (routes, others) = (HostRoutes::open().unwrap(), Netlink::open().unwrap());
         let mut up = Request::new(RTM_NEWLINK, NLM_F_ACK);
         let header = [0, LOOPBACK, IFF_UP, IFF_UP];
         up.push(&header.map(u32::to_ne_bytes).concat());
-        routes.netlink.ask(up).unwrap();
+        others.ask(up).unwrap();
         for (host, bits) in HOSTS.into_iter().zip([24, 32]) {
-            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, |_| {})).unwrap();
+            others.ask(route(RTM_NEWROUTE, host, bits, |_| {})).unwrap();
         }
         routes.changes();
-        job(&routes);
+        job(&routes, &others);
     };
     thread::spawn(work).join().unwrap();
 }
@@ -61,7 +63,7 @@ fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
 
 #[test]
 fn a_route_is_made_and_removed() {
-    in_network(|routes| {
+    in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let Added::Made(made) = routes.add(host, local, 500, Some(1400)).unwrap() else {
                 panic!("no route to {host}")
@@ -78,13 +80,21 @@ fn a_route_is_made_and_removed() {
 }
 
 #[test]
+fn people_are_told_how_to_remove_a_route() {
+    let removals = HOSTS.map(|host| HostRoute { host, table: MAIN }.removal());
+    assert_eq!(removals, ["ip route del 198.51.100.7 proto 176", "ip route del 2001:db8::7 proto 176"]);
+    let elsewhere = HostRoute { host: HOSTS[0], table: 1000 }.removal();
+    assert_eq!(elsewhere, "ip route del 198.51.100.7 proto 176 table 1000");
+}
+
+#[test]
 fn somebody_elses_routes_are_left_alone() {
-    in_network(|routes| {
+    in_network(|routes, others| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let bits = 8 * octets(host).len() as u8;
             let Added::Made(ours) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
             let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+            others.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
             assert!(routes.changes().concern(host), "{host}");
             assert!(!routes.changes().concern(host), "{host}, once");
             assert_eq!(metrics(routes, host).0, Some(20), "theirs comes first");
@@ -99,8 +109,23 @@ fn somebody_elses_routes_are_left_alone() {
 }
 
 #[test]
+fn a_route_of_ours_that_somebody_else_removes_is_a_change() {
+    in_network(|routes, others| {
+        for (host, local) in HOSTS.into_iter().zip(LOCAL) {
+            let Added::Made(made) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
+            assert!(!routes.changes().concern(host), "{host}");
+            remove(others, &made).unwrap();
+            assert!(routes.changes().concern(host), "{host}");
+            // What is gone already is nobody's change.
+            routes.remove(&made).unwrap();
+            assert!(!routes.changes().concern(host), "{host}");
+        }
+    });
+}
+
+#[test]
 fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
-    in_network(|routes| {
+    in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             assert!(matches!(routes.add(host, local, 500, None), Ok(Added::Made(_))), "{host}");
         }
@@ -112,11 +137,11 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
         assert!(routes.clear().unwrap().is_empty());
         assert!(HOSTS.iter().all(|host| metrics(routes, *host).0.is_none()));
     });
-    in_network(|routes| {
+    in_network(|_, others| {
         for host in HOSTS {
             let bits = 8 * octets(host).len() as u8;
             let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-            routes.netlink.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+            others.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
         }
         assert!(left_over().unwrap().is_empty());
     });
@@ -124,7 +149,7 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
 
 #[test]
 fn this_host_and_nowhere_get_no_route() {
-    in_network(|routes| {
+    in_network(|routes, _| {
         for local in LOCAL {
             assert!(matches!(routes.add(local, local, 500, None), Ok(Added::LeftAlone(_))), "{local}");
         }
@@ -146,7 +171,7 @@ fn a_message_that_is_no_route_changes_nothing() {
     for message in
         [&[][..], &[0; 3], &[0xff; 40], &[16, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[0; 64]]
     {
-        changes.note(message);
+        changes.note(message, 1);
     }
     assert!(HOSTS.iter().all(|host| !changes.concern(*host)));
 }

@@ -1,0 +1,121 @@
+//! A long path that is emulated, with a server on its far host.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::{Bytes, Rtt};
+use longhaul_lab::{Finished, Host, Lab, LabError, PathSpec, Process};
+use longhaul_sys::sockopt;
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use crate::BIN;
+
+/// Long, so that a moment's delay on this machine is no round trip.
+pub(crate) const RTT: Duration = Duration::from_millis(200);
+const PORT: u16 = 4000;
+
+/// One lab at a time: what comes within a round trip is a matter of when this machine has time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The path, 100 Mbit/s, and a directory to be served; its turn ends last.
+pub(crate) struct LongPath {
+    lab: Lab,
+    directory: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl LongPath {
+    /// Builds one, with `/file` of so many bytes; `None` where this machine does not permit it, which under CI is a failure.
+    pub(crate) fn with_file(size: usize) -> Option<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let rate = Some("100Mbit".parse().unwrap());
+        let lab = match Lab::new(PathSpec { rate, rtt: Rtt::new(RTT), ..PathSpec::default() }) {
+            Ok(lab) => lab,
+            Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. } | LabError::Privilege { .. })) => {
+                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+                println!("skipped: {why}");
+                return None;
+            }
+            Err(other) => panic!("{other}"),
+        };
+        Some(Self { lab, directory: directory(size), _turn: turn })
+    }
+
+    pub(crate) fn near(&self) -> Host {
+        self.lab.near()
+    }
+
+    pub(crate) fn far(&self) -> Host {
+        self.lab.far()
+    }
+
+    /// Where its servers listen: IPv4 first, and IPv6 where there is any.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let (v4, v6) = (self.far().ipv4(), self.far().ipv6());
+        let all = [Some(v4.into()), v6.map(IpAddr::from)];
+        all.into_iter().flatten().map(|ip| SocketAddr::from((ip, PORT))).collect()
+    }
+
+    /// Starts a server of the directory on the far host, and waits until it serves.
+    pub(crate) fn serve(&self, args: &[&str]) -> Far {
+        let mut command = self.far().command(BIN);
+        command.arg("serve").arg(self.directory.path()).args(args);
+        command.stderr(Stdio::piped()).env("LONGHAUL_LOG", "debug");
+        let addresses = self.addresses();
+        addresses.iter().for_each(|address| {
+            command.args(["--listen", &address.to_string()]);
+        });
+        let mut process = self.far().spawn(command).unwrap();
+        let lines = BufReader::new(process.stderr().unwrap()).lines();
+        let (sender, log) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let far = Far { process, log };
+        addresses.iter().for_each(|_| drop(far.logged("serving ")));
+        far
+    }
+}
+
+/// A server on the far host; its log is read as it comes.
+pub(crate) struct Far {
+    pub(crate) process: Process,
+    log: mpsc::Receiver<String>,
+}
+
+impl Far {
+    /// Waits for a line that holds `what`.
+    pub(crate) fn logged(&self, what: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.log.recv_timeout(left).unwrap_or_else(|_| panic!("'{what}' is not logged"));
+            if line.contains(what) {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn stop(mut self) -> Finished {
+        self.process.terminate().unwrap();
+        self.process.wait().unwrap()
+    }
+}
+
+/// Connects with a window as large as the path, so that the server's is what bounds each round trip.
+pub(crate) fn connect(server: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
+    sockopt::set_recv_buffer(&socket, Bytes::mib(4)).unwrap();
+    socket.connect(&server.into()).unwrap();
+    socket.into()
+}
+
+/// Makes a directory that holds a file.
+pub(crate) fn directory(size: usize) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("file"), vec![7; size]).unwrap();
+    directory
+}
