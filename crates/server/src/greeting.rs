@@ -39,7 +39,7 @@ impl Greeting {
     }
 
     fn over(tcp: &TcpInfo) -> Option<Self> {
-        let segments @ INITIAL_SEGMENTS + 1.. = tcp.tcpi_snd_cwnd()? else { return None };
+        let segments = tcp.tcpi_snd_cwnd().filter(|&segments| segments > INITIAL_SEGMENTS)?;
         let rtt = tcp.min_rtt()?.get();
         let rate = Rate::over(tcp.cwnd()?, rtt);
         Some(Self { rate, segments, rtt, then: Arc::new(Mutex::new(Some(Pace::Off))) })
