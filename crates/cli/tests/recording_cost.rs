@@ -50,7 +50,7 @@ fn transfer(program: &str) -> (f64, f64) {
     }
     let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
     let mut get = Command::new(program);
-    get.args(["get", "--limit", "20MiB/s", "--quiet", &url, "-o"]).arg(dir.path().join("f"));
+    get.args(["get", "--no-memory", "--limit", "20MiB/s", "--quiet", &url, "-o"]).arg(dir.path().join("f"));
     assert!(get.arg("--record").arg(&got).status().unwrap().success());
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
     assert!(server.0.wait().unwrap().success());

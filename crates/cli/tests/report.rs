@@ -255,7 +255,9 @@ fn recorded_at_both_ends(directory: &Path) {
     }
     let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
     let mut get = program();
-    get.args(["get", "--quiet", &url, "-o", "f"]).args(fine("get.jsonl")).current_dir(directory);
+    get.args(["get", "--no-memory", "--quiet", &url, "-o", "f"])
+        .args(fine("get.jsonl"))
+        .current_dir(directory);
     assert!(get.status().unwrap().success());
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
     assert!(server.0.wait().unwrap().success());

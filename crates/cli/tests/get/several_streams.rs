@@ -9,12 +9,7 @@ const SIZE: usize = 24 << 20;
 
 /// Serves at a rate that leaves work for every stream.
 fn serve_slowly(peer: &mut Peer, file: &File) {
-    while let Some(ask) = peer.ask() {
-        let (head, body) = file.answer(&ask);
-        if !peer.send(head) || !peer.trickle(body, 20_000_000) {
-            return;
-        }
-    }
+    peer.serve_at(20_000_000, file);
 }
 
 /// Fetches with four streams from a server that treats all but the first connection by `refuse`.

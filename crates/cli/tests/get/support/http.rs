@@ -184,6 +184,21 @@ impl Peer {
         })
     }
 
+    /// Answers requests for `file` at this rate, in bytes a second, until the client closes.
+    pub(crate) fn serve_at(&mut self, rate: usize, file: &File) {
+        self.serve_by(rate, |ask| file.answer(&ask));
+    }
+
+    /// Sends what `answer` gives for each request: a head, and the bytes that follow it at this rate.
+    pub(crate) fn serve_by<'a>(&mut self, rate: usize, answer: impl Fn(Ask) -> (String, &'a [u8])) {
+        while let Some(ask) = self.ask() {
+            let (head, body) = answer(ask);
+            if !self.send(head) || !self.trickle(body, rate) {
+                return;
+            }
+        }
+    }
+
     /// Answers requests for `file` until the client closes.
     pub(crate) fn serve(&mut self, file: &File) {
         while let Some(ask) = self.ask() {

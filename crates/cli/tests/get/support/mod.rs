@@ -8,7 +8,7 @@ mod real;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
-pub(crate) use http::{Ask, File, Peer, Server};
+pub(crate) use http::{File, Peer, Server};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use program::{Ended, Get, Running, get, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Serve};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Chosen, SIZE, each, each_and, events, serve_by, serve_slowly};
+use super::{Chosen, SIZE, each, each_and, events, serve_slowly};
 use crate::support::{File, Server, content, same};
 
 #[test]
@@ -47,7 +47,7 @@ fn another_file_on_one_connection_is_an_error() {
         Server::new(move |peer| {
             let served =
                 if peer.number == 2 { File { etag: Some("\"v2\""), ..other.clone() } } else { file.clone() };
-            serve_by(8_000_000, peer, |mut ask| {
+            peer.serve_by(8_000_000, |mut ask| {
                 ask.head = ask.head.replace("If-Range", "X-Ignored");
                 served.answer(&ask)
             });
@@ -67,7 +67,7 @@ fn short_answers_and_takeovers_are_put_together() {
         let served = file.clone();
         Server::new(move |peer| {
             let rate = if peer.number % 2 == 0 { 60_000_000 } else { 1_500_000 };
-            serve_by(rate, peer, |mut ask| {
+            peer.serve_by(rate, |mut ask| {
                 let (start, end) = ask.range(SIZE).unwrap();
                 ask.head = format!("Range: bytes={start}-{}\r\n", end.min(start + 700_000) - 1);
                 served.answer(&ask)
@@ -89,7 +89,7 @@ fn a_server_that_takes_no_if_range_is_asked_without() {
         let served = file.clone();
         Server::new(move |peer| {
             let whole = File { ranges: false, ..served.clone() };
-            serve_by(8_000_000, peer, |ask| {
+            peer.serve_by(8_000_000, |ask| {
                 if ask.field("if-range").is_some() { whole.answer(&ask) } else { served.answer(&ask) }
             });
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ask, Ended, File, Get, Peer, Server, content, get, remember, same};
+use crate::support::{Ended, File, Get, Peer, Server, content, get, remember, same};
 
 const SIZE: usize = 40 << 20;
 /// GridFTP-APT with chunks of about a MiB: the first is larger the shorter the path is.
@@ -50,21 +50,7 @@ fn events<'a>(ended: &'a Ended, kind: &'static str) -> impl Iterator<Item = Valu
 
 /// Serves at a rate that leaves work for every stream: one alone takes five seconds.
 fn serve_slowly(peer: &mut Peer, file: &File) {
-    serve_at(8_000_000, peer, file);
-}
-
-fn serve_at(rate: usize, peer: &mut Peer, file: &File) {
-    serve_by(rate, peer, |ask| file.answer(&ask));
-}
-
-/// Serves what `answer` gives for each request: a head, and the bytes that follow it at this rate.
-fn serve_by<'a>(rate: usize, peer: &mut Peer, answer: impl Fn(Ask) -> (String, &'a [u8])) {
-    while let Some(ask) = peer.ask() {
-        let (head, body) = answer(ask);
-        if !peer.send(head) || !peer.trickle(body, rate) {
-            return;
-        }
-    }
+    peer.serve_at(8_000_000, file);
 }
 
 #[test]

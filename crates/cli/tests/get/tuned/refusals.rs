@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Chosen, SIZE, each, events, serve_at, serve_slowly};
+use super::{Chosen, SIZE, each, events, serve_slowly};
 use crate::support::{File, Peer, Server, content, same};
 
 /// Fetches from a server that lets nobody in but the first.
@@ -12,7 +12,7 @@ fn a_second_connection_is_refused() {
     let file = File::new(content(SIZE, 19));
     let serve = || {
         let served = file.clone();
-        Server::once(move |peer| serve_at(20_000_000, peer, &served))
+        Server::once(move |peer| peer.serve_at(20_000_000, &served))
     };
     for Chosen { run, who, .. } in each(serve) {
         let ended = run.run().ok();
@@ -29,7 +29,7 @@ fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + Copy + 'static) {
         let (served, open) = (file.clone(), AtomicUsize::new(0));
         Server::new(move |peer| {
             if open.fetch_add(1, Ordering::SeqCst) == 0 {
-                serve_at(20_000_000, peer, &served);
+                peer.serve_at(20_000_000, &served);
                 open.store(0, Ordering::SeqCst);
             } else {
                 refuse(peer);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Chosen, SIZE, each_and, events, serve_at, serve_slowly};
+use super::{Chosen, SIZE, each_and, events, serve_slowly};
 use crate::support::{File, Peer, Server, content, same};
 
 /// Fetches while the second connection serves by `stall`, for less time than a stall may take.
@@ -54,7 +54,7 @@ fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
         let (served, turn) = (file.clone(), Mutex::new(()));
         Server::new(move |peer| {
             let _turn = turn.lock().unwrap();
-            serve_at(40_000_000, peer, &served);
+            peer.serve_at(40_000_000, &served);
         })
     };
     for Chosen { run, who, .. } in each_and("8", serve) {
@@ -71,6 +71,6 @@ fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
 #[test]
 fn a_stream_that_crawls_does_not_hold_the_end() {
     with_one_that_stalls(|peer, file| {
-        serve_at(80_000, peer, file);
+        peer.serve_at(80_000, file);
     });
 }
