@@ -96,13 +96,10 @@ fn a_server_that_paces_at_the_end_of_another_path_is_asked_anew() {
     let file = File::new(content(20 << 20, 5));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
+        peer.serve_with(|ask| {
             let (head, body) = served.answer(&ask);
-            let head = head.replacen("\r\n", "\r\nLonghaul-Pace: auto\r\n", 1);
-            if !peer.send(head) || !peer.send(body) {
-                return;
-            }
-        }
+            (head.replacen("\r\n", "\r\nLonghaul-Pace: auto\r\n", 1), body)
+        });
     });
     let run = get().args(["-o", "f", &server.url("/f")]);
     remember(&run, &server, &json!({ "rtt_us": 200_000, "paced": true }));

@@ -131,17 +131,17 @@ fn parts_smaller_than_asked_for_are_taken() {
     let file = File::new(content(5 << 20, 5));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
+        peer.serve_with(|ask| {
             let size = served.bytes.len();
             let (start, end) = ask.range(size).unwrap_or((0, size));
             let end = end.min(start + 700_000);
-            peer.send(format!(
+            let head = format!(
                 "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes {start}-{}/{size}\r\nContent-Length: {}\r\n\r\n",
                 end - 1,
                 end - start
-            ));
-            peer.send(&served.bytes[start..end]);
-        }
+            );
+            (head, &served.bytes[start..end])
+        });
     });
     let run = get().args(["--streams", "2", &server.url("/f")]);
     run.run().ok();
@@ -153,13 +153,10 @@ fn a_part_of_an_untold_whole_is_not_taken_for_all() {
     let file = File::new(content(17 << 20, 6));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
+        peer.serve_with(|ask| {
             let (head, body) = served.answer(&ask);
-            let untold = head.replace(&format!("/{}\r\n", served.bytes.len()), "/*\r\n");
-            if !peer.send(untold) || !peer.send(body) {
-                return;
-            }
-        }
+            (head.replace(&format!("/{}\r\n", served.bytes.len()), "/*\r\n"), body)
+        });
     });
     let run = get().args(["--streams", "4", &server.url("/f")]);
     run.run().ok();

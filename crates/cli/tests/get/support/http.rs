@@ -191,19 +191,27 @@ impl Peer {
 
     /// Sends what `answer` gives for each request: a head, and the bytes that follow it at this rate.
     pub(crate) fn serve_by<'a>(&mut self, rate: usize, answer: impl Fn(Ask) -> (String, &'a [u8])) {
-        while let Some(ask) = self.ask() {
-            let (head, body) = answer(ask);
-            if !self.send(head) || !self.trickle(body, rate) {
-                return;
-            }
-        }
+        self.answer_all(answer, |peer, body| peer.trickle(body, rate));
     }
 
     /// Answers requests for `file` until the client closes.
     pub(crate) fn serve(&mut self, file: &File) {
+        self.serve_with(|ask| file.answer(&ask));
+    }
+
+    /// Sends what `answer` gives for each request: a head, and the bytes that follow it.
+    pub(crate) fn serve_with<'a>(&mut self, answer: impl Fn(Ask) -> (String, &'a [u8])) {
+        self.answer_all(answer, |peer, body| peer.send(body));
+    }
+
+    fn answer_all<'a>(
+        &mut self,
+        answer: impl Fn(Ask) -> (String, &'a [u8]),
+        send: impl Fn(&mut Self, &'a [u8]) -> bool,
+    ) {
         while let Some(ask) = self.ask() {
-            let (head, body) = file.answer(&ask);
-            if !self.send(head) || !self.send(body) {
+            let (head, body) = answer(ask);
+            if !self.send(head) || !send(self, body) {
                 return;
             }
         }
