@@ -22,6 +22,7 @@ pub(crate) enum Command {
     /// Fetches files over HTTP or HTTPS, and resumes what was interrupted
     Get(Box<get::GetArgs>),
     /// Sends files over HTTP or HTTPS, and resumes what was interrupted where the server can
+    #[command(override_usage = "longhaul put [OPTIONS] <PATH>... <URL>")]
     Put(Box<put::PutArgs>),
     /// Serves a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),

@@ -24,8 +24,8 @@ pub(crate) struct PutArgs {
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece.
-    // One list, so that options may stand anywhere between them.
-    #[arg(required = true, num_args = 2.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
+    // One list, so that options may stand anywhere between them: each run of it counts, and may be of one alone.
+    #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
@@ -132,6 +132,9 @@ fn send(
 
 fn client(args: &PutArgs) -> anyhow::Result<(Url, ClientConfig)> {
     let url = args.url()?;
+    if args.paths().is_empty() {
+        bail!("nothing to put: name a file before the URL");
+    }
     if args.paths().len() > 1 && !url.path().ends_with('/') {
         bail!("several files need a directory to go to: end the URL in /");
     }

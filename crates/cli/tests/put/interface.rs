@@ -15,7 +15,9 @@ fn of(bytes: &[u8], args: &[&str]) -> Put {
 #[test]
 fn options_that_cannot_work_are_refused() {
     for (args, word) in [
-        (&["f"][..], "URL"),
+        (&[][..], "PATH"),
+        (&["f"], "URL"),
+        (&["http://h/"], "name a file before the URL"),
         (&["f", "ftp://h/f"], "http://"),
         (&["f", "f", "http://h/f"], "end the URL in /"),
         (&["f", "g", "a/f", "http://h/"], "f and a/f would both become http://h/f"),
@@ -31,6 +33,19 @@ fn options_that_cannot_work_are_refused() {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
     of(b"abc", &["--token", "none", "f", "http://h/"]).run().fails(66, &["the token in none"]);
+}
+
+#[test]
+fn options_may_stand_anywhere_between_the_operands() {
+    for args in [
+        &["f", "--retries", "0", "http://127.0.0.1:1/"][..],
+        &["f", "http://127.0.0.1:1/", "--retries", "0"],
+        &["f", "--retries", "0", "g", "--quiet", "http://127.0.0.1:1/"],
+    ] {
+        let run = of(b"abc", args);
+        fs::write(run.path("g"), b"abc").unwrap();
+        run.run().fails(69, &["cannot connect"]);
+    }
 }
 
 #[test]
