@@ -13,9 +13,13 @@ const ALIGN: usize = 16;
 /// A length that says: the next record is at the ring's start.
 const WRAP: u64 = u64::MAX;
 
+/// So much memory is there from the start.
+const READY: usize = 1 << 30;
+
 /// Makes a ring of `capacity` bytes, rounded up to 2 MiB.
 ///
-/// Memory is taken from the kernel when first touched, in huge pages where it allows them.
+/// The first GiB of its memory is there from the start, in huge pages where the kernel allows them: a page that is only taken
+/// when it is first touched makes whoever writes wait for milliseconds. Of a longer ring the rest is taken so.
 ///
 /// # Errors
 /// Fails where the address space does not hold the ring.
@@ -59,8 +63,11 @@ impl Memory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the range was mapped above. Advice only: a kernel without huge pages refuses it.
-        unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
+        // SAFETY: the range was mapped above. Advice only: a kernel without huge pages, or before 5.14, refuses it.
+        unsafe {
+            libc::madvise(start, len, libc::MADV_HUGEPAGE);
+            libc::madvise(start, len.min(READY), libc::MADV_POPULATE_WRITE);
+        }
         match NonNull::new(start.cast()) {
             Some(start) => Ok(Self { start, len }),
             None => Err(io::Error::from(io::ErrorKind::OutOfMemory)),

@@ -6,6 +6,7 @@
 //!
 //! The ring holds the packets that are under way. A frame is copied twice, by the kernel: on read and on write.
 
+mod catch_up;
 mod lateness;
 mod read_lag;
 mod reader;
@@ -30,6 +31,7 @@ use crate::error::LabError;
 use crate::model::Link;
 use crate::spec::{PathSpec, QueueLimit};
 
+use catch_up::CatchUp;
 use read_lag::ReadLag;
 use stats::Counters;
 pub use stats::{DirectionStats, PathStats};
@@ -79,11 +81,13 @@ impl Direction {
         let idle = Arc::new(Idle::default());
         let clock = Clock::start();
 
+        let batch = batch(spec.one_way());
         let writer = writer::Writer {
             to,
             ring: consumer,
             clock,
-            batch: batch(spec.one_way()),
+            batch,
+            catch_up: CatchUp::new(spec.rate, batch),
             stop: Arc::clone(&stop),
             idle: Arc::clone(&idle),
             counters: Arc::clone(&counters),
@@ -134,9 +138,12 @@ impl Drop for Direction {
     }
 }
 
+/// What takes the line longer than this arrives in several pieces: receivers shall see it come as the line brings it.
+const LUMP: Duration = Duration::from_micros(100);
+
 /// How long the writer lets due packets gather: fewer wake-ups, at a fiftieth of the delay at most.
 fn batch(one_way: Duration) -> Duration {
-    (one_way / 50).clamp(Duration::from_micros(20), Duration::from_micros(200))
+    (one_way / 50).clamp(Duration::from_micros(20), LUMP)
 }
 
 /// What is under way at most: rate x delay and a full queue, a quarter more for records' headers, and slack.

@@ -17,7 +17,7 @@ use crate::wire::{self, MAX_FRAME, Shape};
 use super::read_lag::ReadLag;
 use super::stats::Counters;
 use super::wait::Wait;
-use super::{Idle, Stop, prepare_thread};
+use super::{Idle, LUMP, Stop, prepare_thread};
 
 pub(super) struct Reader {
     pub(super) from: Arc<Tun>,
@@ -82,7 +82,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Puts what the model let through of a super-packet into the ring, run by run.
+    /// Puts what leaves of a super-packet into the ring, run by run.
     fn put_pieces(&mut self, splitter: &mut Splitter, shape: Shape) {
         let mut next = 0;
         while let Some((run, leaves)) = splitter.next_run(&mut next) {
@@ -109,7 +109,7 @@ impl Reader {
     }
 }
 
-/// Scratch memory for a super-packet of which some packets are dropped.
+/// Scratch memory for a super-packet that does not leave whole.
 #[derive(Default)]
 struct Splitter {
     fates: Vec<Fate>,
@@ -118,7 +118,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// Returns when the last packet leaves where none is dropped.
+    /// Returns when the last packet leaves where all do, and together.
     fn all_leave(&self) -> Option<Time> {
         match self.next_run(&mut 0) {
             Some((run, last)) if run.len() == self.fates.len() => Some(last),
@@ -149,13 +149,15 @@ impl Splitter {
         self.frame.extend_from_slice(frame);
     }
 
-    /// Returns the next run of packets that leave, from `next` on, and when its last one does.
+    /// Returns the next run of packets that leave within a [`LUMP`], from `next` on, and when its last one does.
     fn next_run(&self, next: &mut usize) -> Option<(Range<usize>, Time)> {
         let mut run: Option<(Range<usize>, Time)> = None;
+        let mut first = Time::START;
         while let Some(fate) = self.fates.get(*next) {
             match (fate, &mut run) {
+                (Fate::Leaves(at), Some(_)) if at.since(first) > LUMP => break,
                 (Fate::Leaves(at), Some((range, last))) => (range.end, *last) = (*next + 1, *at),
-                (Fate::Leaves(at), None) => run = Some((*next..*next + 1, *at)),
+                (Fate::Leaves(at), None) => (run, first) = (Some((*next..*next + 1, *at)), *at),
                 (Fate::Dropped(_), Some(_)) => break,
                 (Fate::Dropped(_), None) => {}
             }
@@ -217,6 +219,7 @@ mod tests {
     #[test]
     fn finds_runs_between_drops() {
         let out = |nanos| Fate::Leaves(Time::from_nanos(nanos));
+        let lump = LUMP.as_nanos() as u64;
         let gone = Fate::Dropped(Cause::Loss);
         let splitter =
             Splitter { fates: vec![gone, out(1), out(2), gone, gone, out(3), gone], ..Splitter::default() };
@@ -224,5 +227,12 @@ mod tests {
         assert_eq!(splitter.next_run(&mut next), Some((1..3, Time::from_nanos(2))));
         assert_eq!(splitter.next_run(&mut next), Some((5..6, Time::from_nanos(3))));
         assert_eq!(splitter.next_run(&mut next), None);
+
+        let slowly = Splitter { fates: vec![out(1), out(1 + lump), out(2 + lump), out(3 + lump)], ..splitter };
+        assert_eq!(slowly.all_leave(), None);
+        let mut next = 0;
+        assert_eq!(slowly.next_run(&mut next), Some((0..2, Time::from_nanos(1 + lump))));
+        assert_eq!(slowly.next_run(&mut next), Some((2..4, Time::from_nanos(3 + lump))));
+        assert_eq!(slowly.next_run(&mut next), None);
     }
 }

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::model::Time;
 use crate::wire::Shape;
 
+use super::catch_up::CatchUp;
 use super::stats::Counters;
 use super::{Idle, Stop, prepare_thread};
 
@@ -22,6 +23,7 @@ pub(super) struct Writer {
     pub(super) clock: Clock,
     /// The least time to wait for: packets due within it go out together, that much late at most.
     pub(super) batch: Duration,
+    pub(super) catch_up: CatchUp,
     pub(super) stop: Arc<Stop>,
     pub(super) idle: Arc<Idle>,
     pub(super) counters: Arc<Counters>,
@@ -36,19 +38,24 @@ impl Writer {
                 continue;
             };
             let due = Time::from_nanos(stamp);
+            let leaves = self.catch_up.leaves(due);
             let now = self.clock.now();
-            if due > now {
-                thread::park_timeout(due.since(now).max(self.batch));
+            if leaves > now {
+                // Behind the line it has no time to let more gather.
+                let least = if leaves > due { Duration::ZERO } else { self.batch };
+                thread::park_timeout(leaves.since(now).max(least));
                 continue;
             }
+            let shape = Shape::of(frame);
             // EINVAL, EIO: a device taken down or a packet that the host's kernel refuses.
             match self.to.write(frame) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(_) => {
-                    self.counters.refused.fetch_add(Shape::of(frame).packets() as u64, Ordering::Relaxed)
+                    self.counters.refused.fetch_add(shape.packets() as u64, Ordering::Relaxed)
                 }
                 Ok(()) => 0,
             };
+            self.catch_up.left(due, shape.bytes(), now);
             self.counters.lateness.record(now.since(due));
             self.ring.release();
         }

@@ -66,6 +66,11 @@ impl Shape {
         self.payload.div_ceil(self.segment).max(1)
     }
 
+    /// Returns the size of all of them together.
+    pub(crate) fn bytes(self) -> Bytes {
+        Bytes::new((self.packets() * self.header + self.payload) as u64)
+    }
+
     /// Returns the size of packet `index` at the IP layer.
     pub(crate) fn size(self, index: usize) -> Bytes {
         let payload = self.payload.saturating_sub(index * self.segment).min(self.segment);

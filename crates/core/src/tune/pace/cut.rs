@@ -61,10 +61,10 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     pub(super) fn recut(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { since, from, lost_before, least, .. }) = self.cut else { return };
-        if let Some(cut) = &mut self.cut {
-            cut.deepest = cut.deepest.max(seen.rtt.get().saturating_sub(seen.min_rtt.get()));
-        }
+        let queue = self.queue(seen.min_rtt.get(), seen, now);
+        let Some(cut) = &mut self.cut else { return };
+        cut.deepest = cut.deepest.max(queue);
+        let Cut { since, from, lost_before, least, .. } = *cut;
         let arrives = self.history.delivery_rate(since);
         let sent = self
             .history
@@ -99,13 +99,17 @@ impl Pacer {
         if now < self.deaf_until {
             return false;
         }
-        let min_rtt = seen.min_rtt.get();
         // Somebody else's queue that never empties is no reason to leave them everything.
-        let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(min_rtt);
-        let standing = self.history.least_rtt(now.saturating_sub(min_rtt / NOTICED), now).unwrap_or(base);
+        let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
         let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
         let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
-        losing || standing.saturating_sub(base) > shortest_queue(seen).max(self.tolerated)
+        losing || self.queue(base, seen, now) > shortest_queue(seen).max(self.tolerated)
+    }
+
+    /// Returns how long a queue is that stands, above an RTT of `base`.
+    fn queue(&self, base: Duration, seen: &Observation, now: Duration) -> Duration {
+        let since = now.saturating_sub(seen.min_rtt.get() / NOTICED);
+        self.history.standing_rtt(since).unwrap_or(base).saturating_sub(base)
     }
 
     /// Returns what others leave of the bottleneck, from what arrives of what was sent.

@@ -64,6 +64,20 @@ impl History {
         self.within(from, to).min()
     }
 
+    /// Returns the least RTT seen since `since`, and last before.
+    ///
+    /// So that an acknowledgement that was held up, and nothing before it, is no queue that stands.
+    pub(super) fn standing_rtt(&self, since: Duration) -> Option<Duration> {
+        let mut seen = self.entries.iter().rev().filter_map(|e| Some((e.at, e.rtt?)));
+        let (mut at, mut least) = seen.next()?;
+        while at >= since
+            && let Some((earlier, rtt)) = seen.next()
+        {
+            (at, least) = (earlier, least.min(rtt));
+        }
+        Some(least)
+    }
+
     /// Returns the largest RTT seen in a span of time.
     pub(super) fn largest_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
         self.within(from, to).max()

@@ -110,7 +110,7 @@ enum Phase {
 /// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
-const ROOM: f64 = 0.95;
+const ROOM: f64 = 0.85;
 /// Never less than this share of a pace that was once held, after one cut.
 const DEEPEST_CUT: f64 = 0.3;
 /// The share of the first pace that must arrive before a known rate is believed.

@@ -127,6 +127,15 @@ impl Path {
         }
     }
 
+    /// Holds what returns up for `time`, on its way back; it then comes within another tenth of that.
+    fn hold_up(&mut self, time: Duration) {
+        let until = self.now + time;
+        for (at, _, rtt) in &mut self.returning {
+            let held = (until + time / 10).saturating_sub(*at).mul_f64(10.0 / 11.0);
+            (*at, *rtt) = (*at + held, *rtt + held);
+        }
+    }
+
     fn seen(&self) -> Observation {
         Observation {
             goodput: Bytes::new(self.acked as u64),
@@ -178,6 +187,16 @@ fn background_that_comes_and_goes_is_followed() {
     assert!(all > 0.9, "{all} of what was left");
     let lost = path.others_lost / path.others_sent;
     assert!(lost < 0.01, "the others lost {lost}");
+}
+
+#[test]
+fn acknowledgements_that_are_held_up_are_no_queue() {
+    let mut path = Path::new(1000.0, 302, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 10.0);
+    path.hold_up(Duration::from_millis(40));
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.93 && path.lost == 0.0, "{share} of the path, {} segments lost", path.lost / MSS);
 }
 
 /// Begins with what the path is known to hold, and the window that goes with it.

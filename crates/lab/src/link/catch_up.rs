@@ -1,0 +1,115 @@
+//! How a link that was held up sends what is overdue.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+
+use crate::model::Time;
+
+/// What is overdue leaves this much faster than the line, and no more: all of it at once would be a burst that no line carries.
+const FASTER: f64 = 1.1;
+/// A link that has fallen so far behind sends as fast as it can: its bursts are the lesser fault.
+const LOST: Duration = Duration::from_millis(10);
+
+/// Chooses when a frame may leave: when it is due, or later behind others that were late.
+#[derive(Debug)]
+pub(super) struct CatchUp {
+    /// What is overdue leaves at this rate; `None` where the path has none.
+    rate: Option<Rate>,
+    /// What is no later than this is not late, and makes up for it at once.
+    allowed: Duration,
+    /// When the next frame may leave.
+    next: Time,
+}
+
+impl CatchUp {
+    /// Makes one for a line of `rate`.
+    pub(super) fn new(rate: Option<Rate>, allowed: Duration) -> Self {
+        Self { rate: rate.map(|rate| rate.scaled(FASTER)), allowed, next: Time::START }
+    }
+
+    /// Returns when a frame that is due at `due` may leave.
+    pub(super) fn leaves(&self, due: Time) -> Time {
+        due.max(self.next)
+    }
+
+    /// Notes that a frame of `bytes` that was due at `due` has left at `now`.
+    pub(super) fn left(&mut self, due: Time, bytes: Bytes, now: Time) {
+        let Some(rate) = self.rate else { return };
+        let at = self.leaves(due);
+        let late = now.since(at);
+        if at > due || late > self.allowed {
+            let lost = now.since(due) > LOST;
+            let from = at + late.saturating_sub(self.allowed);
+            self.next = if lost { Time::START } else { from + rate.time_for(bytes) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: Duration = Duration::from_micros(100);
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(micros * 1000)
+    }
+
+    /// Sends frames of 1000 bytes, one due every 10 us, as a link that is held up once, from 1 ms to 3 ms; returns when each left.
+    fn departures(rate: Option<Rate>) -> Vec<(Time, Time)> {
+        let mut catch_up = CatchUp::new(rate, ALLOWED);
+        let mut clock = Time::START;
+        (0..5000)
+            .map(|index| {
+                let due = at(10 * index);
+                clock = clock.max(catch_up.leaves(due));
+                if clock >= at(1000) {
+                    clock = clock.max(at(3000));
+                }
+                catch_up.left(due, Bytes::new(1000), clock);
+                (due, clock)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_overdue_leaves_little_faster_than_the_line() {
+        let departures = departures(Some(Rate::bits_per_sec(800_000_000)));
+        let within = |from, to| departures.iter().filter(|(_, left)| (at(from)..at(to)).contains(left)).count();
+        assert_eq!((within(0, 1000), within(1000, 3000)), (100, 0));
+        for from in (3000..24_000).step_by(500) {
+            // At first what 100 us bring more.
+            let most = if from == 3000 { 122 } else { 111 };
+            assert!((100..=most).contains(&within(from, from + 1000)), "{from}: {}", within(from, from + 1000));
+        }
+        // 2 ms at a tenth more.
+        let caught_up = departures.iter().find(|(due, left)| *left >= at(3000) && left == due);
+        assert!(caught_up.is_some_and(|(due, _)| (at(21_000)..at(25_500)).contains(due)), "{caught_up:?}");
+        assert!(departures.iter().all(|(due, left)| left >= due));
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits_that_is_due() {
+        let late = departures(None).into_iter().filter(|(_, left)| *left == at(3000)).count();
+        assert_eq!(late, 201);
+    }
+
+    #[test]
+    fn what_gathers_in_a_short_time_is_not_late() {
+        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED);
+        catch_up.left(at(10), Bytes::new(1000), at(110));
+        assert_eq!(catch_up.leaves(at(20)), at(20));
+        catch_up.left(at(20), Bytes::new(1000), at(220));
+        assert!(catch_up.leaves(at(30)) > at(120));
+    }
+
+    #[test]
+    fn a_link_that_is_lost_sends_all_that_is_due() {
+        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED);
+        catch_up.left(at(10), Bytes::new(1000), at(10_009));
+        assert!(catch_up.leaves(at(20)) > at(9_000));
+        catch_up.left(at(20), Bytes::new(1000), at(10_021));
+        assert_eq!(catch_up.leaves(at(30)), at(30));
+    }
+}
