@@ -76,12 +76,17 @@ mod tests {
     #[test]
     fn what_is_overdue_leaves_little_faster_than_the_line() {
         let departures = departures(Some(Rate::bits_per_sec(800_000_000)));
-        let within = |from, to| departures.iter().filter(|(_, left)| (at(from)..at(to)).contains(left)).count();
+        let within =
+            |from, to| departures.iter().filter(|(_, left)| (at(from)..at(to)).contains(left)).count();
         assert_eq!((within(0, 1000), within(1000, 3000)), (100, 0));
         for from in (3000..24_000).step_by(500) {
             // At first what 100 us bring more.
             let most = if from == 3000 { 122 } else { 111 };
-            assert!((100..=most).contains(&within(from, from + 1000)), "{from}: {}", within(from, from + 1000));
+            assert!(
+                (100..=most).contains(&within(from, from + 1000)),
+                "{from}: {}",
+                within(from, from + 1000)
+            );
         }
         // 2 ms at a tenth more.
         let caught_up = departures.iter().find(|(due, left)| *left >= at(3000) && left == due);

@@ -228,7 +228,8 @@ mod tests {
         assert_eq!(splitter.next_run(&mut next), Some((5..6, Time::from_nanos(3))));
         assert_eq!(splitter.next_run(&mut next), None);
 
-        let slowly = Splitter { fates: vec![out(1), out(1 + lump), out(2 + lump), out(3 + lump)], ..splitter };
+        let slowly =
+            Splitter { fates: vec![out(1), out(1 + lump), out(2 + lump), out(3 + lump)], ..splitter };
         assert_eq!(slowly.all_leave(), None);
         let mut next = 0;
         assert_eq!(slowly.next_run(&mut next), Some((0..2, Time::from_nanos(1 + lump))));

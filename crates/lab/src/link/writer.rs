@@ -50,9 +50,7 @@ impl Writer {
             // EINVAL, EIO: a device taken down or a packet that the host's kernel refuses.
             match self.to.write(frame) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(_) => {
-                    self.counters.refused.fetch_add(shape.packets() as u64, Ordering::Relaxed)
-                }
+                Err(_) => self.counters.refused.fetch_add(shape.packets() as u64, Ordering::Relaxed),
                 Ok(()) => 0,
             };
             self.catch_up.left(due, shape.bytes(), now);

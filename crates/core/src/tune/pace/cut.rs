@@ -61,7 +61,7 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     pub(super) fn recut(&mut self, seen: &Observation, now: Duration) {
-        let queue = self.queue(seen.min_rtt.get(), seen, now);
+        let queue = self.standing(seen, now).saturating_sub(seen.min_rtt.get());
         let Some(cut) = &mut self.cut else { return };
         cut.deepest = cut.deepest.max(queue);
         let Cut { since, from, lost_before, least, .. } = *cut;
@@ -99,17 +99,23 @@ impl Pacer {
         if now < self.deaf_until {
             return false;
         }
-        // Somebody else's queue that never empties is no reason to leave them everything.
-        let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
         let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
         let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
-        losing || self.queue(base, seen, now) > shortest_queue(seen).max(self.tolerated)
+        losing || self.queue(seen, now) > shortest_queue(seen).max(self.tolerated)
     }
 
-    /// Returns how long a queue is that stands, above an RTT of `base`.
-    fn queue(&self, base: Duration, seen: &Observation, now: Duration) -> Duration {
+    /// Returns how long a queue is that stands for a part of the round trip.
+    ///
+    /// Without what was there all the time: somebody else's queue that never empties is no reason to leave them everything.
+    pub(super) fn queue(&self, seen: &Observation, now: Duration) -> Duration {
+        let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
+        self.standing(seen, now).saturating_sub(base)
+    }
+
+    /// Returns the least RTT of a part of the last round trip.
+    fn standing(&self, seen: &Observation, now: Duration) -> Duration {
         let since = now.saturating_sub(seen.min_rtt.get() / NOTICED);
-        self.history.standing_rtt(since).unwrap_or(base).saturating_sub(base)
+        self.history.standing_rtt(since).unwrap_or(seen.min_rtt.get())
     }
 
     /// Returns what others leave of the bottleneck, from what arrives of what was sent.

@@ -335,8 +335,9 @@ impl Pacer {
             return;
         }
         self.reconsider(seen, now);
+        let queue = self.queue(seen, now);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
-        *target = probe.observe(*target, self.capacity, seen, &self.history, now);
+        *target = probe.observe(*target, self.capacity, queue, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
         let passed = self.passed(seen, now);
         self.capacity = self.capacity.map(|capacity| capacity.max(passed));

@@ -33,16 +33,22 @@ enum State {
 const EXCESS: Duration = Duration::from_micros(3500);
 const LEAST_EXCESS: Duration = Duration::from_micros(800);
 const GAINS: (f64, f64) = (0.125, 0.5);
-/// A longer queue by less than this share of the excess is noise.
+/// Of the first probe, and after a change: what a train told may be far too little, or whoever came has gone again.
+const FIRST_GAIN: f64 = 0.25;
 /// The pace over the highest rate that the path was seen to pass.
 const BEYOND: f64 = 1.25;
 /// The share of it that is as good as all.
 const NEAR: f64 = 0.95;
 /// The share of the pace that must be used.
 const USED: f64 = 0.8;
+/// A longer queue by less than this share of the excess is noise.
 const TELLS: f64 = 0.25;
-/// How much of what passed is taken.
-const TAKEN: f64 = 0.97;
+/// The queue may have become longer by this than the RTT tells. A short probe proves less for that.
+const DOUBT: Duration = Duration::from_micros(800);
+/// A queue that is there before a probe, and longer than this, is our own, of a pace that is a little too high:
+const OWN_QUEUE: Duration = Duration::from_micros(1600);
+/// it becomes this part of it.
+const TRIMMED: f64 = 0.97;
 /// How long after its round trip a probe may still be felt.
 const AFTER: Duration = Duration::from_millis(8);
 const MOST_PATIENCE: u32 = 4;
@@ -50,13 +56,19 @@ const MOST_PATIENCE: u32 = 4;
 impl Probe {
     /// Rests until `until`.
     pub(super) fn new(until: Duration) -> Self {
-        Self { state: State::Resting { until }, gain: 0.125, excess: EXCESS, patience: 2, held_back: false }
+        Self {
+            state: State::Resting { until },
+            gain: FIRST_GAIN,
+            excess: EXCESS,
+            patience: 2,
+            held_back: false,
+        }
     }
 
     /// Gives up a probe that is under way, and rests until `until`: the path has changed.
     pub(super) fn put_off(&mut self, until: Duration) {
         self.state = State::Resting { until };
-        self.gain = GAINS.0;
+        self.gain = FIRST_GAIN;
         self.patience = 2;
     }
 
@@ -73,11 +85,12 @@ impl Probe {
         }
     }
 
-    /// Observes; returns the pace to hold from now on, which is `target` or more.
+    /// Observes, where a queue of `queue` stands; returns the pace to hold from now on.
     pub(super) fn observe(
         &mut self,
         target: Rate,
         capacity: Option<Rate>,
+        queue: Duration,
         seen: &Observation,
         history: &History,
         now: Duration,
@@ -90,6 +103,10 @@ impl Probe {
             {
                 self.state = State::Resting { until: now + rtt };
                 target
+            }
+            State::Resting { until } if now >= until && queue > OWN_QUEUE => {
+                self.state = State::Resting { until: now + rtt * 2 };
+                target.scaled(TRIMMED)
             }
             State::Resting { until } if now >= until => {
                 let to = now + self.excess.div_f64(self.gain);
@@ -113,15 +130,14 @@ impl Probe {
                 let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
                 let peak = history.largest_rtt(from + rtt, until).unwrap_or_default();
                 let rise = peak.saturating_sub(before.unwrap_or(peak));
-                let grew = rise.as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
+                let grew = (rise + DOUBT).as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
                 let sent = target.scaled(1.0 + self.gain);
                 let lost = seen.retransmits > retransmits;
                 let felt = lost || rise > self.excess.mul_f64(TELLS);
-                // A probe that was not felt proves no more than this, however steady the RTT.
-                let proven = sent.scaled(1.0 / (1.0 + TELLS * self.gain));
-                let most = capacity.map_or(proven, |capacity| capacity.scaled(BEYOND).min(proven));
                 self.learn(felt, lost, now, rtt);
-                if lost { target } else { target.max(left(sent, grew, capacity).scaled(TAKEN).min(most)) }
+                let left = left(sent, grew, capacity);
+                let most = capacity.map_or(left, |capacity| capacity.scaled(BEYOND).min(left));
+                if lost { target } else { target.max(most) }
             }
             _ => target,
         }
@@ -133,8 +149,9 @@ impl Probe {
             self.excess = (self.excess / 2).max(LEAST_EXCESS);
         }
         if felt {
+            // A shorter probe leaves more in doubt: then a longer one tells more, and soon.
+            self.patience = if self.gain > GAINS.0 { 1 } else { (2 * self.patience).min(MOST_PATIENCE) };
             self.gain = (self.gain / 2.0).max(GAINS.0);
-            self.patience = (2 * self.patience).min(MOST_PATIENCE);
             self.state = State::Resting { until: now + rtt * self.patience };
         } else {
             self.gain = (2.0 * self.gain).min(GAINS.1);
@@ -146,9 +163,10 @@ impl Probe {
 
 /// Returns what others leave, where sending at `sent` made the queue longer by this share of the time that it took.
 ///
-/// A queue grows by what comes over the bottleneck's rate: grew = (sent + others) / capacity - 1. Where nobody
-/// knows the capacity, there are taken to be no others.
+/// A queue grows by what comes over the bottleneck's rate: grew = (sent + others) / capacity - 1. That the capacity is no less
+/// than sent / (1 + grew) is certain, and all that is known where it is not: there are taken to be no others.
 fn left(sent: Rate, grew: f64, capacity: Option<Rate>) -> Rate {
-    let over = capacity.map_or(sent.scaled(grew / (1.0 + grew)), |capacity| capacity.scaled(grew));
+    let least = sent.scaled(1.0 / (1.0 + grew));
+    let over = capacity.map_or(least, |capacity| capacity.max(least)).scaled(grew);
     Rate::bits_per_sec(sent.as_bits_per_sec().saturating_sub(over.as_bits_per_sec()))
 }

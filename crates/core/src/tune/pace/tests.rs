@@ -190,6 +190,31 @@ fn background_that_comes_and_goes_is_followed() {
 }
 
 #[test]
+fn a_train_that_told_too_little_or_too_much_costs_no_loss() {
+    for told in [0.3, 0.55, 0.8, 0.93, 1.07, 1.15] {
+        let mut path = Path::new(1000.0, 302, 1e6);
+        let mut pacer = Some(Pacer::default());
+        let mut until = 1.0;
+        while matches!(pacer.as_ref().unwrap().phase, Phase::Listen { .. }) {
+            until += 0.01;
+            path.run(&mut pacer, until);
+        }
+        let wrong = Rate::bits_per_sec((told * 1e9) as u64);
+        let begun = pacer.as_mut().unwrap();
+        begun.capacity = Some(wrong);
+        let Phase::Climb { most, .. } = &mut begun.phase else { panic!("{:?}", begun.phase) };
+        *most = Some(wrong.scaled(ROOM));
+        path.run(&mut pacer, 8.0);
+        let share = path.run(&mut pacer, 16.0);
+        assert!(
+            share > 0.93 && path.lost == 0.0,
+            "{told}: {share} of the path, {} segments lost",
+            path.lost / MSS
+        );
+    }
+}
+
+#[test]
 fn acknowledgements_that_are_held_up_are_no_queue() {
     let mut path = Path::new(1000.0, 302, 1e6);
     let mut pacer = Some(Pacer::default());
