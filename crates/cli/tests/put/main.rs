@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod completing;
+mod failing_disk;
 mod full_disk;
 mod interface;
 mod real_servers;

@@ -30,6 +30,7 @@ use crate::clock::Clock;
 use crate::error::LabError;
 use crate::model::Link;
 use crate::spec::{PathSpec, QueueLimit};
+use crate::wire::MAX_FRAME;
 
 use catch_up::CatchUp;
 use read_lag::ReadLag;
@@ -81,13 +82,13 @@ impl Direction {
         let idle = Arc::new(Idle::default());
         let clock = Clock::start();
 
-        let batch = batch(spec.one_way());
+        let (batch, fine) = (batch(spec), is_fine(spec));
         let writer = writer::Writer {
             to,
             ring: consumer,
             clock,
             batch,
-            catch_up: CatchUp::new(spec.rate, batch),
+            catch_up: CatchUp::new(spec.rate.filter(|_| fine), batch),
             stop: Arc::clone(&stop),
             idle: Arc::clone(&idle),
             counters: Arc::clone(&counters),
@@ -141,9 +142,15 @@ impl Drop for Direction {
 /// What takes the line longer than this arrives in several pieces: receivers shall see it come as the line brings it.
 const LUMP: Duration = Duration::from_micros(100);
 
+/// Says whether the line is so slow that a super-packet shows as a lump; on a faster one a core has enough to do with bringing it.
+fn is_fine(spec: &PathSpec) -> bool {
+    spec.rate.is_some_and(|rate| rate.time_for(Bytes::new(MAX_FRAME as u64)) > LUMP)
+}
+
 /// How long the writer lets due packets gather: fewer wake-ups, at a fiftieth of the delay at most.
-fn batch(one_way: Duration) -> Duration {
-    (one_way / 50).clamp(Duration::from_micros(20), LUMP)
+fn batch(spec: &PathSpec) -> Duration {
+    let most = if is_fine(spec) { LUMP } else { 2 * LUMP };
+    (spec.one_way() / 50).clamp(Duration::from_micros(20), most)
 }
 
 /// What is under way at most: rate x delay and a full queue, a quarter more for records' headers, and slack.
