@@ -6,6 +6,8 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::host;
+
 /// In front of each record: its stamp, its length, and padding to [`ALIGN`].
 const HEADER: usize = 16;
 /// Records start at multiples of this, so that a header never crosses the ring's end.
@@ -13,13 +15,13 @@ const ALIGN: usize = 16;
 /// A length that says: the next record is at the ring's start.
 const WRAP: u64 = u64::MAX;
 
-/// So much memory is there from the start.
-const READY: usize = 1 << 30;
+/// The part of the available memory that is taken before it is needed.
+const READY: u64 = 8;
 
 /// Makes a ring of `capacity` bytes, rounded up to 2 MiB.
 ///
-/// The first GiB of its memory is there from the start, in huge pages where the kernel allows them: a page that is only taken
-/// when it is first touched makes whoever writes wait for milliseconds. Of a longer ring the rest is taken so.
+/// Its memory is there from the start where it is no more than an eighth of what is available, in huge pages where the kernel
+/// allows them: a page that is only taken when it is first touched makes whoever writes wait for milliseconds.
 ///
 /// # Errors
 /// Fails where the address space does not hold the ring.
@@ -63,10 +65,11 @@ impl Memory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the range was mapped above. Advice only: a kernel without huge pages, or before 5.14, refuses it.
-        unsafe {
-            libc::madvise(start, len, libc::MADV_HUGEPAGE);
-            libc::madvise(start, len.min(READY), libc::MADV_POPULATE_WRITE);
+        // SAFETY: the range was mapped above. Advice only: a kernel without huge pages refuses it.
+        unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
+        if host::available_memory().is_some_and(|available| len as u64 <= available.get() / READY) {
+            // SAFETY: as above, and nobody reads it yet. Where the kernel refuses (before 5.14), pages come when touched.
+            unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) };
         }
         match NonNull::new(start.cast()) {
             Some(start) => Ok(Self { start, len }),

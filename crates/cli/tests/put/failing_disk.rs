@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ impl Disk {
         }
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::write(dir.path().join("f"), bytes).unwrap();
-        let script = "mkdir files && truncate -s 64M image && mkfs.ext4 -q image && mount -o loop image files && \
+        let script = "command -v perl >&2 && mkdir files && truncate -s 64M image && mkfs.ext4 -q image && mount -o loop image files && \
              cp f files && sync -f files && dd if=files/f iflag=nocache count=0 status=none && echo ready && \
              exec sleep 600";
         let mut command = Command::new("unshare");
@@ -32,8 +33,12 @@ impl Disk {
         let mut holder = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Some(Self { holder, _dir: dir })
+        let disk = Self { holder, _dir: dir };
+        if line != "ready\n" {
+            skip("this machine mounts no image of a disk, or has no perl");
+            return None;
+        }
+        Some(disk)
     }
 
     /// Returns where `name` is, seen from outside of the namespace.
@@ -65,7 +70,8 @@ fn is_told_in_the_midst_of_a_put_and_leaves_nothing_under_the_name() {
         let run = run.args([&server.token(), &disk.path("f"), Path::new(&server.url("/f"))]);
         let mut running = run.start();
         let began = Instant::now();
-        running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
+        let part = server.path("f.longhaul-part");
+        running.until("some is written", || part.metadata().is_ok_and(|part| part.blocks() > 0));
         disk.fail();
         let ended = running.end();
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());

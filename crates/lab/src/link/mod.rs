@@ -88,7 +88,7 @@ impl Direction {
             ring: consumer,
             clock,
             batch,
-            catch_up: CatchUp::new(spec.rate.filter(|_| fine), batch),
+            catch_up: CatchUp::new(spec.rate.filter(|_| fine), LUMP),
             stop: Arc::clone(&stop),
             idle: Arc::clone(&idle),
             counters: Arc::clone(&counters),

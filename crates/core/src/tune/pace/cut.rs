@@ -22,6 +22,8 @@ pub(super) struct Cut {
 
 /// A queue that stands for longer than this, and a hundredth of the RTT, is one that somebody fills.
 const QUEUE: Duration = Duration::from_millis(2);
+/// A shorter queue, and a two-hundredth of the RTT, is noise.
+const OWN_QUEUE: Duration = Duration::from_micros(1600);
 /// So many times as long, a queue that cost nothing shows how deep the path's is;
 const DEEP: u32 = 4;
 /// so much of it is tolerated from then on.
@@ -101,13 +103,22 @@ impl Pacer {
         }
         let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
         let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
-        losing || self.queue(seen, now) > shortest_queue(seen).max(self.tolerated)
+        let probing = match &self.phase {
+            Phase::Cruise { probe, .. } => probe.queue(now),
+            _ => Duration::ZERO,
+        };
+        losing || self.queue(seen, now) > shortest_queue(seen).max(self.tolerated).max(probing)
+    }
+
+    /// Says whether a queue stands that is too short for anybody else's.
+    pub(super) fn has_queue(&self, seen: &Observation, now: Duration) -> bool {
+        self.queue(seen, now) > (OWN_QUEUE + seen.min_rtt.get() / 200).max(self.tolerated)
     }
 
     /// Returns how long a queue is that stands for a part of the round trip.
     ///
     /// Without what was there all the time: somebody else's queue that never empties is no reason to leave them everything.
-    pub(super) fn queue(&self, seen: &Observation, now: Duration) -> Duration {
+    fn queue(&self, seen: &Observation, now: Duration) -> Duration {
         let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
         self.standing(seen, now).saturating_sub(base)
     }

@@ -12,7 +12,7 @@
 //! at the bottleneck's rate long before the window reaches the BDP (`Trains`).
 //!
 //! **Climb.** From then on the window is sent evenly, at a pace that doubles each round trip as slow start does, up to
-//! just below that rate. No clump is left to overflow the queue of a switch.
+//! 85 % of that rate. No clump is left to overflow the queue of a switch.
 //!
 //! **Cruise.** The pace is held. From time to time a short `Probe` sends faster, by no more bytes than a few
 //! milliseconds of the path: if the RTT does not tell of them, the pace rises. When the RTT tells of a queue that
@@ -119,6 +119,8 @@ const CONFIRMED: f64 = 0.8;
 const DEEP_QUEUE: u32 = 8;
 /// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
 const REMEMBERED: f64 = 0.99;
+/// The longest probe takes a quarter of a second, and must be remembered a round trip later.
+const LONGEST_PROBE: Duration = Duration::from_millis(500);
 /// Slow start is over by then, if it ever was.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -170,7 +172,7 @@ impl Pacer {
         }
         // While slow start runs free what is sent is what the window lets.
         let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
-        self.history.push(now, seen.goodput, seen.rtt.get(), sent, min_rtt * 10);
+        self.history.push(now, seen.goodput, seen.rtt.get(), sent, (min_rtt * 10).max(LONGEST_PROBE));
         match &mut self.phase {
             Phase::Off => {
                 let passed = self.round_trip(seen, now).unwrap_or_default();
@@ -335,11 +337,16 @@ impl Pacer {
             return;
         }
         self.reconsider(seen, now);
-        let queue = self.queue(seen, now);
+        let stands = self.has_queue(seen, now);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
-        *target = probe.observe(*target, self.capacity, queue, seen, &self.history, now);
+        *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
         let passed = self.passed(seen, now);
-        self.capacity = self.capacity.map(|capacity| capacity.max(passed));
+        if self.capacity.is_some_and(|capacity| passed > capacity) {
+            // Acknowledgements that were held up arrive faster than what they acknowledge.
+            let rtt = seen.min_rtt.get();
+            let sent = self.history.pace_between(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
+            self.capacity = self.capacity.max(Some(passed.min(sent)));
+        }
     }
 }

@@ -8,8 +8,8 @@ use crate::units::{Bytes, Rate};
 
 /// Looks for more than the pace that is held.
 ///
-/// For `excess / gain` the pace is `1 + gain` times as high. Where the path is full at that, the excess waits
-/// in its queue, and a round trip later the RTT is higher by up to `excess`; where it is not, nothing shows.
+/// For a while the pace is `1 + gain` times as high, and sends what the path carries in `excess` more. Where the path is full
+/// at that, it waits in the queue, and a round trip later the RTT is higher by up to `excess`; where it is not, nothing shows.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
     state: State,
@@ -21,6 +21,10 @@ pub(super) struct Probe {
     patience: u32,
     /// The last probe sent no faster than usual.
     held_back: bool,
+    /// How often the pace was trimmed since the last probe.
+    trims: u32,
+    /// Until when the last probe's queue drains.
+    drains_until: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,10 +35,13 @@ enum State {
 }
 
 const EXCESS: Duration = Duration::from_micros(3500);
-const LEAST_EXCESS: Duration = Duration::from_micros(800);
+/// Less would not stand out from [`DOUBT`].
+const LEAST_EXCESS: Duration = Duration::from_micros(1600);
 const GAINS: (f64, f64) = (0.125, 0.5);
 /// Of the first probe, and after a change: what a train told may be far too little, or whoever came has gone again.
 const FIRST_GAIN: f64 = 0.25;
+/// A pace so many times below the capacity takes so many times as long for the excess; one that is lower yet, no longer.
+const SLOWEST: f64 = 8.0;
 /// The pace over the highest rate that the path was seen to pass.
 const BEYOND: f64 = 1.25;
 /// The share of it that is as good as all.
@@ -45,10 +52,14 @@ const USED: f64 = 0.8;
 const TELLS: f64 = 0.25;
 /// The queue may have become longer by this than the RTT tells. A short probe proves less for that.
 const DOUBT: Duration = Duration::from_micros(800);
-/// A queue that is there before a probe, and longer than this, is our own, of a pace that is a little too high:
-const OWN_QUEUE: Duration = Duration::from_micros(1600);
-/// it becomes this part of it.
+/// Where a pace that is near the capacity has a queue before it, it is a little too high, and becomes this part of it:
 const TRIMMED: f64 = 0.97;
+/// near is from this share of the capacity on,
+const FULL: f64 = 0.9;
+/// and so many times at most before a probe: the queue may be somebody else's.
+const MOST_TRIMS: u32 = 3;
+/// A queue drains in so many times its length, where the pace is 97 % of the capacity.
+const DRAINS: u32 = 32;
 /// How long after its round trip a probe may still be felt.
 const AFTER: Duration = Duration::from_millis(8);
 const MOST_PATIENCE: u32 = 4;
@@ -62,14 +73,21 @@ impl Probe {
             excess: EXCESS,
             patience: 2,
             held_back: false,
+            trims: 0,
+            drains_until: Duration::ZERO,
         }
     }
 
     /// Gives up a probe that is under way, and rests until `until`: the path has changed.
     pub(super) fn put_off(&mut self, until: Duration) {
         self.state = State::Resting { until };
-        self.gain = FIRST_GAIN;
-        self.patience = 2;
+        (self.gain, self.patience, self.trims) = (FIRST_GAIN, 2, 0);
+    }
+
+    /// Returns how long a queue may be that is of a probe's making.
+    pub(super) fn queue(&self, now: Duration) -> Duration {
+        let rests = matches!(self.state, State::Resting { .. }) && now >= self.drains_until;
+        if rests { Duration::ZERO } else { self.excess + DOUBT }
     }
 
     /// Says, once, whether the last probe was of no use because the congestion control sent no faster.
@@ -85,12 +103,12 @@ impl Probe {
         }
     }
 
-    /// Observes, where a queue of `queue` stands; returns the pace to hold from now on.
+    /// Observes, where a queue stands or not; returns the pace to hold from now on.
     pub(super) fn observe(
         &mut self,
         target: Rate,
         capacity: Option<Rate>,
-        queue: Duration,
+        stands: bool,
         seen: &Observation,
         history: &History,
         now: Duration,
@@ -104,12 +122,15 @@ impl Probe {
                 self.state = State::Resting { until: now + rtt };
                 target
             }
-            State::Resting { until } if now >= until && queue > OWN_QUEUE => {
-                self.state = State::Resting { until: now + rtt * 2 };
-                target.scaled(TRIMMED)
-            }
             State::Resting { until } if now >= until => {
-                let to = now + self.excess.div_f64(self.gain);
+                let is_full = capacity.is_some_and(|capacity| target > capacity.scaled(FULL));
+                if stands && is_full && self.trims < MOST_TRIMS {
+                    self.trims += 1;
+                    self.state = State::Resting { until: now + rtt * 2 };
+                    return target.scaled(TRIMMED);
+                }
+                self.trims = 0;
+                let to = now + self.excess.mul_f64(slower(target, capacity) / self.gain);
                 self.state = State::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
                 target
             }
@@ -128,31 +149,37 @@ impl Probe {
             }
             State::Waiting { from, to, until, retransmits } if now >= until => {
                 let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
-                let peak = history.largest_rtt(from + rtt, until).unwrap_or_default();
-                let rise = peak.saturating_sub(before.unwrap_or(peak));
-                let grew = (rise + DOUBT).as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
+                let Some((before, peak)) = before.zip(history.largest_rtt(from + rtt, until)) else {
+                    // Acknowledgements came too seldom to tell.
+                    self.state = State::Resting { until: now + rtt };
+                    return target;
+                };
+                let rise = peak.saturating_sub(before);
+                let part = |queue: Duration| queue.as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
                 let sent = target.scaled(1.0 + self.gain);
+                let (left, doubted) = left(sent, part(rise), capacity);
+                let doubt = doubted.min(target.scaled(SLOWEST)).scaled(part(DOUBT));
+                let proven = left.as_bits_per_sec().saturating_sub(doubt.as_bits_per_sec());
+                let most = capacity.map_or(Rate::bits_per_sec(u64::MAX), |capacity| capacity.scaled(BEYOND));
                 let lost = seen.retransmits > retransmits;
-                let felt = lost || rise > self.excess.mul_f64(TELLS);
-                self.learn(felt, lost, now, rtt);
-                let left = left(sent, grew, capacity);
-                let most = capacity.map_or(left, |capacity| capacity.scaled(BEYOND).min(left));
-                if lost { target } else { target.max(most) }
+                self.learn(rise, lost, now, rtt);
+                if lost { target } else { target.max(Rate::bits_per_sec(proven).min(most)) }
             }
             _ => target,
         }
     }
 
     /// Becomes bolder after a probe that was not felt, and more patient after one that was.
-    fn learn(&mut self, felt: bool, lost: bool, now: Duration, rtt: Duration) {
-        if lost {
-            self.excess = (self.excess / 2).max(LEAST_EXCESS);
-        }
+    fn learn(&mut self, rise: Duration, lost: bool, now: Duration, rtt: Duration) {
+        let felt = lost || rise > self.excess.mul_f64(TELLS);
+        self.excess = if lost { self.excess / 2 } else { self.excess * 2 }.clamp(LEAST_EXCESS, EXCESS);
+        self.drains_until = now + rise * DRAINS;
         if felt {
             // A shorter probe leaves more in doubt: then a longer one tells more, and soon.
             self.patience = if self.gain > GAINS.0 { 1 } else { (2 * self.patience).min(MOST_PATIENCE) };
             self.gain = (self.gain / 2.0).max(GAINS.0);
-            self.state = State::Resting { until: now + rtt * self.patience };
+            self.state =
+                State::Resting { until: self.drains_until.min(now + rtt * 8).max(now + rtt * self.patience) };
         } else {
             self.gain = (2.0 * self.gain).min(GAINS.1);
             self.patience = 1;
@@ -161,12 +188,20 @@ impl Probe {
     }
 }
 
-/// Returns what others leave, where sending at `sent` made the queue longer by this share of the time that it took.
+/// Returns by how much longer a probe takes for what the path carries, where the pace is only a part of that.
+fn slower(target: Rate, capacity: Option<Rate>) -> f64 {
+    let part = |capacity: Rate| capacity.as_bits_per_sec() as f64 / target.as_bits_per_sec().max(1) as f64;
+    capacity.map_or(1.0, part).clamp(1.0, SLOWEST)
+}
+
+/// Returns what others leave, where sending at `sent` made the queue longer by this share of the time that it took, and the
+/// bottleneck's rate, as far as that is known.
 ///
 /// A queue grows by what comes over the bottleneck's rate: grew = (sent + others) / capacity - 1. That the capacity is no less
 /// than sent / (1 + grew) is certain, and all that is known where it is not: there are taken to be no others.
-fn left(sent: Rate, grew: f64, capacity: Option<Rate>) -> Rate {
+fn left(sent: Rate, grew: f64, capacity: Option<Rate>) -> (Rate, Rate) {
     let least = sent.scaled(1.0 / (1.0 + grew));
-    let over = capacity.map_or(least, |capacity| capacity.max(least)).scaled(grew);
-    Rate::bits_per_sec(sent.as_bits_per_sec().saturating_sub(over.as_bits_per_sec()))
+    let capacity = capacity.map_or(least, |capacity| capacity.max(least));
+    let over = capacity.scaled(grew).as_bits_per_sec();
+    (Rate::bits_per_sec(sent.as_bits_per_sec().saturating_sub(over)), capacity)
 }

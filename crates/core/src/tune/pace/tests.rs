@@ -32,6 +32,8 @@ struct Path {
     others_sent: f64,
     others_lost: f64,
     srtt: Duration,
+    /// By how much the RTT sways without anybody's doing, within 2 s.
+    sway: Duration,
 }
 
 impl Path {
@@ -56,6 +58,7 @@ impl Path {
             others_sent: 0.0,
             others_lost: 0.0,
             srtt: rtt,
+            sway: Duration::ZERO,
         }
     }
 
@@ -122,7 +125,8 @@ impl Path {
             (*a, *b) = (*a * (1.0 - share), *b * (1.0 - share));
         }
         if passed > 0.0 {
-            let rtt = self.rtt + Duration::from_secs_f64(backlog.min(self.queue) / self.capacity);
+            let sway = self.sway.mul_f64((self.now.as_secs_f64() * std::f64::consts::PI).sin().abs());
+            let rtt = self.rtt + Duration::from_secs_f64(backlog.min(self.queue) / self.capacity) + sway;
             self.returning.push_back((self.now + self.rtt, passed, rtt));
         }
     }
@@ -222,6 +226,45 @@ fn acknowledgements_that_are_held_up_are_no_queue() {
     path.hold_up(Duration::from_millis(40));
     let share = path.run(&mut pacer, 20.0);
     assert!(share > 0.93 && path.lost == 0.0, "{share} of the path, {} segments lost", path.lost / MSS);
+}
+
+#[test]
+fn what_left_next_to_nothing_is_made_use_of_when_it_has_gone() {
+    for (rtt, others) in [(302, 0.9), (302, 0.97), (20, 0.9), (60, 0.97)] {
+        let mut path = Path::new(1000.0, rtt, 1e6).with_others(&[(0.0, 0.0), (8.0, others), (16.0, 0.0)]);
+        let mut pacer = Some(Pacer::default());
+        path.run(&mut pacer, 16.0);
+        let pace = pacer.as_ref().unwrap().pace.unwrap().as_bits_per_sec() as f64 / 1e9;
+        assert!(pace < 1.3 * (1.0 - others) + 0.03, "{rtt} ms beside {others}: {pace}");
+        path.run(&mut pacer, 28.0);
+        let share = path.run(&mut pacer, 34.0);
+        assert!(share > 0.9, "{rtt} ms after {others}: {share}");
+    }
+}
+
+#[test]
+fn an_outage_of_a_path_that_a_train_told_is_recovered_from() {
+    let mut path = Path::new(1000.0, 100, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 6.0);
+    let capacity = std::mem::replace(&mut path.capacity, 1e5);
+    path.run(&mut pacer, 8.0);
+    path.capacity = capacity;
+    path.run(&mut pacer, 20.0);
+    let share = path.run(&mut pacer, 30.0);
+    assert!(share > 0.9, "{share} of the path: {:?}", pacer.map(|pacer| (pacer.phase, pacer.capacity)));
+}
+
+#[test]
+fn an_rtt_that_sways_without_a_queue_does_not_drive_the_pace_down() {
+    for (rtt, sway) in [(302, 4), (600, 6), (100, 2), (40, 2)] {
+        let mut path = Path::new(1000.0, rtt, 4e6);
+        path.sway = Duration::from_millis(sway);
+        let mut pacer = Some(Pacer::default());
+        path.run(&mut pacer, 20.0);
+        let share = path.run(&mut pacer, 60.0);
+        assert!(share > 0.8, "{rtt} ms, {sway} ms more or less: {share} of the path");
+    }
 }
 
 /// Begins with what the path is known to hold, and the window that goes with it.
