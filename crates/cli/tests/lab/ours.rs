@@ -135,7 +135,12 @@ fn the_short_forms_are_what_they_say() {
             2,
         ),
         ("apt-fairness-red.toml", &["--set", "apart=3", "--set", "size=1GB"], "apt apart=3 size=1GB (1)", 2),
-        ("icdc-10g.toml", &["--only", "to-disk", "--set", "size=30G"], "to-disk size=30G pace=7.4Gbit (1)", 1),
+        (
+            "icdc-10g.toml",
+            &["--only", "to-disk", "--set", "size=30G"],
+            "to-disk size=30G pace=7.4Gbit (1)",
+            1,
+        ),
     ] {
         let output = ours(name).run(&[&["--list"], args].concat());
         let listed = text(&output.stdout);

@@ -12,8 +12,8 @@ use crate::common::{measure_while_keeping_up, path, within};
 use crate::cross_flows::first_packet;
 use crate::simulated::{self, Seen};
 
-/// From when, behind slow start, and until when.
-const SEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(3500));
+/// From when, behind slow start, and until when: a few times what a window needs to grow back after a loss, or chance decides.
+const SEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(7));
 /// What the goodputs may differ.
 const WITHIN: f64 = 0.1;
 /// The share that the kernel loses, over the simulated one: it sends several packets at once, of which the queue drops more.
