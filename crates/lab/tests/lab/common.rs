@@ -40,6 +40,12 @@ pub(crate) fn udp(lab: &Lab) -> (UdpSocket, UdpSocket) {
     (near, far)
 }
 
+/// Sends what starts the path's time.
+pub(crate) fn first_packet(lab: &Lab) {
+    let (near, _far) = udp(lab);
+    near.send(b"now").unwrap();
+}
+
 /// Payload of a UDP packet of 1500 bytes at the IP layer.
 pub(crate) const FULL: usize = 1500 - 28;
 

@@ -3,17 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{lab, path, udp};
+use crate::common::{first_packet, lab, path};
 use longhaul_lab::{Lab, PathSpec};
 
 fn with_flows(flows: &str) -> Option<Lab> {
     lab(PathSpec { cross_flows: flows.parse().unwrap(), ..path("50Mbit", 10) })
-}
-
-/// Sends what starts the path's time.
-pub(crate) fn first_packet(lab: &Lab) {
-    let (near, _far) = udp(lab);
-    near.send(b"now").unwrap();
 }
 
 #[test]

@@ -11,8 +11,4 @@ mod cross_flows;
 mod hosts;
 mod path;
 mod red;
-mod simulated_tcp;
 mod speed;
-
-#[path = "../simulated/mod.rs"]
-mod simulated;

@@ -1,4 +1,14 @@
 //! The simulated TCP next to the kernel's own, on the same path in real time.
+//!
+//! A program of its own, so that nothing else runs meanwhile: senders that a busy core wakes late send bursts, and lose more.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "tests fail so, and measure time; the other tests of labs need more of what they share"
+)]
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -8,9 +18,12 @@ use longhaul_core::units::Bytes;
 use longhaul_lab::model::tcp::{Algorithm, Tcp};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
-use crate::common::{measure_while_keeping_up, path, within};
-use crate::cross_flows::first_packet;
-use crate::simulated::{self, Seen};
+#[path = "lab/common.rs"]
+mod common;
+mod simulated;
+
+use common::{first_packet, measure_while_keeping_up, path, within};
+use simulated::Seen;
 
 /// From when, behind slow start, and until when: a few times what a window needs to grow back after a loss, or chance decides.
 const SEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(7));
