@@ -337,7 +337,8 @@ impl Pacer {
             return;
         }
         self.reconsider(seen, now);
-        let stands = self.has_queue(seen, now);
+        let Phase::Cruise { probe, .. } = &self.phase else { return };
+        let stands = probe.is_due(now) && self.has_queue(seen, now);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));

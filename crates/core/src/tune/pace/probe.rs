@@ -84,6 +84,11 @@ impl Probe {
         (self.gain, self.patience, self.trims) = (FIRST_GAIN, 2, 0);
     }
 
+    /// Says whether it has rested: only then does a queue of our own matter.
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        matches!(self.state, State::Resting { until } if now >= until)
+    }
+
     /// Returns how long a queue may be that is of a probe's making.
     pub(super) fn queue(&self, now: Duration) -> Duration {
         let rests = matches!(self.state, State::Resting { .. }) && now >= self.drains_until;
