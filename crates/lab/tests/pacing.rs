@@ -19,7 +19,7 @@ struct Sender {
 
 impl Sender {
     fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
-        let simulation = Simulation::new(spec.link(0), spec.one_way(), packet);
+        let simulation = Simulation::new(spec.link(0), spec.one_way(), packet).beside(spec.cross_flows);
         Self { simulation, packet, pacer, now: Duration::ZERO }
     }
 
@@ -38,9 +38,7 @@ impl Sender {
             self.now += interval;
             let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { continue };
             let seen = observed(&seen, self.packet);
-            if let Some(pace) = pacer.observe(&seen, self.now) {
-                self.simulation.set_pace(pace);
-            }
+            self.simulation.set_pace(pacer.observe(&seen, self.now));
             if pacer.is_held_back(&seen, self.now) {
                 self.simulation.grow_again();
             }
@@ -147,4 +145,72 @@ fn a_deep_queue_on_a_fast_path_costs_nothing() {
         paced.acknowledged as f64 >= 0.95 * free.acknowledged as f64,
         "paced {paced:?}, unpaced {free:?}"
     );
+}
+
+/// A path with a queue of so many BDPs, and others on it.
+fn path(mbit: u64, rtt_ms: u64, queue: f64, others: &str) -> PathSpec {
+    let (rate, rtt) = (Rate::bits_per_sec(mbit * 1_000_000), Rtt::new(Duration::from_millis(rtt_ms)));
+    PathSpec {
+        rate: Some(rate),
+        rtt,
+        queue: Some(QueueLimit::Bytes(Bytes::new((rate.bdp(rtt).get() as f64 * queue) as u64))),
+        cross_flows: others.parse().unwrap(),
+        ..PathSpec::default()
+    }
+}
+
+/// Larger packets, so that there are fewer.
+const LARGE: Bytes = Bytes::new(3000);
+
+#[test]
+fn alone_on_a_deep_queue_it_is_as_fast_as_unpaced() {
+    for (mbit, rtt_ms, queue) in [(1000, 100, 1.0), (1000, 20, 1.0), (100, 50, 1.0), (500, 80, 3.0)] {
+        let spec = path(mbit, rtt_ms, queue, "0");
+        let paced = Sender::new(&spec, LARGE, Some(Pacer::default())).run(8);
+        let free = Sender::new(&spec, LARGE, None).run(8);
+        let share = paced.acknowledged as f64 / free.acknowledged as f64;
+        assert!(share > 0.95, "{mbit} Mbit/s, {rtt_ms} ms: {share} of unpaced: {paced:?}, {free:?}");
+        assert_eq!(paced.lost, 0, "{mbit} Mbit/s, {rtt_ms} ms");
+        assert!(free.lost > 0, "or there would have been nothing to avoid");
+    }
+}
+
+#[test]
+fn beside_others_who_fill_the_queue_it_has_its_share() {
+    for (mbit, rtt_ms, queue, others) in [
+        (1000, 100, 1.0, "2"),
+        (1000, 100, 1.0, "2@5s.."),
+        (1000, 100, 0.3, "2@2s.."),
+        (1000, 20, 1.0, "2"),
+        (500, 80, 3.0, "1@5s.."),
+        (100, 50, 1.0, "2"),
+        (100, 50, 2.0, "4@1s.."),
+    ] {
+        let spec = path(mbit, rtt_ms, queue, others);
+        let mut paced = Sender::new(&spec, LARGE, Some(Pacer::default()));
+        let mut free = Sender::new(&spec, LARGE, None);
+        let share = |sender: &mut Sender| {
+            sender.run(10);
+            let totals = sender.run(30);
+            sender.share(totals, 20, spec.rate.unwrap())
+        };
+        let (paced, free) = (share(&mut paced), share(&mut free));
+        // Unpaced, whoever was there first keeps newcomers away with a full queue: that is more than a share.
+        let due = free.min(1.0 / f64::from(spec.cross_flows.count + 1));
+        println!("{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, beside {others}: {paced}, unpaced {free}");
+        assert!(paced > 0.85 * due, "{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, beside {others}: {paced}");
+    }
+}
+
+#[test]
+fn when_others_have_gone_it_is_paced_again() {
+    let spec = path(1000, 100, 1.0, "2@5s..15s");
+    let mut sender = Sender::new(&spec, LARGE, Some(Pacer::default()));
+    sender.run(15);
+    assert!(sender.pacer.as_ref().unwrap().found().is_none(), "{:?}", sender.pacer);
+    sender.run(25);
+    assert!(sender.pacer.as_ref().unwrap().found().is_some(), "{:?}", sender.pacer);
+    let alone = sender.run(35);
+    let share = sender.share(alone, 10, GBIT);
+    assert!(share > 0.95 && alone.lost == 0, "{share}: {alone:?}");
 }

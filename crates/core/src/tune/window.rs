@@ -6,7 +6,8 @@
 //! buys no goodput (rate <= RWIN/RTT), and RWIN = 1.25 x BDP keeps the path full.
 //!
 //! The window follows what the path has carried (of several connections it begins with what the path is planned to), and opens
-//! again as soon as there is no queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot starve it.
+//! again as soon as there is no queue: where it is too small, there is none. It shrinks only to what it was before a larger one brought nothing, so that loss-based neighbours cannot starve it;
+//! and where a queue stands that it does not make itself, it opens for as long as that brings more.
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
@@ -18,12 +19,34 @@ pub struct WindowTuner {
     /// The highest rate that was sustained for two round trips.
     best: Rate,
     clamp: Option<Bytes>,
+    trial: Trial,
+}
+
+/// Finds whether a larger window brings more: so it is beside others who fill the queue, and never on a path of one's own.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trial {
+    /// With the window as it is.
+    round_trips: u32,
+    /// What the last of them brought.
+    last: Rate,
+    /// The window before, and what it brought, while a larger one is tried.
+    before: Option<(Bytes, Rate)>,
 }
 
 /// A queue of this share of the BDP means that the path is full.
 const FULL: f64 = 0.25;
 /// Below this share there is no queue, only noise.
 const NONE: f64 = 0.05;
+/// The held window makes a queue of a quarter of a BDP; a longer one is of others as well.
+const CROWDED: f64 = 0.4;
+/// The share of the window in flight that is as good as all.
+const USED: (u64, u64) = (4, 5);
+/// A window is tried for so many round trips: it takes one or two until what it lets in arrives;
+const TRIAL: u32 = 4;
+/// after one that brought nothing, the next comes so many later.
+const REST: u32 = 12;
+/// It brings more where it brings at least so much.
+const MORE: (u64, u64) = (26, 25);
 /// A rate that grows by less in a round trip has stopped to.
 const GROWTH: (u64, u64) = (11, 10);
 /// The window over the BDP; also how fast it opens again.
@@ -48,16 +71,47 @@ impl WindowTuner {
         let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), GROWTH);
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
+        if queue < FULL {
+            self.trial = Trial { round_trips: REST - TRIAL, ..Trial::default() };
+        }
+        let crowded = queue > CROWDED && share == Bytes::ZERO;
+        let fills = |clamp: Bytes| rate.bdp(data_rtt).get() > scale(clamp.get(), USED);
         let needed = |best: Rate| more(best.bdp(rtt)).max(SMALLEST);
         self.clamp = match self.clamp {
             None if steady && queue > FULL => Some(needed(self.best.max(rate))),
             None => None,
             // All of the window is in flight and nothing waits: the window is what limits.
             Some(clamp) if queue < NONE && more(rate.bdp(rtt)) > clamp => Some(more(clamp)),
+            Some(clamp) if crowded && fills(clamp) => {
+                Some(self.trial.observe(clamp, rate).max(needed(self.best)))
+            }
             Some(clamp) => Some(clamp.max(needed(self.best))),
         }
         .map(|clamp| clamp.max(more(share)).min(LARGEST_WINDOW));
         self.clamp
+    }
+}
+
+impl Trial {
+    /// Observes a round trip beside others with this window; returns the one to go on with.
+    fn observe(&mut self, clamp: Bytes, rate: Rate) -> Bytes {
+        self.round_trips += 1;
+        let last = std::mem::replace(&mut self.last, rate);
+        let least = if self.before.is_some() { TRIAL } else { REST };
+        if self.round_trips < least {
+            return clamp;
+        }
+        self.round_trips = 0;
+        let brought = last.scaled(0.5) + rate.scaled(0.5);
+        match self.before.take() {
+            Some((smaller, before)) if brought.as_bits_per_sec() <= scale(before.as_bits_per_sec(), MORE) => {
+                smaller
+            }
+            _ => {
+                self.before = Some((clamp, brought));
+                more(clamp)
+            }
+        }
     }
 }
 
@@ -83,11 +137,14 @@ mod tests {
         rate: Rate,
         window: f64,
         held: f64,
+        /// What others have in flight, in BDPs.
+        others: f64,
     }
 
     impl Path {
         fn new(gbit: u64) -> Self {
-            Self { rate: Rate::bits_per_sec(gbit * 1_000_000_000), window: 14_480.0, held: f64::INFINITY }
+            let rate = Rate::bits_per_sec(gbit * 1_000_000_000);
+            Self { rate, window: 14_480.0, held: f64::INFINITY, others: 0.0 }
         }
 
         /// Runs for some round trips; returns what is in flight, in BDPs.
@@ -96,8 +153,10 @@ mod tests {
             let mut load = 0.0;
             for _ in 0..round_trips {
                 load = self.window.min(self.held) / bdp;
-                let rate = Rate::over(Bytes::new((bdp * load.min(1.0)) as u64), RTT.get());
-                let data_rtt = Rtt::new(RTT.get().mul_f64(load.max(1.0)));
+                // A FIFO gives each its share.
+                let in_all = (load + self.others).max(1.0);
+                let rate = Rate::over(Bytes::new((bdp * load / in_all) as u64), RTT.get());
+                let data_rtt = Rtt::new(RTT.get().mul_f64(in_all));
                 if let Some(clamp) = tuner.observe(rate, RTT, data_rtt, Bytes::ZERO) {
                     self.held = clamp.get() as f64;
                 }
@@ -171,6 +230,39 @@ mod tests {
         assert_eq!(tuner.observe(slow, RTT, crowded, share), Some(Bytes::mib(25)));
         // Another has gone, and its share is free.
         assert_eq!(tuner.observe(slow, RTT, crowded, share * 2), Some(Bytes::mib(50)));
+    }
+
+    #[test]
+    fn beside_others_it_opens_as_far_as_that_brings_more() {
+        let (mut path, mut tuner) = (Path::new(1), WindowTuner::default());
+        (path.others, path.window) = (1.4, 1e6);
+        for _ in 0..8 {
+            path.window = 1e6;
+            path.run(&mut tuner, 1);
+        }
+        let held = path.held;
+        assert!(held.is_finite());
+        // The sender's own window is as large as the others'.
+        for _ in 0..100 {
+            path.window = 1.4 * path.rate.bdp(RTT).get() as f64;
+            path.run(&mut tuner, 1);
+        }
+        assert!(path.held > 1.4 * path.rate.bdp(RTT).get() as f64, "{held}, then {}", path.held);
+    }
+
+    #[test]
+    fn on_a_path_that_has_become_slower_it_is_what_it_was() {
+        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        path.run(&mut tuner, 30);
+        let held = path.held;
+        path.rate = Rate::bits_per_sec(5_000_000_000);
+        for _ in 0..100 {
+            path.run(&mut tuner, 1);
+            assert!(path.held < 1.3 * held, "{held}, then {}", path.held);
+        }
+        while path.held > 1.01 * held {
+            path.run(&mut tuner, 1);
+        }
     }
 
     #[test]

@@ -144,17 +144,12 @@ impl Driven {
 
     /// Lets the congestion control follow the pace.
     fn steer(&mut self, seen: &Observation, now: Duration) {
-        if self.pacer.has_settled() && self.later.is_some() && seen.window > self.full_window(seen) {
+        let is_held_back = self.pacer.is_held_back(seen, now);
+        if self.later.is_some() && self.pacer.has_settled(seen) {
             hand_over(&self.socket, self.later.take().as_deref());
-        }
-        if self.pacer.is_held_back(seen, now) {
+        } else if is_held_back {
             grow_again(&self.socket);
         }
-    }
-
-    /// Returns the window that the pace needs.
-    fn full_window(&self, seen: &Observation) -> Bytes {
-        self.pace.map_or(Bytes::ZERO, |pace| pace.bdp(seen.min_rtt))
     }
 }
 

@@ -14,22 +14,40 @@ pub(super) struct Cut {
     from: Rate,
     /// What had been sent again until then.
     lost_before: Bytes,
-    /// How long the queue has become meanwhile.
-    deepest: Duration,
     /// The pace does not become less.
     least: Rate,
+}
+
+/// A queue that is there whenever it is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// When it was last looked at, once a round trip.
+    at: Duration,
+    /// When there was one last.
+    seen: Duration,
+    /// How long it was then.
+    queue: Duration,
+    /// The pace when it was first seen.
+    from: Rate,
+    /// What had been sent again when it was first seen.
+    lost: Bytes,
+    /// How often it was seen and did not drain.
+    looks: u32,
 }
 
 /// A queue that stands for longer than this, and a hundredth of the RTT, is one that somebody fills.
 const QUEUE: Duration = Duration::from_millis(2);
 /// A shorter queue, and a two-hundredth of the RTT, is noise.
 const OWN_QUEUE: Duration = Duration::from_micros(1600);
-/// So many times as long, a queue that cost nothing shows how deep the path's is;
+/// A queue of which less than this part of a round trip drains in one does not drain;
+const DRAINS: u32 = 50;
+/// it stays, when that was seen so many times, the first of which tells nothing;
+const LOOKS: u32 = 2;
+/// where something is lost of it, and it is not so many times as long as counts, so many times.
 const DEEP: u32 = 4;
-/// so much of it is tolerated from then on.
-const TOLERATED: f64 = 0.75;
+const MOST_LOOKS: u32 = 4;
 /// A queue must be seen for this part of a round trip.
-const NOTICED: u32 = 10;
+pub(super) const NOTICED: u32 = 10;
 /// The pace over what others leave,
 const HELD: f64 = 0.97;
 /// and for the first round trip, so that the queue drains.
@@ -42,18 +60,14 @@ const FEW: Bytes = Bytes::kib(24);
 const LEAST: Bytes = Bytes::new(2 * 1448);
 
 impl Pacer {
-    /// Makes room for whoever has come; no less than this share of the pace is left.
+    /// Makes room for whoever has come; no less than this share of the pace is left, as long as the queue has not gone.
     pub(super) fn cut(&mut self, from: Rate, share: f64, seen: &Observation, now: Duration) {
-        // What stands when a cut that has cost something is over is mostly what it has left.
-        if self.cut.is_some_and(|before| seen.retransmits > before.lost_before) {
-            self.remains_until = now;
-        }
+        let before = self.stands(from, seen, now).map_or(from, |standing| standing.from);
         self.cut = Some(Cut {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
             lost_before: seen.retransmits,
-            deepest: Duration::ZERO,
-            least: from.scaled(share).max(least_pace(seen)).min(from),
+            least: before.scaled(share).max(least_pace(seen)).min(from),
         });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
@@ -63,14 +77,11 @@ impl Pacer {
 
     /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
     pub(super) fn recut(&mut self, seen: &Observation, now: Duration) {
-        let queue = self.standing(seen, now).saturating_sub(seen.min_rtt.get());
-        let Some(cut) = &mut self.cut else { return };
-        cut.deepest = cut.deepest.max(queue);
-        let Cut { since, from, lost_before, least, .. } = *cut;
+        let Some(Cut { since, from, lost_before, least }) = self.cut else { return };
         let arrives = self.history.delivery_rate(since);
         let sent = self
             .history
-            .pace_between(since.saturating_sub(seen.rtt.get()), now.saturating_sub(seen.rtt.get()));
+            .sending_rate(since.saturating_sub(seen.rtt.get()), now.saturating_sub(seen.rtt.get()));
         let share = self.left(arrives, sent);
         // Of a queue that overflows, bursts lose more than what comes evenly: others may have lost nothing.
         let left =
@@ -81,19 +92,37 @@ impl Pacer {
         }
     }
 
-    /// Takes a cut back that was for a long queue which has cost nothing: it was somebody's pause, or the path has deep buffers.
+    /// Returns the pace before a queue that stays, although room was made for whoever fills it.
     ///
-    /// There is then nothing to be careful of: it climbs again, and the path itself tells where its end is.
-    pub(super) fn reconsider(&mut self, seen: &Observation, now: Duration) {
-        let Some(Cut { since, from, lost_before, deepest, .. }) = self.cut.take() else { return };
-        if seen.retransmits > lost_before {
-            self.tolerated = Duration::ZERO;
-        } else if since > self.remains_until && deepest > DEEP * shortest_queue(seen) {
-            self.tolerated = self.tolerated.max(deepest.mul_f64(TOLERATED)).min(seen.min_rtt.get() / 4);
-            self.capacity = None;
-            self.phase = Phase::Climb { from, since: Some(now), most: None };
-            self.pace = Some(from);
+    /// What others send at their own rate is gone when there is room for it; whoever fills the queue by his window takes what he is left.
+    pub(super) fn yields_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
+        self.cut = None;
+        let Phase::Cruise { target: from, .. } = self.phase else { return None };
+        let lost = seen.retransmits;
+        let standing = *self.stands(from, seen, now)?;
+        if now.saturating_sub(standing.at) < seen.rtt.get() {
+            return None;
         }
+        let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
+        let drains = queue + seen.min_rtt.get() / DRAINS < standing.queue;
+        // A round trip for the cut to be felt, and one to drain; longer where a short one may be too full to tell.
+        let looks = if drains { 1 } else { standing.looks + 1 };
+        let is_full = lost > standing.lost && queue < DEEP * shortest_queue(seen);
+        let patience = if is_full { MOST_LOOKS } else { LOOKS };
+        self.standing = Some(Standing { at: now, queue, looks, ..standing });
+        (looks >= patience).then_some(standing.from)
+    }
+
+    /// Returns the queue that has not gone since it was first seen, at this pace; forgets it when it has been gone for a round trip.
+    fn stands(&mut self, from: Rate, seen: &Observation, now: Duration) -> Option<&mut Standing> {
+        let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
+        if queue > shortest_queue(seen) {
+            let new = Standing { at: now, seen: now, queue, from, lost: seen.retransmits, looks: 0 };
+            self.standing.get_or_insert(new).seen = now;
+        } else if self.standing.is_some_and(|standing| now.saturating_sub(standing.seen) > seen.rtt.get()) {
+            self.standing = None;
+        }
+        self.standing.as_mut()
     }
 
     /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.
@@ -120,13 +149,12 @@ impl Pacer {
     /// Without what was there all the time: somebody else's queue that never empties is no reason to leave them everything.
     fn queue(&self, seen: &Observation, now: Duration) -> Duration {
         let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
-        self.standing(seen, now).saturating_sub(base)
+        self.standing(seen, now).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(base))
     }
 
-    /// Returns the least RTT of a part of the last round trip.
-    fn standing(&self, seen: &Observation, now: Duration) -> Duration {
-        let since = now.saturating_sub(seen.min_rtt.get() / NOTICED);
-        self.history.standing_rtt(since).unwrap_or(seen.min_rtt.get())
+    /// Returns the least RTT of a part of the last round trip, where something arrived in it.
+    fn standing(&self, seen: &Observation, now: Duration) -> Option<Duration> {
+        self.history.standing_rtt(now.saturating_sub(seen.min_rtt.get() / NOTICED))
     }
 
     /// Returns what others leave of the bottleneck, from what arrives of what was sent.
@@ -145,7 +173,7 @@ impl Pacer {
 }
 
 /// Returns how long a queue must be to count.
-fn shortest_queue(seen: &Observation) -> Duration {
+pub(super) fn shortest_queue(seen: &Observation) -> Duration {
     QUEUE + seen.min_rtt.get() / 100
 }
 

@@ -3,6 +3,9 @@
 //! ```text
 //!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
 //!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
+//!     |                                                                                           |           ^
+//!     |                                                                        a queue that stays |           | has gone
+//!     |                                                                                           '-> Share --'
 //!     |---- something is lost before -----------------------------------------------------------------------^
 //!     '---- the path is short or very fast ----> Off           ^
 //!  Trust ----what was sent at half of a known rate arrives-----'
@@ -18,6 +21,9 @@
 //! milliseconds of the path: if the RTT does not tell of them, the pace rises. When the RTT tells of a queue that
 //! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
 //! becomes what they leave.
+//!
+//! **Share.** A queue that does not drain when room is made for it is of others who fill it by their windows, and take all that they
+//! are left. Beside them the congestion control decides, until the queue has been empty for some round trips.
 //!
 //! **Trust.** Where an earlier transfer has told the rate ([`Known`]), nothing needs to be listened for: half of it is the pace
 //! from the first segment on. What then arrives without a queue confirms it, and the climb ends at the known rate. A queue
@@ -37,7 +43,7 @@ use std::time::Duration;
 use crate::units::{Bytes, Rate, Rtt};
 
 use super::train::{FASTEST, Trains};
-use cut::Cut;
+use cut::{Cut, NOTICED, Standing};
 use history::History;
 pub use known::{Known, first_pace};
 use probe::Probe;
@@ -74,12 +80,14 @@ pub struct Pacer {
     deaf_until: Duration,
     /// The last cut, which everything seen in the round trip after it makes more certain.
     cut: Option<Cut>,
-    /// A queue that has cost nothing: this path has room for it.
+    /// A queue that a fast path has room for.
     tolerated: Duration,
-    /// Until when a queue may be what is left of one that has cost something.
-    remains_until: Duration,
+    /// A queue that has not gone since.
+    standing: Option<Standing>,
     /// Since when the congestion control holds the pace back.
     held_back: Option<Duration>,
+    /// How often slow start was begun anew beside others, and when last.
+    begun_anew: (u32, Duration),
     /// The highest rate of delivery over a round trip, where nothing is paced.
     peak: Rate,
 }
@@ -105,6 +113,11 @@ enum Phase {
         target: Rate,
         probe: Probe,
     },
+    /// Beside others who take whatever is left to them: the congestion control's rate, and no sudden return to what was held before.
+    Share {
+        from: Rate,
+        since: Duration,
+    },
 }
 
 /// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
@@ -117,6 +130,20 @@ const DEEPEST_CUT: f64 = 0.3;
 const CONFIRMED: f64 = 0.8;
 /// A queue of this part of the RTT is tolerated on a path too fast to be paced.
 const DEEP_QUEUE: u32 = 8;
+/// Beside others the bound of the rate doubles in so many round trips: the window may be twice of what was let in flight.
+const SLOW: f64 = 8.0;
+/// Whoever shared a queue that was empty for so many round trips has gone,
+const EMPTY: u32 = 4;
+/// and for so long: all BBR flows on a path drain it together, for 200 ms.
+const LONGEST_LULL: Duration = Duration::from_millis(400);
+/// Beside others, at least this share of the bottleneck's rate is left to the congestion control from the start.
+const LEAST_SHARE: f64 = 0.5;
+/// Slow start has come to what it can within so many round trips,
+const GROWS: u32 = 16;
+/// and is begun anew where that is less than this share of the bottleneck's rate,
+const NEXT_TO_NOTHING: f64 = 0.125;
+/// but not for ever: where many share the path that is what there is.
+const MOST_BEGINNINGS: u32 = 3;
 /// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
 const REMEMBERED: f64 = 0.99;
 /// The longest probe takes a quarter of a second, and must be remembered a round trip later.
@@ -135,8 +162,9 @@ impl Default for Pacer {
             deaf_until: Duration::ZERO,
             cut: None,
             tolerated: Duration::ZERO,
-            remains_until: Duration::ZERO,
+            standing: None,
             held_back: None,
+            begun_anew: (0, Duration::ZERO),
             peak: Rate::default(),
         }
     }
@@ -158,7 +186,7 @@ impl Pacer {
         match self.phase {
             Phase::Cruise { target, .. } => Some(target).filter(|_| self.cut.is_none()),
             Phase::Off => Some(self.peak).filter(|peak| *peak > FASTEST),
-            Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } => None,
+            Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } | Phase::Share { .. } => None,
         }
     }
 
@@ -170,9 +198,7 @@ impl Pacer {
         if min_rtt < SHORTEST && self.pace.is_none() {
             self.phase = Phase::Off;
         }
-        // While slow start runs free what is sent is what the window lets.
-        let sent = self.pace.unwrap_or_else(|| Rate::over(seen.window, min_rtt));
-        self.history.push(now, seen.goodput, seen.rtt.get(), sent, (min_rtt * 10).max(LONGEST_PROBE));
+        self.history.push(now, seen.goodput, seen.rtt.get(), seen.sent, (min_rtt * 10).max(LONGEST_PROBE));
         match &mut self.phase {
             Phase::Off => {
                 let passed = self.round_trip(seen, now).unwrap_or_default();
@@ -203,6 +229,11 @@ impl Pacer {
                 self.climb(seen, pace, most, now);
             }
             Phase::Cruise { .. } => self.cruise(seen, now),
+            Phase::Share { from, since } => {
+                let doublings = now.saturating_sub(*since).as_secs_f64() / min_rtt.as_secs_f64() / SLOW;
+                let (pace, since) = (from.scaled(doublings.exp2()), *since);
+                self.share(pace, since, seen, now);
+            }
         }
         self.pace
     }
@@ -212,13 +243,19 @@ impl Pacer {
         match self.phase {
             Phase::Off => Duration::from_millis(100),
             Phase::Listen { .. } => Duration::from_micros(200),
-            Phase::Trust { .. } | Phase::Climb { .. } | Phase::Cruise { .. } => Duration::from_millis(3),
+            Phase::Trust { .. } | Phase::Climb { .. } | Phase::Cruise { .. } | Phase::Share { .. } => {
+                Duration::from_millis(3)
+            }
         }
     }
 
-    /// Returns whether it needs slow start no longer to be as it is.
-    pub fn has_settled(&self) -> bool {
-        matches!(self.phase, Phase::Off | Phase::Cruise { .. })
+    /// Returns whether it needs slow start no longer to be as it is: the window holds what the pace sends, or nothing is paced.
+    pub fn has_settled(&self, seen: &Observation) -> bool {
+        match self.phase {
+            Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } => false,
+            Phase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
+            Phase::Off | Phase::Share { .. } => true,
+        }
     }
 
     /// Returns what it is about, for whoever follows it closely.
@@ -235,12 +272,18 @@ impl Pacer {
             Phase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
             Phase::Off => self.peak = Rate::default(),
             Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
+            Phase::Share { .. } => (),
         }
     }
 
     /// Returns whether the congestion control is to be told to grow: for two round trips its window, or its own pace, has been
     /// less than what the path was found to hold.
+    ///
+    /// Also beside others: the pace has cut its slow start short, and what is lost in others' bursts may do so again.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
+        if let Phase::Share { .. } = self.phase {
+            return self.begins_anew(seen, now);
+        }
         let Phase::Cruise { target, probe } = &mut self.phase else { return false };
         if seen.window < target.bdp(seen.min_rtt) {
             let since = *self.held_back.get_or_insert(now);
@@ -302,6 +345,8 @@ impl Pacer {
         let most = rate.scaled(ROOM);
         self.phase = Phase::Climb { from: window, since: Some(now), most: Some(most) };
         self.pace = Some(window.min(most));
+        // The last clumps have still to arrive.
+        self.deaf_until = now + seen.rtt.get() + seen.min_rtt.get() / NOTICED;
     }
 
     fn climb(&mut self, seen: &Observation, pace: Rate, most: Option<Rate>, now: Duration) {
@@ -324,9 +369,18 @@ impl Pacer {
         self.deaf_until = now + seen.rtt.get();
         self.phase = Phase::Cruise { target, probe: Probe::new(self.deaf_until + seen.min_rtt.get()) };
         self.pace = Some(target);
+        (self.tolerated, self.standing) = (Duration::ZERO, None);
     }
 
     fn cruise(&mut self, seen: &Observation, now: Duration) {
+        if now >= self.deaf_until
+            && let Some(from) = self.yields_in_vain(seen, now)
+        {
+            let from = from.max(self.capacity.unwrap_or_default().scaled(LEAST_SHARE));
+            self.phase = Phase::Share { from, since: now };
+            self.pace = Some(from);
+            return;
+        }
         if self.is_congested(seen, now) {
             let Phase::Cruise { target, .. } = self.phase else { return };
             self.cut(target, DEEPEST_CUT, seen, now);
@@ -336,7 +390,6 @@ impl Pacer {
             self.recut(seen, now);
             return;
         }
-        self.reconsider(seen, now);
         let Phase::Cruise { probe, .. } = &self.phase else { return };
         let stands = probe.is_due(now) && self.has_queue(seen, now);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
@@ -346,8 +399,34 @@ impl Pacer {
         if self.capacity.is_some_and(|capacity| passed > capacity) {
             // Acknowledgements that were held up arrive faster than what they acknowledge.
             let rtt = seen.min_rtt.get();
-            let sent = self.history.pace_between(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
+            let sent = self.history.sending_rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
             self.capacity = self.capacity.max(Some(passed.min(sent)));
+        }
+    }
+
+    /// Says whether slow start is to begin anew: when others were found, and where next to nothing has come of it.
+    fn begins_anew(&mut self, seen: &Observation, now: Duration) -> bool {
+        let (times, last) = self.begun_anew;
+        let next_to_nothing = self.capacity.unwrap_or_default().scaled(NEXT_TO_NOTHING);
+        let fails =
+            now.saturating_sub(last) > seen.rtt.get() * GROWS && self.passed(seen, now) < next_to_nothing;
+        let begins = times == 0 || (times < MOST_BEGINNINGS && fails);
+        if begins {
+            self.begun_anew = (times + 1, now);
+        }
+        begins
+    }
+
+    /// Leaves the rate to the congestion control for as long as somebody keeps the queue from emptying.
+    fn share(&mut self, pace: Rate, since: Duration, seen: &Observation, now: Duration) {
+        self.pace = Some(pace).filter(|pace| *pace < FASTEST);
+        let looked = now.saturating_sub((seen.min_rtt.get() * EMPTY).max(LONGEST_LULL));
+        let longest = self.history.largest_rtt(looked, now);
+        let is_empty = longest.is_some_and(|rtt| rtt <= seen.min_rtt.get() + cut::shortest_queue(seen));
+        if since < looked && is_empty {
+            // A lull of our own is no reason to stay slow.
+            let held = self.history.delivery_rate(Duration::ZERO);
+            self.settle(self.passed(seen, now).max(held), seen, now);
         }
     }
 }

@@ -37,7 +37,7 @@ enum State {
 const EXCESS: Duration = Duration::from_micros(3500);
 /// Less would not stand out from [`DOUBT`].
 const LEAST_EXCESS: Duration = Duration::from_micros(1600);
-const GAINS: (f64, f64) = (0.125, 0.5);
+const GAINS: (f64, f64) = (0.125, 1.0);
 /// Of the first probe, and after a change: what a train told may be far too little, or whoever came has gone again.
 const FIRST_GAIN: f64 = 0.25;
 /// A pace so many times below the capacity takes so many times as long for the excess; one that is lower yet, no longer.

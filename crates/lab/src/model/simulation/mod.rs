@@ -1,10 +1,11 @@
-//! A bulk sender on a link in virtual time: what a pace controller is tried on.
+//! A bulk sender on a link in virtual time, alone or beside others: what a pace controller is tried on.
 //!
 //! ```text
 //! control -> pace --+--> packets -> link -> echo: acknowledged or lost --+--> observation -> control
 //!           window -+         (one returned delay later)                 +--> window
 //! ```
 
+mod flow;
 mod window;
 
 use std::collections::VecDeque;
@@ -13,8 +14,9 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::{BackgroundCounts, Fate, Link, Time};
+use crate::CrossFlows;
 
-use window::Window;
+use flow::Flow;
 
 /// A sender with as much to send as the path takes: a window as TCP's, and a pace below it.
 ///
@@ -29,21 +31,17 @@ pub struct Simulation {
     back: Duration,
     packet: Bytes,
     now: Time,
-    pace: Option<Rate>,
-    /// When the pace allows the next packet.
-    next: Time,
-    /// What the sender will hear of each packet in flight, in order.
+    /// The sender, and after it those beside it.
+    flows: Vec<Flow>,
+    /// What the senders will hear of each packet in flight, in order.
     echoes: VecDeque<Echo>,
-    window: Window,
-    rtt: Option<Duration>,
-    min_rtt: Duration,
-    totals: Totals,
 }
 
 /// What a sender hears of a packet.
 #[derive(Debug)]
 struct Echo {
     at: Time,
+    flow: usize,
     sent: Time,
     is_lost: bool,
 }
@@ -92,31 +90,34 @@ impl Simulation {
             back,
             packet: packet.max(Bytes::new(1)),
             now: Time::START,
-            pace: None,
-            next: Time::START,
+            flows: vec![Flow::new(Time::START, None)],
             echoes: VecDeque::new(),
-            window: Window::default(),
-            rtt: None,
-            min_rtt: Duration::MAX,
-            totals: Totals::default(),
         }
     }
 
-    /// Sets the pace: no packet leaves earlier than this rate allows.
-    pub fn set_pace(&mut self, rate: Rate) {
+    /// Adds senders without a pace.
+    pub fn beside(mut self, flows: CrossFlows) -> Self {
+        let at = |time| Time::START + time;
+        self.flows.extend((0..flows.count).map(|_| Flow::new(at(flows.from), flows.to.map(at))));
+        self
+    }
+
+    /// Sets the pace: no packet leaves earlier than this rate allows, or than the congestion control has it.
+    pub fn set_pace(&mut self, rate: Option<Rate>) {
         /// So that a pace of nothing can be raised again.
         const LEAST: Rate = Rate::bits_per_sec(8_000);
-        self.pace = Some(rate.max(LEAST));
+        self.flows[0].set_pace(rate.map(|rate| rate.max(LEAST)));
     }
 
     /// Lets the window grow as at the start until the next loss, whatever it lost before.
     pub fn grow_again(&mut self) {
-        self.window.grow_again();
+        self.flows[0].window.grow_again();
     }
 
     /// Returns what was done so far.
     pub fn totals(&self) -> Totals {
-        Totals { background: self.link.background(), ..self.totals }
+        let Flow { sent, acknowledged, lost, .. } = self.flows[0];
+        Totals { sent, acknowledged, lost, background: self.link.background() }
     }
 
     /// Goes on for `time`, and asks `control` for a pace after each `interval` (at least 1 µs) of it; on `None` the pace stays.
@@ -137,21 +138,21 @@ impl Simulation {
             if let Some(observation) = self.observe(before)
                 && let Some(rate) = control(observation, self.now.since(Time::START))
             {
-                self.set_pace(rate);
+                self.set_pace(Some(rate));
             }
         }
     }
 
     fn observe(&self, (begun, before): (Time, Totals)) -> Option<Observation> {
-        let totals = self.totals();
+        let (flow, totals) = (&self.flows[0], self.totals());
         let offered = totals.background.offered - before.background.offered;
         let lost = totals.background.lost - before.background.lost;
         let acknowledged = self.packet * (totals.acknowledged - before.acknowledged);
         Some(Observation {
             goodput: Rate::over(acknowledged, self.now.since(begun)),
-            rtt: Rtt::new(self.rtt?),
-            min_rtt: Rtt::new(self.min_rtt),
-            window: Bytes::new((self.window.packets() * self.packet.get() as f64) as u64),
+            rtt: Rtt::new(flow.rtt?),
+            min_rtt: Rtt::new(flow.min_rtt),
+            window: Bytes::new((flow.window.packets() * self.packet.get() as f64) as u64),
             retransmits: totals.lost - before.lost,
             totals,
             background_loss: if offered > 0 { lost as f64 / offered as f64 } else { 0.0 },
@@ -162,56 +163,37 @@ impl Simulation {
     fn advance(&mut self, until: Time) {
         loop {
             let heard = self.echoes.front().map(|echo| echo.at).filter(|at| *at <= until);
-            let is_open = self.window.allows(self.echoes.len());
-            let sends = Some(self.next.max(self.now)).filter(|at| is_open && *at <= until);
+            let sends = (0..self.flows.len())
+                .filter_map(|index| Some((self.flows[index].sends(self.now)?, index)))
+                .min()
+                .filter(|(at, _)| *at <= until);
             match (heard, sends) {
                 (None, None) => break,
-                (Some(at), sends) if sends.is_none_or(|sends| at <= sends) => self.hear(at),
-                (_, Some(at)) => self.send(at),
+                (Some(at), sends) if sends.is_none_or(|(sends, _)| at <= sends) => self.hear(at),
+                (_, Some((at, index))) => self.send(index, at),
                 (Some(at), None) => self.hear(at),
             }
         }
         self.now = until;
     }
 
-    fn send(&mut self, now: Time) {
+    fn send(&mut self, index: usize, now: Time) {
         self.now = now;
-        self.totals.sent += 1;
+        let flow = &mut self.flows[index];
         let (at, is_lost) = match self.link.pass(now, self.packet) {
             Fate::Leaves(at) => (at + self.back, false),
             // Told by the acknowledgements of those behind it.
-            Fate::Dropped(_) => (now + self.rtt.map_or(self.back, |_| self.min_rtt), true),
+            Fate::Dropped(_) => (now + flow.rtt.map_or(self.back, |_| flow.min_rtt), true),
         };
         // What is heard of packets is heard in their order.
         let at = self.echoes.back().map_or(at, |before| at.max(before.at));
-        self.echoes.push_back(Echo { at, sent: now, is_lost });
-        if let Some(rate) = self.pacing_rate() {
-            self.next = self.next.max(now) + rate.time_for(self.packet);
-        }
+        self.echoes.push_back(Echo { at, flow: index, sent: now, is_lost });
+        flow.send(now, self.packet);
     }
 
     fn hear(&mut self, now: Time) {
-        let in_flight = self.echoes.len();
         let Some(echo) = self.echoes.pop_front() else { return };
         self.now = now;
-        if echo.is_lost {
-            self.totals.lost += 1;
-            self.window.lost(echo.sent, now);
-        } else {
-            self.totals.acknowledged += 1;
-            let rtt = now.since(echo.sent);
-            self.rtt = Some(rtt);
-            self.min_rtt = self.min_rtt.min(rtt);
-            self.window.acknowledged(now, in_flight);
-        }
-    }
-
-    /// Returns the rate at which packets leave, as Linux chooses it (`tcp_update_pacing_rate`): the pace set, or a little
-    /// more than a window in a round trip where that is less.
-    fn pacing_rate(&self) -> Option<Rate> {
-        let pace = self.pace?;
-        let Some(rtt) = self.rtt else { return Some(pace) };
-        let bytes = self.window.packets() * self.packet.get() as f64;
-        Some(pace.min(Rate::over(Bytes::new((bytes * self.window.headroom()) as u64), rtt)))
+        self.flows[echo.flow].hear(echo.sent, echo.is_lost, now);
     }
 }

@@ -48,7 +48,7 @@ fn an_unpaced_slow_start_overflows_a_shallow_queue_long_before_the_path_is_full(
 #[test]
 fn a_paced_start_below_the_rate_fills_the_path_without_loss() {
     let mut sim = simulation(&spec(1_000_000));
-    sim.set_pace(Rate::bits_per_sec(860_000_000));
+    sim.set_pace(Some(Rate::bits_per_sec(860_000_000)));
     let mut last = None;
     sim.run(seconds(12), STEP, |seen, now| {
         last = Some((seen, now));
@@ -65,7 +65,7 @@ fn a_paced_start_below_the_rate_fills_the_path_without_loss() {
 fn a_pace_above_what_is_left_is_seen_in_rtt_losses_and_background() {
     let half = PathSpec { background: "50%@10s".parse().unwrap(), ..spec(1_000_000) };
     let mut sim = simulation(&half);
-    sim.set_pace(Rate::bits_per_sec(860_000_000));
+    sim.set_pace(Some(Rate::bits_per_sec(860_000_000)));
     let mut seen = Vec::new();
     sim.run(seconds(14), STEP, |observation, now| {
         seen.push((now, observation));
