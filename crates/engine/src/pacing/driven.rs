@@ -144,10 +144,10 @@ impl Driven {
 
     /// Lets the congestion control follow the pace.
     fn steer(&mut self, seen: &Observation, now: Duration) {
-        let is_held_back = self.pacer.is_held_back(seen, now);
         if self.later.is_some() && self.pacer.has_settled(seen) {
             hand_over(&self.socket, self.later.take().as_deref());
-        } else if is_held_back {
+        }
+        if self.pacer.is_held_back(seen, now) {
             grow_again(&self.socket);
         }
     }

@@ -18,20 +18,20 @@ pub(super) struct Cut {
     least: Rate,
 }
 
-/// A queue that is there whenever it is looked at.
+/// A queue for which room was made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     /// When it was last looked at, once a round trip.
     at: Duration,
-    /// When there was one last.
-    seen: Duration,
     /// How long it was then.
     queue: Duration,
+    /// When it was last seen at all.
+    seen: Duration,
     /// The pace when it was first seen.
     from: Rate,
     /// What had been sent again when it was first seen.
     lost: Bytes,
-    /// How often it was seen and did not drain.
+    /// How often in a row it did not drain.
     looks: u32,
 }
 
@@ -62,7 +62,7 @@ const LEAST: Bytes = Bytes::new(2 * 1448);
 impl Pacer {
     /// Makes room for whoever has come; no less than this share of the pace is left, as long as the queue has not gone.
     pub(super) fn cut(&mut self, from: Rate, share: f64, seen: &Observation, now: Duration) {
-        let before = self.stands(from, seen, now).map_or(from, |standing| standing.from);
+        let before = if share > 0.0 { self.begins(from, seen, now) } else { from };
         self.cut = Some(Cut {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
@@ -95,34 +95,37 @@ impl Pacer {
     /// Returns the pace before a queue that stays, although room was made for whoever fills it.
     ///
     /// What others send at their own rate is gone when there is room for it; whoever fills the queue by his window takes what he is left.
-    pub(super) fn yields_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
-        self.cut = None;
-        let Phase::Cruise { target: from, .. } = self.phase else { return None };
-        let lost = seen.retransmits;
-        let standing = *self.stands(from, seen, now)?;
-        if now.saturating_sub(standing.at) < seen.rtt.get() {
+    pub(super) fn yielded_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
+        let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
+        let rtt = seen.rtt.get();
+        let standing =
+            self.standing.as_mut().filter(|standing| now.saturating_sub(standing.seen) <= rtt * 2)?;
+        let stands = queue > shortest_queue(seen);
+        if stands {
+            standing.seen = now;
+        }
+        if now.saturating_sub(standing.at) < rtt {
             return None;
         }
-        let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
-        let drains = queue + seen.min_rtt.get() / DRAINS < standing.queue;
+        let drains = !stands || queue + seen.min_rtt.get() / DRAINS < standing.queue;
         // A round trip for the cut to be felt, and one to drain; longer where a short one may be too full to tell.
-        let looks = if drains { 1 } else { standing.looks + 1 };
-        let is_full = lost > standing.lost && queue < DEEP * shortest_queue(seen);
+        standing.looks = if drains { 0 } else { standing.looks + 1 };
+        (standing.at, standing.queue) = (now, queue);
+        let is_full = seen.retransmits > standing.lost && queue < DEEP * shortest_queue(seen);
         let patience = if is_full { MOST_LOOKS } else { LOOKS };
-        self.standing = Some(Standing { at: now, queue, looks, ..standing });
-        (looks >= patience).then_some(standing.from)
+        (standing.looks >= patience).then_some(standing.from)
     }
 
-    /// Returns the queue that has not gone since it was first seen, at this pace; forgets it when it has been gone for a round trip.
-    fn stands(&mut self, from: Rate, seen: &Observation, now: Duration) -> Option<&mut Standing> {
-        let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
-        if queue > shortest_queue(seen) {
-            let new = Standing { at: now, seen: now, queue, from, lost: seen.retransmits, looks: 0 };
-            self.standing.get_or_insert(new).seen = now;
-        } else if self.standing.is_some_and(|standing| now.saturating_sub(standing.seen) > seen.rtt.get()) {
-            self.standing = None;
-        }
-        self.standing.as_mut()
+    /// Notes that room is made for a queue at this pace; returns the pace at which the queue was first seen.
+    pub(super) fn begins(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
+        let queue =
+            self.standing(seen, now).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(seen.min_rtt.get()));
+        let gone = |standing: &Standing| now.saturating_sub(standing.seen) > seen.rtt.get();
+        let before = self.standing.filter(|standing| !gone(standing));
+        let new = Standing { at: now, seen: now, queue, from, lost: seen.retransmits, looks: 0 };
+        let standing = before.unwrap_or(new);
+        self.standing = Some(Standing { seen: now, ..standing });
+        standing.from
     }
 
     /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.
@@ -141,7 +144,7 @@ impl Pacer {
 
     /// Says whether a queue stands that is too short for anybody else's.
     pub(super) fn has_queue(&self, seen: &Observation, now: Duration) -> bool {
-        self.queue(seen, now) > (OWN_QUEUE + seen.min_rtt.get() / 200).max(self.tolerated)
+        self.queue(seen, now) > OWN_QUEUE + seen.min_rtt.get() / 200
     }
 
     /// Returns how long a queue is that stands for a part of the round trip.

@@ -80,9 +80,9 @@ pub struct Pacer {
     deaf_until: Duration,
     /// The last cut, which everything seen in the round trip after it makes more certain.
     cut: Option<Cut>,
-    /// A queue that a fast path has room for.
+    /// A queue that a fast path has room for, until it is paced.
     tolerated: Duration,
-    /// A queue that has not gone since.
+    /// The queue for which room was made last.
     standing: Option<Standing>,
     /// Since when the congestion control holds the pace back.
     held_back: Option<Duration>,
@@ -136,6 +136,10 @@ const SLOW: f64 = 8.0;
 const EMPTY: u32 = 4;
 /// and for so long: all BBR flows on a path drain it together, for 200 ms.
 const LONGEST_LULL: Duration = Duration::from_millis(400);
+/// After so many round trips it is looked whether they are still there,
+const ALONE: u32 = 64;
+/// with this share of what passes.
+const DRAINING_ALL: f64 = 0.7;
 /// Beside others, at least this share of the bottleneck's rate is left to the congestion control from the start.
 const LEAST_SHARE: f64 = 0.5;
 /// Slow start has come to what it can within so many round trips,
@@ -266,6 +270,7 @@ impl Pacer {
     /// Goes on after a time in which nothing was sent: what was seen before says nothing of now.
     pub fn resume(&mut self) {
         self.history = History::default();
+        (self.cut, self.standing, self.held_back) = (None, None, None);
         match &mut self.phase {
             Phase::Listen { trains, since } => (*trains, *since) = (Trains::default(), None),
             Phase::Trust { since, .. } => *since = None,
@@ -374,7 +379,7 @@ impl Pacer {
 
     fn cruise(&mut self, seen: &Observation, now: Duration) {
         if now >= self.deaf_until
-            && let Some(from) = self.yields_in_vain(seen, now)
+            && let Some(from) = self.yielded_in_vain(seen, now)
         {
             let from = from.max(self.capacity.unwrap_or_default().scaled(LEAST_SHARE));
             self.phase = Phase::Share { from, since: now };
@@ -390,6 +395,7 @@ impl Pacer {
             self.recut(seen, now);
             return;
         }
+        self.cut = None;
         let Phase::Cruise { probe, .. } = &self.phase else { return };
         let stands = probe.is_due(now) && self.has_queue(seen, now);
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
@@ -420,13 +426,21 @@ impl Pacer {
     /// Leaves the rate to the congestion control for as long as somebody keeps the queue from emptying.
     fn share(&mut self, pace: Rate, since: Duration, seen: &Observation, now: Duration) {
         self.pace = Some(pace).filter(|pace| *pace < FASTEST);
-        let looked = now.saturating_sub((seen.min_rtt.get() * EMPTY).max(LONGEST_LULL));
+        let min_rtt = seen.min_rtt.get();
+        let passed = self.passed(seen, now);
+        let looked = now.saturating_sub((min_rtt * EMPTY).max(LONGEST_LULL));
+        if since > looked || !self.history.reaches(looked) {
+            return;
+        }
         let longest = self.history.largest_rtt(looked, now);
-        let is_empty = longest.is_some_and(|rtt| rtt <= seen.min_rtt.get() + cut::shortest_queue(seen));
-        if since < looked && is_empty {
+        if longest.is_some_and(|rtt| rtt <= min_rtt + cut::shortest_queue(seen)) {
             // A lull of our own is no reason to stay slow.
             let held = self.history.delivery_rate(Duration::ZERO);
-            self.settle(self.passed(seen, now).max(held), seen, now);
+            self.settle(passed.max(held).max(cut::least_pace(seen)), seen, now);
+        } else if now.saturating_sub(since) > min_rtt * ALONE {
+            // A window of our own may keep the queue up as well: with less, it would drain.
+            self.settle(passed.scaled(DRAINING_ALL).max(cut::least_pace(seen)), seen, now);
+            self.begins(pace, seen, self.deaf_until);
         }
     }
 }

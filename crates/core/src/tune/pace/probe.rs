@@ -38,6 +38,8 @@ const EXCESS: Duration = Duration::from_micros(3500);
 /// Less would not stand out from [`DOUBT`].
 const LEAST_EXCESS: Duration = Duration::from_micros(1600);
 const GAINS: (f64, f64) = (0.125, 1.0);
+/// At the capacity; more at a pace that is a part of it.
+const BOLD: f64 = 0.5;
 /// Of the first probe, and after a change: what a train told may be far too little, or whoever came has gone again.
 const FIRST_GAIN: f64 = 0.25;
 /// A pace so many times below the capacity takes so many times as long for the excess; one that is lower yet, no longer.
@@ -135,7 +137,10 @@ impl Probe {
                     return target.scaled(TRIMMED);
                 }
                 self.trims = 0;
-                let to = now + self.excess.mul_f64(slower(target, capacity) / self.gain);
+                let slower = slower(target, capacity);
+                // No shorter than a look at it or two.
+                self.gain = self.gain.min(slower * BOLD);
+                let to = now + self.excess.mul_f64(slower / self.gain);
                 self.state = State::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
                 target
             }

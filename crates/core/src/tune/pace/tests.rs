@@ -345,6 +345,26 @@ fn a_pause_confirms_nothing() {
 }
 
 #[test]
+fn a_pause_beside_others_is_no_reason_to_crawl() {
+    let mut path = Path::new(1000.0, 100, 12e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 4.0);
+    let (from, since) = (Rate::bits_per_sec(300_000_000), path.now);
+    pacer.as_mut().unwrap().phase = Phase::Share { from, since };
+    path.run(&mut pacer, 4.2);
+    pacer.as_mut().unwrap().resume();
+    path.now += Duration::from_secs(60);
+    let mut least = f64::INFINITY;
+    for _ in 0..300 {
+        let until = path.now.as_secs_f64() + 0.01;
+        path.run(&mut pacer, until);
+        let pace = pacer.as_ref().unwrap().pace.map_or(f64::INFINITY, |pace| pace.as_bits_per_sec() as f64);
+        least = least.min(pace);
+    }
+    assert!(least > 2e8, "{least} bit/s");
+}
+
+#[test]
 fn a_pause_is_no_climb() {
     let mut path = Path::new(1000.0, 200, 1e6);
     let mut pacer = knowing(&mut path, 950.0);
