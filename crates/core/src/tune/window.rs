@@ -6,9 +6,8 @@
 //! buys no goodput (rate <= RWIN/RTT), and RWIN = 1.25 x BDP keeps the path full.
 //!
 //! The window follows what the path has carried (of several connections it begins with what the path is planned to), and opens
-//! again as soon as there is no queue: where it is too small, there is none. A queue does not make it smaller, so that loss-based
-//! neighbours cannot starve it: where a longer one stands than it makes itself, larger ones are tried, and kept where they bring
-//! more, as beside others who fill the queue. Once they have gone smaller ones bring as much.
+//! again as soon as there is no queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot
+//! starve it; and where a queue stands that it does not explain, others fill it, and it is not held until that has gone.
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
@@ -20,42 +19,24 @@ pub struct WindowTuner {
     /// The highest rate that was sustained for two round trips.
     best: Rate,
     clamp: Option<Bytes>,
-    trial: Trial,
-}
-
-/// Finds the window beside others who fill the queue: a larger one where that brings more, the one before where a smaller
-/// brings as much.
-#[derive(Debug, Clone, Copy, Default)]
-struct Trial {
-    /// With the window as it is.
-    round_trips: u32,
-    /// What the last of them brought.
-    last: Rate,
-    /// The window before, and what it brought, while another is tried.
-    before: Option<(Bytes, Rate)>,
-    /// What is tried next.
-    smaller: bool,
+    /// For how many round trips, more than not, others have filled the queue.
+    crowded: u32,
 }
 
 /// A queue of this share of the BDP means that the path is full.
 const FULL: f64 = 0.25;
 /// Below this share there is no queue, only noise.
 const NONE: f64 = 0.05;
-/// The held window makes a queue of a quarter of a BDP; a longer one is of others as well.
-const CROWDED: f64 = 0.4;
+/// A queue that is longer than the window explains by this share of the BDP is of others,
+const OTHERS: f64 = 0.25;
+/// who fill it, where that was so for so many round trips more than not.
+const PATIENCE: u32 = 8;
 /// The share of the window in flight that is as good as all.
 const USED: (u64, u64) = (4, 5);
-/// A window is tried for so many round trips: it takes one or two until what it lets in arrives;
-const TRIAL: u32 = 4;
-/// after one that brought nothing, the next comes so many later.
-const REST: u32 = 12;
-/// It brings more where it brings at least so much.
-const MORE: (u64, u64) = (26, 25);
 /// A rate that grows by less in a round trip has stopped to.
 const GROWTH: (u64, u64) = (11, 10);
 /// The window over the BDP; also how fast it opens again.
 const ROOM: (u64, u64) = (5, 4);
-const LESS: (u64, u64) = (4, 5);
 /// Below this a window is never held: single packets dominate what is measured.
 const SMALLEST: Bytes = Bytes::mib(2);
 
@@ -76,8 +57,16 @@ impl WindowTuner {
         let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), GROWTH);
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
-        let is_tried = |clamp: Bytes| {
-            queue > CROWDED && share == Bytes::ZERO && rate.bdp(data_rtt).get() > scale(clamp.get(), USED)
+        if self.is_released() {
+            if queue < NONE {
+                (self.clamp, self.crowded) = (None, 0);
+            }
+            return Some(LARGEST_WINDOW);
+        }
+        self.crowded = if self.is_crowded(rate, rtt, data_rtt, share) {
+            self.crowded + 1
+        } else {
+            self.crowded.saturating_sub(1)
         };
         let needed = |best: Rate| more(best.bdp(rtt)).max(SMALLEST);
         self.clamp = match self.clamp {
@@ -85,42 +74,23 @@ impl WindowTuner {
             None => None,
             // All of the window is in flight and nothing waits: the window is what limits.
             Some(clamp) if queue < NONE && more(rate.bdp(rtt)) > clamp => Some(more(clamp)),
-            Some(clamp) if is_tried(clamp) => Some(self.trial.observe(clamp, needed(self.best), rate)),
-            Some(clamp) => Some(self.trial.end(clamp).max(needed(self.best))),
+            Some(clamp) => Some(clamp.max(needed(self.best))),
         }
         .map(|clamp| clamp.max(more(share)).min(LARGEST_WINDOW));
         self.clamp
     }
-}
 
-impl Trial {
-    /// Observes a round trip beside others with this window, of `least` at least; returns the one to go on with.
-    fn observe(&mut self, clamp: Bytes, least: Bytes, rate: Rate) -> Bytes {
-        self.round_trips += 1;
-        let last = std::mem::replace(&mut self.last, rate);
-        let enough = if self.before.is_some() { TRIAL } else { REST };
-        if self.round_trips < enough {
-            return clamp;
-        }
-        self.round_trips = 0;
-        let brought = last.scaled(0.5) + rate.scaled(0.5);
-        let exceeds = |more: Rate, less: Rate| more.as_bits_per_sec() > scale(less.as_bits_per_sec(), MORE);
-        let is_worth_it = self.before.is_none_or(|(_, before)| {
-            if self.smaller { !exceeds(before, brought) } else { exceeds(brought, before) }
-        });
-        if !is_worth_it || (self.smaller && clamp <= least) {
-            self.smaller = !self.smaller;
-            return self.before.take().map_or(clamp, |(before, _)| if is_worth_it { clamp } else { before });
-        }
-        self.before = Some((clamp, brought));
-        if self.smaller { Bytes::new(scale(clamp.get(), LESS)).max(least) } else { more(clamp) }
+    /// Says whether a queue stands that one connection's window does not explain, though all of it is in flight.
+    fn is_crowded(&self, rate: Rate, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> bool {
+        let Some(clamp) = self.clamp.filter(|_| share == Bytes::ZERO) else { return false };
+        let in_all = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9);
+        let own = clamp.get() as f64 / self.best.max(rate).bdp(rtt).get().max(1) as f64;
+        in_all > own.max(1.0) + OTHERS && rate.bdp(data_rtt).get() > scale(clamp.get(), USED)
     }
 
-    /// Ends a trial under way, with this window; returns the one before it.
-    fn end(&mut self, clamp: Bytes) -> Bytes {
-        let (smaller, before) = (self.smaller, self.before);
-        *self = Self { round_trips: REST - TRIAL, smaller, ..Self::default() };
-        before.map_or(clamp, |(before, _)| before)
+    /// Says whether others fill the queue: a window near the BDP would leave everything to them.
+    fn is_released(&self) -> bool {
+        self.crowded >= PATIENCE
     }
 }
 
@@ -242,44 +212,26 @@ mod tests {
     }
 
     #[test]
-    fn beside_others_it_opens_as_far_as_that_brings_more() {
+    fn beside_others_who_fill_the_queue_it_is_not_held() {
         let (mut path, mut tuner) = (Path::new(1), WindowTuner::default());
-        (path.others, path.window) = (1.4, 1e6);
-        for _ in 0..8 {
-            path.window = 1e6;
-            path.run(&mut tuner, 1);
-        }
-        let held = path.held;
-        assert!(held.is_finite());
-        // The sender's own window is as large as the others'.
-        for _ in 0..100 {
-            path.window = 1.4 * path.rate.bdp(RTT).get() as f64;
-            path.run(&mut tuner, 1);
-        }
-        let bdp = path.rate.bdp(RTT).get() as f64;
-        assert!(path.held > 1.4 * bdp, "{held}, then {}", path.held);
-        // They go, and the sender fills whatever window there is.
+        path.others = 1.4;
+        // The sender's window is as large as the others'.
+        let run = |path: &mut Path, tuner: &mut WindowTuner, round_trips| {
+            for _ in 0..round_trips {
+                path.window = 1.4 * path.rate.bdp(RTT).get() as f64;
+                path.run(tuner, 1);
+            }
+        };
+        run(&mut path, &mut tuner, 5);
+        assert!(path.held < path.rate.bdp(RTT).get() as f64, "{}", path.held);
+        run(&mut path, &mut tuner, 30);
+        assert_eq!(path.held, LARGEST_WINDOW.get() as f64);
+        // They go: once there was no queue, what makes one is our own window.
         path.others = 0.0;
-        for _ in 0..200 {
-            path.run(&mut tuner, 1);
-        }
-        assert!(path.held < 1.6 * bdp, "{held}, then {}", path.held);
-    }
-
-    #[test]
-    fn on_a_path_that_has_become_slower_it_is_what_it_was() {
-        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
-        path.run(&mut tuner, 30);
-        let held = path.held;
-        path.rate = Rate::bits_per_sec(5_000_000_000);
-        for _ in 0..100 {
-            path.run(&mut tuner, 1);
-            assert!(path.held < 1.3 * held, "{held}, then {}", path.held);
-        }
-        assert!((0..100).any(|_| {
-            path.run(&mut tuner, 1);
-            path.held < 1.01 * held
-        }));
+        path.window = 1e6;
+        path.run(&mut tuner, 14);
+        let held = path.held / path.rate.bdp(RTT).get() as f64;
+        assert!((1.2..1.3).contains(&held), "{held}");
     }
 
     #[test]

@@ -145,7 +145,7 @@ const LEAST_SHARE: f64 = 0.5;
 /// Slow start has come to what it can within so many round trips,
 const GROWS: u32 = 16;
 /// and is begun anew where that is less than this share of the bottleneck's rate,
-const NEXT_TO_NOTHING: f64 = 0.125;
+const NEXT_TO_NOTHING: f64 = 0.2;
 /// but not for ever: where many share the path that is what there is.
 const MOST_BEGINNINGS: u32 = 3;
 /// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
