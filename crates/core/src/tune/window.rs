@@ -7,7 +7,8 @@
 //!
 //! The window follows what the path has carried (of several connections it begins with what the path is planned to), and opens
 //! again as soon as there is no queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot
-//! starve it; and where a queue stands that it does not explain, others fill it, and it is not held until that has gone.
+//! starve it; and where a queue stands that it does not explain, others fill it, and it is not held until that has gone, nor for long without
+//! looking whether it is our own by now.
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
@@ -31,6 +32,8 @@ const NONE: f64 = 0.05;
 const OTHERS: f64 = 0.25;
 /// who fill it, where that was so for so many round trips more than not.
 const PATIENCE: u32 = 8;
+/// After so many it is held again, to see whether it is our own that fills the queue.
+const RELEASED: u32 = 128;
 /// The share of the window in flight that is as good as all.
 const USED: (u64, u64) = (4, 5);
 /// A rate that grows by less in a round trip has stopped to.
@@ -58,8 +61,10 @@ impl WindowTuner {
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
         if self.is_released() {
-            if queue < NONE {
-                (self.clamp, self.crowded) = (None, 0);
+            self.crowded += 1;
+            if queue < NONE || self.crowded > RELEASED {
+                // What passes now is what is known of the path.
+                *self = Self { best: rate, last: rate, ..Self::default() };
             }
             return Some(LARGEST_WINDOW);
         }
@@ -230,6 +235,19 @@ mod tests {
         path.others = 0.0;
         path.window = 1e6;
         path.run(&mut tuner, 14);
+        let held = path.held / path.rate.bdp(RTT).get() as f64;
+        assert!((1.2..1.3).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn on_a_path_that_has_become_slower_it_is_held_anew() {
+        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        path.run(&mut tuner, 30);
+        path.rate = Rate::bits_per_sec(5_000_000_000);
+        for _ in 0..300 {
+            path.window = 4.0 * path.rate.bdp(RTT).get() as f64;
+            path.run(&mut tuner, 1);
+        }
         let held = path.held / path.rate.bdp(RTT).get() as f64;
         assert!((1.2..1.3).contains(&held), "{held}");
     }

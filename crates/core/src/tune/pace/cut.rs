@@ -62,7 +62,7 @@ const LEAST: Bytes = Bytes::new(2 * 1448);
 impl Pacer {
     /// Makes room for whoever has come; no less than this share of the pace is left, as long as the queue has not gone.
     pub(super) fn cut(&mut self, from: Rate, share: f64, seen: &Observation, now: Duration) {
-        let before = if share > 0.0 { self.begins(from, seen, now) } else { from };
+        let before = if share > 0.0 { self.makes_room(from, seen, now) } else { from };
         self.cut = Some(Cut {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
@@ -98,8 +98,8 @@ impl Pacer {
     pub(super) fn yielded_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
         let rtt = seen.rtt.get();
-        let standing =
-            self.standing.as_mut().filter(|standing| now.saturating_sub(standing.seen) <= rtt * 2)?;
+        self.standing = self.standing.filter(|standing| now.saturating_sub(standing.seen) <= rtt * 2);
+        let standing = self.standing.as_mut()?;
         let stands = queue > shortest_queue(seen);
         if stands {
             standing.seen = now;
@@ -117,7 +117,7 @@ impl Pacer {
     }
 
     /// Notes that room is made for a queue at this pace; returns the pace at which the queue was first seen.
-    pub(super) fn begins(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
+    pub(super) fn makes_room(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
         let queue =
             self.standing(seen, now).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(seen.min_rtt.get()));
         let gone = |standing: &Standing| now.saturating_sub(standing.seen) > seen.rtt.get();

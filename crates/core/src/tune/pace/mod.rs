@@ -116,7 +116,7 @@ enum Phase {
     /// Beside others who take whatever is left to them: the congestion control's rate, and no sudden return to what was held before.
     Share {
         from: Rate,
-        since: Duration,
+        since: Option<Duration>,
     },
 }
 
@@ -188,7 +188,9 @@ impl Pacer {
     /// What slow start has come to before that is none.
     pub fn found(&self) -> Option<Rate> {
         match self.phase {
-            Phase::Cruise { target, .. } => Some(target).filter(|_| self.cut.is_none()),
+            Phase::Cruise { target, .. } => {
+                Some(target).filter(|_| self.cut.is_none() && self.standing.is_none())
+            }
             Phase::Off => Some(self.peak).filter(|peak| *peak > FASTEST),
             Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } | Phase::Share { .. } => None,
         }
@@ -234,8 +236,9 @@ impl Pacer {
             }
             Phase::Cruise { .. } => self.cruise(seen, now),
             Phase::Share { from, since } => {
-                let doublings = now.saturating_sub(*since).as_secs_f64() / min_rtt.as_secs_f64() / SLOW;
-                let (pace, since) = (from.scaled(doublings.exp2()), *since);
+                let since = *since.get_or_insert(now);
+                let doublings = now.saturating_sub(since).as_secs_f64() / min_rtt.as_secs_f64() / SLOW;
+                let pace = from.scaled(doublings.exp2());
                 self.share(pace, since, seen, now);
             }
         }
@@ -277,7 +280,7 @@ impl Pacer {
             Phase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
             Phase::Off => self.peak = Rate::default(),
             Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
-            Phase::Share { .. } => (),
+            Phase::Share { since, .. } => *since = None,
         }
     }
 
@@ -374,7 +377,8 @@ impl Pacer {
         self.deaf_until = now + seen.rtt.get();
         self.phase = Phase::Cruise { target, probe: Probe::new(self.deaf_until + seen.min_rtt.get()) };
         self.pace = Some(target);
-        (self.tolerated, self.standing) = (Duration::ZERO, None);
+        self.tolerated = Duration::ZERO;
+        (self.cut, self.standing, self.held_back) = (None, None, None);
     }
 
     fn cruise(&mut self, seen: &Observation, now: Duration) {
@@ -382,7 +386,7 @@ impl Pacer {
             && let Some(from) = self.yielded_in_vain(seen, now)
         {
             let from = from.max(self.capacity.unwrap_or_default().scaled(LEAST_SHARE));
-            self.phase = Phase::Share { from, since: now };
+            self.phase = Phase::Share { from, since: Some(now) };
             self.pace = Some(from);
             return;
         }
@@ -414,8 +418,9 @@ impl Pacer {
     fn begins_anew(&mut self, seen: &Observation, now: Duration) -> bool {
         let (times, last) = self.begun_anew;
         let next_to_nothing = self.capacity.unwrap_or_default().scaled(NEXT_TO_NOTHING);
-        let fails =
-            now.saturating_sub(last) > seen.rtt.get() * GROWS && self.passed(seen, now) < next_to_nothing;
+        let Phase::Share { since: Some(since), .. } = self.phase else { return false };
+        let has_grown = now.saturating_sub(last.max(since)) > seen.rtt.get() * GROWS;
+        let fails = has_grown && self.round_trip(seen, now).is_some_and(|passed| passed < next_to_nothing);
         let begins = times == 0 || (times < MOST_BEGINNINGS && fails);
         if begins {
             self.begun_anew = (times + 1, now);
@@ -432,15 +437,16 @@ impl Pacer {
         if since > looked || !self.history.reaches(looked) {
             return;
         }
-        let longest = self.history.largest_rtt(looked, now);
-        if longest.is_some_and(|rtt| rtt <= min_rtt + cut::shortest_queue(seen)) {
-            // A lull of our own is no reason to stay slow.
-            let held = self.history.delivery_rate(Duration::ZERO);
-            self.settle(passed.max(held).max(cut::least_pace(seen)), seen, now);
+        // Where nothing has arrived nothing is known.
+        let Some(longest) = self.history.largest_rtt(looked, now) else { return };
+        // A lull of our own is no reason to stay slow.
+        let held = passed.max(self.history.delivery_rate(Duration::ZERO)).max(cut::least_pace(seen));
+        if longest <= min_rtt + cut::shortest_queue(seen) {
+            self.settle(held, seen, now);
         } else if now.saturating_sub(since) > min_rtt * ALONE {
             // A window of our own may keep the queue up as well: with less, it would drain.
-            self.settle(passed.scaled(DRAINING_ALL).max(cut::least_pace(seen)), seen, now);
-            self.begins(pace, seen, self.deaf_until);
+            self.settle(held.scaled(DRAINING_ALL), seen, now);
+            self.makes_room(held.scaled(2.0), seen, now);
         }
     }
 }

@@ -349,7 +349,7 @@ fn a_pause_beside_others_is_no_reason_to_crawl() {
     let mut path = Path::new(1000.0, 100, 12e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 4.0);
-    let (from, since) = (Rate::bits_per_sec(300_000_000), path.now);
+    let (from, since) = (Rate::bits_per_sec(300_000_000), Some(path.now));
     pacer.as_mut().unwrap().phase = Phase::Share { from, since };
     path.run(&mut pacer, 4.2);
     pacer.as_mut().unwrap().resume();
