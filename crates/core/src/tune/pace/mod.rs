@@ -35,6 +35,7 @@ mod cut;
 mod history;
 mod known;
 mod probe;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -130,24 +131,6 @@ const DEEPEST_CUT: f64 = 0.3;
 const CONFIRMED: f64 = 0.8;
 /// A queue of this part of the RTT is tolerated on a path too fast to be paced.
 const DEEP_QUEUE: u32 = 8;
-/// Beside others the bound of the rate doubles in so many round trips: the window may be twice of what was let in flight.
-const SLOW: f64 = 8.0;
-/// Whoever shared a queue that was empty for so many round trips has gone,
-const EMPTY: u32 = 4;
-/// and for so long: all BBR flows on a path drain it together, for 200 ms.
-const LONGEST_LULL: Duration = Duration::from_millis(400);
-/// After so many round trips it is looked whether they are still there,
-const ALONE: u32 = 64;
-/// with this share of what passes.
-const DRAINING_ALL: f64 = 0.7;
-/// Beside others, at least this share of the bottleneck's rate is left to the congestion control from the start.
-const LEAST_SHARE: f64 = 0.5;
-/// Slow start has come to what it can within so many round trips,
-const GROWS: u32 = 16;
-/// and is begun anew where that is less than this share of the bottleneck's rate,
-const NEXT_TO_NOTHING: f64 = 0.2;
-/// but not for ever: where many share the path that is what there is.
-const MOST_BEGINNINGS: u32 = 3;
 /// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
 const REMEMBERED: f64 = 0.99;
 /// The longest probe takes a quarter of a second, and must be remembered a round trip later.
@@ -236,10 +219,8 @@ impl Pacer {
             }
             Phase::Cruise { .. } => self.cruise(seen, now),
             Phase::Share { from, since } => {
-                let since = *since.get_or_insert(now);
-                let doublings = now.saturating_sub(since).as_secs_f64() / min_rtt.as_secs_f64() / SLOW;
-                let pace = from.scaled(doublings.exp2());
-                self.share(pace, since, seen, now);
+                let (from, since) = (*from, *since.get_or_insert(now));
+                self.share(from, since, seen, now);
             }
         }
         self.pace
@@ -385,9 +366,7 @@ impl Pacer {
         if now >= self.deaf_until
             && let Some(from) = self.yielded_in_vain(seen, now)
         {
-            let from = from.max(self.capacity.unwrap_or_default().scaled(LEAST_SHARE));
-            self.phase = Phase::Share { from, since: Some(now) };
-            self.pace = Some(from);
+            self.begin_to_share(from, now);
             return;
         }
         if self.is_congested(seen, now) {
@@ -411,42 +390,6 @@ impl Pacer {
             let rtt = seen.min_rtt.get();
             let sent = self.history.sending_rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
             self.capacity = self.capacity.max(Some(passed.min(sent)));
-        }
-    }
-
-    /// Says whether slow start is to begin anew: when others were found, and where next to nothing has come of it.
-    fn begins_anew(&mut self, seen: &Observation, now: Duration) -> bool {
-        let (times, last) = self.begun_anew;
-        let next_to_nothing = self.capacity.unwrap_or_default().scaled(NEXT_TO_NOTHING);
-        let Phase::Share { since: Some(since), .. } = self.phase else { return false };
-        let has_grown = now.saturating_sub(last.max(since)) > seen.rtt.get() * GROWS;
-        let fails = has_grown && self.round_trip(seen, now).is_some_and(|passed| passed < next_to_nothing);
-        let begins = times == 0 || (times < MOST_BEGINNINGS && fails);
-        if begins {
-            self.begun_anew = (times + 1, now);
-        }
-        begins
-    }
-
-    /// Leaves the rate to the congestion control for as long as somebody keeps the queue from emptying.
-    fn share(&mut self, pace: Rate, since: Duration, seen: &Observation, now: Duration) {
-        self.pace = Some(pace).filter(|pace| *pace < FASTEST);
-        let min_rtt = seen.min_rtt.get();
-        let passed = self.passed(seen, now);
-        let looked = now.saturating_sub((min_rtt * EMPTY).max(LONGEST_LULL));
-        if since > looked || !self.history.reaches(looked) {
-            return;
-        }
-        // Where nothing has arrived nothing is known.
-        let Some(longest) = self.history.largest_rtt(looked, now) else { return };
-        // A lull of our own is no reason to stay slow.
-        let held = passed.max(self.history.delivery_rate(Duration::ZERO)).max(cut::least_pace(seen));
-        if longest <= min_rtt + cut::shortest_queue(seen) {
-            self.settle(held, seen, now);
-        } else if now.saturating_sub(since) > min_rtt * ALONE {
-            // A window of our own may keep the queue up as well: with less, it would drain.
-            self.settle(held.scaled(DRAINING_ALL), seen, now);
-            self.makes_room(held.scaled(2.0), seen, now);
         }
     }
 }
