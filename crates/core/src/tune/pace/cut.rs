@@ -23,8 +23,8 @@ pub(super) struct Cut {
 pub(super) struct Standing {
     /// When it was last looked at, once a round trip.
     at: Duration,
-    /// How long it was then.
-    queue: Duration,
+    /// How short it has been since it was first looked at.
+    shortest: Option<Duration>,
     /// When it was last seen at all.
     seen: Duration,
     /// The pace when it was first seen.
@@ -48,6 +48,8 @@ const DEEP: u32 = 4;
 const MOST_LOOKS: u32 = 4;
 /// A queue must be seen for this part of a round trip.
 pub(super) const NOTICED: u32 = 10;
+/// Whoever drains the queue for less than so many round trips, as all BBR flows on a path do together, has not gone.
+const LULL: u32 = 16;
 /// The pace over what others leave,
 const HELD: f64 = 0.97;
 /// and for the first round trip, so that the queue drains.
@@ -67,7 +69,7 @@ impl Pacer {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
             lost_before: seen.retransmits,
-            least: before.scaled(share).max(least_pace(seen)).min(from),
+            least: before.max(self.capacity.unwrap_or_default()).scaled(share).max(least_pace(seen)).min(from),
         });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
@@ -98,19 +100,28 @@ impl Pacer {
     pub(super) fn yielded_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
         let rtt = seen.rtt.get();
-        self.standing = self.standing.filter(|standing| now.saturating_sub(standing.seen) <= rtt * 2);
+        self.standing = self.standing.filter(|standing| now.saturating_sub(standing.seen) <= rtt * LULL);
         let standing = self.standing.as_mut()?;
         let stands = queue > shortest_queue(seen);
+        if now.saturating_sub(standing.seen) > rtt * 2 {
+            return None;
+        }
         if stands {
             standing.seen = now;
         }
         if now.saturating_sub(standing.at) < rtt {
             return None;
         }
-        let drains = !stands || queue + seen.min_rtt.get() / DRAINS < standing.queue;
+        standing.at = now;
+        if !stands {
+            (standing.looks, standing.shortest) = (0, None);
+            return None;
+        }
         // A round trip for the cut to be felt, and one to drain; longer where a short one may be too full to tell.
+        let drains =
+            standing.shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAINS < shortest);
         standing.looks = if drains { 0 } else { standing.looks + 1 };
-        (standing.at, standing.queue) = (now, queue);
+        standing.shortest = Some(standing.shortest.map_or(queue, |shortest| shortest.min(queue)));
         let is_full = seen.retransmits > standing.lost && queue < DEEP * shortest_queue(seen);
         let patience = if is_full { MOST_LOOKS } else { LOOKS };
         (standing.looks >= patience).then_some(standing.from)
@@ -118,14 +129,14 @@ impl Pacer {
 
     /// Notes that room is made for a queue at this pace; returns the pace at which the queue was first seen.
     pub(super) fn makes_room(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
-        let queue =
-            self.standing(seen, now).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(seen.min_rtt.get()));
-        let gone = |standing: &Standing| now.saturating_sub(standing.seen) > seen.rtt.get();
-        let before = self.standing.filter(|standing| !gone(standing));
-        let new = Standing { at: now, seen: now, queue, from, lost: seen.retransmits, looks: 0 };
-        let standing = before.unwrap_or(new);
-        self.standing = Some(Standing { seen: now, ..standing });
-        standing.from
+        let new = Standing { at: now, shortest: None, seen: now, from, lost: seen.retransmits, looks: 0 };
+        let within = |round_trips: u32| {
+            let lately = now.saturating_sub(seen.rtt.get() * round_trips);
+            self.standing.filter(|standing| standing.seen >= lately)
+        };
+        let from = within(LULL).map_or(from, |standing| standing.from.max(from));
+        self.standing = Some(Standing { seen: now, from, ..within(1).unwrap_or(new) });
+        from
     }
 
     /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.

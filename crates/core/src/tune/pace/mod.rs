@@ -48,6 +48,7 @@ use cut::{Cut, NOTICED, Standing};
 use history::History;
 pub use known::{Known, first_pace};
 use probe::Probe;
+use share::Others;
 
 /// What is seen of a connection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct Pacer {
     standing: Option<Standing>,
     /// Since when the congestion control holds the pace back.
     held_back: Option<Duration>,
+    /// Others who fill the queue by their windows, where there were any.
+    others: Option<Others>,
     /// How often slow start was begun anew beside others, and when last.
     begun_anew: (u32, Duration),
     /// The highest rate of delivery over a round trip, where nothing is paced.
@@ -151,6 +154,7 @@ impl Default for Pacer {
             tolerated: Duration::ZERO,
             standing: None,
             held_back: None,
+            others: None,
             begun_anew: (0, Duration::ZERO),
             peak: Rate::default(),
         }
@@ -254,7 +258,7 @@ impl Pacer {
     /// Goes on after a time in which nothing was sent: what was seen before says nothing of now.
     pub fn resume(&mut self) {
         self.history = History::default();
-        (self.cut, self.standing, self.held_back) = (None, None, None);
+        (self.cut, self.standing, self.others, self.held_back) = (None, None, None, None);
         match &mut self.phase {
             Phase::Listen { trains, since } => (*trains, *since) = (Trains::default(), None),
             Phase::Trust { since, .. } => *since = None,
@@ -340,8 +344,13 @@ impl Pacer {
 
     fn climb(&mut self, seen: &Observation, pace: Rate, most: Option<Rate>, now: Duration) {
         if self.is_congested(seen, now) {
-            self.settle(pace, seen, now);
-            self.cut(pace, DEEPEST_CUT, seen, now);
+            if self.capacity.is_some_and(|capacity| pace < capacity.scaled(DEEPEST_CUT)) {
+                // The others have more than room was made for, and are about to take the rest.
+                self.begin_to_share(pace, seen, now);
+            } else {
+                self.settle(pace, seen, now);
+                self.cut(pace, DEEPEST_CUT, seen, now);
+            }
             return;
         }
         match most {
@@ -363,14 +372,17 @@ impl Pacer {
     }
 
     fn cruise(&mut self, seen: &Observation, now: Duration) {
-        if now >= self.deaf_until
-            && let Some(from) = self.yielded_in_vain(seen, now)
-        {
-            self.begin_to_share(from, now);
+        if let Some(from) = self.yielded_in_vain(seen, now) {
+            self.begin_to_share(from, seen, now);
             return;
         }
         if self.is_congested(seen, now) {
             let Phase::Cruise { target, .. } = self.phase else { return };
+            if self.standing.is_none() && self.others_were_here(seen, now) {
+                // They paused, and have not gone: nothing drains when room is made.
+                self.begin_to_share(target, seen, now);
+                return;
+            }
             self.cut(target, DEEPEST_CUT, seen, now);
         }
         if now < self.deaf_until {
