@@ -62,14 +62,18 @@ const FEW: Bytes = Bytes::kib(24);
 const LEAST: Bytes = Bytes::new(2 * 1448);
 
 impl Pacer {
-    /// Makes room for whoever has come; no less than this share of the pace is left, as long as the queue has not gone.
+    /// Makes room for whoever has come; no less than this share of the pace, or of the bottleneck's rate, is left.
     pub(super) fn cut(&mut self, from: Rate, share: f64, seen: &Observation, now: Duration) {
         let before = if share > 0.0 { self.makes_room(from, seen, now) } else { from };
         self.cut = Some(Cut {
             since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
             from,
             lost_before: seen.retransmits,
-            least: before.max(self.capacity.unwrap_or_default()).scaled(share).max(least_pace(seen)).min(from),
+            least: before
+                .max(self.capacity.unwrap_or_default())
+                .scaled(share)
+                .max(least_pace(seen))
+                .min(from),
         });
         self.deaf_until = now + seen.rtt.get() + QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
@@ -118,8 +122,7 @@ impl Pacer {
             return None;
         }
         // A round trip for the cut to be felt, and one to drain; longer where a short one may be too full to tell.
-        let drains =
-            standing.shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAINS < shortest);
+        let drains = standing.shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAINS < shortest);
         standing.looks = if drains { 0 } else { standing.looks + 1 };
         standing.shortest = Some(standing.shortest.map_or(queue, |shortest| shortest.min(queue)));
         let is_full = seen.retransmits > standing.lost && queue < DEEP * shortest_queue(seen);
