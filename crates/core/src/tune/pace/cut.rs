@@ -23,8 +23,8 @@ pub(super) struct Cut {
 pub(super) struct Standing {
     /// When it was last looked at, once a round trip.
     at: Duration,
-    /// How short it has been since it was first looked at.
-    shortest: Option<Duration>,
+    /// How long it was when it was looked at the last two times: it may sway.
+    looked: [Option<Duration>; 2],
     /// When it was last seen at all.
     seen: Duration,
     /// The pace when it was first seen.
@@ -48,8 +48,6 @@ const DEEP: u32 = 4;
 const MOST_LOOKS: u32 = 4;
 /// A queue must be seen for this part of a round trip.
 pub(super) const NOTICED: u32 = 10;
-/// Whoever drains the queue for less than so many round trips, as all BBR flows on a path do together, has not gone.
-const LULL: u32 = 16;
 /// The pace over what others leave,
 const HELD: f64 = 0.97;
 /// and for the first round trip, so that the queue drains.
@@ -58,6 +56,8 @@ const DRAINING: f64 = 0.92;
 const LOSS: f64 = 0.02;
 /// unless it is of a few packets.
 const FEW: Bytes = Bytes::kib(24);
+/// Never less than this share of a pace that was held, or of the bottleneck's rate, before it is known who has come.
+pub(super) const DEEPEST_CUT: f64 = 0.3;
 /// Two segments a round trip are always left, unless it was less: nothing grows from no pace at all.
 const LEAST: Bytes = Bytes::new(2 * 1448);
 
@@ -72,6 +72,7 @@ impl Pacer {
             least: before
                 .max(self.capacity.unwrap_or_default())
                 .scaled(share)
+                .min(from.scaled(DRAINING))
                 .max(least_pace(seen))
                 .min(from),
         });
@@ -104,12 +105,9 @@ impl Pacer {
     pub(super) fn yielded_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
         let rtt = seen.rtt.get();
-        self.standing = self.standing.filter(|standing| now.saturating_sub(standing.seen) <= rtt * LULL);
+        self.standing = self.standing.filter(|standing| now.saturating_sub(standing.seen) <= rtt * 2);
         let standing = self.standing.as_mut()?;
         let stands = queue > shortest_queue(seen);
-        if now.saturating_sub(standing.seen) > rtt * 2 {
-            return None;
-        }
         if stands {
             standing.seen = now;
         }
@@ -118,13 +116,15 @@ impl Pacer {
         }
         standing.at = now;
         if !stands {
-            (standing.looks, standing.shortest) = (0, None);
+            (standing.looks, standing.looked) = (0, [None; 2]);
+            self.others = None;
             return None;
         }
         // A round trip for the cut to be felt, and one to drain; longer where a short one may be too full to tell.
-        let drains = standing.shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAINS < shortest);
+        let shortest = standing.looked.into_iter().flatten().min();
+        let drains = shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAINS < shortest);
         standing.looks = if drains { 0 } else { standing.looks + 1 };
-        standing.shortest = Some(standing.shortest.map_or(queue, |shortest| shortest.min(queue)));
+        standing.looked = [standing.looked[1], Some(queue)];
         let is_full = seen.retransmits > standing.lost && queue < DEEP * shortest_queue(seen);
         let patience = if is_full { MOST_LOOKS } else { LOOKS };
         (standing.looks >= patience).then_some(standing.from)
@@ -132,14 +132,13 @@ impl Pacer {
 
     /// Notes that room is made for a queue at this pace; returns the pace at which the queue was first seen.
     pub(super) fn makes_room(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
-        let new = Standing { at: now, shortest: None, seen: now, from, lost: seen.retransmits, looks: 0 };
-        let within = |round_trips: u32| {
-            let lately = now.saturating_sub(seen.rtt.get() * round_trips);
-            self.standing.filter(|standing| standing.seen >= lately)
-        };
-        let from = within(LULL).map_or(from, |standing| standing.from.max(from));
-        self.standing = Some(Standing { seen: now, from, ..within(1).unwrap_or(new) });
-        from
+        // It is longest where what is seen is of a moment ago.
+        let at = now + seen.min_rtt.get() / NOTICED;
+        let new = Standing { at, looked: [None; 2], seen: now, from, lost: seen.retransmits, looks: 0 };
+        let gone = |standing: &Standing| now.saturating_sub(standing.seen) > seen.rtt.get();
+        let standing = self.standing.filter(|standing| !gone(standing)).unwrap_or(new);
+        self.standing = Some(Standing { seen: now, ..standing });
+        standing.from
     }
 
     /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.
@@ -149,11 +148,16 @@ impl Pacer {
         }
         let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
         let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
+        losing || self.others_queue(seen, now)
+    }
+
+    /// Says whether a queue stands that is longer than any that we make ourselves.
+    pub(super) fn others_queue(&self, seen: &Observation, now: Duration) -> bool {
         let probing = match &self.phase {
             Phase::Cruise { probe, .. } => probe.queue(now),
             _ => Duration::ZERO,
         };
-        losing || self.queue(seen, now) > shortest_queue(seen).max(self.tolerated).max(probing)
+        self.queue(seen, now) > shortest_queue(seen).max(self.tolerated).max(probing)
     }
 
     /// Says whether a queue stands that is too short for anybody else's.

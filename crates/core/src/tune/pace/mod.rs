@@ -31,6 +31,8 @@
 //!
 //! Everything is a function of what was observed. A sender far away is paced by [`edge`](super::edge).
 
+mod begin;
+mod cruise;
 mod cut;
 mod history;
 mod known;
@@ -44,11 +46,10 @@ use std::time::Duration;
 use crate::units::{Bytes, Rate, Rtt};
 
 use super::train::{FASTEST, Trains};
-use cut::{Cut, NOTICED, Standing};
+use cut::{Cut, Standing};
 use history::History;
 pub use known::{Known, first_pace};
 use probe::Probe;
-use share::Others;
 
 /// What is seen of a connection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +89,8 @@ pub struct Pacer {
     standing: Option<Standing>,
     /// Since when the congestion control holds the pace back.
     held_back: Option<Duration>,
-    /// Others who fill the queue by their windows, where there were any.
-    others: Option<Others>,
+    /// When others who fill the queue by their windows were last taken to be there.
+    others: Option<Duration>,
     /// How often slow start was begun anew beside others, and when last.
     begun_anew: (u32, Duration),
     /// The highest rate of delivery over a round trip, where nothing is paced.
@@ -126,12 +127,6 @@ enum Phase {
 
 /// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
-const ROOM: f64 = 0.85;
-/// Never less than this share of a pace that was once held, after one cut.
-const DEEPEST_CUT: f64 = 0.3;
-/// The share of the first pace that must arrive before a known rate is believed.
-const CONFIRMED: f64 = 0.8;
 /// A queue of this part of the RTT is tolerated on a path too fast to be paced.
 const DEEP_QUEUE: u32 = 8;
 /// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
@@ -290,22 +285,6 @@ impl Pacer {
         probe.was_held_back()
     }
 
-    /// Waits until what was sent at the first pace arrives.
-    fn trust(&mut self, known: Rate, seen: &Observation, late: bool, now: Duration) {
-        let pace = first_pace(known);
-        if self.is_congested(seen, now) {
-            self.settle(pace, seen, now);
-            // It never was held on this connection: all of it may be too much.
-            self.cut(pace, 0.0, seen, now);
-        } else if self.round_trip(seen, now).is_some_and(|arrives| arrives >= pace.scaled(CONFIRMED)) {
-            self.counted = (seen.retransmits, seen.sent);
-            self.phase = Phase::Climb { from: pace, since: Some(now), most: Some(known) };
-        } else if late {
-            // Whoever does not make use of it, or cannot, needs no pacing.
-            (self.phase, self.pace) = (Phase::Off, None);
-        }
-    }
-
     /// Returns the rate of delivery over the last round trip; `None` before there was a whole one.
     fn round_trip(&self, seen: &Observation, now: Duration) -> Option<Rate> {
         let reaches = self.history.reaches(now.saturating_sub(seen.min_rtt.get()));
@@ -315,93 +294,5 @@ impl Pacer {
     /// Returns the rate of delivery over the last round trip, or since the first observation.
     fn passed(&self, seen: &Observation, now: Duration) -> Rate {
         self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
-    }
-
-    fn listen(&mut self, seen: &Observation, told: Option<Rate>, late: bool, now: Duration) {
-        let window = Rate::over(seen.window, seen.min_rtt.get());
-        let Some(rate) = told else {
-            let brought = self.passed(seen, now);
-            if late || brought > FASTEST {
-                self.phase = Phase::Off;
-            } else if seen.retransmits > self.counted.0 {
-                // A queue too small even for clumps: probes find the rate from where slow start has come to.
-                self.settle(brought.max(window.min(brought.scaled(2.0))), seen, now);
-            }
-            return;
-        };
-        if rate > FASTEST {
-            self.phase = Phase::Off;
-            return;
-        }
-        self.capacity = Some(rate);
-        self.counted = (seen.retransmits, seen.sent);
-        let most = rate.scaled(ROOM);
-        self.phase = Phase::Climb { from: window, since: Some(now), most: Some(most) };
-        self.pace = Some(window.min(most));
-        // The last clumps have still to arrive.
-        self.deaf_until = now + seen.rtt.get() + seen.min_rtt.get() / NOTICED;
-    }
-
-    fn climb(&mut self, seen: &Observation, pace: Rate, most: Option<Rate>, now: Duration) {
-        if self.is_congested(seen, now) {
-            if self.capacity.is_some_and(|capacity| pace < capacity.scaled(DEEPEST_CUT)) {
-                // The others have more than room was made for, and are about to take the rest.
-                self.begin_to_share(pace, seen, now);
-            } else {
-                self.settle(pace, seen, now);
-                self.cut(pace, DEEPEST_CUT, seen, now);
-            }
-            return;
-        }
-        match most {
-            Some(most) if pace >= most && most <= FASTEST => self.settle(most, seen, now),
-            // What such a path holds is left to the congestion control.
-            _ if pace >= most.unwrap_or(FASTEST) => (self.phase, self.pace) = (Phase::Off, None),
-            _ => self.pace = Some(pace),
-        }
-    }
-
-    /// Begins to cruise at this pace.
-    fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
-        self.counted = (seen.retransmits, seen.sent);
-        self.deaf_until = now + seen.rtt.get();
-        self.phase = Phase::Cruise { target, probe: Probe::new(self.deaf_until + seen.min_rtt.get()) };
-        self.pace = Some(target);
-        self.tolerated = Duration::ZERO;
-        (self.cut, self.standing, self.held_back) = (None, None, None);
-    }
-
-    fn cruise(&mut self, seen: &Observation, now: Duration) {
-        if let Some(from) = self.yielded_in_vain(seen, now) {
-            self.begin_to_share(from, seen, now);
-            return;
-        }
-        if self.is_congested(seen, now) {
-            let Phase::Cruise { target, .. } = self.phase else { return };
-            if self.standing.is_none() && self.others_were_here(seen, now) {
-                // They paused, and have not gone: nothing drains when room is made.
-                self.begin_to_share(target, seen, now);
-                return;
-            }
-            self.cut(target, DEEPEST_CUT, seen, now);
-        }
-        if now < self.deaf_until {
-            self.counted = (seen.retransmits, seen.sent);
-            self.recut(seen, now);
-            return;
-        }
-        self.cut = None;
-        let Phase::Cruise { probe, .. } = &self.phase else { return };
-        let stands = probe.is_due(now) && self.has_queue(seen, now);
-        let Phase::Cruise { target, probe } = &mut self.phase else { return };
-        *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
-        self.pace = Some(probe.pace(*target, now));
-        let passed = self.passed(seen, now);
-        if self.capacity.is_some_and(|capacity| passed > capacity) {
-            // Acknowledgements that were held up arrive faster than what they acknowledge.
-            let rtt = seen.min_rtt.get();
-            let sent = self.history.sending_rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
-            self.capacity = self.capacity.max(Some(passed.min(sent)));
-        }
     }
 }

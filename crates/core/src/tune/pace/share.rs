@@ -11,15 +11,14 @@ use crate::units::Rate;
 const SLOW: f64 = 8.0;
 /// Whoever shared a queue that was empty for so many round trips has gone,
 const EMPTY: u32 = 4;
-/// and for so long: all BBR flows on a path drain it together, for 200 ms.
+/// and for so long: all BBR flows on a path drain it together, for 200 ms;
 const LONGEST_LULL: Duration = Duration::from_millis(400);
+/// who comes so many round trips later has only paused.
+const PAUSE: u32 = 64;
 /// After so many round trips it is looked whether they are still there,
-const ALONE: u32 = 64;
-/// with this share of what passes,
+const LOOK: u32 = 128;
+/// with this share of what passes.
 const DRAINING_ALL: f64 = 0.7;
-/// half as often each time that they were, but no more seldom than this: what BBR does not use for ten round trips it forgets,
-/// and beside others it does not come by it again.
-const SELDOM: u32 = 256;
 /// Beside others, at least this share of the bottleneck's rate is left to the congestion control from the start.
 const LEAST_SHARE: f64 = 0.5;
 /// Slow start has come to what it can within so many round trips,
@@ -29,27 +28,15 @@ const NEXT_TO_NOTHING: f64 = 0.2;
 /// but not for ever: where many share the path that is what there is.
 const MOST_BEGINNINGS: u32 = 3;
 
-/// What is remembered of others who fill the queue by their windows.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Others {
-    /// When they were last taken to have gone.
-    left: Duration,
-    /// After how many round trips it is looked whether they have.
-    look: u32,
-}
-
 impl Pacer {
     /// Says whether others who fill the queue may only have paused.
-    pub(super) fn others_were_here(&self, seen: &Observation, now: Duration) -> bool {
-        let lately = now.saturating_sub(seen.min_rtt.get() * ALONE);
-        self.others.is_some_and(|others| others.left >= lately)
+    pub(super) fn others_pause(&self, seen: &Observation, now: Duration) -> bool {
+        let lately = now.saturating_sub(seen.min_rtt.get() * PAUSE);
+        self.others.is_some_and(|seen| seen >= lately)
     }
 
     /// Begins to share, where `from` was held before the others were seen.
-    pub(super) fn begin_to_share(&mut self, from: Rate, seen: &Observation, now: Duration) {
-        let again = self.others.filter(|_| self.others_were_here(seen, now));
-        let look = again.map_or(ALONE, |others| (others.look * 2).min(SELDOM));
-        self.others = Some(Others { left: now, look });
+    pub(super) fn begin_to_share(&mut self, from: Rate, now: Duration) {
         let from = from.max(self.capacity.unwrap_or_default().scaled(LEAST_SHARE));
         self.phase = Phase::Share { from, since: Some(now) };
         self.pace = Some(from);
@@ -83,12 +70,10 @@ impl Pacer {
         let Some(longest) = self.history.largest_rtt(looked, now) else { return };
         // A lull of our own is no reason to stay slow.
         let held = passed.max(self.history.delivery_rate(Duration::ZERO)).max(least_pace(seen));
-        let Some(others) = &mut self.others else { return };
-        others.left = now;
-        let look = others.look;
+        self.others = Some(now);
         if longest <= min_rtt + shortest_queue(seen) {
             self.settle(held, seen, now);
-        } else if now.saturating_sub(since) > min_rtt * look {
+        } else if now.saturating_sub(since) > min_rtt * LOOK {
             // A window of our own may keep the queue up as well: with less, it would drain.
             self.settle(held.scaled(DRAINING_ALL), seen, now);
             self.makes_room(held.scaled(2.0), seen, now);

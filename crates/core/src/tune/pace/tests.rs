@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::begin::ROOM;
 use super::cut::least_pace;
 use super::*;
 
@@ -362,6 +363,10 @@ fn a_pause_beside_others_is_no_reason_to_crawl() {
         least = least.min(pace);
     }
     assert!(least > 2e8, "{least} bit/s");
+    // Nobody else is there: it is paced again.
+    path.run(&mut pacer, 90.0);
+    let phase = pacer.unwrap().phase;
+    assert!(matches!(phase, Phase::Cruise { .. }), "{phase:?}");
 }
 
 #[test]
