@@ -3,9 +3,9 @@
 //! ```text
 //!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
 //!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
-//!     |                                                                                           |           ^
-//!     |                                                                        a queue that stays |           | has gone
-//!     |                                                                                           '-> Share --'
+//!     |                                                       |                                   |           ^
+//!     |                             a queue at a small part of it            a queue that stays   |           | has gone
+//!     |                                                       '-----------------------------------'-> Share --'
 //!     |---- something is lost before -----------------------------------------------------------------------^
 //!     '---- the path is short or very fast ----> Off           ^
 //!  Trust ----what was sent at half of a known rate arrives-----'
@@ -23,7 +23,8 @@
 //! becomes what they leave.
 //!
 //! **Share.** A queue that does not drain when room is made for it is of others who fill it by their windows, and take all that they
-//! are left. Beside them the congestion control decides, until the queue has been empty for some round trips.
+//! are left. Beside them the congestion control decides, until the queue has been empty for some round trips. A queue that stands
+//! when the climb has hardly begun is of such others as well, or of some who leave next to nothing anyway.
 //!
 //! **Trust.** Where an earlier transfer has told the rate ([`Known`]), nothing needs to be listened for: half of it is the pace
 //! from the first segment on. What then arrives without a queue confirms it, and the climb ends at the known rate. A queue
