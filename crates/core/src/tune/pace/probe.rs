@@ -31,7 +31,7 @@ pub(super) struct Probe {
 enum State {
     Resting { until: Duration },
     Sending { from: Duration, to: Duration, sent: Bytes, retransmits: Bytes },
-    Waiting { from: Duration, to: Duration, until: Duration, retransmits: Bytes },
+    Waiting { from: Duration, to: Duration, until: Duration, sent: Rate, retransmits: Bytes },
 }
 
 const EXCESS: Duration = Duration::from_micros(3500);
@@ -145,19 +145,20 @@ impl Probe {
                 target
             }
             State::Sending { from, to, sent, retransmits } if now >= to => {
-                let faster = target.scaled(1.0 + self.gain / 2.0);
-                if Rate::over(seen.sent - sent, now - from) < faster {
+                // The congestion control may have paced it lower.
+                let sent = Rate::over(seen.sent - sent, now - from).min(target.scaled(1.0 + self.gain));
+                if sent < target.scaled(1.0 + self.gain / 2.0) {
                     // Near what the bottleneck was seen to pass there is little to find.
                     self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR));
                     self.state = State::Resting { until: now + rtt };
                     return target;
                 }
                 // `now`, not `to`: a look that came late has sent for longer.
-                self.state =
-                    State::Waiting { from, to: now, until: now + seen.rtt.get() + AFTER, retransmits };
+                let until = now + seen.rtt.get() + AFTER;
+                self.state = State::Waiting { from, to: now, until, sent, retransmits };
                 target
             }
-            State::Waiting { from, to, until, retransmits } if now >= until => {
+            State::Waiting { from, to, until, sent, retransmits } if now >= until => {
                 let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
                 let Some((before, peak)) = before.zip(history.largest_rtt(from + rtt, until)) else {
                     // Acknowledgements came too seldom to tell.
@@ -166,7 +167,6 @@ impl Probe {
                 };
                 let rise = peak.saturating_sub(before);
                 let part = |queue: Duration| queue.as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
-                let sent = target.scaled(1.0 + self.gain);
                 let (left, doubted) = left(sent, part(rise), capacity);
                 let doubt = doubted.min(target.scaled(SLOWEST)).scaled(part(DOUBT));
                 let proven = left.as_bits_per_sec().saturating_sub(doubt.as_bits_per_sec());
