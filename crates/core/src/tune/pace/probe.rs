@@ -145,8 +145,10 @@ impl Probe {
                 target
             }
             State::Sending { from, to, sent, retransmits } if now >= to => {
-                // The congestion control may have paced it lower.
-                let sent = Rate::over(seen.sent - sent, now - from).min(target.scaled(1.0 + self.gain));
+                let (sent, asked) =
+                    (Rate::over(seen.sent - sent, now - from), target.scaled(1.0 + self.gain));
+                // The congestion control may have paced it lower; what is little lower is by the edges of the time.
+                let sent = if sent > asked.scaled(NEAR) { asked } else { sent };
                 if sent < target.scaled(1.0 + self.gain / 2.0) {
                     // Near what the bottleneck was seen to pass there is little to find.
                     self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR));
