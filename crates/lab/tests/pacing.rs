@@ -214,9 +214,9 @@ fn when_others_have_gone_it_is_paced_again() {
             shares |= sender.pacer.as_ref().unwrap().found().is_none();
         }
         assert!(shares, "{:?}", sender.pacer);
-        sender.run(28);
+        sender.run(25);
         assert!(sender.pacer.as_ref().unwrap().found().is_some(), "{:?}", sender.pacer);
-        let alone = sender.run(38);
+        let alone = sender.run(35);
         let share = sender.share(alone, 10, spec.rate.unwrap());
         assert!(share > 0.95 && alone.lost == 0, "{mbit} Mbit/s, {queue} BDP: {share}: {alone:?}");
     }

@@ -1,0 +1,97 @@
+//! Beside others who fill the queue by their windows.
+
+use super::*;
+
+#[test]
+fn a_pause_beside_others_is_no_reason_to_crawl() {
+    let mut path = Path::new(1000.0, 100, 12e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 4.0);
+    let (from, since) = (Rate::bits_per_sec(300_000_000), Some(path.now));
+    pacer.as_mut().unwrap().phase = Phase::Share { from, since };
+    path.run(&mut pacer, 4.2);
+    pacer.as_mut().unwrap().resume();
+    path.now += Duration::from_secs(60);
+    let mut least = f64::INFINITY;
+    for _ in 0..300 {
+        let until = path.now.as_secs_f64() + 0.01;
+        path.run(&mut pacer, until);
+        let pace = pacer.as_ref().unwrap().pace.map_or(f64::INFINITY, |pace| pace.as_bits_per_sec() as f64);
+        least = least.min(pace);
+    }
+    assert!(least > 2e8, "{least} bit/s");
+    // Nobody else is there: it is paced again.
+    path.run(&mut pacer, 90.0);
+    let phase = pacer.unwrap().phase;
+    assert!(matches!(phase, Phase::Cruise { .. }), "{phase:?}");
+}
+
+/// A path of which only the queue matters: others fill it, and it becomes no shorter when room is made.
+struct Filled {
+    pacer: Pacer,
+    now: Duration,
+    seen: Observation,
+}
+
+impl Filled {
+    /// At 80 % of 1 Gbit/s over 100 ms, alone.
+    fn new() -> Self {
+        let rate = Rate::bits_per_sec(800_000_000);
+        let rtt = Rtt::new(Duration::from_millis(100));
+        let seen = Observation {
+            goodput: Bytes::ZERO,
+            window: Bytes::mib(20),
+            rtt,
+            min_rtt: rtt,
+            sent: Bytes::ZERO,
+            retransmits: Bytes::ZERO,
+        };
+        let mut pacer = Pacer { capacity: Some(Rate::bits_per_sec(1_000_000_000)), ..Pacer::default() };
+        pacer.settle(rate, &seen, Duration::ZERO);
+        let mut filled = Self { pacer, now: Duration::ZERO, seen };
+        filled.run(1.0, |_| 0.0);
+        assert!(matches!(filled.pacer.phase, Phase::Cruise { .. }), "{:?}", filled.pacer.phase);
+        filled
+    }
+
+    /// Observes for so many seconds, or until it shares the path, where the queue is so many ms long; returns how long it took.
+    fn run(&mut self, seconds: f64, queue: impl Fn(f64) -> f64) -> f64 {
+        let from = self.now;
+        let since = |now: Duration| (now - from).as_secs_f64();
+        while since(self.now) < seconds && !matches!(self.pacer.phase, Phase::Share { .. }) {
+            self.observe(queue(since(self.now)));
+        }
+        since(self.now)
+    }
+
+    fn observe(&mut self, queue: f64) {
+        let step = Duration::from_millis(3);
+        self.now += step;
+        let pace = self.pacer.observe(&self.seen, self.now).unwrap();
+        self.seen.goodput += pace.bdp(Rtt::new(step));
+        self.seen.sent += pace.bdp(Rtt::new(step));
+        self.seen.rtt = Rtt::new(self.seen.min_rtt.get() + Duration::from_secs_f64(queue / 1e3));
+    }
+}
+
+#[test]
+fn a_queue_that_sways_is_shared_as_soon_as_one_that_stands() {
+    let stands = Filled::new().run(10.0, |_| 80.0);
+    let sways = Filled::new().run(10.0, |t| 80.0 + 20.0 * (t * 10.0).sin());
+    assert!(stands < 0.8 && sways < 1.2, "after {stands} and {sways} s");
+}
+
+#[test]
+fn others_who_pause_are_made_no_room_again() {
+    let mut filled = Filled::new();
+    filled.run(10.0, |_| 80.0);
+    while matches!(filled.pacer.phase, Phase::Share { .. }) && filled.now < Duration::from_secs(5) {
+        filled.observe(0.0);
+    }
+    let Phase::Cruise { target, .. } = filled.pacer.phase else { panic!("{:?}", filled.pacer.phase) };
+    filled.run(0.5, |_| 0.0);
+    let again = filled.run(10.0, |_| 80.0);
+    assert!(again < 0.1, "after {again} s");
+    let pace = filled.pacer.pace.unwrap();
+    assert!(pace >= target.scaled(0.9), "{pace} after {target}");
+}
