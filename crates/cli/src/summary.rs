@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::advice::Finding;
+use longhaul_core::checksum::Checksum;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_engine::digest::Checksum;
 use longhaul_engine::transfer::Outcome;
 use longhaul_engine::upload::PutOutcome;
 

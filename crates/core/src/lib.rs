@@ -7,8 +7,10 @@
 
 pub mod advice;
 pub mod blocks;
+pub mod checksum;
 pub mod event;
 pub mod happy_eyeballs;
+pub mod identity;
 pub mod initial_window;
 pub mod limit;
 pub mod pace;

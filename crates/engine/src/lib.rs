@@ -1,6 +1,6 @@
 //! Longhaul's engine: bytes move here and nowhere else.
 //!
-//! Network to disk is [`source`] -> [`recv`], wired by [`transfer`]; disk to network is [`send`], by a client in [`upload`].
+//! Network to disk is [`source`] -> [`sink`], wired by [`transfer`]; disk to network is [`send`], by a client in [`upload`].
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
@@ -8,8 +8,8 @@ pub mod digest;
 pub mod failure;
 pub mod pacing;
 pub mod path_memory;
-pub mod recv;
 pub mod send;
+pub mod sink;
 pub mod source;
 mod sustained;
 pub mod telemetry;

@@ -5,7 +5,7 @@
 //!                          |                                          |
 //!                          |                                         root (openat2, never above DIR)
 //!                          |-> transport -> engine::send: file -> sendfile -> socket
-//!                          '-> upload <- socket: engine::recv::pipeline -> file (where the server is writable)
+//!                          '-> upload <- socket: engine::sink::pipeline -> file (where the server is writable)
 //! ```
 //!
 //! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may

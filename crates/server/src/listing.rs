@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
-use longhaul_engine::recv::part_names::is_partial;
+use longhaul_engine::sink::part_names::is_partial;
 use rustix::fs::{AtFlags, Dir, FileType};
 
 use crate::site::Site;

@@ -8,8 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_engine::recv::directory::Directory;
 use longhaul_engine::send::SourceFile;
+use longhaul_engine::sink::directory::Directory;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
-use longhaul_engine::recv::part_names::is_partial;
+use longhaul_engine::sink::part_names::is_partial;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;

@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use longhaul_core::checksum::Checksum;
 use longhaul_core::event::Observer;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::digest::Checksum;
-use longhaul_engine::recv::part_names::is_partial;
-use longhaul_engine::recv::ring::AppBuffer;
-use longhaul_engine::recv::writer::WriterChoice;
+use longhaul_engine::sink::part_names::is_partial;
+use longhaul_engine::sink::ring::AppBuffer;
+use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
-use longhaul_engine::transfer::{self, GetRequest, Streams, Target};
+use longhaul_engine::transfer::{self, GetRequest, Output, Streams};
 use longhaul_scope::record::schema::Side;
 use longhaul_sys::sockopt;
 use url::Url;
@@ -195,13 +195,13 @@ fn fetch(
 }
 
 /// Tells a file from a directory: what ends in / is one, and so is the place for several files.
-fn target(output: Option<&Path>, several: bool) -> Target {
+fn target(output: Option<&Path>, several: bool) -> Output {
     match output {
-        None => Target::Directory(PathBuf::from(".")),
+        None => Output::Directory(PathBuf::from(".")),
         Some(path) if several || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-            Target::Directory(path.to_owned())
+            Output::Directory(path.to_owned())
         }
-        Some(path) => Target::File(path.to_owned()),
+        Some(path) => Output::File(path.to_owned()),
     }
 }
 
@@ -253,10 +253,10 @@ mod tests {
 
     #[test]
     fn a_target_is_a_directory_only_where_that_is_said() {
-        assert_eq!(target(None, false), Target::Directory(".".into()));
-        assert_eq!(target(Some(Path::new("a/")), false), Target::Directory("a/".into()));
-        assert_eq!(target(Some(Path::new("a")), true), Target::Directory("a".into()));
-        assert_eq!(target(Some(Path::new("a")), false), Target::File("a".into()));
+        assert_eq!(target(None, false), Output::Directory(".".into()));
+        assert_eq!(target(Some(Path::new("a/")), false), Output::Directory("a/".into()));
+        assert_eq!(target(Some(Path::new("a")), true), Output::Directory("a".into()));
+        assert_eq!(target(Some(Path::new("a")), false), Output::File("a".into()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rtt;
-use longhaul_engine::recv::ring::AppBuffer;
+use longhaul_engine::sink::ring::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};

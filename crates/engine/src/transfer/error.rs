@@ -8,11 +8,11 @@ use longhaul_core::proto::http::{RangeError, Validator};
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use crate::digest::Checksum;
 use crate::failure::FailureKind;
-use crate::recv::output_error::OutputError;
-use crate::recv::pipeline::PipelineError;
+use crate::sink::output_error::OutputError;
+use crate::sink::pipeline::PipelineError;
 use crate::source::http::{ErrorKind, HttpError, Retry};
+use longhaul_core::checksum::Checksum;
 
 /// Why a transfer failed; what was fetched is kept wherever it can be used.
 #[derive(Debug, Error)]

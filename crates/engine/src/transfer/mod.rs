@@ -3,7 +3,7 @@
 //! ```text
 //!              per stream
 //!            +-------------------------+       +--------------------------------------------+
-//!  server -->| socket buffer -- read --|------>| recv::pipeline: ring, writers, checkpoint  |--> target
+//!  server -->| socket buffer -- read --|------>| sink::pipeline: ring, writers, checkpoint  |--> target
 //!            |   (kernel, RWIN)        |   ^   +--------------------------------------------+
 //!            +-------------------------+   |
 //!  Blocks: first come, first served -------'
@@ -44,17 +44,17 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 
 pub use error::{Kept, TransferError};
-pub use request::{AptSettings, GetRequest, Outcome, Streams, Target};
+pub use request::{AptSettings, GetRequest, Outcome, Output, Streams};
 
 use crate::cancel::Cancel;
-use crate::digest::Checksum;
 use crate::path_memory::KnownPath;
-use crate::recv::output_error::OutputError;
-use crate::recv::pages::PageCounter;
-use crate::recv::pipeline::Pipeline;
-use crate::recv::ring::Ring;
+use crate::sink::output_error::OutputError;
+use crate::sink::pages::PageCounter;
+use crate::sink::pipeline::Pipeline;
+use crate::sink::ring::Ring;
 use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
+use longhaul_core::checksum::Checksum;
 use memory::Memory;
 use opening::Opening;
 use remote::Remote;
@@ -156,7 +156,7 @@ fn fetch(
             pipeline.part().abandon();
         }
     })?;
-    let final_path = pipeline.finish(matches!(request.target, Target::File(_)))?;
+    let final_path = pipeline.finish(matches!(request.target, Output::File(_)))?;
     let received = pipeline.written() - pipeline.resumed();
     let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
     let window = facts.rwin.unwrap_or_default();

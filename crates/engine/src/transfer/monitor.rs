@@ -9,7 +9,7 @@ use longhaul_core::event::{Event, Snapshot};
 use longhaul_sys::host;
 
 use super::shared::Shared;
-use crate::recv::pages::PageCounter;
+use crate::sink::pages::PageCounter;
 use crate::sustained::SustainedRate;
 use crate::threads::lock;
 

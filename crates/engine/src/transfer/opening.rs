@@ -17,14 +17,14 @@ use known_pace::KnownPace;
 use super::error::TransferError;
 use super::memory::Memory;
 use super::remote::Remote;
-use super::request::{GetRequest, Streams, Target};
+use super::request::{GetRequest, Output, Streams};
 use super::{place, tuning};
 use crate::cancel::Cancel;
 use crate::path_memory::KnownPath;
-use crate::recv::journal::Journal;
-use crate::recv::output_error::OutputError;
-use crate::recv::part_file::PartFile;
-use crate::recv::part_names::is_partial;
+use crate::sink::journal::Journal;
+use crate::sink::output_error::OutputError;
+use crate::sink::part_file::PartFile;
+use crate::sink::part_names::is_partial;
 use crate::source::http::{self, Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
@@ -109,8 +109,8 @@ impl Opener<'_> {
         let client = Client::new(self.config()?)?;
         // Before the network: a target that cannot be written is found out at once.
         match &self.request.target {
-            Target::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
-            Target::Directory(path) => place::directory(path)?,
+            Output::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
+            Output::Directory(path) => place::directory(path)?,
         }
         let mut prior = self.prior();
         let mut may_resume = self.request.resume;
@@ -176,7 +176,7 @@ impl Opener<'_> {
         &self,
         prior: Option<&Journal>,
         connection: &Connection,
-        place: &http::Target,
+        place: &http::ResolvedUrl,
     ) -> Option<RangeRequest> {
         let block = self.first_block(connection, place);
         match prior {
@@ -193,7 +193,7 @@ impl Opener<'_> {
     }
 
     /// Returns how much the first request asks for where others may come; `None` where one stream is to have it all.
-    fn first_block(&self, connection: &Connection, place: &http::Target) -> Option<Bytes> {
+    fn first_block(&self, connection: &Connection, place: &http::ResolvedUrl) -> Option<Bytes> {
         match self.request.streams {
             Streams::Fixed(1) => None,
             Streams::Fixed(_) => Some(FIRST_BLOCK),
@@ -250,7 +250,7 @@ impl Opener<'_> {
 
     /// Finds the file's name, where the user gave only a directory, and opens the partial file.
     fn name(&mut self, answer: &Answer) -> Result<(), TransferError> {
-        if let (Target::Directory(directory), None) = (&self.request.target, &self.part) {
+        if let (Output::Directory(directory), None) = (&self.request.target, &self.part) {
             let from_url = || FileName::from_url_path(answer.remote.place.url().path());
             let name = answer.opened.head.file_name().or_else(from_url);
             let name = name.filter(|name| !is_partial(name.as_str()));

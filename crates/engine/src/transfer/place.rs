@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::recv::output_error::OutputError;
+use crate::sink::output_error::OutputError;
 
 /// As many as the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;

@@ -7,12 +7,12 @@ use longhaul_core::proto::http::{RangeRequest, ResponseHead, Validator};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use crate::source::http::{Opened, Target};
+use crate::source::http::{Opened, ResolvedUrl};
 
 /// The file as the first answer described it; every later answer must agree.
 pub(super) struct Remote {
     /// Where it was opened, after redirects.
-    pub(super) place: Target,
+    pub(super) place: ResolvedUrl,
     /// The same without secrets, for messages.
     pub(super) shown: String,
     pub(super) size: Option<Bytes>,

@@ -9,14 +9,14 @@ use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use super::remote::Remote;
-use crate::digest::Checksum;
-use crate::recv::ring::AppBuffer;
-use crate::recv::writer::WriterChoice;
+use crate::sink::ring::AppBuffer;
+use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
+use longhaul_core::checksum::Checksum;
 
 /// Where a file goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum Output {
     /// Under this name; a file that stands there is replaced once the new one is complete.
     File(PathBuf),
     /// Into this directory, under the name that the server or the URL gives; nothing is replaced.
@@ -51,7 +51,7 @@ pub struct GetRequest {
     /// Where it is.
     pub url: Url,
     /// Where it goes.
-    pub target: Target,
+    pub target: Output,
     /// How many connections to use, where the server answers ranges.
     pub streams: Streams,
     /// The file in which to remember paths; `None` remembers none.
@@ -133,7 +133,7 @@ mod tests {
     fn a_window_paces_where_it_is_asked_to_and_may() {
         let request = |pace, pace_window, recv_buffer| GetRequest {
             url: "http://h/f".parse().unwrap(),
-            target: Target::File("f".into()),
+            target: Output::File("f".into()),
             streams: Streams::Auto,
             memory: None,
             app_buffer: AppBuffer::Auto,

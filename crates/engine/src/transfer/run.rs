@@ -15,9 +15,9 @@ use super::seat::Seat;
 use super::shared::Shared;
 use super::stream::{Means, Stream};
 use super::tuned::Tuning;
-use crate::recv::pages::PageCounter;
-use crate::recv::pipeline::PipelineError;
-use crate::recv::pool::Segment;
+use crate::sink::pages::PageCounter;
+use crate::sink::pipeline::PipelineError;
+use crate::sink::pool::Segment;
 use crate::source::http::Connection;
 use crate::threads::named;
 

@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 use longhaul_core::telemetry::Sample;
 
 use super::shared::Shared;
-use crate::recv::pages::{HostCounter, PageCounter};
+use crate::sink::pages::{HostCounter, PageCounter};
 use crate::telemetry;
 use crate::threads::lock;
 

@@ -13,7 +13,7 @@ use super::crew::Crew;
 use super::error::TransferError;
 use super::work::Work;
 use crate::cancel::Cancel;
-use crate::recv::pipeline::Pipeline;
+use crate::sink::pipeline::Pipeline;
 pub(super) use crate::threads::add;
 use crate::threads::lock;
 use crate::watched::Watched;

@@ -12,9 +12,9 @@ use rustix::fs::{Advice, fadvise};
 
 use super::error::UploadError;
 use super::shared::Shared;
-use crate::recv::arrivals::ALIVE;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
-use crate::source::http::{Connection, Heard, HttpError, Place};
+use crate::sink::arrivals::ALIVE;
+use crate::source::http::{Connection, Heard, HttpError, UrlAndPeer};
 
 /// How late cancellation and a stall are noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -44,7 +44,7 @@ impl From<SendError> for BodyError {
 
 impl BodyError {
     /// Says where it happened.
-    pub(super) fn at(self, place: &Place) -> UploadError {
+    pub(super) fn at(self, place: &UrlAndPeer) -> UploadError {
         match self {
             Self::Http(error) => error.into(),
             Self::Send(error) => UploadError::of_send(error, place),

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::answer::Answer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
-use crate::source::http::{ErrorKind, HttpError, Place, Retry};
+use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer};
 
 /// Why an upload failed; what a server that can resume has got stays there.
 #[derive(Debug, Error)]
@@ -52,7 +52,7 @@ pub enum UploadError {
     #[error("sending to {place} failed: {source}; check the network and run again")]
     Send {
         /// Where to.
-        place: Place,
+        place: UrlAndPeer,
         /// What the kernel said.
         source: io::Error,
     },
@@ -60,7 +60,7 @@ pub enum UploadError {
     #[error("{place} refused {step}: {status} {reason}{}", hint(*.status, *.explained))]
     Refused {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// What was refused.
         step: &'static str,
         /// The status code.
@@ -76,13 +76,13 @@ pub enum UploadError {
     #[error("{place} has another part of the file than it said; run again to go on from there")]
     Moved {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
     },
     /// The server's answer makes no sense.
     #[error("cannot use the answer of {place}: {why}")]
     Answer {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// What is wrong.
         why: String,
     },
@@ -90,7 +90,7 @@ pub enum UploadError {
     #[error("{place} took nothing within {waited:?}: taken for dead; run again")]
     Stalled {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// How long it took.
         waited: Duration,
     },
@@ -124,7 +124,7 @@ pub enum UploadError {
 
 impl UploadError {
     /// Makes an error of an answer that is no success.
-    pub(super) fn refused(place: &Place, step: &'static str, answer: &Answer) -> Self {
+    pub(super) fn refused(place: &UrlAndPeer, step: &'static str, answer: &Answer) -> Self {
         let head = &answer.head;
         let phrase = head.reason().escape_debug();
         Self::Refused {
@@ -138,7 +138,7 @@ impl UploadError {
     }
 
     /// Takes over what sending a file to `place` failed with.
-    pub(super) fn of_send(error: SendError, place: &Place) -> Self {
+    pub(super) fn of_send(error: SendError, place: &UrlAndPeer) -> Self {
         match error {
             SendError::Socket(source) => Self::Send { place: place.clone(), source },
             SendError::Read { path, source } => Self::cannot_read(path, source),
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn each_refusal_says_what_to_do_and_ends_as_it_should() {
         let refused = |status: u16, explained| UploadError::Refused {
-            place: Place {
+            place: UrlAndPeer {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),
                 peer: ([127, 0, 0, 1], 80).into(),
             },

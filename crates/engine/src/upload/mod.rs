@@ -39,12 +39,12 @@ pub use error::UploadError;
 pub use request::{PutOutcome, PutRequest, destination};
 
 use crate::cancel::Cancel;
-use crate::digest::Checksum;
 use crate::pacing::Congestion;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError, Retry};
 use crate::threads::named;
 use hashing::Hashing;
+use longhaul_core::checksum::{Algorithm, Checksum};
 use resumable::Resource;
 use session::{Session, Step};
 use shared::Shared;
@@ -106,7 +106,7 @@ pub fn put(
         time,
         goodput: shared.goodput(time),
         retransmits: facts.retransmits,
-        digest: digest.as_ref().map(Checksum::of_blake3),
+        digest: digest.as_ref().and_then(|hash| Checksum::new(Algorithm::Blake3, hash.as_bytes())),
         finding: advice::diagnose_sender(&facts),
     })
 }

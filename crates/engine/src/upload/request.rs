@@ -10,9 +10,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
 use super::error::UploadError;
-use crate::digest::Checksum;
 use crate::send::ReaderChoice;
 use crate::source::http::ClientConfig;
+use longhaul_core::checksum::Checksum;
 
 /// A file to send.
 #[derive(Debug, Clone)]

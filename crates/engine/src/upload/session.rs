@@ -18,7 +18,7 @@ use super::request::PutRequest;
 use super::shared::Shared;
 use crate::pacing::{Paced, Pacing, Start};
 use crate::send::{Reader, SourceFile, Supply};
-use crate::source::http::{Client, Connection, HttpError, Place, SafeUrl, Target};
+use crate::source::http::{Client, Connection, HttpError, ResolvedUrl, SafeUrl, UrlAndPeer};
 use crate::threads::add;
 
 /// How long a server may think about a request before it is sent the body unasked.
@@ -32,7 +32,7 @@ pub(super) struct Session<'a> {
     pub(super) reader: Reader,
     client: &'a Client,
     /// The file's place; its login may come from .netrc.
-    target: Target,
+    target: ResolvedUrl,
     connection: Option<Connection>,
     pacing: Pacing,
     /// The connection's pace, while it is being found.
@@ -167,10 +167,10 @@ impl<'a> Session<'a> {
     }
 
     /// Returns where the upload goes, for errors.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> UrlAndPeer {
         let peer = || ([0, 0, 0, 0], 0).into();
         let peer = self.connection.as_ref().map_or_else(peer, Connection::peer);
-        Place { url: self.target.safe_url(), peer }
+        UrlAndPeer { url: self.target.safe_url(), peer }
     }
 
     /// Returns an error where the answer is no success.

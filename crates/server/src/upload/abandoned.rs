@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::units::Bytes;
-use longhaul_engine::recv::part_names::is_part;
+use longhaul_engine::sink::part_names::is_part;
 
 /// How many entries are looked at: a tree may be larger than is worth the disk's time.
 const MOST: usize = 100_000;

@@ -12,14 +12,14 @@ use longhaul_core::proto::http::{
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-use longhaul_engine::recv::directory::Directory;
-use longhaul_engine::recv::journal::Journal;
-use longhaul_engine::recv::output_error::OutputError;
-use longhaul_engine::recv::part_file::{self, PartFile};
-use longhaul_engine::recv::part_names::is_partial;
-use longhaul_engine::recv::pipeline::Pipeline;
-use longhaul_engine::recv::ring::Ring;
-use longhaul_engine::recv::writer::WriterChoice;
+use longhaul_engine::sink::directory::Directory;
+use longhaul_engine::sink::journal::Journal;
+use longhaul_engine::sink::output_error::OutputError;
+use longhaul_engine::sink::part_file::{self, PartFile};
+use longhaul_engine::sink::part_names::is_partial;
+use longhaul_engine::sink::pipeline::Pipeline;
+use longhaul_engine::sink::ring::Ring;
+use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
 use super::receive::{Then, Upload};

@@ -4,7 +4,7 @@
 //!   routes -> Uploads::begin (a blocking thread: token, names, lock, space)
 //!                |  refused: the reply goes out before the body comes in
 //!                v  100 Continue
-//!   transport -> Body -> Upload::receive (a thread of its own) -> engine::recv::pipeline -> file
+//!   transport -> Body -> Upload::receive (a thread of its own) -> engine::sink::pipeline -> file
 //!      plain: the socket itself                                      |
 //!      TLS:   a pair of sockets                     sync, journal, digest, final name
 //! ```
@@ -23,7 +23,7 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::recv::ring::{AppBuffer, Growth};
+use longhaul_engine::sink::ring::{AppBuffer, Growth};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

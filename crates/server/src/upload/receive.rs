@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_OFFSET, upload_bool};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::digest::Checksum;
-use longhaul_engine::recv::arrivals::Arrivals;
-use longhaul_engine::recv::pipeline::{Inlet, Pipeline, PipelineError};
-use longhaul_engine::recv::pool::Segment;
-use longhaul_engine::recv::ring::Flow;
-use longhaul_engine::recv::writer::Writer;
+use longhaul_engine::sink::arrivals::Arrivals;
+use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
+use longhaul_engine::sink::pool::Segment;
+use longhaul_engine::sink::ring::Flow;
+use longhaul_engine::sink::writer::Writer;
 use longhaul_sys::tcp_info;
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use longhaul_core::telemetry::{HostPages, PageCache, Segments};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::recv::journal::Journal;
-use longhaul_engine::recv::pages::{HostCounter, PageCounter};
-use longhaul_engine::recv::pipeline::Pipeline;
+use longhaul_engine::sink::journal::Journal;
+use longhaul_engine::sink::pages::{HostCounter, PageCounter};
+use longhaul_engine::sink::pipeline::Pipeline;
 
 /// All uploads of a server.
 #[derive(Default)]

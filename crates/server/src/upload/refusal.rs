@@ -4,8 +4,8 @@ use std::io;
 
 use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET};
 use longhaul_core::units::Bytes;
-use longhaul_engine::recv::output_error::OutputError;
-use longhaul_engine::recv::pipeline::PipelineError;
+use longhaul_engine::sink::output_error::OutputError;
+use longhaul_engine::sink::pipeline::PipelineError;
 use rustix::io::Errno;
 
 use crate::reply::Reply;

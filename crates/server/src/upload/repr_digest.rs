@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_engine::digest::{Algorithm, Checksum};
+use longhaul_core::checksum::{Algorithm, Checksum};
 
 /// Those that are known here, the fastest first; `blake3` is known to Longhaul only.
 const KNOWN: [(&str, Algorithm); 3] =

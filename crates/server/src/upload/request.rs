@@ -1,11 +1,11 @@
 //! What a request to write asks for; nothing is looked at on the disk yet.
 
+use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
     PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
     UPLOAD_OFFSET, UploadId, parse_upload_bool, parse_upload_bytes,
 };
 use longhaul_core::units::Bytes;
-use longhaul_engine::digest::Checksum;
 
 use super::repr_digest;
 use crate::reply::Reply;

@@ -5,7 +5,7 @@ use longhaul_core::units::Bytes;
 
 use super::error::HttpError;
 use super::inbox::Inbox;
-use super::place::Place;
+use super::safe_url::UrlAndPeer;
 use super::tls;
 use super::transport::{Received, Transport};
 
@@ -64,7 +64,7 @@ impl Body {
         &mut self,
         transport: &mut Transport,
         inbox: &mut Inbox,
-        place: &Place,
+        place: &UrlAndPeer,
         buffer: &mut [u8],
     ) -> Result<Read, HttpError> {
         let read = match self {
@@ -106,7 +106,7 @@ fn count(got: &mut u64, n: usize) -> Read {
     Read::Data(n)
 }
 
-fn closed_early(place: &Place, got: u64, expected: Option<u64>) -> HttpError {
+fn closed_early(place: &UrlAndPeer, got: u64, expected: Option<u64>) -> HttpError {
     HttpError::ClosedEarly { place: place.clone(), got: Bytes::new(got), expected: expected.map(Bytes::new) }
 }
 
@@ -114,7 +114,7 @@ fn closed_early(place: &Place, got: u64, expected: Option<u64>) -> HttpError {
 fn fill(
     transport: &mut Transport,
     inbox: &mut Inbox,
-    place: &Place,
+    place: &UrlAndPeer,
     buffer: &mut [u8],
 ) -> Result<Received, HttpError> {
     match inbox.take(buffer) {
@@ -128,7 +128,7 @@ fn read_chunked(
     decoder: &mut ChunkedDecoder,
     transport: &mut Transport,
     inbox: &mut Inbox,
-    place: &Place,
+    place: &UrlAndPeer,
     buffer: &mut [u8],
 ) -> Result<Option<Received>, HttpError> {
     loop {

@@ -14,10 +14,10 @@ use super::credentials::login_from_netrc;
 use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
 use super::error_class::ErrorKind;
-use super::place::Place;
 use super::redirect::Redirects;
 use super::resolve::resolve;
-use super::target::Target;
+use super::resolved_url::ResolvedUrl;
+use super::safe_url::UrlAndPeer;
 use super::transport::Transport;
 use super::wait::Wait;
 use super::{tls, tunnel};
@@ -58,13 +58,13 @@ pub struct Opened {
     /// The head of the successful response.
     pub head: ResponseHead,
     /// Where it came from, for further connections.
-    pub target: Target,
+    pub target: ResolvedUrl,
     /// The part that was asked for; `None` for the whole.
     pub asked: Option<RangeRequest>,
 }
 
 /// Chooses what to ask of a target once a connection to it stands.
-pub type Chooser<'a> = dyn Fn(&Connection, &Target) -> Option<RangeRequest> + 'a;
+pub type Chooser<'a> = dyn Fn(&Connection, &ResolvedUrl) -> Option<RangeRequest> + 'a;
 
 impl Client {
     /// Makes a client.
@@ -89,8 +89,8 @@ impl Client {
     ///
     /// # Errors
     /// [`HttpError::Url`] for a URL that is not HTTP's.
-    pub fn target(&self, url: &Url) -> Result<Target, HttpError> {
-        Target::new(url, self.headers.clone(), self.config.credentials.as_ref())
+    pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
+        ResolvedUrl::new(url, self.headers.clone(), self.config.credentials.as_ref())
     }
 
     /// Asks for `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
@@ -154,7 +154,7 @@ impl Client {
     ///
     /// # Errors
     /// Those of finding, reaching and trusting the server.
-    pub fn connect(&self, target: &mut Target, cancel: &Cancel) -> Result<Connection, HttpError> {
+    pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
         let server = target.endpoint()?;
         let (host, port, name) = match &proxy {
@@ -180,7 +180,7 @@ impl Client {
         if let Some(at) = target.addresses.iter().position(|address| *address == peer) {
             target.addresses[..=at].rotate_right(1);
         }
-        let place = Place { url: target.safe_url(), peer };
+        let place = UrlAndPeer { url: target.safe_url(), peer };
         let wait = Wait::new(cancel, self.config.timeouts.head);
         let transport = if target.is_https() {
             if let Some(proxy) = &proxy {
@@ -197,10 +197,10 @@ impl Client {
     }
 
     /// Aims an open connection at another URL of its origin.
-    pub(crate) fn aim(&self, connection: &mut Connection, target: &Target) -> Result<(), HttpError> {
+    pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
-        let place = Place { url: target.safe_url(), peer: connection.peer() };
+        let place = UrlAndPeer { url: target.safe_url(), peer: connection.peer() };
         connection.aim(target.request_line(login, proxy.is_some()), place);
         Ok(())
     }
@@ -208,9 +208,9 @@ impl Client {
     /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
     pub(crate) fn answer_challenge(
         &self,
-        target: &Target,
+        target: &ResolvedUrl,
         head: &ResponseHead,
-    ) -> Result<Option<Target>, HttpError> {
+    ) -> Result<Option<ResolvedUrl>, HttpError> {
         let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
         let Some(path) = self.config.netrc.as_ref().filter(|_| wanted && !target.is_authorised()) else {
             return Ok(None);
@@ -231,7 +231,7 @@ impl Client {
 
 impl HttpError {
     /// Returns an error where `head` is no success.
-    pub(super) fn of_status(place: &Place, head: &ResponseHead) -> Result<(), Self> {
+    pub(super) fn of_status(place: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let place = place.clone();
         match (head.status(), head.content_range()) {
             // The others promise no file: 202 is a notice, 204 nothing at all.

@@ -13,7 +13,7 @@ use super::config::Timeouts;
 use super::error::HttpError;
 use super::head_reader;
 use super::inbox::Inbox;
-use super::place::Place;
+use super::safe_url::UrlAndPeer;
 use super::transport::Transport;
 use super::wait::Wait;
 use crate::cancel::Cancel;
@@ -45,7 +45,7 @@ pub struct Connection {
     transport: Transport,
     inbox: Inbox,
     request: RequestLine,
-    place: Place,
+    place: UrlAndPeer,
     timeouts: Timeouts,
     cancel: Cancel,
     /// For each request without an answer: whether it was a HEAD, whose answer has no body.
@@ -64,7 +64,7 @@ impl Connection {
     pub(super) fn new(
         transport: Transport,
         request: RequestLine,
-        place: Place,
+        place: UrlAndPeer,
         timeouts: Timeouts,
         cancel: Cancel,
     ) -> Self {
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// Aims the following requests at another URL of the same origin.
-    pub(super) fn aim(&mut self, request: RequestLine, place: Place) {
+    pub(super) fn aim(&mut self, request: RequestLine, place: UrlAndPeer) {
         self.request = request;
         self.place = place;
     }
@@ -106,7 +106,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
-    pub fn carry(&mut self) -> Result<(), HttpError> {
+    pub fn send_window_carrier(&mut self) -> Result<(), HttpError> {
         let text = match std::mem::replace(&mut self.begun, true) {
             false => format!("GET {} HTTP/1.1\r\nWindow-Carrier: ", self.request.target),
             true => "-".to_owned(),
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Lets `cancel` end this connection's waits from now on, and no longer the flag it was made with.
-    pub fn heed(&mut self, cancel: Cancel) {
+    pub fn set_cancel(&mut self, cancel: Cancel) {
         self.cancel = cancel;
     }
 
@@ -343,7 +343,7 @@ impl Connection {
     }
 
     /// Returns the URL and the peer, fit to be shown.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &UrlAndPeer {
         &self.place
     }
 }
@@ -357,7 +357,7 @@ fn is_interim(status: u16) -> bool {
 pub(super) fn send_all(
     transport: &mut Transport,
     bytes: &[u8],
-    place: &Place,
+    place: &UrlAndPeer,
     wait: &Wait<'_>,
 ) -> Result<(), HttpError> {
     let mut pending = bytes;

@@ -10,7 +10,7 @@ use longhaul_core::proto::http::{ChunkedError, HeadError, HeaderError};
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use super::place::{Place, SafeUrl};
+use super::safe_url::{SafeUrl, UrlAndPeer};
 
 /// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) says whether to try again.
 #[derive(Debug, Error)]
@@ -110,7 +110,7 @@ pub enum HttpError {
     #[error("cannot set up TLS with {place}: {why}")]
     Tls {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The reason, and a hint where there is one.
         why: String,
     },
@@ -120,7 +120,7 @@ pub enum HttpError {
     )]
     ProxyRefused {
         /// Where; the address is the proxy's.
-        place: Place,
+        place: UrlAndPeer,
         /// The proxy's status code.
         status: u16,
         /// The proxy's reason, escaped.
@@ -130,7 +130,7 @@ pub enum HttpError {
     #[error("cannot send a request to {place}: {source}")]
     Send {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The system's reason.
         source: io::Error,
     },
@@ -138,7 +138,7 @@ pub enum HttpError {
     #[error("cannot receive from {place}: {source}")]
     Receive {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The system's reason.
         source: io::Error,
     },
@@ -146,7 +146,7 @@ pub enum HttpError {
     #[error("{place} did not finish {step} within {waited:?}; try again later")]
     Timeout {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// What was awaited.
         step: &'static str,
         /// How long we waited.
@@ -156,7 +156,7 @@ pub enum HttpError {
     #[error("the answer of {place} has a head of more than {limit}: the server is broken or hostile")]
     HeadTooLong {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The largest accepted.
         limit: Bytes,
     },
@@ -164,7 +164,7 @@ pub enum HttpError {
     #[error("the answer of {place} is not HTTP/1: it starts with \"{first}\"{hint}")]
     NotHttp {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The first bytes, escaped.
         first: String,
         /// What it looks like and what to do, or nothing.
@@ -174,7 +174,7 @@ pub enum HttpError {
     #[error("cannot use the answer of {place}: {source}")]
     Head {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// What is wrong.
         source: HeadError,
     },
@@ -182,7 +182,7 @@ pub enum HttpError {
     #[error("{place} closed the connection before it had answered ({got} of a head came)")]
     ClosedBeforeHead {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// How much of the head came.
         got: Bytes,
     },
@@ -191,7 +191,7 @@ pub enum HttpError {
         .expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string()))]
     ClosedEarly {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// How much of the body came.
         got: Bytes,
         /// How much should have come, where the head said so.
@@ -201,7 +201,7 @@ pub enum HttpError {
     #[error("{place} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
     NoCloseNotify {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// How much of the body came.
         got: Bytes,
     },
@@ -209,7 +209,7 @@ pub enum HttpError {
     #[error("the body from {place} breaks its chunked coding: {source}")]
     Chunked {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// What is wrong.
         source: ChunkedError,
     },
@@ -218,7 +218,7 @@ pub enum HttpError {
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The status code.
         status: u16,
         /// The reason phrase, escaped.
@@ -230,7 +230,7 @@ pub enum HttpError {
     #[error("{place} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
     RangeNotSatisfiable {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// The length of the file, where the server says it.
         total: Option<Bytes>,
     },
@@ -254,7 +254,7 @@ pub enum HttpError {
     #[error("the connection to {place} was used out of order: {why}")]
     OutOfOrder {
         /// Where.
-        place: Place,
+        place: UrlAndPeer,
         /// What was called too early.
         why: &'static str,
     },

@@ -5,7 +5,7 @@ use longhaul_core::units::Bytes;
 
 use super::error::HttpError;
 use super::inbox::Inbox;
-use super::place::Place;
+use super::safe_url::UrlAndPeer;
 use super::tls;
 use super::transport::{Received, Transport};
 use super::wait::Wait;
@@ -19,7 +19,7 @@ const SHOWN: usize = 32;
 pub(super) fn read_head(
     transport: &mut Transport,
     inbox: &mut Inbox,
-    place: &Place,
+    place: &UrlAndPeer,
     wait: &Wait<'_>,
 ) -> Result<ResponseHead, HttpError> {
     let mut searched = 0;
@@ -51,7 +51,7 @@ pub(super) fn read_head(
 }
 
 /// Fails as soon as the answer cannot become HTTP/1 any more.
-fn check_start(data: &[u8], place: &Place) -> Result<(), HttpError> {
+fn check_start(data: &[u8], place: &UrlAndPeer) -> Result<(), HttpError> {
     const START: &[u8] = b"HTTP/1.";
     let n = data.len().min(START.len());
     if data[..n] == START[..n] {

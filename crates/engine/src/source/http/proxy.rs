@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 use super::credentials::Credentials;
 use super::error::HttpError;
-use super::place::SafeUrl;
+use super::safe_url::SafeUrl;
 
 /// The proxies of the environment; the default uses none. `Debug` names variables only.
 #[derive(Clone, Default)]

@@ -4,7 +4,7 @@ use longhaul_core::proto::http::ResponseHead;
 use url::Url;
 
 use super::error::{Chain, HttpError};
-use super::place::SafeUrl;
+use super::safe_url::SafeUrl;
 
 /// The URLs visited so far, and the rules for the next.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
 
 use super::error::HttpError;
-use super::place::Place;
+use super::safe_url::UrlAndPeer;
 use super::transport::{Received, TlsStream, Transport};
 use super::wait::Wait;
 
@@ -52,7 +52,7 @@ pub(super) fn handshake(
     socket: TcpStream,
     settings: Arc<ClientConfig>,
     host: &Host<String>,
-    place: &Place,
+    place: &UrlAndPeer,
     wait: &Wait<'_>,
 ) -> Result<Transport, HttpError> {
     let fail = |why: String| HttpError::Tls { place: place.clone(), why };
@@ -83,7 +83,7 @@ pub(super) fn handshake(
 }
 
 /// Turns an error of the stream into ours: one of TLS itself gets a hint.
-pub(super) fn from_io(source: io::Error, place: &Place) -> HttpError {
+pub(super) fn from_io(source: io::Error, place: &UrlAndPeer) -> HttpError {
     let Some(tls) = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
         return HttpError::Receive { place: place.clone(), source };
     };

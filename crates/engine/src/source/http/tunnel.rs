@@ -9,8 +9,8 @@ use super::connection::send_all;
 use super::error::HttpError;
 use super::head_reader::read_head;
 use super::inbox::Inbox;
-use super::place::Place;
 use super::proxy::Proxy;
+use super::safe_url::UrlAndPeer;
 use super::transport::Transport;
 use super::wait::Wait;
 
@@ -19,7 +19,7 @@ pub(super) fn open(
     socket: TcpStream,
     proxy: &Proxy,
     (host, port): (&Host<String>, u16),
-    place: &Place,
+    place: &UrlAndPeer,
     wait: &Wait<'_>,
 ) -> Result<TcpStream, HttpError> {
     let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");

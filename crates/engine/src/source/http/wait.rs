@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::error::HttpError;
-use super::place::Place;
+use super::safe_url::UrlAndPeer;
 use crate::cancel::Cancel;
 
 /// A limit in time and a flag to stop, looked at between the ticks of a blocking call.
@@ -34,7 +34,7 @@ impl<'a> Wait<'a> {
     }
 
     /// Fails once the time is over or the transfer cancelled; `step` completes "did not finish ...".
-    pub(super) fn check(&self, place: &Place, step: &'static str) -> Result<(), HttpError> {
+    pub(super) fn check(&self, place: &UrlAndPeer, step: &'static str) -> Result<(), HttpError> {
         self.check_cancel()?;
         if self.left().is_zero() {
             return Err(HttpError::Timeout { place: place.clone(), step, waited: self.limit });

@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 
 use super::{Pacing, Request, Stream};
-use crate::recv::arrivals::Arrivals;
+use crate::sink::arrivals::Arrivals;
 use crate::source::http::Connection;
 use crate::transfer::buffer;
 use crate::transfer::error::TransferError;

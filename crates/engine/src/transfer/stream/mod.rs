@@ -18,10 +18,10 @@ use super::error::TransferError;
 use super::remote::Remote;
 use super::seat::Seat;
 use super::shared::Shared;
-use crate::recv::arrivals::Arrivals;
-use crate::recv::edge::PacedWindow;
-use crate::recv::pipeline::Inlet;
-use crate::recv::pool::Segment;
+use crate::sink::arrivals::Arrivals;
+use crate::sink::edge::PacedWindow;
+use crate::sink::pipeline::Inlet;
+use crate::sink::pool::Segment;
 use crate::source::http::{self, Client, Connection, HttpError, Retry};
 
 /// How streams treat failures and windows.
@@ -59,7 +59,7 @@ pub(super) struct Stream<'a> {
     /// What was asked for on it and not answered in full; others may have taken over some of that.
     requested: VecDeque<Request>,
     /// The stream's own notion of where the server is: which of its addresses works.
-    place: http::Target,
+    place: http::ResolvedUrl,
     /// Whether the head of the front request's answer has been read.
     open: bool,
     /// How far a file of which no parts can be asked for had come when it broke off and was started over.
@@ -118,7 +118,7 @@ impl<'a> Stream<'a> {
 
     /// Starts with a connection whose answer, already open, holds `range`.
     pub(super) fn begin_with(&mut self, mut connection: Connection, range: ByteRange) {
-        connection.heed(self.seat.renew_cancel());
+        connection.set_cancel(self.seat.renew_cancel());
         self.adopt(connection);
         self.shared.work.began(&self.seat, range);
         self.requested.push_back(Request { block: range, if_same: false });

@@ -7,9 +7,9 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 
 use super::{Pacing, Stream};
-use crate::recv::arrivals::ALIVE;
-use crate::recv::edge::{PacedWindow, Turn};
-use crate::recv::ring::Flow;
+use crate::sink::arrivals::ALIVE;
+use crate::sink::edge::{PacedWindow, Turn};
+use crate::sink::ring::Flow;
 use crate::source::http::{Connection, HttpError, Read};
 use crate::threads::add;
 use crate::transfer::error::TransferError;
@@ -35,7 +35,7 @@ impl Stream<'_> {
             let mut most = self.shared.read_at_most(spare.len().min(left.len().as_usize()));
             if let Pacing::On(window) = &mut self.pacing {
                 if window.carries(Instant::now()) {
-                    connection.carry()?;
+                    connection.send_window_carrier()?;
                 }
                 match window.turn(connection.socket(), most) {
                     Turn::Read(some) => most = some.min(most),

@@ -27,14 +27,14 @@ impl fmt::Display for SafeUrl {
 
 /// A URL and the address that was spoken to about it: the server's, or the proxy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct UrlAndPeer {
     /// The URL.
     pub url: SafeUrl,
     /// The other end of the connection.
     pub peer: SocketAddr,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for UrlAndPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.url, self.peer)
     }

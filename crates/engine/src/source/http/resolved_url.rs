@@ -8,11 +8,11 @@ use url::{Host, Position, Url};
 use super::connection::RequestLine;
 use super::credentials::Credentials;
 use super::error::HttpError;
-use super::place::SafeUrl;
+use super::safe_url::SafeUrl;
 
 /// A URL after its redirects, with the credentials and addresses that worked for it.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct ResolvedUrl {
     /// Without login and fragment.
     url: Url,
     /// User-Agent, the user's headers and Authorization.
@@ -21,7 +21,7 @@ pub struct Target {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-impl Target {
+impl ResolvedUrl {
     /// Takes the login out of `url`, or `otherwise`, into a header.
     pub(super) fn new(
         url: &Url,
@@ -113,12 +113,12 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn target(url: &str, headers: &[&str]) -> Target {
+    fn target(url: &str, headers: &[&str]) -> ResolvedUrl {
         let headers = headers.iter().map(|h| h.parse().unwrap()).collect();
-        Target::new(&url.parse().unwrap(), headers, Some(&Credentials::Bearer("cli".into()))).unwrap()
+        ResolvedUrl::new(&url.parse().unwrap(), headers, Some(&Credentials::Bearer("cli".into()))).unwrap()
     }
 
-    fn names(target: &Target) -> Vec<&str> {
+    fn names(target: &ResolvedUrl) -> Vec<&str> {
         target.headers.iter().map(HeaderField::name).collect()
     }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn refuses_other_schemes() {
         for url in ["ftp://h/a", "file:///etc/passwd", "data:x"] {
-            assert!(Target::new(&url.parse().unwrap(), Vec::new(), None).is_err(), "{url}");
+            assert!(ResolvedUrl::new(&url.parse().unwrap(), Vec::new(), None).is_err(), "{url}");
         }
     }
 }

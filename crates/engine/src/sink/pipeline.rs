@@ -26,8 +26,9 @@ use super::pool::Segment;
 use super::ring::{Flow, Ring};
 use super::writer::{self, Writer, WriterChoice};
 use crate::cancel::Cancel;
-use crate::digest::{self, Algorithm, Checksum};
+use crate::digest;
 use crate::threads::named;
+use longhaul_core::checksum::{Algorithm, Checksum};
 
 /// Why a running pipeline takes no more.
 #[derive(Debug, Error)]
@@ -288,7 +289,7 @@ mod tests {
     use longhaul_core::proto::http::Validator;
 
     use super::*;
-    use crate::recv::ring::AppBuffer;
+    use crate::sink::ring::AppBuffer;
 
     const SIZE: Bytes = Bytes::new(300_000);
 
