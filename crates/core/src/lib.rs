@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
-pub mod blocks;
 pub mod checksum;
 pub mod event;
 pub mod happy_eyeballs;
@@ -18,7 +17,7 @@ pub mod plan;
 pub mod proto;
 pub mod ranges;
 pub mod retry;
-pub mod takeover;
+pub mod schedule;
 pub mod tcp_info;
 pub mod telemetry;
 pub mod tune;

@@ -1,22 +1,32 @@
 //! What it means that a file did not get to its place, by `get` or by `put`.
 
-use crate::source::http::ErrorKind;
-
 /// The class of an error, for exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// As the HTTP client classifies it.
-    Http(ErrorKind),
-    /// The output cannot be created.
-    CannotCreate,
-    /// The disk failed: it is full, or cannot be read or written.
-    Disk,
-    /// The data is not what it should be.
+    /// The command or the environment is wrong (EX_USAGE).
+    Usage,
+    /// The data is not what it should be (EX_DATAERR).
     Data,
-    /// Temporary: run again.
-    Temporary,
-    /// This host lacks memory or threads.
+    /// The server has no such file, or a local file that was named cannot be read (EX_NOINPUT).
+    NotFound,
+    /// The host is not known (EX_NOHOST).
+    NoHost,
+    /// The server cannot be reached or cannot serve (EX_UNAVAILABLE).
+    Unavailable,
+    /// An error in the program (EX_SOFTWARE).
+    Internal,
+    /// This host lacks memory or threads (EX_OSERR).
     Host,
+    /// The output cannot be created (EX_CANTCREAT).
+    CannotCreate,
+    /// The disk failed: it is full, or cannot be read or written (EX_IOERR).
+    Disk,
+    /// Temporary: run again (EX_TEMPFAIL).
+    Temporary,
+    /// The server broke the protocol, or is not trusted (EX_PROTOCOL).
+    Protocol,
+    /// Access is denied (EX_NOPERM).
+    Denied,
     /// The user stopped it.
     Interrupted,
 }

@@ -5,15 +5,18 @@
 
 pub mod cancel;
 pub mod digest;
+pub mod engine;
 pub mod failure;
+pub mod job;
 pub mod pacing;
 pub mod path_memory;
 pub mod send;
 pub mod sink;
 pub mod source;
+mod streams;
 mod sustained;
 pub mod telemetry;
 mod threads;
-pub mod transfer;
+mod transfer;
 pub mod upload;
 mod watched;

@@ -1,11 +1,29 @@
 //! What all code with threads needs.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// Names a thread to be started, for whoever looks at the process.
+/// Starts a named thread whose panic is reported through `panicked` instead of ending the scope.
+pub(crate) fn spawn_guarded<'scope>(
+    threads: &'scope Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() + Send + 'scope,
+    panicked: impl FnOnce() + Send + 'scope,
+) -> io::Result<()> {
+    // What `run` shares is behind locks that tolerate a panic, or is not used after one: the transfer fails.
+    let guarded = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            panicked();
+        }
+    };
+    named(name).spawn_scoped(threads, guarded).map(drop)
+}
+
+/// Names a thread to be started, as `ps` and `top` show it.
 pub(crate) fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
 }

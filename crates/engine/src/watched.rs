@@ -44,13 +44,19 @@ impl Watched {
         }
     }
 
-    /// Reads every watched socket; returns what each tells, and all of them together.
+    /// Reads every watched socket; returns each stream's sample, and all of them together.
     pub(crate) fn read(&self) -> (Vec<StreamSample>, Sockets) {
-        let inner = lock(&self.0);
-        let streams: Vec<_> =
-            inner.open.iter().map(|(stream, socket)| telemetry::read(*stream, socket)).collect();
-        let closed = inner.closed;
-        drop(inner);
+        Self::read_all([self].into_iter())
+    }
+
+    /// Does the same for several groups of connections together.
+    pub(crate) fn read_all<'a>(groups: impl Iterator<Item = &'a Self>) -> (Vec<StreamSample>, Sockets) {
+        let (mut streams, mut closed) = (Vec::new(), Counters::default());
+        for group in groups {
+            let inner = lock(&group.0);
+            streams.extend(inner.open.iter().map(|(stream, socket)| telemetry::read(*stream, socket)));
+            closed += inner.closed;
+        }
         let all = Sockets::of(&streams, closed);
         (streams, all)
     }

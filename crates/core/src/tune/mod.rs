@@ -2,7 +2,6 @@
 
 pub mod apt;
 pub mod ceiling;
-pub mod edge;
 pub mod fairness;
 pub mod pace;
 pub mod ring;

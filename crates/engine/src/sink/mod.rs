@@ -7,10 +7,8 @@
 //!
 //! [`pipeline`] is the whole of it; `get` and the server's uploads both use it.
 
-pub mod arrivals;
 pub mod checkpoint;
 pub mod directory;
-pub mod edge;
 pub mod journal;
 pub mod output_error;
 pub mod pages;

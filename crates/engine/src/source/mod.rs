@@ -1,3 +1,115 @@
-//! Where bytes come from over the network.
+//! Where bytes come from: one trait, and a module for each protocol.
+//!
+//! ```text
+//!  Source::describe -> Description: size, identity, name, divisible, and the range that is already under way
+//!  Source::worker   -> SourceWorker::work(stream): lease, request, receive into the stream's segments, lease, ..
+//! ```
+//!
+//! A worker owns its connection; a source owns what its workers share: the address, refusals, the identity of the file.
 
 pub mod http;
+
+use longhaul_core::checksum::Checksum;
+use longhaul_core::event::Event;
+use longhaul_core::identity::Identity;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::{Bytes, Rtt};
+use url::Url;
+
+use crate::cancel::Cancel;
+use crate::path_memory::{Endpoint, KnownPath};
+use crate::transfer::Stream;
+use crate::transfer::error::SourceError;
+
+/// One place that a file can be fetched from.
+pub(crate) trait Source: Send + Sync {
+    /// Returns the address without secrets, for messages.
+    fn shown(&self) -> &str;
+
+    /// Asks what the file is, and begins to fetch: what is under way is left to the first worker.
+    ///
+    /// # Errors
+    /// [`SourceError`] after the retries that the user allows.
+    fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError>;
+
+    /// Fetches a small part of the described file over a connection of its own, to compare it with bytes that are there.
+    ///
+    /// # Errors
+    /// [`SourceError`]; one of [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) where the file has changed.
+    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError>;
+
+    /// Makes what one stream fetches with.
+    fn worker(&self) -> Box<dyn SourceWorker + '_>;
+
+    /// Closes what [`Self::describe`] has begun and no worker has taken.
+    fn abandon(&self);
+}
+
+/// The protocol's side of one stream.
+pub(crate) trait SourceWorker {
+    /// Leases ranges and delivers their bytes until nothing is left to lease, or the connection fails.
+    ///
+    /// The connection is closed on return; the caller decides about another try.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the class and whether to try again.
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError>;
+
+    /// Returns whether a break loses what was delivered before, so that it is no progress.
+    fn restarts(&self) -> bool {
+        false
+    }
+}
+
+/// What is asked of a file before its ranges are scheduled.
+pub(crate) struct Ask<'a> {
+    /// What an earlier run has left; `None` for a file that is begun.
+    pub(crate) resume: Option<Resume>,
+    /// How many bytes to ask for at first; `None` lets the source choose.
+    pub(crate) at_most: Option<Bytes>,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) emit: &'a dyn Fn(&Event),
+}
+
+/// The file that a partial file is of, as far as one source knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Resume {
+    /// The first range that is missing; the last byte where nothing is.
+    pub(crate) gap: ByteRange,
+    /// What identified the file.
+    pub(crate) identity: Identity,
+}
+
+/// A file as a source describes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Description {
+    pub(crate) size: Option<Bytes>,
+    /// What every answer with bytes of this file shares; `None` where ranges of several answers must not be combined.
+    pub(crate) identity: Option<Identity>,
+    /// The file's name as the source gives it, safe to be used in a directory.
+    pub(crate) name: Option<String>,
+    /// Whether several streams may share the file.
+    pub(crate) divisible: bool,
+    /// The range that is under way on the first connection.
+    pub(crate) first: ByteRange,
+    /// Whether the answer holds the whole file although a part was asked for.
+    pub(crate) whole: bool,
+    /// What was sent, for messages: media type and size.
+    pub(crate) shown_content: String,
+    /// The RTT of the first connection.
+    pub(crate) rtt: Rtt,
+    /// What a stream can have in flight before any byte has arrived.
+    pub(crate) first_window: Bytes,
+    /// Whether the server paces what it sends, so that one stream should have it all.
+    pub(crate) paced: bool,
+    /// The server, as paths are remembered.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// What an earlier transfer found the path to be.
+    pub(crate) known: Option<KnownPath>,
+    /// What was remembered of a path and has proved untrue, as it is to be kept.
+    pub(crate) corrected: Option<KnownPath>,
+    /// Other places of the same file that the source names (RFC 6249).
+    pub(crate) duplicates: Vec<Url>,
+    /// The file's digest that the source names.
+    pub(crate) digest: Option<Checksum>,
+}

@@ -4,70 +4,123 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_core::proto::http::{RangeError, Validator};
+use longhaul_core::checksum::Checksum;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use crate::failure::FailureKind;
 use crate::sink::output_error::OutputError;
 use crate::sink::pipeline::PipelineError;
-use crate::source::http::{ErrorKind, HttpError, Retry};
-use longhaul_core::checksum::Checksum;
+
+/// What a source reports instead of bytes: a class for the exit code, and whether another try can help.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct SourceError {
+    /// The class of the error.
+    pub class: FailureKind,
+    /// Whether another try can help.
+    pub retry: Retry,
+    /// What the error says about the server, for the number of streams.
+    pub cause: Cause,
+    message: String,
+}
+
+/// Whether another try can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// It cannot.
+    Never,
+    /// It can, after a backoff.
+    Backoff,
+    /// It can, after at least this time, which the server asks for.
+    After(Duration),
+    /// It can at once, and does not count as a failure.
+    AtOnce,
+}
+
+/// What an error says about the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The server serves no further connection for now.
+    Refused,
+    /// The server could not be reached at all.
+    Unreachable,
+    /// Another stream has stolen all leases of this one, or the transfer ends.
+    Interrupted,
+    /// The file is not the one that the transfer began with.
+    OtherFile,
+    /// This host lacks memory.
+    Memory,
+    /// The connection or its answer failed.
+    Connection,
+}
+
+impl SourceError {
+    /// Makes one; `message` names the operation and the address.
+    pub fn new(class: FailureKind, retry: Retry, cause: Cause, message: impl Into<String>) -> Self {
+        Self { class, retry, cause, message: message.into() }
+    }
+
+    /// Makes the error of a stream whose leases were stolen, or whose transfer ends.
+    pub fn interrupted() -> Self {
+        Self::new(FailureKind::Interrupted, Retry::Backoff, Cause::Interrupted, "cancelled")
+    }
+
+    /// Puts into words that another stream has stolen all leases of this one.
+    pub(crate) fn stolen(shown: &str) -> Self {
+        let message = format!("{shown} sent too little over this connection: another stream has taken over");
+        Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Interrupted, message)
+    }
+
+    /// Describes a connection that delivered next to nothing.
+    pub(crate) fn stalled(shown: &str, least: Bytes, waited: Duration) -> Self {
+        let message =
+            format!("{shown} sent less than {least} within {waited:?}: taken for dead; run again to resume");
+        Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
+    }
+
+    /// Describes a lack of memory for a segment.
+    pub(crate) fn memory(source: &io::Error) -> Self {
+        let message = format!(
+            "cannot allocate a segment of the application buffer: {source}; use a smaller --app-buffer"
+        );
+        Self::new(FailureKind::Host, Retry::Never, Cause::Memory, message)
+    }
+}
 
 /// Why a transfer failed; what was fetched is kept wherever it can be used.
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// The server, or the way to it.
     #[error(transparent)]
-    Http(#[from] HttpError),
+    Source(#[from] SourceError),
     /// The file.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A 206 holds something else than was asked for.
-    #[error("cannot use the answer of {url}: {source}")]
-    Range {
-        /// What was asked for.
-        url: String,
-        /// What is wrong with the answer.
-        source: RangeError,
-    },
-    /// The file on the server is no longer the one that the transfer began with.
+    /// The server offers another file than the one that a partial file is of.
     #[error(
-        "{url} changed on the server during the transfer ({was} became {now}); run again to fetch the new file"
+        "{path} holds {kept} of another file: {was}; now the server sends {now}. Use --no-resume to give up what is there, or another \
+         name with -o"
     )]
-    Changed {
-        /// The file.
-        url: String,
-        /// What identified it at first.
+    OtherFile {
+        /// The partial file.
+        path: PathBuf,
+        /// How much of it is there.
+        kept: Bytes,
+        /// What the partial file was begun as.
         was: String,
-        /// What identifies it now.
+        /// What the server sends.
         now: String,
     },
-    /// The server sent the whole file where a part was asked for, though it is unchanged.
-    #[error("{0} answered a request for a part with the whole file; use --streams 1")]
-    RangesIgnored(String),
-    /// The same, perhaps because the server takes no If-Range; without one it may send the part.
-    #[error("{0} answered a request for a part, if the file is unchanged, with the whole file")]
-    IfRangeRefused(String),
-    /// Next to nothing came.
-    #[error("{url} sent less than {least} within {waited:?}: taken for dead; run again to resume")]
-    Stalled {
-        /// The file.
-        url: String,
-        /// What would have been enough.
-        least: Bytes,
-        /// How long it took.
-        waited: Duration,
-    },
-    /// So little came that another stream has fetched the rest.
-    #[error("{0} sent too little over this connection: another has taken over")]
-    TakenOver(String),
-    /// No memory for a segment.
-    #[error("cannot allocate a segment of the application buffer: {0}; use a smaller --app-buffer")]
-    Memory(io::Error),
+    /// Neither the URL nor a mirror of the file could be used.
+    #[error("no source of the file can be used: {}", .0.join("; "))]
+    NoSource(Vec<String>),
     /// A thread could not be started.
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
+    /// A thread panicked.
+    #[error("an internal error ended {0}; what was fetched before is kept. Please report it")]
+    Panicked(&'static str),
     /// The digest is not the one asked for.
     #[error("{path} has the checksum {found}, not {wanted}; {}", if *.kept {
         "it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
@@ -122,65 +175,15 @@ impl From<PipelineError> for TransferError {
 impl TransferError {
     /// Classifies the error.
     pub fn kind(&self) -> FailureKind {
-        use FailureKind as Kind;
         match self {
-            Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
-            Self::Http(error) => Kind::Http(error.kind()),
-            Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => Kind::Disk,
-            Self::Output(_) => Kind::CannotCreate,
-            Self::Changed { .. } | Self::Checksum { .. } => Kind::Data,
-            Self::Range { .. } | Self::RangesIgnored(_) | Self::IfRangeRefused(_) => {
-                Kind::Http(ErrorKind::Protocol)
-            }
-            Self::Stalled { .. } | Self::TakenOver(_) => Kind::Temporary,
-            Self::Memory(_) | Self::Thread(..) => Kind::Host,
-        }
-    }
-
-    /// Says whether another connection can help.
-    pub(super) fn retry(&self) -> Retry {
-        match self {
-            Self::Http(error) => error.retry(),
-            Self::Stalled { .. } | Self::TakenOver(_) | Self::IfRangeRefused(_) => Retry::Now,
-            _ => Retry::Never,
-        }
-    }
-
-    /// Describes a change by what identified the file before and after it; `same` where only its size tells of it.
-    pub(super) fn changed(url: String, was: Option<&Validator>, now: Option<&Validator>, same: bool) -> Self {
-        let name = |v: Option<&Validator>| {
-            v.map_or_else(|| "an unidentified state".to_owned(), Validator::to_string)
-        };
-        let (was, mut now) = (name(was), name(now));
-        if was == now {
-            // What is too weak to identify a state can still tell two apart.
-            now.push_str(if same { " of another size" } else { " with another weak ETag or date" });
-        }
-        Self::Changed { url, was, now }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_is_told_by_what_shows_it() {
-        let tag = |text| Validator::parse(text);
-        for (was, now, same, told) in [
-            (tag("\"a\""), tag("\"b\""), false, "(\"a\" became \"b\")"),
-            (tag("\"a\""), None, false, "(\"a\" became an unidentified state)"),
-            (tag("\"a\""), tag("\"a\""), true, "(\"a\" became \"a\" of another size)"),
-            (None, None, true, "(an unidentified state became an unidentified state of another size)"),
-            (
-                None,
-                None,
-                false,
-                "(an unidentified state became an unidentified state with another weak ETag or date)",
-            ),
-        ] {
-            let error = TransferError::changed("http://h/f".into(), was.as_ref(), now.as_ref(), same);
-            assert!(error.to_string().contains(told), "{error}");
+            Self::Source(error) => error.class,
+            Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => FailureKind::Disk,
+            Self::Output(_) => FailureKind::CannotCreate,
+            Self::OtherFile { .. } | Self::Checksum { .. } => FailureKind::Data,
+            Self::NoSource(_) => FailureKind::Unavailable,
+            Self::Thread(..) => FailureKind::Host,
+            Self::Panicked(_) => FailureKind::Internal,
+            Self::Interrupted { .. } => FailureKind::Interrupted,
         }
     }
 }

@@ -1,0 +1,190 @@
+//! What one worker has leased and not received.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::steal::Load;
+use crate::ranges::ByteRange;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// What the other workers know of a worker's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerStatus {
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Whether the server has answered on it.
+    pub answered: bool,
+    /// What it delivered over the last round trip.
+    pub rate: Rate,
+    /// Its RTT.
+    pub rtt: Rtt,
+}
+
+/// A worker's leases in the order of its requests; each is shortened as its bytes arrive.
+#[derive(Debug)]
+pub(super) struct Leases {
+    pub(super) status: WorkerStatus,
+    ranges: VecDeque<ByteRange>,
+    /// When a byte last arrived, or was first waited for.
+    last_data: Duration,
+    /// How many workers in a row have stalled on the last lease.
+    stalls: u32,
+}
+
+impl Leases {
+    pub(super) fn new(now: Duration) -> Self {
+        Self { status: WorkerStatus::default(), ranges: VecDeque::new(), last_data: now, stalls: 0 }
+    }
+
+    /// Adds a range on which `stalls` workers in a row have stalled.
+    pub(super) fn push(&mut self, range: ByteRange, stalls: u32, now: Duration) {
+        if self.ranges.is_empty() {
+            self.touch(now);
+            self.stalls = stalls;
+        }
+        self.stalls = self.stalls.max(stalls);
+        self.ranges.push_back(range);
+    }
+
+    pub(super) fn touch(&mut self, now: Duration) {
+        self.last_data = now;
+    }
+
+    pub(super) fn front(&self) -> Option<ByteRange> {
+        self.ranges.front().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub(super) fn outstanding(&self) -> (Bytes, usize) {
+        (self.ranges.iter().fold(Bytes::ZERO, |sum, range| sum + range.len()), self.ranges.len())
+    }
+
+    pub(super) fn received(&mut self, range: ByteRange, now: Duration) -> Bytes {
+        self.touch(now);
+        self.stalls = 0;
+        let holds = |lease: &ByteRange| (lease.start()..lease.end()).contains(&range.start());
+        let Some(at) = self.ranges.iter().position(holds) else { return Bytes::ZERO };
+        let lease = self.ranges[at];
+        let end = range.end().min(lease.end());
+        if lease.start() < range.start() {
+            // From the middle: the front part stays to come, and what lies behind is a lease of its own.
+            self.ranges[at] = ByteRange::new(lease.start(), range.start());
+            if end < lease.end() {
+                self.ranges.insert(at + 1, ByteRange::new(end, lease.end()));
+            }
+        } else {
+            self.ranges[at] = ByteRange::new(end, lease.end());
+        }
+        ByteRange::new(range.start(), end).len()
+    }
+
+    pub(super) fn pop(&mut self) -> bool {
+        self.ranges.pop_front().is_some()
+    }
+
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = ByteRange> + '_ {
+        self.ranges.drain(..)
+    }
+
+    /// Ends the first lease at `end`, where it does not end before; returns what lay behind.
+    pub(super) fn shorten(&mut self, end: u64) -> ByteRange {
+        let Some(front) = self.ranges.front_mut() else { return ByteRange::new(end, end) };
+        let end = end.min(front.end());
+        let behind = ByteRange::new(end, front.end());
+        *front = ByteRange::new(front.start(), end);
+        behind
+    }
+
+    pub(super) fn restart(&mut self) -> Option<u64> {
+        let front = self.ranges.front_mut()?;
+        let reached = front.start();
+        *front = ByteRange::new(0, front.end());
+        Some(reached)
+    }
+
+    pub(super) fn load(&self, now: Duration) -> Load {
+        let (left, _) = self.outstanding();
+        let silent = now.saturating_sub(self.last_data);
+        Load { left, rate: self.status.rate, rtt: self.status.rtt, silent, stalls: self.stalls }
+    }
+
+    /// Returns whether the server answers the worker, and the worker has not stalled.
+    pub(super) fn is_served(&self, now: Duration) -> bool {
+        self.status.answered && (self.is_empty() || !self.load(now).is_stalled())
+    }
+
+    /// Returns how long the worker will take at its rate; longest of all where it has stalled.
+    pub(super) fn time_left(&self, now: Duration) -> Duration {
+        let load = self.load(now);
+        match load.left {
+            Bytes::ZERO => Duration::ZERO,
+            _ if load.is_stalled() => Duration::MAX,
+            left => load.rate.time_for(left),
+        }
+    }
+
+    /// Takes the last `part` of what is to come.
+    pub(super) fn take_tail(&mut self, part: Bytes) -> Vec<ByteRange> {
+        let (mut left, mut taken) = (part, Vec::new());
+        while left > Bytes::ZERO
+            && let Some(range) = self.ranges.pop_back()
+        {
+            let cut = range.end() - left.get().min(range.len().get());
+            taken.push(ByteRange::new(cut, range.end()));
+            left = left - range.len();
+            if cut > range.start() {
+                self.ranges.push_back(ByteRange::new(range.start(), cut));
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn leases(ranges: &[(u64, u64)]) -> Leases {
+        let mut leases = Leases::new(NOW);
+        ranges.iter().for_each(|&(start, end)| leases.push(ByteRange::new(start, end), 0, NOW));
+        leases
+    }
+
+    #[test]
+    fn tail_is_taken_from_the_last_lease_first() {
+        let mut three = leases(&[(0, 10), (20, 30), (50, 60)]);
+        assert_eq!(three.take_tail(Bytes::new(13)), [ByteRange::new(50, 60), ByteRange::new(27, 30)]);
+        assert_eq!(three.outstanding(), (Bytes::new(17), 2));
+        assert_eq!(three.take_tail(Bytes::new(99)).len(), 2);
+        assert!(three.is_empty());
+    }
+
+    #[test]
+    fn bytes_beyond_the_lease_are_not_counted() {
+        let mut one = leases(&[(0, 10)]);
+        assert_eq!(one.received(ByteRange::new(0, 4), NOW), Bytes::new(4));
+        assert_eq!(one.shorten(6), ByteRange::new(6, 10));
+        assert!(one.shorten(8).is_empty(), "it ends before");
+        assert_eq!(one.received(ByteRange::new(4, 8), NOW), Bytes::new(2));
+        assert_eq!(one.front(), Some(ByteRange::new(6, 6)));
+        assert_eq!((one.pop(), one.pop()), (true, false));
+        assert_eq!(one.received(ByteRange::new(8, 9), NOW), Bytes::ZERO);
+    }
+
+    #[test]
+    fn blocks_may_arrive_in_any_order() {
+        let mut one = leases(&[(0, 30)]);
+        assert_eq!(one.received(ByteRange::new(10, 20), NOW), Bytes::new(10));
+        assert_eq!(one.received(ByteRange::new(25, 40), NOW), Bytes::new(5));
+        assert_eq!(one.outstanding(), (Bytes::new(15), 2));
+        assert_eq!(one.received(ByteRange::new(10, 12), NOW), Bytes::ZERO, "twice");
+        assert_eq!(one.received(ByteRange::new(0, 10), NOW), Bytes::new(10));
+        assert_eq!(one.received(ByteRange::new(20, 25), NOW), Bytes::new(5));
+        assert_eq!(one.outstanding().0, Bytes::ZERO);
+    }
+}

@@ -1,0 +1,123 @@
+//! How much an idle worker steals from a slow one, once nothing else is left to lease.
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate, Rtt};
+
+/// What a worker has leased and not received, and how it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    /// How much is outstanding.
+    pub(super) left: Bytes,
+    /// How fast it arrived over the last round trip.
+    pub(super) rate: Rate,
+    /// The RTT of the worker's connection.
+    pub(super) rtt: Rtt,
+    /// For how long no byte has arrived.
+    pub(super) silent: Duration,
+    /// How many workers in a row have stalled on it.
+    pub(super) stalls: u32,
+}
+
+/// A shorter silence is no stall, and a shorter wait is not worth a second request.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// A worker without data for this number of round trips has stalled: past a retransmission timeout and its double.
+const SILENT_RTTS: u32 = 8;
+/// Each further worker on a stalled range gets twice the time, up to about a minute; `--stall-timeout` bounds the rest.
+const MOST_DOUBLINGS: u32 = 6;
+/// The thief must halve the time left: the steal costs a connection.
+const WORTH: f64 = 0.5;
+/// A smaller part is not shared, but stolen whole.
+const LEAST: Bytes = Bytes::kib(256);
+
+impl Load {
+    /// Returns whether no data has arrived for longer than losses explain; twice as long after each earlier stall, so that a
+    /// server that is merely slow to begin is waited for in the end.
+    pub(super) fn is_stalled(&self) -> bool {
+        let patience = SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS));
+        self.silent >= patience.saturating_mul(1 << self.stalls.min(MOST_DOUBLINGS))
+    }
+
+    /// Returns how much of the tail an idle worker of `rate` should steal; `None` where stealing does not pay.
+    ///
+    /// All of a stalled load. Else as much as lets both finish at once, where that is much earlier.
+    pub(super) fn worth_stealing(&self, rate: Rate) -> Option<Bytes> {
+        if self.left == Bytes::ZERO {
+            return None;
+        }
+        if self.is_stalled() {
+            return Some(self.left);
+        }
+        if self.rate == Rate::default() {
+            // Not measured yet.
+            return None;
+        }
+        let alone = self.rate.time_for(self.left);
+        let both = Rate::bits_per_sec(self.rate.as_bits_per_sec().saturating_add(rate.as_bits_per_sec()));
+        // The request takes a round trip, and is sent where a window may have to open anew.
+        let together = both.time_for(self.left).saturating_add(self.rtt.get().saturating_mul(2));
+        if alone < SHORTEST || together > alone.mul_f64(WORTH) {
+            return None;
+        }
+        let share = rate.as_bits_per_sec() as f64 / (both.as_bits_per_sec() as f64).max(1.0);
+        let part = Bytes::new((self.left.get() as f64 * share) as u64);
+        Some(if part < LEAST { self.left } else { part })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn load(left: Bytes, mbit: u64, silent: u64) -> Load {
+        Load {
+            left,
+            rate: Rate::bits_per_sec(mbit * 1_000_000),
+            rtt: Rtt::new(Duration::from_millis(200)),
+            silent: Duration::from_millis(silent),
+            stalls: 0,
+        }
+    }
+
+    const FAST: Rate = Rate::bits_per_sec(900_000_000);
+
+    #[test]
+    fn all_of_what_has_stalled() {
+        let again = Load { stalls: 2, ..load(Bytes::mib(9), 100, 6399) };
+        assert_eq!(
+            (again.is_stalled(), Load { silent: again.silent + SHORTEST, ..again }.is_stalled()),
+            (false, true)
+        );
+        assert_eq!(load(Bytes::mib(9), 100, 1599).worth_stealing(Rate::default()), None);
+        assert_eq!(load(Bytes::mib(9), 100, 1600).worth_stealing(Rate::default()), Some(Bytes::mib(9)));
+        // That has never brought anything: the same, and not before.
+        assert_eq!(load(Bytes::new(1), 0, 60_000).worth_stealing(FAST), Some(Bytes::new(1)));
+        assert_eq!(load(Bytes::gib(1), 0, 900).worth_stealing(FAST), None);
+    }
+
+    #[test]
+    fn a_share_of_what_is_much_slower() {
+        assert_eq!(load(Bytes::new(100_000_000), 100, 0).worth_stealing(FAST), Some(Bytes::new(90_000_000)));
+        // Done before the second request is answered.
+        assert_eq!(load(Bytes::mib(10), 100, 0).worth_stealing(FAST), None);
+        // A few bytes of one that crawls.
+        assert_eq!(load(Bytes::new(240), 0, 0).worth_stealing(FAST), None);
+        let crawling = Load { rate: Rate::bits_per_sec(8), ..load(Bytes::new(240), 0, 0) };
+        assert_eq!(crawling.worth_stealing(FAST), Some(Bytes::new(240)));
+        // As fast itself, and the connection is lost by it.
+        assert_eq!(load(Bytes::mib(900), 900, 0).worth_stealing(FAST), None);
+    }
+
+    proptest! {
+        /// Whatever is seen, never more than there is, and never nothing.
+        #[test]
+        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000) {
+            let seen = Load { left: Bytes::new(left), rate: Rate::bits_per_sec(rate), ..load(Bytes::ZERO, 0, ms) };
+            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own)) {
+                prop_assert!(part > Bytes::ZERO && part <= seen.left);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Further sources of a file: each is described and compared before its streams join.
+
+use std::time::Duration;
+
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use super::{Fetch, open};
+use crate::source::{Ask, Description};
+use crate::streams::{Starter, StreamSet, chosen};
+use crate::threads::spawn_guarded;
+use crate::transfer::error::{Cause, SourceError, TransferError};
+
+/// How much of a mirror's file is compared with what is there, where no digest proves the whole.
+const SAMPLE: Bytes = Bytes::kib(64);
+/// How often to look whether the first bytes are written.
+const SAMPLE_LOOK: Duration = Duration::from_millis(20);
+
+/// Describes a mirror on a thread of its own, and starts its streams where it has the same file.
+pub(super) fn start_joining<'scope, 'a: 'scope>(
+    fetch: &'scope Fetch<'a>,
+    set: &'scope StreamSet<'a>,
+    starter: Starter<'scope, '_, 'a>,
+) {
+    let threads = starter.threads;
+    let join = move || match describe(fetch, set) {
+        Ok(Some(description)) => {
+            let pipeline = &fetch.transfer.pipeline;
+            let left = pipeline.size().unwrap_or_default() - pipeline.written();
+            let control = chosen(fetch.job.options.streams, false, &description, left);
+            // What the path to a mirror was found to be is not remembered: its streams shared this host's line.
+            control.start(set, starter);
+        }
+        Ok(None) => {}
+        Err(reason) => drop_mirror(set, reason),
+    };
+    let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
+    if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
+        drop_mirror(set, error.to_string());
+    }
+}
+
+fn drop_mirror(set: &StreamSet<'_>, reason: String) {
+    set.drop_source();
+    let url = set.source.shown().to_owned();
+    set.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
+}
+
+/// Returns the mirror's description once it is shown to have the same file; `None` where the transfer ends before.
+fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, String> {
+    let transfer = fetch.transfer;
+    let emit = |event: &Event| transfer.emit(event);
+    let ask = Ask { resume: None, at_most: Some(SAMPLE), cancel: &transfer.finished, emit: &emit };
+    let described = set.source.describe(&ask);
+    set.source.abandon();
+    let description = match described {
+        Err(error) if error.cause == Cause::Interrupted => return Ok(None),
+        described => described.map_err(|error| error.to_string())?,
+    };
+    if description.size != transfer.pipeline.size() {
+        let shown = |size: Option<Bytes>| {
+            size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()))
+        };
+        return Err(format!(
+            "its file has {}, not {}",
+            shown(description.size),
+            shown(transfer.pipeline.size())
+        ));
+    }
+    let Some(identity) = description.identity.clone().filter(|_| description.divisible) else {
+        return Err("it answers no ranges under a strong validator".to_owned());
+    };
+    let proved_at_the_end = fetch.expected.checksum.is_some() || fetch.expected.pieces.is_some();
+    if !proved_at_the_end && !has_same_bytes(fetch, set).map_err(|error| error.to_string())? {
+        return if transfer.finished.is_cancelled() {
+            Ok(None)
+        } else {
+            Err("its bytes differ from those that are there".to_owned())
+        };
+    }
+    let url = &fetch.job.urls.get(set.index);
+    if let Some(url) = url {
+        transfer.pipeline.add_source(open::journal_source(url, identity));
+    }
+    Ok(Some(description))
+}
+
+/// Compares a part of the mirror's file with the first bytes that are written; `false` also where the transfer ends before.
+fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, SourceError> {
+    let transfer = fetch.transfer;
+    let part = loop {
+        if let Some(part) = transfer.pipeline.written_part(SAMPLE) {
+            break part;
+        }
+        if transfer.finished.sleep(SAMPLE_LOOK) {
+            return Ok(false);
+        }
+    };
+    let theirs = set.source.sample(part, &transfer.finished)?;
+    // What has been written can be read; where not, the writer reports it.
+    Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| ours == theirs))
+}
+
+/// Chooses a part of what is written that is worth comparing: the last `most` bytes of a range, for files of one kind often begin
+/// alike.
+pub(super) fn sample_of(written: &longhaul_core::ranges::RangeSet, most: Bytes) -> Option<ByteRange> {
+    let long = written.iter().filter(|range| range.len() >= most).last();
+    let range = long.or_else(|| written.iter().last())?;
+    Some(ByteRange::new(range.end().saturating_sub(most.get()).max(range.start()), range.end()))
+}

@@ -1,0 +1,299 @@
+//! One file from its URLs to its final name.
+//!
+//! ```text
+//!  open: describe, name, partial file, journal --> streams of each source --> verify --> final name
+//!                                                  ^      (StreamSet)            |
+//!                                                  '---- wrong bytes, again -----'
+//! ```
+
+mod known_paths;
+mod mirrors;
+mod monitor;
+mod open;
+mod request;
+mod verify;
+
+use std::thread;
+use std::time::Instant;
+
+use longhaul_core::advice::{self, Facts};
+use longhaul_core::event::{Event, Observer};
+use longhaul_core::limit::Limiter;
+use longhaul_core::pace::Pace;
+use longhaul_core::plan;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::schedule::{Blocks, RangeScheduler};
+use longhaul_core::tune::streams::Remembered;
+use longhaul_core::units::{Bytes, Rate};
+
+pub use crate::transfer::error::{Kept, SourceError, TransferError};
+pub use crate::transfer::{AptSettings, Streams};
+pub use request::{Expected, Job, JobOptions, Outcome};
+
+use crate::cancel::Cancel;
+use crate::engine::Shared;
+use crate::sink::pages::PageCounter;
+use crate::sink::pipeline::{Pipeline, PipelineError};
+use crate::source::{Description, Source};
+use crate::streams::{CountControl, Starter, StreamSet, chosen};
+use crate::threads::named;
+use crate::transfer::error::{Kept, TransferError};
+use crate::transfer::{SharedSchedule, StreamOptions, TransferState};
+use known_paths::KnownPaths;
+use open::Opened;
+use verify::Verdict;
+
+/// Where blocks may end while the number of streams may still change: every writer takes multiples of this.
+const BLOCK_ALIGNMENT: Bytes = Bytes::kib(64);
+/// A shorter transfer has no best second.
+const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Fetches a file; returns once it is complete, verified and under its final name.
+///
+/// # Errors
+/// [`TransferError`]. What was fetched is kept for the next run wherever the server lets that be safe; nothing ever stands
+/// half-written under the final name.
+pub(crate) fn run(
+    engine: &Shared,
+    job: &Job,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<Outcome, TransferError> {
+    let start = Instant::now();
+    let emit = |event: &Event| observer.on(start.elapsed(), event);
+    // Set by the user's flag, and by any thread that fails for good.
+    let stop = cancel.child();
+    let paths = KnownPaths::read(job.options.memory.as_deref(), &emit);
+    let opened = open::open(engine, job, &paths, &stop, &emit)?;
+    let Opened { sources, primary, description, part, replace, journal, committed, expected } = opened;
+    let options = &job.options;
+    let size = description.size;
+    let paced = description.paced && options.pace != Pace::Off;
+    let left = size.unwrap_or_default() - committed.total();
+    let control = chosen(options.streams, paced, &description, left);
+
+    let mut requested = committed.clone();
+    requested.insert(description.first);
+    let gaps = size.map_or_else(Vec::new, |size| requested.gaps(ByteRange::with_len(0, size)));
+    let (streams, joinable) = (control.streams(), control.is_controlled() || sources.len() > 1);
+    let pool = engine.pool(options.app_buffer, options.segment, streams);
+    // Not of a segment's size that was asked for: tiny ones cost calls, not requests.
+    let alignment =
+        if joinable { BLOCK_ALIGNMENT } else { plan::segments(options.app_buffer.at_start(), streams).size };
+    let mut scheduler = RangeScheduler::new(Blocks::new(gaps, streams, joinable, alignment));
+    if let Some(chunk) = control.first_chunk() {
+        scheduler.allow(chunk - description.first.len());
+    }
+    let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
+    let schedule = SharedSchedule::new(start, scheduler);
+    let limiter = options.limit.map(Limiter::new);
+    let transfer = TransferState::new(start, observer, stop, schedule, pipeline, limiter, sources.len());
+    let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
+    let fetch = Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
+    let counted = options.sample.is_some() || options.count_pages;
+    let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
+    // Only one thread counts the pages: the sampler where there is one, else the monitor.
+    let Some(interval) = options.sample else { return fetch.run(control, cancel, pages) };
+    thread::scope(|threads| {
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let transfer = &transfer;
+        let sample = move || monitor::sample(transfer, pages, interval, &ended);
+        if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
+            tracing::warn!("no samples are taken: cannot start a thread: {error}");
+        }
+        let result = fetch.run(control, cancel, None);
+        drop(alive);
+        result
+    })
+}
+
+/// An opened file on its way.
+struct Fetch<'a> {
+    job: &'a Job,
+    transfer: &'a TransferState<'a>,
+    sources: Vec<&'a dyn Source>,
+    /// The source whose description the file was opened by.
+    primary: usize,
+    description: Description,
+    expected: Expected,
+    paths: &'a KnownPaths,
+    /// Whether a file of the final name may be replaced.
+    replace: bool,
+}
+
+/// What the streams have shown.
+struct Shown {
+    facts: Facts,
+    /// What the path to the primary source was found to be, where that is certain.
+    path: Option<Remembered>,
+}
+
+impl<'a> Fetch<'a> {
+    /// Runs the streams, verifies, and gives the file its final name.
+    fn run(
+        &self,
+        control: CountControl,
+        cancel: &Cancel,
+        pages: Option<PageCounter>,
+    ) -> Result<Outcome, TransferError> {
+        let pipeline = &self.transfer.pipeline;
+        let fetched = self.fetch_and_verify(control, cancel, pages);
+        let (shown, digest) = fetched.inspect_err(|_| {
+            // Kept only where the next run can use it.
+            if !pipeline.is_resumable() {
+                pipeline.part().abandon();
+            }
+        })?;
+        let finished = pipeline.finish(self.replace)?;
+        let Shown { facts, path } = shown;
+        self.remember(&facts, path);
+        let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
+        Ok(Outcome {
+            path: finished,
+            size,
+            resumed,
+            time,
+            goodput: Rate::over(size - resumed, time),
+            streams: facts.streams,
+            out_of_order: facts.out_of_order,
+            digest,
+            finding: advice::diagnose(&facts),
+        })
+    }
+
+    /// Fetches, and fetches again what proves wrong, from other sources.
+    fn fetch_and_verify(
+        &self,
+        control: CountControl,
+        cancel: &Cancel,
+        pages: Option<PageCounter>,
+    ) -> Result<(Shown, Option<longhaul_core::checksum::Checksum>), TransferError> {
+        let mut suspects = verify::Suspects::new(self.sources.len());
+        let mut shown = self.run_streams(Some(control), &suspects, pages)?;
+        loop {
+            self.check_end(cancel)?;
+            match verify::verify(self, &mut suspects, cancel)? {
+                Verdict::Right(digest) => return Ok((shown, digest)),
+                // The first round's facts are what held the transfer back.
+                Verdict::FetchAgain => {
+                    let again = self.run_streams(None, &suspects, None)?;
+                    shown.facts.out_of_order += again.facts.out_of_order;
+                }
+            }
+        }
+    }
+
+    /// Runs every thread of the transfer until nothing is left to fetch, or the transfer fails.
+    ///
+    /// The streams start first: reserving a large file takes the disk a while, and a socket that is not read meanwhile closes its
+    /// window in the middle of slow start.
+    fn run_streams(
+        &self,
+        control: Option<CountControl>,
+        suspects: &verify::Suspects,
+        pages: Option<PageCounter>,
+    ) -> Result<Shown, TransferError> {
+        let transfer = self.transfer;
+        let options = StreamOptions {
+            retries: self.job.options.retries,
+            stall: self.job.options.stall,
+            // A buffer that the user has set is the window that the user wants.
+            hold_window: self.job.options.client.recv_buffer.is_none(),
+        };
+        let controlled = control.as_ref().is_none_or(CountControl::is_controlled);
+        let sets: Vec<_> = (self.sources.iter().enumerate())
+            .map(|(index, source)| StreamSet::new(transfer, *source, index, options, controlled || index != self.primary))
+            .collect();
+        let (inlet, segments) = transfer.pipeline.inlet();
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let fail = |error: PipelineError| transfer.fail(error.into());
+        thread::scope(|threads| {
+            let starter = Starter { threads, inlet, alive };
+            let mut tuner = None;
+            for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
+                match (&control, index == self.primary) {
+                    (Some(_), true) => {}
+                    _ if suspects.has_joined(index) => set.set_count(1, &starter),
+                    _ => mirrors::start_joining(self, set, starter.clone()),
+                }
+            }
+            if let Some(control) = control {
+                tuner = control.start(&sets[self.primary], starter.clone());
+            }
+            drop(starter);
+            let running = match transfer.pipeline.prepare() {
+                Ok(writer) => {
+                    self.report_opened(writer.name());
+                    Some(transfer.pipeline.start(threads, &writer, &segments, &fail))
+                }
+                Err(error) => {
+                    transfer.fail(error.into());
+                    None
+                }
+            };
+            let facts = monitor::watch(transfer, pages, &ended);
+            if let Some(running) = running {
+                running.end();
+            }
+            let path = tuner.and_then(|tuner| tuner.join().ok().flatten());
+            Ok(Shown { facts, path })
+        })
+    }
+
+    fn report_opened(&self, writer: &'static str) {
+        let pipeline = &self.transfer.pipeline;
+        let (path, size, resumed) = (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
+        self.transfer.emit(&Event::Opened { path, size, resumed, writer });
+    }
+
+    /// Returns why the streams ended before the file was complete.
+    fn check_end(&self, cancel: &Cancel) -> Result<(), TransferError> {
+        match self.transfer.take_failure() {
+            Some(error) if !cancel.is_cancelled() || !is_interruption(&error) => Err(error),
+            None if !cancel.is_cancelled() => match self.transfer.take_given_up() {
+                Some(error) if !self.transfer.schedule.is_done() => Err(error),
+                _ => Ok(()),
+            },
+            _ => Err(self.interrupted()),
+        }
+    }
+
+    fn interrupted(&self) -> TransferError {
+        let pipeline = &self.transfer.pipeline;
+        let kept =
+            if pipeline.is_resumable() { Kept::Resumable(pipeline.written()) } else { Kept::Nothing };
+        TransferError::Interrupted { kept }
+    }
+
+    /// Remembers what the path was found to be.
+    fn remember(&self, facts: &Facts, path: Option<Remembered>) {
+        let pipeline = &self.transfer.pipeline;
+        let received = pipeline.written() - pipeline.resumed();
+        let found = path.or_else(|| self.found_by_server(facts, received));
+        let window = facts.rwin.unwrap_or_default();
+        let known = found.zip(self.description.endpoint.clone()).map(|(found, endpoint)| {
+            let path = crate::path_memory::KnownPath::new(endpoint, found, pipeline.ring().usage().capacity(), window);
+            if self.description.paced { path.paced() } else { path }
+        });
+        // A redirect may have led from the one to the other.
+        let corrected = self.description.corrected.clone();
+        corrected.into_iter().chain(known).for_each(|path| self.paths.keep(path, &|event| self.transfer.emit(event)));
+    }
+
+    /// Returns what a path holds whose server paces what it sends; `None` where the transfer ended before that was certain.
+    fn found_by_server(&self, facts: &Facts, received: Bytes) -> Option<Remembered> {
+        let options = &self.job.options;
+        // In slow start the best second is far more than the mean.
+        let level = received >= facts.best.bytes_in(facts.flowing / 2);
+        let alone = options.pace == Pace::Auto
+            && self.description.paced
+            && facts.streams == 1
+            && options.limit.is_none();
+        let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };
+        (alone && level && facts.flowing >= LEVEL_FOR).then_some(found)
+    }
+}
+
+fn is_interruption(error: &TransferError) -> bool {
+    error.kind() == crate::failure::FailureKind::Interrupted
+}

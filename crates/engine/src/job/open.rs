@@ -1,0 +1,277 @@
+//! From URLs to a description, an open partial file, and what is left to fetch.
+
+use std::os::unix::fs::FileExt;
+
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::identity::Identity;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+use url::Url;
+
+use super::known_paths::KnownPaths;
+use super::mirrors::sample_of;
+use super::request::{Expected, Job};
+use crate::cancel::Cancel;
+use crate::engine::Shared;
+use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
+use crate::sink::output::PreparedOutput;
+use crate::sink::part_file::PartFile;
+use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
+use crate::source::{Ask, Description, Resume, Source};
+use crate::transfer::Streams;
+use crate::transfer::error::{Cause, TransferError};
+
+/// Everything a job knows once the first answer is there.
+pub(super) struct Opened<'e> {
+    pub(super) sources: Vec<HttpSource<'e>>,
+    /// The index of the source that has described the file.
+    pub(super) primary: usize,
+    pub(super) description: Description,
+    pub(super) part: PartFile,
+    /// Whether a file of the final name may be replaced.
+    pub(super) replace: bool,
+    /// How to resume later; `None` where the server gives no means to.
+    pub(super) journal: Option<Journal>,
+    /// What is there already.
+    pub(super) committed: RangeSet,
+    pub(super) expected: Expected,
+}
+
+/// How much each source's first request asks for where several share the file, before its size is known.
+const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
+/// How much of what is there is compared with a fresh URL's bytes.
+const SAMPLE: Bytes = Bytes::kib(64);
+/// The most mirrors that a server's answer may add (RFC 6249).
+const MOST_DUPLICATES: usize = 16;
+
+/// Describes the file and opens its partial file; removes that again on failure where nothing is lost by it.
+pub(super) fn open<'e>(
+    engine: &'e Shared,
+    job: &Job,
+    paths: &KnownPaths,
+    cancel: &Cancel,
+    emit: &dyn Fn(&Event),
+) -> Result<Opened<'e>, TransferError> {
+    let options = SourceOptions {
+        client: job.options.client.clone(),
+        streams: job.options.streams,
+        pace: job.options.pace,
+        retries: job.options.retries,
+        assume_unchanged: job.options.assume_unchanged,
+    };
+    let source = |url: &Url| HttpSource::new(url.clone(), options.clone(), &engine.clients, paths.paths());
+    // Before the network: an output that cannot be written is found out at once.
+    let output = job.output.prepare()?;
+    let named = job.expected.name.as_deref();
+    let part = if output.name().is_some() || named.is_some() { Some(output.open(named)?) } else { None };
+    let mut opener = Opener { job, output, cancel, emit, part };
+    let opened = opener.open_any(job.urls.iter().map(source).collect());
+    let mut opened = opened.inspect_err(|_| {
+        if let Some(part) = opener.part.take() {
+            part.abandon();
+        }
+    })?;
+    for url in opened.description.duplicates.iter().take(MOST_DUPLICATES) {
+        if !job.urls.contains(url) {
+            opened.sources.push(source(url));
+        }
+    }
+    Ok(opened)
+}
+
+/// Describes a source as a journal keeps it.
+pub(super) fn journal_source(url: &Url, identity: Identity) -> JournalSource {
+    JournalSource::new(url.as_str(), SafeUrl::of(url).to_string(), identity)
+}
+
+struct Opener<'a> {
+    job: &'a Job,
+    output: PreparedOutput,
+    cancel: &'a Cancel,
+    emit: &'a dyn Fn(&Event),
+    part: Option<PartFile>,
+}
+
+/// A described file and what is there of it.
+struct Begun {
+    description: Description,
+    journal: Option<Journal>,
+    committed: RangeSet,
+}
+
+impl Opener<'_> {
+    /// Opens the file by the first source that can describe it.
+    fn open_any<'e>(&mut self, sources: Vec<HttpSource<'e>>) -> Result<Opened<'e>, TransferError> {
+        let mut failures = Vec::new();
+        for (index, source) in sources.iter().enumerate() {
+            let error = match self.open(index, source) {
+                Ok(begun) => return self.opened(sources, index, begun),
+                Err(error) => error,
+            };
+            source.abandon();
+            let TransferError::Source(failed) = &error else { return Err(error) };
+            if sources.len() == 1 || failed.cause == Cause::Interrupted {
+                return Err(error);
+            }
+            let (url, reason) = (source.shown().to_owned(), error.to_string());
+            failures.push(reason.clone());
+            (self.emit)(&Event::Warning(Warning::SourceDropped { url, reason }));
+        }
+        Err(TransferError::NoSource(failures))
+    }
+
+    fn opened<'e>(
+        &mut self,
+        sources: Vec<HttpSource<'e>>,
+        primary: usize,
+        begun: Begun,
+    ) -> Result<Opened<'e>, TransferError> {
+        let Begun { mut description, journal, committed } = begun;
+        let part = self.part.take().map_or_else(|| self.output.open(description.name.as_deref()), Ok)?;
+        let mut expected = self.job.expected.clone();
+        // Duplicates are of use only where a digest proves them (RFC 6249, section 6).
+        match (&expected.checksum, &description.digest) {
+            (None, Some(digest)) if !description.duplicates.is_empty() => {
+                expected.checksum = Some(digest.clone());
+            }
+            (None, None) => description.duplicates.clear(),
+            _ => {}
+        }
+        let several = !matches!(self.job.options.streams, Streams::Fixed(1) | Streams::Auto);
+        // An empty file has no ranges either, and needs none.
+        if several && !description.divisible && description.size != Some(Bytes::ZERO) {
+            (self.emit)(&Event::Warning(Warning::NoRanges));
+        }
+        let replace = self.output.replaces();
+        Ok(Opened { sources, primary, description, part, replace, journal, committed, expected })
+    }
+
+    fn open(&mut self, index: usize, source: &HttpSource<'_>) -> Result<Begun, TransferError> {
+        let url = &self.job.urls[index];
+        let mut prior = self.prior()?;
+        let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
+        loop {
+            let at_most = (self.job.urls.len() > 1).then_some(FIRST_OF_SEVERAL);
+            let ask = Ask { resume: resume.clone(), at_most, cancel: self.cancel, emit: self.emit };
+            let description = match (source.describe(&ask), &prior) {
+                // Shorter than what is there.
+                (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {
+                    return Err(self.other_file(journal, error.to_string()));
+                }
+                (described, _) => described?,
+            };
+            self.check_size(source, &description)?;
+            if self.part.is_none() {
+                self.part = Some(self.output.open(description.name.as_deref())?);
+                prior = self.prior()?;
+            }
+            let Some(journal) = prior.take() else { return Ok(self.fresh(url, description)) };
+            let size = description.size.unwrap_or_default();
+            let checksum = self.job.expected.checksum.as_ref();
+            let matched = journal.match_source(url.as_str(), size, description.identity.as_ref(), checksum);
+            let of_gap = resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
+            match matched {
+                SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
+                _ if resume.is_some() && (description.whole || !of_gap) => {
+                    let reason = "this server answers no ranges".to_owned();
+                    (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+                    return Ok(self.fresh(url, description));
+                }
+                // The name came with this answer, and under it there is a partial file: ask for what it lacks.
+                _ if resume.is_none() => {
+                    source.abandon();
+                    resume = Some(self.resume_of(&journal, url));
+                    prior = Some(journal);
+                }
+                SourceMatch::FreshUrl if !self.has_same_bytes(source, &journal)? => {
+                    let now = format!("{} of the same size, with other bytes", shown(&description));
+                    return Err(self.other_file(&journal, now));
+                }
+                SourceMatch::Same | SourceMatch::FreshUrl => {
+                    let (committed, mut journal) = (journal.committed().clone(), journal);
+                    if let Some(identity) = description.identity.clone() {
+                        journal.add_source(journal_source(url, identity));
+                    }
+                    return Ok(Begun { description, journal: Some(journal), committed });
+                }
+            }
+        }
+    }
+
+    fn fresh(&self, url: &Url, description: Description) -> Begun {
+        let known = description.size.zip(description.identity.clone());
+        let journal = known.map(|(size, identity)| {
+            Journal::new(size, vec![journal_source(url, identity)], self.job.expected.checksum.clone())
+        });
+        Begun { description, journal, committed: RangeSet::new() }
+    }
+
+    /// Reads the journal of an earlier run, where it has committed anything and is to be resumed.
+    fn prior(&self) -> Result<Option<Journal>, TransferError> {
+        let Some(part) = self.part.as_ref().filter(|_| self.job.options.resume) else { return Ok(None) };
+        Ok(match part.journal()? {
+            StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed().total() > Bytes::ZERO),
+            StoredJournal::Damaged { why } => {
+                (self.emit)(&Event::Warning(Warning::StartingOver { reason: why }));
+                None
+            }
+            StoredJournal::Absent => None,
+        })
+    }
+
+    /// Returns what to ask for: the first gap, if the file is still the same.
+    fn resume_of(&self, journal: &Journal, url: &Url) -> Resume {
+        let size = journal.size().get();
+        // All there: the last byte once more, to find out whether the file is still the same.
+        let last = ByteRange::new(size.saturating_sub(1), size);
+        let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
+        let digest = self.job.expected.checksum.as_ref().filter(|given| journal.digest() == Some(given));
+        let of_source = || journal.source(url.as_str()).or_else(|| journal.sources().last());
+        let identity = match digest {
+            // The digest proves the file at the end, whatever the server calls its state.
+            Some(digest) => Identity::Digest(digest.clone()),
+            None => of_source().map_or(Identity::AssumedUnchanged, |source| source.identity().clone()),
+        };
+        Resume { gap, identity }
+    }
+
+    fn check_size(&self, source: &HttpSource<'_>, description: &Description) -> Result<(), TransferError> {
+        match self.job.expected.size {
+            Some(expected) if description.size != Some(expected) => {
+                let sent = description.size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()));
+                Err(crate::transfer::error::SourceError::new(
+                    crate::failure::FailureKind::Data,
+                    crate::transfer::error::Retry::Never,
+                    Cause::OtherFile,
+                    format!("{} has {sent}, not the {} bytes that are expected", source.shown(), expected.get()),
+                )
+                .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares bytes that are there with those of a fresh URL: an equal ETag of another URL is no proof.
+    fn has_same_bytes(&self, source: &HttpSource<'_>, journal: &Journal) -> Result<bool, TransferError> {
+        let (Some(part), Some(sample)) = (&self.part, sample_of(journal.committed(), SAMPLE)) else {
+            return Ok(false);
+        };
+        let theirs = source.sample(sample, self.cancel)?;
+        let mut ours = vec![0; sample.len().as_usize()];
+        let read = part.file().read_exact_at(&mut ours, sample.start());
+        Ok(read.is_ok() && ours == theirs)
+    }
+
+    fn other_file(&self, journal: &Journal, now: String) -> TransferError {
+        let was = journal.sources().last().map_or_else(String::new, |source| {
+            format!("{} ({}), {} bytes", source.url(), source.identity(), journal.size().get())
+        });
+        let path = self.part.as_ref().map_or_else(Default::default, |part| part.path().to_owned());
+        TransferError::OtherFile { path, kept: journal.committed().total(), was, now }
+    }
+}
+
+fn shown(description: &Description) -> String {
+    let identity = description.identity.as_ref().map_or_else(String::new, |identity| format!(" ({identity})"));
+    format!("{}{identity}", description.shown_content)
+}

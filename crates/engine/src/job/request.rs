@@ -1,0 +1,101 @@
+//! What a job is asked to do, and what it did.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::advice::Finding;
+use longhaul_core::checksum::Checksum;
+use longhaul_core::pace::Pace;
+use longhaul_core::proto::metalink::Pieces;
+use longhaul_core::units::{Bytes, Rate};
+use url::Url;
+
+use crate::sink::output::Output;
+use crate::sink::ring::AppBuffer;
+use crate::sink::writer::WriterChoice;
+use crate::source::http::ClientConfig;
+use crate::transfer::Streams;
+
+/// A file to fetch.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Where the file is. The first URL that can be used describes it; the others are mirrors.
+    pub urls: Vec<Url>,
+    /// Where it goes.
+    pub output: Output,
+    /// What is known of the file beforehand.
+    pub expected: Expected,
+    /// How the bytes get here.
+    pub options: JobOptions,
+}
+
+/// What a metalink or the user says of a file.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// The file's name, where the output is a directory; the server's counts otherwise.
+    pub name: Option<String>,
+    /// The file's size.
+    pub size: Option<Bytes>,
+    /// The file's digest.
+    pub checksum: Option<Checksum>,
+    /// The digests of its pieces, which tell which source sent wrong bytes.
+    pub pieces: Option<Pieces>,
+}
+
+/// How a file is fetched.
+#[derive(Debug, Clone)]
+pub struct JobOptions {
+    /// How many connections to use for each source, where the server answers ranges.
+    pub streams: Streams,
+    /// The file in which to remember paths; `None` remembers none.
+    pub memory: Option<PathBuf>,
+    /// The application buffer.
+    pub app_buffer: AppBuffer,
+    /// The size of its segments, a power of two; `None` lets the transfer choose.
+    pub segment: Option<Bytes>,
+    /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
+    pub sample: Option<Duration>,
+    /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
+    /// too: for samples they are counted anyway.
+    pub count_pages: bool,
+    /// The writer.
+    pub writer: WriterChoice,
+    /// How the server is to be paced.
+    pub pace: Pace,
+    /// The highest rate at which to read.
+    pub limit: Option<Rate>,
+    /// Whether to continue from what an earlier run left.
+    pub resume: bool,
+    /// Whether the user vouches that the file does not change, so that ranges are combined although the server gives no
+    /// strong validator.
+    pub assume_unchanged: bool,
+    /// How many failures in a row a stream may have.
+    pub retries: u32,
+    /// How long a stream may deliver next to nothing before it is taken for dead.
+    pub stall: Duration,
+    /// How to talk to the server. `recv_buffer: None` lets the transfer choose.
+    pub client: ClientConfig,
+}
+
+/// A file that is complete and verified.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Its final name.
+    pub path: PathBuf,
+    /// Its size.
+    pub size: Bytes,
+    /// How much of it an earlier run had fetched.
+    pub resumed: Bytes,
+    /// How long this run took, from the first look-up to the final name.
+    pub time: Duration,
+    /// What this run fetched, over the time it took.
+    pub goodput: Rate,
+    /// How many connections it ended with; where their number was given, the most that were open at once.
+    pub streams: usize,
+    /// Packets that arrived out of order, a receiver's sign of loss.
+    pub out_of_order: u64,
+    /// The file's digest, where a checksum was asked for.
+    pub digest: Option<Checksum>,
+    /// What held the transfer back.
+    pub finding: Finding,
+}

@@ -1,0 +1,33 @@
+//! The HTTP clients of an engine: one for each configuration, shared by its jobs.
+
+use std::sync::{Arc, Mutex};
+
+use super::client::Client;
+use super::config::ClientConfig;
+use super::error::HttpError;
+use crate::threads::lock;
+
+/// Clients kept for further jobs; a job with a configuration of its own, as a known path's pace, gets one that is not kept.
+const MOST_CLIENTS: usize = 8;
+
+/// Hands out clients; connections that are kept open and TLS sessions live in them.
+#[derive(Default)]
+pub(crate) struct Clients(Mutex<Vec<(ClientConfig, Arc<Client>)>>);
+
+impl Clients {
+    /// Returns the client of a configuration.
+    ///
+    /// # Errors
+    /// Those of [`Client::new`].
+    pub(crate) fn get(&self, config: &ClientConfig) -> Result<Arc<Client>, HttpError> {
+        let mut clients = lock(&self.0);
+        if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(Client::new(config.clone())?);
+        if clients.len() < MOST_CLIENTS {
+            clients.push((config.clone(), Arc::clone(&client)));
+        }
+        Ok(client)
+    }
+}

@@ -1,0 +1,484 @@
+//! A file on an HTTP server: found out by its first answer, fetched by ranges.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longhaul_core::event::Event;
+use longhaul_core::pace::Pace;
+use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::tcp_info;
+use url::Url;
+
+use super::client::{Chooser, Client, Opened};
+use super::clients::Clients;
+use super::config::ClientConfig;
+use super::connection::Connection;
+use super::error::HttpError;
+use super::known_pace::KnownPace;
+use super::refit::Refit;
+use super::remote_file::{Agreement, RemoteFile, held_by, shown_content};
+use super::worker::HttpWorker;
+use super::{ErrorKind, Read, ResolvedUrl, Retry as HttpRetry, SafeUrl};
+use crate::cancel::Cancel;
+use crate::failure::FailureKind;
+use crate::path_memory::{Endpoint, KnownPath, Paths};
+use crate::source::{Ask, Description, Source, SourceWorker};
+use crate::threads::lock;
+use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::{AptSettings, Streams};
+
+/// What the first request of several streams asks for, before the size is known.
+pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
+/// What it asks for at least: the first request shall bring something.
+const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
+/// From this RTT on a window or a send buffer may be what limits a stream, so that several may pay.
+pub(super) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
+/// The window in force before anything has arrived, where the kernel does not tell it (`tcp_rmem[1]` / 2).
+const FIRST_WINDOW: Bytes = Bytes::kib(64);
+/// Answers of another file in a row, over all connections, before the file counts as changed: with half of the backends
+/// stale, ten in a row come once in a thousand.
+const MOST_DISAGREEMENTS: u32 = 10;
+/// Such answers from one address before other addresses of the host are preferred.
+const ADDRESS_DISAGREEMENTS: u32 = 3;
+/// Fresh redirects in a row that brought no answer with bytes.
+const MOST_REFRESHES: u32 = 5;
+
+/// How a file is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceOptions {
+    pub(crate) client: ClientConfig,
+    pub(crate) streams: Streams,
+    pub(crate) pace: Pace,
+    /// How many failures in a row are allowed.
+    pub(crate) retries: u32,
+    /// Whether the user vouches for a file without a strong validator.
+    pub(crate) assume_unchanged: bool,
+}
+
+impl SourceOptions {
+    /// Returns whether one stream is to have it all, where the number is free: the server paces what it sends.
+    ///
+    /// The rate it has found is what one stream holds; a second would arrive in a burst.
+    pub(super) fn leaves_pace_to(&self, file: &RemoteFile) -> bool {
+        file.paced && self.pace != Pace::Off
+    }
+}
+
+/// One URL of a file.
+pub(crate) struct HttpSource<'e> {
+    url: Url,
+    shown: String,
+    options: SourceOptions,
+    clients: &'e Clients,
+    paths: Arc<Paths>,
+    described: Mutex<Option<Arc<Described>>>,
+    /// The first connection, standing at the body of the range.
+    first: Mutex<Option<(Connection, ByteRange)>>,
+    location: Mutex<Location>,
+    /// Answers of another file since the last one that agreed.
+    disagreements: AtomicU32,
+    by_address: Mutex<HashMap<SocketAddr, u32>>,
+}
+
+/// What the first answer has settled.
+pub(super) struct Described {
+    pub(super) client: Arc<Client>,
+    pub(super) file: RemoteFile,
+}
+
+/// Where the URL leads now.
+#[derive(Clone)]
+pub(super) struct Location {
+    target: Option<ResolvedUrl>,
+    /// Counts the times that the URL was asked anew where it leads.
+    generation: u32,
+    /// Of those, how many since an answer with bytes.
+    fruitless: u32,
+}
+
+impl Location {
+    /// Returns whether the URL has not been asked anew since `other` was copied.
+    pub(super) fn has_generation_of(&self, other: &Self) -> bool {
+        self.generation == other.generation
+    }
+
+    /// Connects to where the URL leads.
+    pub(super) fn connect(&mut self, client: &Client, cancel: &Cancel) -> Result<Connection, HttpError> {
+        match &mut self.target {
+            Some(target) => client.connect(target, cancel),
+            None => Err(HttpError::Cancelled),
+        }
+    }
+
+    /// Prefers the host's other addresses to `peer`.
+    pub(super) fn avoid(&mut self, peer: SocketAddr) {
+        if let Some(target) = &mut self.target {
+            target.avoid(peer);
+        }
+    }
+}
+
+/// A first answer and what it holds.
+pub(super) struct FirstAnswer {
+    pub(super) opened: Opened,
+    pub(super) held: RangeAnswer,
+    pub(super) file: RemoteFile,
+}
+
+impl<'e> HttpSource<'e> {
+    pub(crate) fn new(url: Url, options: SourceOptions, clients: &'e Clients, paths: Arc<Paths>) -> Self {
+        Self {
+            shown: SafeUrl::of(&url).to_string(),
+            url,
+            options,
+            clients,
+            paths,
+            described: Mutex::default(),
+            first: Mutex::default(),
+            location: Mutex::new(Location { target: None, generation: 0, fruitless: 0 }),
+            disagreements: AtomicU32::new(0),
+            by_address: Mutex::default(),
+        }
+    }
+
+    /// Returns what the first answer has settled.
+    pub(super) fn described(&self) -> Result<Arc<Described>, SourceError> {
+        let out_of_order = || {
+            let message = format!("{} was used before it was described", self.shown);
+            SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
+        };
+        lock(&self.described).clone().ok_or_else(out_of_order)
+    }
+
+    pub(super) fn take_first(&self) -> Option<(Connection, ByteRange)> {
+        lock(&self.first).take()
+    }
+
+    pub(super) fn location(&self) -> Location {
+        lock(&self.location).clone()
+    }
+
+    /// Asks the original URL where it leads now: the redirect that was followed has expired.
+    ///
+    /// Does nothing where another worker has done so since `seen`.
+    pub(super) fn refresh(&self, seen: &Location, cancel: &Cancel) -> Result<(), SourceError> {
+        let mut location = lock(&self.location);
+        if location.generation != seen.generation {
+            return Ok(());
+        }
+        let described = self.described()?;
+        let Described { client, file } = &*described;
+        let probe = file.request(ByteRange::new(0, 1)).map(|request| request.only_if(file.if_range()));
+        let opened = client.open(&self.url, probe.as_ref(), cancel)?;
+        let with_if_range = probe.as_ref().is_some_and(|probe| probe.if_range().is_some());
+        if file.agreement(&opened.head, held_by(&opened)?, with_if_range) == Agreement::OtherFile {
+            return Err(self.other_file(&file.difference(&opened.head), Retry::Never));
+        }
+        *location = Location {
+            target: Some(opened.target),
+            generation: seen.generation + 1,
+            fruitless: location.fruitless + 1,
+        };
+        Ok(())
+    }
+
+    /// Returns whether a failure at `seen` may be cured by asking the original URL again.
+    pub(super) fn may_have_expired(&self, seen: &Location, error: &HttpError) -> bool {
+        let redirected = seen.target.as_ref().is_some_and(ResolvedUrl::is_redirected);
+        redirected && error.may_be_expired() && seen.fruitless < MOST_REFRESHES
+    }
+
+    /// Notes an answer with bytes of the described file.
+    pub(super) fn agreed(&self) {
+        self.disagreements.store(0, Ordering::Relaxed);
+        lock(&self.location).fruitless = 0;
+    }
+
+    /// Notes an answer of another file from `peer`; returns the error, and whether the address should be avoided.
+    pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (SourceError, bool) {
+        let in_a_row = self.disagreements.fetch_add(1, Ordering::Relaxed) + 1;
+        let from_address = {
+            let mut by_address = lock(&self.by_address);
+            let count = by_address.entry(peer).or_default();
+            *count += 1;
+            *count
+        };
+        let most = if self.options.retries == 0 { 0 } else { MOST_DISAGREEMENTS };
+        let retry = if in_a_row > most { Retry::Never } else { Retry::AtOnce };
+        (self.other_file(difference, retry), from_address >= ADDRESS_DISAGREEMENTS)
+    }
+
+    fn other_file(&self, difference: &str, retry: Retry) -> SourceError {
+        let shown = &self.shown;
+        let message = format!(
+            "{shown} changed on the server during the transfer ({difference}); use --no-resume to fetch the new file"
+        );
+        SourceError::new(FailureKind::Data, retry, Cause::OtherFile, message)
+    }
+
+    /// Returns how to talk to the server: with the pace that an earlier transfer has found, where that may still hold.
+    fn config(&self, known_pace: Option<&KnownPace>) -> Result<ClientConfig, HttpError> {
+        known_pace
+            .map_or_else(|| Ok(self.options.client.clone()), |known| known.config(&self.options.client))
+    }
+
+    /// Chooses what the first request asks for; `None` for the whole file.
+    fn first_range(
+        &self,
+        ask: &Ask<'_>,
+        known_pace: Option<&KnownPace>,
+        connection: &Connection,
+        target: &ResolvedUrl,
+    ) -> Option<RangeRequest> {
+        let block = ask.at_most.or_else(|| self.first_block(known_pace, connection, target));
+        match &ask.resume {
+            Some(resume) => {
+                let end = block.map_or(resume.gap.end(), |block| {
+                    resume.gap.end().min(resume.gap.start().saturating_add(block.get()))
+                });
+                let request = RangeRequest::of(ByteRange::new(resume.gap.start(), end));
+                request.map(|request| request.only_if(resume.identity.if_range()))
+            }
+            None => block.and_then(|block| RangeRequest::of(ByteRange::with_len(0, block))),
+        }
+    }
+
+    /// Returns how much the first request asks for where several streams may follow; `None` where one is to have it all.
+    fn first_block(
+        &self,
+        known_pace: Option<&KnownPace>,
+        connection: &Connection,
+        target: &ResolvedUrl,
+    ) -> Option<Bytes> {
+        match self.options.streams {
+            Streams::Fixed(1) => None,
+            Streams::Fixed(_) => Some(FIRST_BLOCK),
+            Streams::Auto => {
+                let rtt = handshake_rtt(connection).unwrap_or_default();
+                let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
+                // A server that begins with half of the remembered rate has not sent this much before the next request.
+                let at_once = known_pace.map(|path| path.rate().bdp(rtt));
+                let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
+                let known = self.recall(target.url());
+                (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
+            }
+            Streams::Apt(AptSettings { delta, .. }) => {
+                // What one stream delivers of the first chunk: W Delta / R.
+                let rtt = handshake_rtt(connection).unwrap_or_default();
+                let part = Rate::over(self.first_window(connection), rtt.get()).bdp(Rtt::new(delta));
+                Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
+            }
+        }
+    }
+
+    fn recall(&self, url: &Url) -> Option<&KnownPath> {
+        self.paths.to(&Endpoint::of(url)?)
+    }
+
+    /// Returns what a stream can have in flight (W): its receive buffer, or the window before anything has arrived.
+    fn first_window(&self, connection: &Connection) -> Bytes {
+        let kernels = || tcp_info::read(connection.socket()).ok().and_then(|tcp| tcp.rcv_wnd());
+        self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
+    }
+
+    /// Asks for the first range, and for the whole file where ranges of several answers must not be combined.
+    fn ask(
+        &self,
+        client: &Client,
+        ask: &Ask<'_>,
+        known_pace: Option<&KnownPace>,
+    ) -> Result<FirstAnswer, SourceError> {
+        let whole = |_: &Connection, _: &ResolvedUrl| None;
+        let choose = |connection: &Connection, target: &ResolvedUrl| {
+            self.first_range(ask, known_pace, connection, target)
+        };
+        let first = match self.open(client, &choose, ask) {
+            // An empty file has no ranges.
+            Err(HttpError::RangeNotSatisfiable { .. }) if ask.resume.is_none() => {
+                self.open(client, &whole, ask)?
+            }
+            first => first?,
+        };
+        let answer = self.first_answer(first)?;
+        match answer.held {
+            RangeAnswer::Part { range, total } => {
+                let all = total.is_some_and(|total| range == ByteRange::with_len(0, total));
+                if all || (total.is_some() && answer.file.identity.is_some()) {
+                    return Ok(answer);
+                }
+                self.first_answer(self.open(client, &whole, ask)?)
+            }
+            RangeAnswer::Whole { .. } => Ok(answer),
+        }
+    }
+
+    pub(super) fn first_answer(&self, opened: Opened) -> Result<FirstAnswer, SourceError> {
+        let held = held_by(&opened)?;
+        let file = RemoteFile::new(&opened, held, &self.options);
+        Ok(FirstAnswer { opened, held, file })
+    }
+
+    /// Tries again where the server asks for it or was merely slow; a server that cannot be reached now is not there.
+    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<Opened, HttpError> {
+        let mut backoff = Backoff::new(self.options.retries);
+        loop {
+            let error = match client.open_part(&self.url, choose, ask.cancel) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            let asked_to_wait = match error.retry() {
+                HttpRetry::Never => return Err(error),
+                HttpRetry::Now if error.is_before_connection() => return Err(error),
+                HttpRetry::Now => None,
+                HttpRetry::After(wait) => Some(wait),
+            };
+            let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
+            (ask.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
+            if ask.cancel.sleep(wait) {
+                return Err(HttpError::Cancelled);
+            }
+        }
+    }
+
+    fn description(&self, answer: &FirstAnswer, known_pace: Option<&KnownPace>) -> Description {
+        let FirstAnswer { opened, held, file } = answer;
+        let first = match *held {
+            RangeAnswer::Part { range, .. } => range,
+            RangeAnswer::Whole { total } => ByteRange::new(0, total.map_or(u64::MAX, Bytes::get)),
+        };
+        let (connection, target) = (&opened.connection, &opened.target);
+        let in_blocks = self.first_block(known_pace, connection, target).is_some();
+        let from_url = || FileName::from_url_path(target.url().path());
+        let name = opened.head.file_name().or_else(from_url);
+        Description {
+            size: file.size,
+            identity: file.identity.clone().filter(|_| file.size.is_some()),
+            name: name.as_ref().map(|name| name.as_str().to_owned()),
+            divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
+            first,
+            whole: file.whole,
+            shown_content: match held {
+                RangeAnswer::Part { .. } => format!("a part of {}", self.shown),
+                RangeAnswer::Whole { .. } => format!("{} ({})", self.shown, shown_content(&opened.head)),
+            },
+            rtt: handshake_rtt(connection).unwrap_or_default(),
+            first_window: self.first_window(connection),
+            paced: file.paced,
+            endpoint: Endpoint::of(target.url()),
+            known: self.recall(target.url()).cloned(),
+            corrected: None,
+            duplicates: Vec::new(),
+            digest: None,
+        }
+    }
+}
+
+impl Source for HttpSource<'_> {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError> {
+        let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
+        let client = self.clients.get(&self.config(known_pace.as_ref())?)?;
+        let answer = self.ask(&client, ask, known_pace.as_ref())?;
+        let untrue = known_pace.as_ref().is_some_and(|known| !known.is_borne_out_by(&answer));
+        let refit = Refit { options: &self.options, url: &self.url, clients: self.clients };
+        let known_pace = if untrue { None } else { known_pace };
+        let (client, answer) = refit.with_what_fits(client, answer, untrue, ask.cancel, &|opened| {
+            self.first_answer(opened)
+        })?;
+        let mut description = self.description(&answer, known_pace.as_ref());
+        if untrue {
+            description.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
+        }
+        let FirstAnswer { opened, file, .. } = answer;
+        *lock(&self.described) = Some(Arc::new(Described { client, file }));
+        *lock(&self.location) = Location { target: Some(opened.target), generation: 0, fruitless: 0 };
+        *lock(&self.first) = Some((opened.connection, description.first));
+        Ok(description)
+    }
+
+    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
+        let described = self.described()?;
+        let Described { client, file } = &*described;
+        let request = file.request(part).map(|request| request.only_if(file.if_range()));
+        let mut opened = client.open(&self.url, request.as_ref(), cancel)?;
+        let with_if_range = request.is_some_and(|request| request.if_range().is_some());
+        let held = held_by(&opened)?;
+        if file.agreement(&opened.head, held, with_if_range) != Agreement::Part(part) {
+            return Err(self.other_file(&file.difference(&opened.head), Retry::Never));
+        }
+        let mut bytes = vec![0; part.len().as_usize()];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match opened.connection.read_body(&mut bytes[filled..])? {
+                Read::Data(n) => filled += n,
+                Read::Idle => {}
+                Read::End => break,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    fn worker(&self) -> Box<dyn SourceWorker + '_> {
+        Box::new(HttpWorker::new(self))
+    }
+
+    fn abandon(&self) {
+        lock(&self.first).take();
+    }
+}
+
+impl From<HttpError> for SourceError {
+    fn from(error: HttpError) -> Self {
+        let class = FailureKind::from(error.kind());
+        let retry = match error.retry() {
+            HttpRetry::Never => Retry::Never,
+            HttpRetry::Now => Retry::Backoff,
+            HttpRetry::After(wait) => Retry::After(wait),
+        };
+        let cause = match &error {
+            HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
+            HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
+            HttpError::Cancelled => Cause::Interrupted,
+            error if error.is_before_connection() => Cause::Unreachable,
+            _ => Cause::Connection,
+        };
+        Self::new(class, retry, cause, error.to_string())
+    }
+}
+
+impl From<ErrorKind> for FailureKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Usage => Self::Usage,
+            ErrorKind::LocalFile | ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::NoHost => Self::NoHost,
+            ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::Timeout | ErrorKind::Io => Self::Temporary,
+            ErrorKind::Protocol | ErrorKind::Tls => Self::Protocol,
+            ErrorKind::Denied => Self::Denied,
+            ErrorKind::Shrunk => Self::Data,
+            ErrorKind::Cancelled => Self::Interrupted,
+            ErrorKind::Internal => Self::Internal,
+        }
+    }
+}
+
+/// Describes a 206 that holds something else than was asked for.
+pub(super) fn bad_range(shown: &str, source: &RangeError) -> SourceError {
+    let message = format!("cannot use the answer of {shown}: {source}");
+    SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
+}
+
+/// Returns the RTT of the connection's handshake.
+pub(super) fn handshake_rtt(connection: &Connection) -> Option<Rtt> {
+    tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt())
+}

@@ -1,0 +1,80 @@
+//! What a server is asked for that has paced an earlier transfer: the rate that it found then.
+
+use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::tune::pace::Known;
+use longhaul_core::units::{Rate, Rtt};
+
+use super::config::ClientConfig;
+use super::error::HttpError;
+use super::http_source::{FirstAnswer, SourceOptions, handshake_rtt};
+use crate::path_memory::KnownPath;
+use crate::transfer::{Streams, recv_buffer};
+
+/// The remembered rate of a path whose server paces, before the path is known to be the same.
+pub(super) struct KnownPace {
+    known: Known,
+    pace: Pace,
+}
+
+impl KnownPace {
+    /// Recalls the rate where the server is free to choose the pace of one stream.
+    ///
+    /// The rate is what one stream held: several would each ask for all of it.
+    pub(super) fn of(options: &SourceOptions, path: Option<&KnownPath>) -> Option<Self> {
+        let is_said = options.client.headers.iter().any(|header| header.is(PACE_HEADER));
+        let alone = matches!(options.streams, Streams::Auto | Streams::Fixed(1));
+        if options.pace != Pace::Auto || !alone || is_said {
+            return None;
+        }
+        Some(Self { known: path?.pace()?, pace: options.pace })
+    }
+
+    /// Returns the rate that is asked for.
+    pub(super) fn rate(&self) -> Rate {
+        self.known.rate
+    }
+
+    /// Returns how to ask for the rate: with a window that is open from the first round trip on.
+    ///
+    /// The server compares the RTT with the remembered one.
+    pub(super) fn config(&self, client: &ClientConfig) -> Result<ClientConfig, HttpError> {
+        let header = PaceRequest { pace: self.pace, known: Some(self.known) }.header();
+        let mut config = client.clone();
+        config.headers.push(HeaderField::new(PACE_HEADER, &header)?);
+        config.recv_buffer = config.recv_buffer.or_else(|| recv_buffer::open_at_once(self.known));
+        Ok(config)
+    }
+
+    /// Returns whether the server still paces, at the end of a path that may be the same.
+    pub(super) fn is_borne_out_by(&self, answer: &FirstAnswer) -> bool {
+        self.holds(answer.file.paced, handshake_rtt(&answer.opened.connection))
+    }
+
+    fn holds(&self, paced: bool, rtt: Option<Rtt>) -> bool {
+        paced && rtt.is_none_or(|rtt| self.known.may_hold_at(rtt))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use longhaul_core::tune::streams::Remembered;
+    use longhaul_core::units::Bytes;
+
+    use super::*;
+    use crate::path_memory::Endpoint;
+
+    const MS: fn(u64) -> Rtt = |ms| Rtt::new(Duration::from_millis(ms));
+
+    #[test]
+    fn another_server_or_another_rtt_is_another_path() {
+        let endpoint = Endpoint::of(&"http://h/".parse().unwrap()).unwrap();
+        let found = Remembered { rtt: MS(100), rate: Rate::bits_per_sec(1_000_000_000), streams: 1 };
+        let path = KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)).paced();
+        let known = KnownPace { known: path.pace().unwrap(), pace: Pace::Auto };
+        let cases = [(true, Some(MS(130))), (true, None), (true, Some(MS(300))), (false, Some(MS(100)))];
+        assert_eq!(cases.map(|(paces, rtt)| known.holds(paces, rtt)), [true, true, false, false]);
+    }
+}

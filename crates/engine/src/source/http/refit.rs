@@ -1,0 +1,88 @@
+//! A second first connection, where the first one does not fit the path that it has shown.
+
+use std::sync::Arc;
+
+use longhaul_core::proto::http::RangeAnswer;
+use longhaul_core::units::Bytes;
+use url::Url;
+
+use super::client::{Client, Opened};
+use super::clients::Clients;
+use super::config::ClientConfig;
+use super::http_source::{FIRST_BLOCK, FirstAnswer, LONG_RTT, SourceOptions, handshake_rtt};
+use super::remote_file::Agreement;
+use crate::cancel::Cancel;
+use crate::transfer::error::SourceError;
+use crate::transfer::{Streams, recv_buffer};
+
+/// How many streams share a path at least where their number is free.
+const SHARED_BY: usize = 8;
+
+/// The receive buffer that a path needs and autotuning cannot reach.
+struct LargerBuffer {
+    size: Bytes,
+    /// Whether the first connection can do without: others may follow that have it.
+    for_others: bool,
+}
+
+/// What is needed to connect anew.
+pub(super) struct Refit<'a> {
+    pub(super) options: &'a SourceOptions,
+    pub(super) url: &'a Url,
+    pub(super) clients: &'a Clients,
+}
+
+impl Refit<'_> {
+    /// Connects anew where the kernel's autotuning cannot reach what the path needs, or where the first connection was
+    /// `misled`: asked for a pace that does not hold any more.
+    ///
+    /// The RTT is known only now, and the window's scale is fixed by the SYN. Where the second try fails, as with a URL that
+    /// works once, the first connection goes on. Where the number of streams is free, one that was not misled goes on too, and
+    /// further streams get the larger buffer: so no time is lost.
+    pub(super) fn with_what_fits(
+        &self,
+        client: Arc<Client>,
+        answer: FirstAnswer,
+        misled: bool,
+        cancel: &Cancel,
+        describe: &dyn Fn(Opened) -> Result<FirstAnswer, SourceError>,
+    ) -> Result<(Arc<Client>, FirstAnswer), SourceError> {
+        let config = &self.options.client;
+        // All of it is on its way already.
+        let small = answer.file.size.is_some_and(|size| size < FIRST_BLOCK);
+        let larger = if small || config.recv_buffer.is_some() { None } else { self.larger_buffer(&answer) };
+        if larger.is_none() && !misled {
+            return Ok((client, answer));
+        }
+        let for_others = larger.as_ref().is_some_and(|larger| larger.for_others);
+        let recv_buffer = config.recv_buffer.or(larger.map(|larger| larger.size));
+        let fitting = self.clients.get(&ClientConfig { recv_buffer, ..config.clone() })?;
+        if small || (for_others && !misled) {
+            return Ok((fitting, answer));
+        }
+        // Once only: the first connection does not wait for ever.
+        let asked = answer.opened.asked.as_ref();
+        let with_if_range = asked.is_some_and(|asked| asked.if_range().is_some());
+        let second = fitting.open(self.url, asked, cancel).map_err(SourceError::from).and_then(describe);
+        let agrees = |second: &FirstAnswer| {
+            second.held == answer.held
+                && answer.file.agreement(&second.opened.head, second.held, with_if_range)
+                    != Agreement::OtherFile
+        };
+        // Later streams are better off with the fitting client all the same.
+        Ok((fitting, second.ok().filter(agrees).unwrap_or(answer)))
+    }
+
+    fn larger_buffer(&self, answer: &FirstAnswer) -> Option<LargerBuffer> {
+        let rtt = handshake_rtt(&answer.opened.connection)?;
+        let whole = matches!(answer.held, RangeAnswer::Whole { .. });
+        let (streams, for_others) = match self.options.streams {
+            _ if whole => (1, false),
+            Streams::Fixed(streams) => (streams, false),
+            Streams::Auto if self.options.leaves_pace_to(&answer.file) => (1, false),
+            Streams::Auto if rtt < LONG_RTT => (1, false),
+            Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
+        };
+        Some(LargerBuffer { size: recv_buffer::larger_than_kernels(rtt, streams)?, for_others })
+    }
+}

@@ -1,0 +1,326 @@
+//! One stream over HTTP: pipelined range requests, and their bodies from the socket straight into segments.
+
+use std::collections::VecDeque;
+
+use longhaul_core::proto::http::RangeAnswer;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use super::connection::Connection;
+use super::error::HttpError;
+use super::http_source::{Described, HttpSource, Location, bad_range};
+use super::remote_file::Agreement;
+use super::Read;
+use crate::failure::FailureKind;
+use crate::source::{Source, SourceWorker};
+use crate::transfer::Stream;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// Requests sent ahead of the one that is answered: a server reads each when it has sent the answers before it.
+const MOST_REQUESTS_AHEAD: usize = 64;
+/// A connection that has delivered this much and is then closed between two answers has served enough requests: no failure.
+const SERVED_WELL: Bytes = Bytes::kib(64);
+
+/// The HTTP side of one stream.
+pub(super) struct HttpWorker<'s> {
+    source: &'s HttpSource<'s>,
+    /// Where this stream's connections lead, with the address that works for it first.
+    location: Location,
+    /// Requests without a complete answer; some of what they asked for may have been stolen meanwhile.
+    requested: VecDeque<Requested>,
+    /// How far a file that comes in one answer only had come when it broke off and was started over.
+    broke_off: Option<u64>,
+}
+
+/// A range that was requested.
+struct Requested {
+    range: ByteRange,
+    with_if_range: bool,
+}
+
+impl<'s> HttpWorker<'s> {
+    pub(super) fn new(source: &'s HttpSource<'_>) -> Self {
+        Self { source, location: source.location(), requested: VecDeque::new(), broke_off: None }
+    }
+}
+
+impl SourceWorker for HttpWorker<'_> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        let described = self.source.described()?;
+        self.requested.clear();
+        let mut exchange = Exchange { worker: self, described: &described, stream };
+        let Some(mut connection) = exchange.first_connection()? else { return Ok(()) };
+        let done = exchange.run(&mut connection);
+        exchange.stream.disconnected();
+        done?;
+        Ok(())
+    }
+
+    fn restarts(&self) -> bool {
+        self.broke_off.is_some()
+    }
+}
+
+/// A worker, its stream and the file for the time of one call.
+struct Exchange<'a, 's, 't> {
+    worker: &'a mut HttpWorker<'s>,
+    described: &'a Described,
+    stream: &'a mut Stream<'t>,
+}
+
+impl Exchange<'_, '_, '_> {
+    /// Takes the connection whose answer is under way, or waits for work and connects; `None` where nothing is left to do.
+    fn first_connection(&mut self) -> Result<Option<Connection>, SourceError> {
+        if let Some((mut connection, range)) = self.worker.source.take_first() {
+            connection.set_cancel(self.stream.renew_cancel());
+            self.stream.connected(connection.socket(), connection.peer());
+            self.stream.lease_requested(range);
+            self.stream.answered();
+            self.worker.requested.push_back(Requested { range, with_if_range: false });
+            self.request_ahead(&mut connection)?;
+            self.receive(&mut connection)?;
+            self.end_answer(&mut connection)?;
+            return Ok(Some(connection));
+        }
+        if !self.stream.wait_for_work() {
+            return Ok(None);
+        }
+        // Before the lease: a range must not wait for a connection that may never stand.
+        self.connect().map(Some)
+    }
+
+    fn run(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+        loop {
+            if self.stream.front().is_none() {
+                if !self.stream.wait_for_work() {
+                    return Ok(());
+                }
+                // The answer to a range that was stolen would have to be read first.
+                if !connection.reusable() || connection.unanswered() > 0 {
+                    self.drop_requests();
+                    *connection = self.connect()?;
+                }
+                if !self.request_next(connection)? {
+                    continue;
+                }
+            }
+            self.request_ahead(connection)?;
+            self.read_head(connection)?;
+            self.receive(connection)?;
+            self.end_answer(connection)?;
+        }
+    }
+
+    /// Gives up what was requested on a connection that is of no more use.
+    fn drop_requests(&mut self) {
+        self.stream.disconnected();
+        self.worker.requested.clear();
+    }
+
+    fn shown(&self) -> &str {
+        self.worker.source.shown()
+    }
+
+    /// Connects to where the URL leads; where that redirect has expired, asks the URL anew.
+    fn connect(&mut self) -> Result<Connection, SourceError> {
+        let cancel = self.stream.renew_cancel();
+        let newest = self.worker.source.location();
+        if !newest.has_generation_of(&self.worker.location) {
+            self.worker.location = newest;
+        }
+        let client = &self.described.client;
+        let connection = match self.worker.location.connect(client, &cancel) {
+            Err(error) if self.worker.source.may_have_expired(&self.worker.location, &error) => {
+                self.worker.source.refresh(&self.worker.location, &cancel)?;
+                self.worker.location = self.worker.source.location();
+                self.worker.location.connect(client, &cancel)?
+            }
+            connected => connected?,
+        };
+        let is_first = !self.stream.has_connected();
+        self.stream.connected(connection.socket(), connection.peer());
+        if is_first {
+            cancel.sleep(self.stream.slow_start_offset());
+        }
+        Ok(connection)
+    }
+
+    /// Leases a range and requests it; `false` where none is left, or this stream drains.
+    fn request_next(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
+        let file = &self.described.file;
+        // Leased from here on: whatever fails, `disconnected` releases it.
+        let Some(range) = self.stream.lease() else { return Ok(false) };
+        let request = file.request(range).map(|request| request.only_if(file.if_range()));
+        let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
+        self.worker.requested.push_back(Requested { range, with_if_range });
+        connection.send_get(request.as_ref())?;
+        Ok(true)
+    }
+
+    /// Keeps enough requests under way that the server never waits for the next.
+    fn request_ahead(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        loop {
+            // A body of unknown length is the last thing on its connection.
+            if file.size.is_none() || !connection.reusable() {
+                return Ok(());
+            }
+            let (ahead, requests) = self.stream.outstanding();
+            // Where some of it was stolen, the answers to that come before those to anything new.
+            if requests != self.worker.requested.len() {
+                return Ok(());
+            }
+            // A server that paces may begin with a remembered rate, and one stream leaves nothing to others.
+            let alone = file.paced && self.stream.wanted_streams() == 1;
+            let enough = self.stream.outstanding_target(alone);
+            if ahead >= enough || requests >= MOST_REQUESTS_AHEAD || !self.request_next(connection)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the head of the next answer, which must hold what was requested of the described file.
+    fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+        let Some(&Requested { range: asked, with_if_range }) = self.worker.requested.front() else {
+            return Err(SourceError::stolen(self.shown()));
+        };
+        if self.stream.front().is_none_or(|front| front.start() != asked.start()) {
+            return Err(SourceError::stolen(self.shown()));
+        }
+        let head = match connection.read_head() {
+            Err(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. })
+                if self.stream.delivered_so_far() >= SERVED_WELL =>
+            {
+                let message = format!("{} closed the connection between two answers", self.shown());
+                return Err(SourceError::new(
+                    FailureKind::Temporary,
+                    Retry::AtOnce,
+                    Cause::Connection,
+                    message,
+                ));
+            }
+            head => head?,
+        };
+        let file = &self.described.file;
+        if let Err(error) = connection.check_status(&head) {
+            return Err(self.bad_status(error, connection));
+        }
+        let answer = RangeAnswer::of(&head, file.request(asked).as_ref())
+            .map_err(|source| bad_range(self.shown(), &source))?;
+        match file.agreement(&head, answer, with_if_range) {
+            Agreement::Part(range) => {
+                if range.end() < asked.end() {
+                    self.stream.shorten(range.end());
+                }
+                self.worker.source.agreed();
+                self.stream.answered();
+                Ok(())
+            }
+            Agreement::FromStart => {
+                self.start_over();
+                Ok(())
+            }
+            Agreement::IfRangeRefused => {
+                file.refuse_if_range();
+                let message =
+                    format!("{} answered a request for a part, if unchanged, with the whole file", self.shown());
+                Err(SourceError::new(FailureKind::Protocol, Retry::AtOnce, Cause::Connection, message))
+            }
+            Agreement::RangesIgnored => {
+                let message = format!(
+                    "{} answered a request for a part with the whole file; use --streams 1",
+                    self.shown()
+                );
+                Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message))
+            }
+            Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(&head))),
+        }
+    }
+
+    /// Turns a status that is no success into an error, after the remedy that there is.
+    fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
+        let source = self.worker.source;
+        match &error {
+            // The range lay within the file when that was described.
+            HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
+            error if source.may_have_expired(&self.worker.location, error) => {
+                match source.refresh(&self.worker.location, &self.stream.renew_cancel()) {
+                    Ok(()) => {
+                        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, error.to_string())
+                    }
+                    Err(refreshing) => refreshing,
+                }
+            }
+            _ => error.into(),
+        }
+    }
+
+    fn disagreed(&mut self, connection: &Connection, difference: &str) -> SourceError {
+        let (error, avoid) = self.worker.source.disagreed(connection.peer(), difference);
+        if avoid {
+            self.worker.location.avoid(connection.peer());
+        }
+        error
+    }
+
+    /// Receives a file from its start again, where the server sends it in one answer only.
+    ///
+    /// That is no progress, however much arrives: only a whole file is.
+    fn start_over(&mut self) {
+        if self.described.file.identity.is_none() {
+            // Bytes of the earlier answer must not be written over those of this one.
+            self.stream.drain_writers();
+        }
+        if let Some(reached) = self.stream.restart() {
+            self.worker.broke_off = self.worker.broke_off.max(Some(reached));
+        }
+    }
+
+    /// Receives the first lease, which is shortened as its bytes arrive, so that a failure keeps the rest.
+    fn receive(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        while let Some(left) = self.stream.front().filter(|left| !left.is_empty()) {
+            match connection.read_body(self.stream.buffer(left)?)? {
+                Read::Data(bytes) => {
+                    if self.stream.delivered(bytes, left, connection.socket()) {
+                        self.request_ahead(connection)?;
+                    }
+                }
+                Read::Idle => {}
+                // The end of a file of unknown length, which has not become shorter since it broke off.
+                Read::End if file.size.is_none() && Some(left.start()) >= self.worker.broke_off => break,
+                Read::End => {
+                    return Err(HttpError::ClosedEarly {
+                        place: connection.place().clone(),
+                        got: self.stream.delivered_so_far(),
+                        expected: None,
+                    }
+                    .into());
+                }
+            }
+            self.stream.check_alive(self.worker.source.shown())?;
+        }
+        self.stream.flush();
+        Ok(())
+    }
+
+    /// Drops the lease that has arrived, and reads what follows its last byte: nothing, or the end of a chunked body.
+    fn end_answer(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+        self.worker.requested.pop_front();
+        if !self.stream.complete() {
+            return Err(SourceError::stolen(self.shown()));
+        }
+        loop {
+            match connection.read_body(&mut [0])? {
+                Read::End => return Ok(()),
+                Read::Idle => self.stream.check_alive(self.worker.source.shown())?,
+                // More than was announced, or than is still leased: the connection is of no more use.
+                Read::Data(_) => {
+                    connection.retire();
+                    self.drop_requests();
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

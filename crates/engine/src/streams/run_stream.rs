@@ -1,0 +1,93 @@
+//! One stream from its start to its end: tries, backs off, ends with the work, drained, refused, or for good reason.
+
+use std::time::Duration;
+
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::Bytes;
+
+use super::stream_set::StreamSet;
+use crate::source::SourceWorker;
+use crate::transfer::Stream;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// How long a stream waits before it asks a server again that sent another file: a load balancer may answer from another
+/// backend.
+const DISAGREEMENT_WAIT: Duration = Duration::from_millis(200);
+
+/// Works until everything is there, the stream drains, or gives up.
+pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
+    let mut worker = set.source.worker();
+    if let Some(error) = work(set, &mut stream, worker.as_mut()) {
+        give_up(set, &stream, error);
+    }
+    let id = stream.id();
+    stream.leave();
+    set.transfer.unregister(id);
+    if set.transfer.schedule.is_done() {
+        // Some may still wait for a connection.
+        set.transfer.interrupt_all();
+    }
+}
+
+/// Returns the error for which the stream gives up.
+fn work(
+    set: &StreamSet<'_>,
+    stream: &mut Stream<'_>,
+    worker: &mut dyn SourceWorker,
+) -> Option<SourceError> {
+    let mut backoff = Backoff::new(set.options.retries);
+    loop {
+        let Err(mut error) = worker.work(stream) else { return None };
+        stream.disconnected();
+        let delivered = stream.take_delivered();
+        if !worker.restarts() {
+            backoff.received(delivered);
+        }
+        if stream.is_over() {
+            return None;
+        }
+        if error.cause == Cause::Interrupted {
+            error = SourceError::stolen(set.source.shown());
+        }
+        if error.retry == Retry::AtOnce {
+            if error.cause == Cause::OtherFile {
+                set.transfer.stop.sleep(DISAGREEMENT_WAIT.mul_f64(0.5 + fastrand::f64()));
+            }
+            continue;
+        }
+        if set.leaves_refused(stream.id(), &error, delivered > Bytes::ZERO) {
+            return None;
+        }
+        let asked_to_wait = match error.retry {
+            Retry::Never => return Some(error),
+            Retry::After(wait) => Some(wait),
+            Retry::Backoff | Retry::AtOnce => None,
+        };
+        let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Some(error) };
+        set.transfer.emit(&Event::Retrying { stream: stream.id(), reason: error.to_string(), wait });
+        set.transfer.schedule.rest(wait, &set.transfer.stop);
+    }
+}
+
+/// Leaves the rest to other streams; where there is none in the end, `error` is why the file is incomplete.
+fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: SourceError) {
+    let transfer = set.transfer;
+    // Another file is what every stream of this source gets.
+    if error.cause == Cause::OtherFile {
+        set.drop_source();
+    } else if set.report_refusal(stream.id(), &error) {
+        transfer.note_given_up(error.into());
+        return;
+    }
+    if transfer.leave_to_others(stream.id()) {
+        let lost = Warning::StreamLost { stream: stream.id(), reason: error.to_string() };
+        transfer.emit(&Event::Warning(lost));
+        transfer.note_given_up(error.into());
+        if set.streams().is_empty() {
+            set.drop_source();
+        }
+    } else {
+        transfer.fail(error.into());
+    }
+}

@@ -1,0 +1,187 @@
+//! The number of a source's streams: chosen before the first byte, then controlled while the transfer runs.
+//!
+//! The controllers are pure (`core::tune`); here they are shown what was measured, and what they want is done.
+
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::apt::{Apt, Parameters};
+use longhaul_core::tune::ceiling::Ceiling;
+use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
+use super::interval_meter::IntervalMeter;
+use super::stream_set::{Refusal, Starter, StreamSet};
+use crate::source::Description;
+use crate::threads::named;
+use crate::transfer::{AptSettings, Streams, TransferState};
+
+/// How often GridFTP-APT looks whether its chunk is complete.
+const CHUNK_LOOK: Duration = Duration::from_millis(250);
+/// A smaller chunk of GridFTP-APT measures only its requests' round trips. The paper has no such bound; below it are goodputs of
+/// less than 2.8 Mbit/s at its Delta of 3 s.
+const SMALLEST_CHUNK: Bytes = Bytes::mib(1);
+
+/// What controls the number of a source's streams.
+pub(crate) enum CountControl {
+    /// Nothing: the number is given.
+    Fixed(usize),
+    /// Longhaul's own tuner, on a path of this RTT.
+    Auto { tuner: Box<StreamTuner>, rtt: Rtt },
+    /// GridFTP-APT; no more than its first chunk may be leased at first.
+    Apt(Box<Apt>),
+}
+
+/// Chooses the control by what was asked for, and what the server's answer allows; `left` is what is to be fetched.
+pub(crate) fn chosen(streams: Streams, paced: bool, description: &Description, left: Bytes) -> CountControl {
+    let Description { rtt, divisible, first, first_window, known, .. } = description;
+    // All of it is on its way already.
+    let rest = left - first.len();
+    match streams {
+        Streams::Fixed(streams) if *divisible => CountControl::Fixed(streams.max(1)),
+        Streams::Auto if paced => CountControl::Fixed(1),
+        Streams::Auto if *divisible && rest > Bytes::ZERO => {
+            let remembered = known.as_ref().and_then(|known| known.still_holds(*rtt));
+            let tuner = StreamTuner::new(&Start { rtt: *rtt, left, most: MOST_STREAMS, remembered });
+            CountControl::Auto { tuner: Box::new(tuner), rtt: *rtt }
+        }
+        Streams::Apt(AptSettings { n0, alpha, delta }) if *divisible => {
+            let (window, rtt, most) = (*first_window, *rtt, MOST_STREAMS);
+            CountControl::Apt(Box::new(Apt::new(Parameters { n0, alpha, delta, window, rtt, most })))
+        }
+        _ => CountControl::Fixed(1),
+    }
+}
+
+impl CountControl {
+    /// Returns how many streams to begin with.
+    pub(crate) fn streams(&self) -> usize {
+        match self {
+            Self::Fixed(streams) => *streams,
+            Self::Auto { tuner, .. } => tuner.streams(),
+            Self::Apt(tuner) => tuner.chunk().streams,
+        }
+    }
+
+    /// Returns whether the number may change.
+    pub(crate) fn is_controlled(&self) -> bool {
+        !matches!(self, Self::Fixed(_))
+    }
+
+    /// Returns how much may be leased before the first chunk is complete; `None` for all.
+    pub(crate) fn first_chunk(&self) -> Option<Bytes> {
+        match self {
+            Self::Apt(tuner) => Some(tuner.chunk().size),
+            Self::Fixed(_) | Self::Auto { .. } => None,
+        }
+    }
+
+    /// Starts the first streams, and the thread that controls their number; it returns what the path was found to be.
+    pub(crate) fn start<'scope, 'env, 'a: 'scope>(
+        self,
+        set: &'scope StreamSet<'a>,
+        starter: Starter<'scope, 'env, 'a>,
+    ) -> Option<ScopedJoinHandle<'scope, Option<Remembered>>> {
+        set.set_count(self.streams().max(1), &starter);
+        if !self.is_controlled() {
+            return None;
+        }
+        let threads: &'scope Scope<'scope, 'env> = starter.threads;
+        let unbounded = Unbounded(set.transfer);
+        let run = move || {
+            let _unbounded = unbounded;
+            match self {
+                Self::Fixed(_) => None,
+                Self::Auto { tuner, rtt } => control_auto(*tuner, rtt, set, &starter),
+                Self::Apt(tuner) => {
+                    control_apt(*tuner, set, &starter);
+                    None
+                }
+            }
+        };
+        let started = named("streams").spawn_scoped(threads, run);
+        started
+            .map_err(|error| tracing::warn!("the number of streams stays: cannot start a thread: {error}"))
+            .ok()
+    }
+}
+
+/// Shows Longhaul's tuner one interval after the other, and sets the number that it wants, until the work is done.
+fn control_auto<'scope, 'a: 'scope>(
+    mut tuner: StreamTuner,
+    rtt: Rtt,
+    set: &'scope StreamSet<'a>,
+    starter: &Starter<'scope, '_, 'a>,
+) -> Option<Remembered> {
+    let transfer = set.transfer;
+    let mut meter = IntervalMeter::new(rtt, set);
+    loop {
+        transfer.schedule.rest(meter.interval(), &transfer.stop);
+        if transfer.schedule.is_done() || transfer.stop.is_cancelled() || set.streams().is_empty() {
+            return tuner.conclusion();
+        }
+        let seen = meter.look(set);
+        set.progress().note_rate(seen.goodput);
+        let refusal = set.take_refusal();
+        if let Some(Refusal { open, wait }) = refusal {
+            tuner.refused(open, wait, transfer.start.elapsed());
+        }
+        let wanted = tuner.observe(&seen, transfer.start.elapsed());
+        tracing::debug!(target: "longhaul::streams", wanted, ?seen);
+        obey(wanted, refusal, set, starter);
+    }
+}
+
+/// Measures the goodput of each of GridFTP-APT's chunks once all of it is there, and lets the next be leased.
+///
+/// Connections stay open between chunks.
+fn control_apt<'scope, 'a: 'scope>(
+    mut apt: Apt,
+    set: &'scope StreamSet<'a>,
+    starter: &Starter<'scope, '_, 'a>,
+) {
+    let transfer = set.transfer;
+    let mut ceiling = Ceiling::new(MOST_STREAMS);
+    loop {
+        let (began, before) = (Instant::now(), transfer.received());
+        while !transfer.schedule.rest_until_idle(CHUNK_LOOK, &transfer.stop) {
+            if transfer.stop.is_cancelled() || set.streams().is_empty() {
+                return;
+            }
+        }
+        if transfer.schedule.is_done() {
+            return;
+        }
+        let goodput = Rate::over(transfer.received() - before, began.elapsed());
+        let next = apt.observe(goodput);
+        tracing::debug!(target: "longhaul::streams", %goodput, ?next, phase = ?apt.phase());
+        let refusal = set.take_refusal();
+        if let Some(Refusal { open, wait }) = refusal {
+            ceiling.refuse(open, wait, transfer.start.elapsed());
+        }
+        obey(next.streams.min(ceiling.at(transfer.start.elapsed())), refusal, set, starter);
+        transfer.schedule.change(|schedule| schedule.allow(next.size.max(SMALLEST_CHUNK)));
+    }
+}
+
+/// Sets the number that a controller wants; after a refusal blocks and segments are still planned for the streams that were refused.
+fn obey<'scope, 'a: 'scope>(
+    wanted: usize,
+    refusal: Option<Refusal>,
+    set: &'scope StreamSet<'a>,
+    starter: &Starter<'scope, '_, 'a>,
+) {
+    if refusal.is_some() || wanted != set.staying() {
+        set.set_count(wanted, starter);
+    }
+}
+
+/// Lets everything be leased once the controller has ended, however that came about: streams would wait for it for ever.
+struct Unbounded<'a>(&'a TransferState<'a>);
+
+impl Drop for Unbounded<'_> {
+    fn drop(&mut self) {
+        self.0.schedule.change(|schedule| schedule.allow(Bytes::new(u64::MAX)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Measures one connection's delivery: its rate, whether it has stalled, and how large its receive window should be.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use longhaul_core::tune::window::WindowTuner;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::sockopt;
+use longhaul_sys::tcp_info;
+
+/// A connection that delivers less than this within the stall timeout is taken for dead.
+pub(crate) const LEAST_DELIVERY: Bytes = Bytes::kib(1);
+/// The shortest time over which a rate is measured; a shorter one holds a single burst.
+const SHORTEST_WINDOW: Duration = Duration::from_millis(20);
+
+/// The bytes of one connection, and what follows from them.
+#[derive(Debug)]
+pub(crate) struct DeliveryMeter {
+    /// What the connection has delivered.
+    pub(crate) total: Bytes,
+    /// The RTT of the empty path.
+    pub(crate) rtt: Rtt,
+    /// The rate over the last round trip.
+    pub(crate) rate: Rate,
+    /// The rate expected a round trip later.
+    pub(crate) expected: Rate,
+    /// The RTT as the data saw it last, queues included.
+    data_rtt: Rtt,
+    window: Mark,
+    stall: Mark,
+    /// What lay unread in the socket when the window began.
+    unread: Bytes,
+    tuner: Option<WindowTuner>,
+}
+
+/// Bytes since a moment.
+#[derive(Debug)]
+struct Mark {
+    since: Instant,
+    bytes: Bytes,
+}
+
+impl Mark {
+    fn now(now: Instant) -> Self {
+        Self { since: now, bytes: Bytes::ZERO }
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+}
+
+impl DeliveryMeter {
+    /// Starts counting for a connection with this RTT; `hold` keeps its receive window near the BDP.
+    pub(crate) fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
+        Self {
+            total: Bytes::ZERO,
+            rtt,
+            data_rtt: rtt,
+            rate: Rate::default(),
+            expected: Rate::default(),
+            window: Mark::now(now),
+            stall: Mark::now(now),
+            unread: Bytes::ZERO,
+            tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(WindowTuner::default),
+        }
+    }
+
+    /// Holds the receive window from the first round trip on, for this share of what several connections have in flight.
+    #[must_use]
+    pub(crate) fn of_several(mut self, share: Bytes) -> Self {
+        if let Some(tuner) = &mut self.tuner {
+            *tuner = WindowTuner::of_several(share);
+        }
+        self
+    }
+
+    /// Accounts for bytes read from `socket`, and once a round trip adjusts its window; `share` is the connection's part of
+    /// what several connections have in flight together.
+    pub(crate) fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
+        self.total += bytes;
+        self.window.bytes += bytes;
+        self.stall.bytes += bytes;
+        let time = self.window.age(now);
+        if time >= self.rtt.get().max(SHORTEST_WINDOW) {
+            let unread = sockopt::unread(&socket).unwrap_or_default();
+            let rate = Rate::over((self.window.bytes + unread) - self.unread, time);
+            self.expected = rate.scaled(growth(self.rate, rate));
+            self.rate = rate;
+            self.unread = unread;
+            self.window = Mark::now(now);
+            if let Some(data_rtt) = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt()) {
+                self.data_rtt = data_rtt;
+                self.hold(share, socket);
+            }
+        }
+    }
+
+    /// Returns the RTT as the data sees it, queues included.
+    pub(crate) fn data_rtt(&self) -> Rtt {
+        self.data_rtt.max(self.rtt)
+    }
+
+    fn hold(&mut self, share: Bytes, socket: impl AsFd) {
+        let Some(tuner) = self.tuner.as_mut() else { return };
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, share) {
+            // Set each time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
+            let _ = sockopt::set_window_clamp(socket, clamp);
+        }
+    }
+
+    /// Leaves out of the stall time a time in which the socket was not read.
+    pub(crate) fn exclude(&mut self, time: Duration) {
+        self.stall.since += time;
+    }
+
+    /// Returns whether the last `patience` has delivered less than [`LEAST_DELIVERY`].
+    pub(crate) fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
+        if self.stall.age(now) < patience {
+            return false;
+        }
+        let dead = self.stall.bytes < LEAST_DELIVERY;
+        self.stall = Mark::now(now);
+        dead
+    }
+}
+
+/// Returns by how much a rate grows in a round trip: at most twofold, as in slow start, and at least onefold.
+fn growth(before: Rate, now: Rate) -> f64 {
+    (now.as_bits_per_sec() as f64 / before.as_bits_per_sec().max(1) as f64).clamp(1.0, 2.0)
+}

@@ -1,0 +1,178 @@
+//! The range scheduler of a transfer, shared by its threads.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::schedule::{RangeScheduler, Steal, WorkerId};
+use longhaul_core::units::Bytes;
+
+use crate::cancel::Cancel;
+use crate::threads::lock;
+
+/// A [`RangeScheduler`] behind a lock, with the clock that it is given as `now`.
+pub(crate) struct SharedSchedule {
+    start: Instant,
+    state: Mutex<RangeScheduler>,
+    changed: Condvar,
+}
+
+/// How long a waiting thread sleeps before it looks again at what no other thread signals.
+const WAIT_TICK: Duration = Duration::from_millis(100);
+
+impl SharedSchedule {
+    pub(crate) fn new(start: Instant, scheduler: RangeScheduler) -> Self {
+        Self { start, state: Mutex::new(scheduler), changed: Condvar::new() }
+    }
+
+    /// Reads or changes the schedule; no waiting thread is woken.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut RangeScheduler, Duration) -> T) -> T {
+        act(&mut lock(&self.state), self.start.elapsed())
+    }
+
+    /// Changes the schedule and wakes every waiting thread.
+    pub(crate) fn change<T>(&self, act: impl FnOnce(&mut RangeScheduler) -> T) -> T {
+        let changed = act(&mut lock(&self.state));
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Wakes every waiting thread, so that it looks anew.
+    pub(crate) fn wake(&self) {
+        self.change(|_| ());
+    }
+
+    /// Returns whether every byte has been received.
+    pub(crate) fn is_done(&self) -> bool {
+        lock(&self.state).is_done()
+    }
+
+    /// Returns what is still to come of a stream's first lease.
+    pub(crate) fn front(&self, stream: WorkerId) -> Option<ByteRange> {
+        lock(&self.state).front(stream)
+    }
+
+    /// Waits until a range can be leased, if only because it was released or stolen; `interrupt` is told whose leases were
+    /// stolen entirely.
+    ///
+    /// Returns `false` once every byte is there, or `over` says that this stream ends. A stream that has nothing to do does
+    /// not end before: it takes over the leases of one that fails.
+    pub(crate) fn wait_for_work(
+        &self,
+        stream: WorkerId,
+        over: impl Fn() -> bool,
+        interrupt: impl Fn(WorkerId),
+    ) -> bool {
+        let mut state = lock(&self.state);
+        let mut waited = false;
+        loop {
+            if state.is_done() || over() {
+                return false;
+            }
+            if state.available() > Bytes::ZERO {
+                return true;
+            }
+            if waited {
+                match state.steal(stream, self.start.elapsed()) {
+                    Steal::Nothing => {}
+                    Steal::Part => continue,
+                    Steal::All(victim) => {
+                        interrupt(victim);
+                        continue;
+                    }
+                }
+            }
+            state = self.wait_tick(state, WAIT_TICK);
+            waited = true;
+        }
+    }
+
+    /// Waits for `time`, or until every byte is there or the transfer is stopped.
+    pub(crate) fn rest(&self, time: Duration, stop: &Cancel) {
+        self.wait_until(time, stop, RangeScheduler::is_done);
+    }
+
+    /// Waits for `time`, or until all that may be leased for now has been received; returns whether it has.
+    pub(crate) fn rest_until_idle(&self, time: Duration, stop: &Cancel) -> bool {
+        self.wait_until(time, stop, RangeScheduler::is_idle)
+    }
+
+    fn wait_until(&self, time: Duration, stop: &Cancel, over: impl Fn(&RangeScheduler) -> bool) -> bool {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if over(&state) || left.is_zero() || stop.is_cancelled() {
+                return over(&state);
+            }
+            state = self.wait_tick(state, left.min(WAIT_TICK));
+        }
+    }
+
+    fn wait_tick<'a>(
+        &'a self,
+        state: MutexGuard<'a, RangeScheduler>,
+        tick: Duration,
+    ) -> MutexGuard<'a, RangeScheduler> {
+        self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::schedule::Blocks;
+
+    use super::*;
+
+    const WHOLE: ByteRange = ByteRange::new(0, 10);
+
+    fn schedule(gaps: Vec<ByteRange>, streams: usize) -> SharedSchedule {
+        let mut scheduler = RangeScheduler::new(Blocks::new(gaps, 1, false, Bytes::new(1)));
+        (0..streams).for_each(|stream| scheduler.join(stream, Duration::ZERO));
+        SharedSchedule::new(Instant::now(), scheduler)
+    }
+
+    #[test]
+    fn waiting_stream_leases_what_another_releases() {
+        let schedule = schedule(vec![WHOLE], 2);
+        schedule.with(|s, now| s.lease(0, now));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                assert!(schedule.wait_for_work(1, || false, |_| ()));
+                let leased = schedule.with(|s, now| {
+                    let range = s.lease(1, now).unwrap();
+                    s.received(1, range, now);
+                    range
+                });
+                schedule.change(|s| s.complete(1));
+                (leased, schedule.wait_for_work(1, || false, |_| ()))
+            });
+            schedule.change(|s| s.leave(0));
+            assert_eq!(waiter.join().unwrap(), (WHOLE, false));
+        });
+    }
+
+    #[test]
+    fn waiting_stream_steals_from_a_silent_one() {
+        let schedule = schedule(vec![WHOLE], 2);
+        schedule.with(|s, now| s.lease(0, now));
+        let began = Instant::now();
+        let interrupted = std::cell::Cell::new(None);
+        assert!(schedule.wait_for_work(1, || false, |victim| interrupted.set(Some(victim))));
+        assert!(began.elapsed() >= Duration::from_secs(1));
+        assert_eq!(interrupted.get(), Some(0));
+    }
+
+    #[test]
+    fn rest_ends_with_the_last_byte() {
+        let schedule = schedule(Vec::new(), 1);
+        schedule.with(|s, now| s.lease_requested(0, ByteRange::new(0, 1), now));
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| schedule.rest(Duration::from_secs(60), &Cancel::new()));
+            schedule.with(|s, now| s.received(0, ByteRange::new(0, 1), now));
+            schedule.change(|s| s.complete(0));
+        });
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,265 @@
+//! What the threads of one transfer share.
+
+use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::event::{Event, Observer};
+use longhaul_core::limit::Limiter;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::schedule::WorkerId;
+use longhaul_core::telemetry::{PageCache, Sockets, StreamSample};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
+use super::error::TransferError;
+use super::shared_schedule::SharedSchedule;
+use super::stream::StreamHandle;
+use crate::cancel::Cancel;
+use crate::sink::pipeline::Pipeline;
+use crate::threads::{add, lock};
+use crate::watched::Watched;
+
+/// State shared by streams, writers and the monitor of a transfer.
+pub(crate) struct TransferState<'a> {
+    pub(crate) start: Instant,
+    observer: &'a dyn Observer,
+    /// Set when the user cancels, and when any thread fails for good.
+    pub(crate) stop: Cancel,
+    pub(crate) schedule: SharedSchedule,
+    pub(crate) pipeline: Pipeline,
+    limiter: Option<Mutex<Limiter>>,
+    received: AtomicU64,
+    /// The streams at work, draining ones included, of all sources.
+    streams: Mutex<Vec<Arc<StreamHandle>>>,
+    /// Their number, which streams read at every segment.
+    running: AtomicUsize,
+    next_stream: AtomicUsize,
+    pub(crate) waits: Waits,
+    /// One for each source.
+    pub(crate) sources: Vec<SourceProgress>,
+    /// The latest count of the output file's pages, where they are counted.
+    pub(crate) pages: Mutex<Option<PageCache>>,
+    failure: Mutex<Option<TransferError>>,
+    /// Why the last stream to give up did.
+    given_up: Mutex<Option<TransferError>>,
+}
+
+/// What the streams of one source have done so far.
+#[derive(Default)]
+pub(crate) struct SourceProgress {
+    received: AtomicU64,
+    pub(crate) sockets: Watched,
+    /// How many streams the source should have.
+    pub(crate) wanted: AtomicUsize,
+    /// The highest number of streams that was ever wanted.
+    most_wanted: AtomicUsize,
+    /// The highest rate of all its streams together, in bits per second.
+    path_rate: AtomicU64,
+    /// What came from this source, for finding out which source sent wrong bytes.
+    delivered: Mutex<RangeSet>,
+}
+
+/// For how long streams stood still, in nanoseconds, summed over the streams.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) writer: AtomicU64,
+    pub(crate) limit: AtomicU64,
+    /// CPU time of the busiest receiving thread.
+    pub(crate) busiest: AtomicU64,
+}
+
+impl Waits {
+    /// Returns for how long streams have stood still.
+    pub(crate) fn total(&self) -> Duration {
+        Duration::from_nanos(self.writer.load(Ordering::Relaxed) + self.limit.load(Ordering::Relaxed))
+    }
+}
+
+impl SourceProgress {
+    /// Returns the bytes received from this source.
+    pub(crate) fn received(&self) -> Bytes {
+        Bytes::new(self.received.load(Ordering::Relaxed))
+    }
+
+    /// Sets how many streams the source should have.
+    pub(crate) fn set_wanted(&self, streams: usize) {
+        self.wanted.store(streams, Ordering::Relaxed);
+        self.most_wanted.fetch_max(streams, Ordering::Relaxed);
+    }
+
+    /// Returns how many streams the source should have.
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Notes the rate of all streams of this source together.
+    pub(crate) fn note_rate(&self, rate: Rate) {
+        self.path_rate.fetch_max(rate.as_bits_per_sec(), Ordering::Relaxed);
+    }
+
+    /// Returns a stream's share of what the path has in flight; zero where the source never had several streams.
+    pub(crate) fn window_share(&self, rtt: Rtt) -> Bytes {
+        if self.most_wanted.load(Ordering::Relaxed) <= 1 {
+            return Bytes::ZERO;
+        }
+        let rate = Rate::bits_per_sec(self.path_rate.load(Ordering::Relaxed));
+        Bytes::new(rate.bdp(rtt).get() / self.wanted().max(1) as u64)
+    }
+
+    /// Notes a range that this source has delivered.
+    pub(super) fn note_delivered(&self, range: ByteRange) {
+        lock(&self.delivered).insert(range);
+    }
+
+    /// Returns all ranges that this source has delivered.
+    pub(crate) fn delivered(&self) -> RangeSet {
+        lock(&self.delivered).clone()
+    }
+
+    /// Forgets what this source has delivered, once it was proved wrong or is fetched again.
+    pub(crate) fn forget_delivered(&self) -> RangeSet {
+        std::mem::take(&mut *lock(&self.delivered))
+    }
+}
+
+impl<'a> TransferState<'a> {
+    pub(crate) fn new(
+        start: Instant,
+        observer: &'a dyn Observer,
+        stop: Cancel,
+        schedule: SharedSchedule,
+        pipeline: Pipeline,
+        limiter: Option<Limiter>,
+        sources: usize,
+    ) -> Self {
+        Self {
+            start,
+            observer,
+            stop,
+            schedule,
+            pipeline,
+            limiter: limiter.map(Mutex::new),
+            received: AtomicU64::new(0),
+            streams: Mutex::default(),
+            running: AtomicUsize::new(0),
+            next_stream: AtomicUsize::new(0),
+            waits: Waits::default(),
+            sources: (0..sources).map(|_| SourceProgress::default()).collect(),
+            pages: Mutex::default(),
+            failure: Mutex::default(),
+            given_up: Mutex::default(),
+        }
+    }
+
+    /// Reports an event.
+    pub(crate) fn emit(&self, event: &Event) {
+        self.observer.on(self.start.elapsed(), event);
+    }
+
+    /// Ends the transfer with `error`, unless an earlier one has.
+    pub(crate) fn fail(&self, error: TransferError) {
+        lock(&self.failure).get_or_insert(error);
+        self.stop.cancel();
+    }
+
+    /// Takes the error that ended the transfer.
+    pub(crate) fn take_failure(&self) -> Option<TransferError> {
+        lock(&self.failure).take()
+    }
+
+    /// Keeps why a stream gave up: the transfer's error where in the end no stream is left.
+    pub(crate) fn note_given_up(&self, error: TransferError) {
+        lock(&self.given_up).replace(error);
+    }
+
+    /// Takes why the last stream to give up did.
+    pub(crate) fn take_given_up(&self) -> Option<TransferError> {
+        lock(&self.given_up).take()
+    }
+
+    /// Makes handles for streams of a source; no number is used twice in a transfer.
+    pub(crate) fn register(&self, source: usize, count: usize) -> Vec<Arc<StreamHandle>> {
+        let mut streams = lock(&self.streams);
+        let first = self.next_stream.fetch_add(count, Ordering::Relaxed);
+        let handle = |id| Arc::new(StreamHandle::new(id, source, &self.stop));
+        let handles: Vec<_> = (first..first + count).map(handle).collect();
+        streams.extend(handles.iter().cloned());
+        self.running.store(streams.len(), Ordering::Relaxed);
+        handles
+    }
+
+    /// Removes a stream that has ended, or will at once.
+    pub(crate) fn unregister(&self, stream: WorkerId) {
+        let mut streams = lock(&self.streams);
+        streams.retain(|other| other.id != stream);
+        self.running.store(streams.len(), Ordering::Relaxed);
+    }
+
+    /// Returns the streams at work.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
+        lock(&self.streams).clone()
+    }
+
+    /// Removes a stream unless no other is left to do its work; returns whether it may end.
+    pub(crate) fn leave_to_others(&self, stream: WorkerId) -> bool {
+        let mut streams = lock(&self.streams);
+        let others = streams.iter().any(|other| other.id != stream && !other.is_draining());
+        if others {
+            streams.retain(|other| other.id != stream);
+            self.running.store(streams.len(), Ordering::Relaxed);
+        }
+        others
+    }
+
+    /// Returns how many streams are at work, draining ones included.
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Ends what a stream waits for now.
+    pub(crate) fn interrupt(&self, stream: WorkerId) {
+        lock(&self.streams).iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
+    }
+
+    /// Ends what every stream waits for: nothing is left to do.
+    pub(crate) fn interrupt_all(&self) {
+        lock(&self.streams).iter().for_each(|stream| stream.interrupt());
+    }
+
+    /// Returns the bytes read from sockets so far.
+    pub(crate) fn received(&self) -> Bytes {
+        Bytes::new(self.received.load(Ordering::Relaxed))
+    }
+
+    /// Reads every socket; returns each stream's sample, and all of them together.
+    pub(crate) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
+        Watched::read_all(self.sources.iter().map(|source| &source.sockets))
+    }
+
+    /// Returns whether `--limit` bounds the rate.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limiter.is_some()
+    }
+
+    /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.
+    pub(super) fn read_at_most(&self, spare: usize) -> usize {
+        const SMALLEST_READ: usize = 4096;
+        let even = |limiter: &Mutex<Limiter>| {
+            (lock(limiter).rate().as_bytes_per_sec() / 20).max(SMALLEST_READ as u64) as usize
+        };
+        self.limiter.as_ref().map_or(spare, |limiter| spare.min(even(limiter)))
+    }
+
+    /// Accounts for bytes read from a source's socket; waits as long as `--limit` asks for.
+    pub(super) fn add_received(&self, source: usize, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.sources[source].received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(limiter) = &self.limiter {
+            let wait = lock(limiter).read(Bytes::new(bytes as u64), self.start.elapsed());
+            if !wait.is_zero() {
+                self.stop.sleep(wait);
+                add(&self.waits.limit, wait);
+            }
+        }
+    }
+}

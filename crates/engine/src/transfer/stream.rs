@@ -1,0 +1,390 @@
+//! A stream of a transfer, as its source sees it: leases in, bytes out.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use longhaul_core::event::Event;
+use longhaul_core::plan;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::schedule::WorkerId;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::{host, tcp_info};
+
+use super::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
+use super::error::SourceError;
+use super::recv_buffer;
+use super::state::{SourceProgress, TransferState};
+use crate::cancel::Cancel;
+use crate::sink::pipeline::Inlet;
+use crate::sink::pool::Segment;
+use crate::sink::ring::Flow;
+use crate::threads::{add, lock};
+
+/// How long to wait for a free segment before looking whether to stop.
+const SEGMENT_WAIT: Duration = Duration::from_millis(100);
+/// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
+const SLOW_FLUSH: Duration = Duration::from_secs(5);
+/// A draining stream still receives what arrives within this time, or two round trips.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
+/// The fractional parts of its multiples spread evenly over 0 to 1, however many there are (the golden ratio's inverse).
+const GOLDEN: f64 = 0.618_034;
+
+/// How streams treat stalls and windows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamOptions {
+    /// How many failures in a row a stream may have.
+    pub(crate) retries: u32,
+    /// After how long without data a connection is taken for dead.
+    pub(crate) stall: Duration,
+    /// Whether to hold receive windows near the BDP.
+    pub(crate) hold_window: bool,
+}
+
+/// The stream's number, and what ends it or its wait.
+#[derive(Debug)]
+pub(crate) struct StreamHandle {
+    pub(crate) id: WorkerId,
+    /// The index of its source.
+    pub(crate) source: usize,
+    draining: AtomicBool,
+    stop: Cancel,
+    /// Ends what the stream waits for now, and nothing later.
+    wait: Mutex<Cancel>,
+}
+
+impl StreamHandle {
+    pub(crate) fn new(id: WorkerId, source: usize, stop: &Cancel) -> Self {
+        Self { id, source, draining: AtomicBool::new(false), stop: stop.clone(), wait: Mutex::new(stop.child()) }
+    }
+
+    /// Asks the stream to stop after its outstanding requests, or no longer.
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
+    /// Returns whether the stream is to request nothing more.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Ends what the stream waits for now.
+    pub(crate) fn interrupt(&self) {
+        lock(&self.wait).cancel();
+    }
+
+    /// Makes the flag of the next wait; a draining stream's is set already.
+    fn renew(&self) -> Cancel {
+        let mut wait = lock(&self.wait);
+        *wait = self.stop.child();
+        // Whatever began the draining has interrupted the wait before.
+        if self.is_draining() {
+            wait.cancel();
+        }
+        wait.clone()
+    }
+}
+
+/// One stream: leases ranges for its source's worker and takes the bytes that arrive.
+pub(crate) struct Stream<'a> {
+    handle: Arc<StreamHandle>,
+    transfer: &'a TransferState<'a>,
+    inlet: Inlet<'a>,
+    options: StreamOptions,
+    connected: bool,
+    has_connected: bool,
+    segment: Option<Segment>,
+    /// When the segment got its first byte.
+    segment_since: Instant,
+    delivery: DeliveryMeter,
+}
+
+impl<'a> Stream<'a> {
+    pub(crate) fn new(
+        handle: Arc<StreamHandle>,
+        transfer: &'a TransferState<'a>,
+        inlet: Inlet<'a>,
+        options: StreamOptions,
+    ) -> Self {
+        transfer.schedule.with(|schedule, now| schedule.join(handle.id, now));
+        let now = Instant::now();
+        Self {
+            handle,
+            transfer,
+            inlet,
+            options,
+            connected: false,
+            has_connected: false,
+            segment: None,
+            segment_since: now,
+            delivery: DeliveryMeter::new(Rtt::default(), false, now),
+        }
+    }
+
+    /// Returns the stream's number, from 0.
+    pub(crate) fn id(&self) -> WorkerId {
+        self.handle.id
+    }
+
+    pub(crate) fn transfer(&self) -> &'a TransferState<'a> {
+        self.transfer
+    }
+
+    fn progress(&self) -> &'a SourceProgress {
+        &self.transfer.sources[self.handle.source]
+    }
+
+    /// Returns how many streams the source should have now.
+    pub(crate) fn wanted_streams(&self) -> usize {
+        self.progress().wanted()
+    }
+
+    /// Returns the flag that ends the waits of the next connection: when the transfer stops, another stream has stolen all leases
+    /// of this one, or this stream is no longer wanted.
+    pub(crate) fn renew_cancel(&self) -> Cancel {
+        self.handle.renew()
+    }
+
+    /// Returns whether the stream is to request nothing more.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.handle.is_draining()
+    }
+
+    /// Returns whether the stream has nothing left to try: the transfer ends, every byte is there, or the stream drains.
+    pub(crate) fn is_over(&self) -> bool {
+        self.transfer.stop.is_cancelled() || self.transfer.schedule.is_done() || self.is_draining()
+    }
+
+    /// Waits until a range can be leased; `false` where the stream ends instead.
+    pub(crate) fn wait_for_work(&self) -> bool {
+        let over = || self.transfer.stop.is_cancelled() || self.is_draining();
+        self.transfer.schedule.wait_for_work(self.id(), over, |victim| self.transfer.interrupt(victim))
+    }
+
+    /// Leases a range; `None` where none is left, or the stream drains.
+    pub(crate) fn lease(&self) -> Option<ByteRange> {
+        if self.is_draining() {
+            return None;
+        }
+        self.transfer.schedule.with(|schedule, now| schedule.lease(self.id(), now))
+    }
+
+    /// Leases the range that was requested before the streams began.
+    pub(crate) fn lease_requested(&self, range: ByteRange) {
+        self.transfer.schedule.with(|schedule, now| schedule.lease_requested(self.id(), range, now));
+    }
+
+    /// Returns what is still to come of the first lease; a draining stream releases what would take it long.
+    pub(crate) fn front(&self) -> Option<ByteRange> {
+        if self.is_draining() {
+            let soon = DRAIN_TIME.max(self.delivery.rtt.get() * 2);
+            let keep = self.delivery.rate.bytes_in(soon);
+            self.transfer.schedule.change(|schedule| schedule.release_beyond(self.id(), keep));
+        }
+        self.transfer.schedule.front(self.id())
+    }
+
+    /// Returns how much is leased and not received, in how many leases.
+    pub(crate) fn outstanding(&self) -> (Bytes, usize) {
+        self.transfer.schedule.with(|schedule, _| schedule.outstanding(self.id()))
+    }
+
+    /// Returns how much should be outstanding so that the server never idles; `alone` asks for all that one stream can have.
+    pub(crate) fn outstanding_target(&self, alone: bool) -> Bytes {
+        let wanted = if alone {
+            Bytes::new(u64::MAX)
+        } else {
+            let streams = self.wanted_streams();
+            plan::ask_ahead(self.delivery.expected, self.delivery.data_rtt(), streams)
+        };
+        self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
+    }
+
+    /// Ends the first lease at `end`: a server may send less than was requested (RFC 9110, section 15.3.7).
+    pub(crate) fn shorten(&self, end: u64) {
+        self.transfer.schedule.change(|schedule| schedule.shorten(self.id(), end));
+    }
+
+    /// Begins the first lease, all of the file, from its start again; returns how far it had come.
+    pub(crate) fn restart(&self) -> Option<u64> {
+        self.transfer.schedule.with(|schedule, _| schedule.restart(self.id()))
+    }
+
+    /// Drops the first lease, all of which has arrived; `false` where another stream has stolen it.
+    pub(crate) fn complete(&self) -> bool {
+        self.transfer.schedule.change(|schedule| schedule.complete(self.id()))
+    }
+
+    /// Begins to measure a new connection.
+    pub(crate) fn connected(&mut self, socket: &TcpStream, peer: SocketAddr) {
+        let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
+        self.progress().sockets.add(self.id(), socket);
+        self.transfer.emit(&Event::Connected { stream: self.id(), peer, rtt });
+        let rtt = rtt.unwrap_or_default();
+        self.update_status(|status| {
+            (status.connected, status.answered) = (true, false);
+            (status.rate, status.rtt) = (Rate::default(), rtt);
+        });
+        let delivery = DeliveryMeter::new(rtt, self.options.hold_window, Instant::now());
+        self.delivery = match self.wanted_streams() {
+            ..=1 => delivery,
+            several => delivery.of_several(recv_buffer::share_in_flight(rtt, several)),
+        };
+        (self.connected, self.has_connected) = (true, true);
+    }
+
+    /// Returns how long to wait between the stream's first connection and its first request.
+    ///
+    /// Several slow starts that begin at once send their bursts at once, and each takes the others' for a queue of its own:
+    /// CUBIC's HyStart ends slow start at 16 ms of it. So they are spread over the round trip, evenly for any number.
+    pub(crate) fn slow_start_offset(&self) -> Duration {
+        match self.wanted_streams() {
+            ..=1 => Duration::ZERO,
+            _ => self.delivery.rtt.get().mul_f64((self.id() as f64 * GOLDEN).fract()),
+        }
+    }
+
+    /// Returns whether the stream has had a connection.
+    pub(crate) fn has_connected(&self) -> bool {
+        self.has_connected
+    }
+
+    /// Notes that the server has answered on the connection.
+    pub(crate) fn answered(&self) {
+        self.update_status(|status| status.answered = true);
+    }
+
+    fn update_status(&self, change: impl FnOnce(&mut longhaul_core::schedule::WorkerStatus)) {
+        self.transfer.schedule.with(|schedule, _| schedule.update(self.id(), change));
+    }
+
+    /// Ends the connection: what has arrived is written, what has not can be leased by any stream.
+    pub(crate) fn disconnected(&mut self) {
+        self.flush();
+        if std::mem::take(&mut self.connected) {
+            self.progress().sockets.remove(self.id());
+            self.transfer.emit(&Event::Closed { stream: self.id() });
+        }
+        self.transfer.schedule.change(|schedule| {
+            schedule.update(self.id(), |status| {
+                (status.connected, status.answered, status.rate) = (false, false, Rate::default());
+            });
+            schedule.release(self.id());
+        });
+    }
+
+    /// Returns the memory that the front of `range` is to be received into; waits for a segment where none is free.
+    ///
+    /// # Errors
+    /// The transfer ends, or there is no memory.
+    pub(crate) fn buffer(&mut self, range: ByteRange) -> Result<&mut [u8], SourceError> {
+        if self.segment.as_ref().is_some_and(|segment| segment.range().end() != range.start()) {
+            self.flush();
+        }
+        self.need_segment(range)?;
+        let Some(segment) = &mut self.segment else { return Err(SourceError::interrupted()) };
+        let spare = segment.spare();
+        let most = spare.len().min(range.len().as_usize());
+        let most = self.transfer.read_at_most(most);
+        Ok(&mut spare[..most])
+    }
+
+    /// Accounts for `bytes` received from `socket` into the front of [`Self::buffer`]; returns whether a segment is complete.
+    pub(crate) fn delivered(&mut self, bytes: usize, left: ByteRange, socket: &TcpStream) -> bool {
+        let arrived = ByteRange::with_len(left.start(), Bytes::new(bytes as u64));
+        let rate = self.delivery.rate;
+        let own = self.transfer.schedule.with(|schedule, now| {
+            schedule.update(self.id(), |status| status.rate = rate);
+            schedule.received(self.id(), arrived, now)
+        });
+        let own = own.as_usize();
+        let full = self.segment.as_mut().is_some_and(|segment| {
+            segment.fill(own);
+            segment.is_full()
+        });
+        let share = self.progress().window_share(self.delivery.rtt);
+        self.delivery.add(Bytes::new(own as u64), share, socket, Instant::now());
+        // Last, for `--limit` waits here.
+        self.transfer.add_received(self.handle.source, own);
+        if self.transfer.is_limited() {
+            self.touch();
+        }
+        let done = full || left.len().get() == own as u64 || own < bytes;
+        if done || self.segment_since.elapsed() > SLOW_FLUSH {
+            self.flush();
+        }
+        done
+    }
+
+    fn need_segment(&mut self, range: ByteRange) -> Result<(), SourceError> {
+        // The other streams deliver about as much each.
+        let streams = self.transfer.running() as u64;
+        let rate = Rate::bits_per_sec(self.delivery.rate.as_bits_per_sec().saturating_mul(streams));
+        let flow = Flow { rate, rtt: self.delivery.rtt };
+        while self.segment.is_none() {
+            if self.transfer.stop.is_cancelled() {
+                return Err(SourceError::interrupted());
+            }
+            let began = Instant::now();
+            let taken = self.inlet.take(range, SEGMENT_WAIT, flow);
+            self.segment = taken.map_err(|error| SourceError::memory(&error))?;
+            self.segment_since = Instant::now();
+            self.touch();
+            let waited = began.elapsed();
+            add(&self.transfer.waits.writer, waited);
+            self.delivery.exclude(waited);
+        }
+        Ok(())
+    }
+
+    fn touch(&self) {
+        self.transfer.schedule.with(|schedule, now| schedule.touch(self.id(), now));
+    }
+
+    /// Hands the segment to the writers, however full it is.
+    pub(crate) fn flush(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.progress().note_delivered(segment.range());
+            self.inlet.hand_over(segment);
+        }
+    }
+
+    /// Fails once the transfer is stopped or the connection has stalled; to be called at every tick without data.
+    pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), SourceError> {
+        if self.transfer.stop.is_cancelled() {
+            return Err(SourceError::interrupted());
+        }
+        if self.segment_since.elapsed() > SLOW_FLUSH {
+            self.flush();
+        }
+        if self.delivery.stalled(self.options.stall, Instant::now()) {
+            return Err(SourceError::stalled(shown, LEAST_DELIVERY, self.options.stall));
+        }
+        Ok(())
+    }
+
+    /// Takes what the connections have delivered since the last call.
+    pub(crate) fn take_delivered(&mut self) -> Bytes {
+        std::mem::take(&mut self.delivery.total)
+    }
+
+    /// Returns what the connection has delivered so far.
+    pub(crate) fn delivered_so_far(&self) -> Bytes {
+        self.delivery.total
+    }
+
+    /// Waits until the writers have written all that was handed over.
+    pub(crate) fn drain_writers(&mut self) {
+        self.flush();
+        self.transfer.pipeline.drain(&self.transfer.stop);
+    }
+
+    /// Leaves the transfer.
+    pub(crate) fn leave(mut self) {
+        self.disconnected();
+        self.transfer.schedule.change(|schedule| schedule.leave(self.id()));
+        let cpu = u64::try_from(host::thread_cpu_time().as_nanos()).unwrap_or(u64::MAX);
+        self.transfer.waits.busiest.fetch_max(cpu, Ordering::Relaxed);
+    }
+}
