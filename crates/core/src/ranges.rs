@@ -99,7 +99,8 @@ impl RangeSet {
         }
         let first = self.ranges.partition_point(|r| r.end <= range.start);
         let last = self.ranges.partition_point(|r| r.start < range.end).max(first);
-        let Some((left, right)) = self.ranges[first..last].first().zip(self.ranges[first..last].last()) else {
+        let Some((left, right)) = self.ranges[first..last].first().zip(self.ranges[first..last].last())
+        else {
             return;
         };
         let rest = [ByteRange::new(left.start, range.start), ByteRange::new(range.end, right.end)];

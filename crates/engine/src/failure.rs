@@ -17,6 +17,8 @@ pub enum FailureKind {
     Temporary,
     /// This host lacks memory or threads.
     Host,
+    /// A defect of longhaul: a thread panicked.
+    Internal,
     /// The user stopped it.
     Interrupted,
 }

@@ -68,6 +68,9 @@ pub enum TransferError {
     /// A thread could not be started.
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
+    /// The file was not completed, though no other error was reported: a defect of longhaul.
+    #[error("{0}; what was committed is kept")]
+    Internal(String),
     /// The digest is not the one asked for.
     #[error("{path} has the checksum {found}, not {wanted}; {}", if *.kept {
         "it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
@@ -115,6 +118,9 @@ impl From<PipelineError> for TransferError {
         match error {
             PipelineError::Output(error) => Self::Output(error),
             PipelineError::Thread(whose, error) => Self::Thread(whose, error),
+            error @ (PipelineError::Panicked(_) | PipelineError::Hole { .. } | PipelineError::Failed(_)) => {
+                Self::Internal(error.to_string())
+            }
         }
     }
 }
@@ -134,6 +140,7 @@ impl TransferError {
             }
             Self::Stalled { .. } | Self::TakenOver(_) => Kind::Temporary,
             Self::Memory(_) | Self::Thread(..) => Kind::Host,
+            Self::Internal(_) => Kind::Internal,
         }
     }
 
