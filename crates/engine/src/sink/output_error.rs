@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
+use super::journal::JournalError;
+
 /// Why the output could not be made.
 #[derive(Debug, Error)]
 pub enum OutputError {
@@ -33,6 +35,9 @@ pub enum OutputError {
     /// Another transfer is writing this file.
     #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
     Busy(PathBuf),
+    /// The journal of an earlier run cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The file does not fit.
     #[error("cannot reserve {size} ({bytes} bytes) for {path}: {source}; free some space or write elsewhere", bytes = size.get())]
     Reserve {

@@ -22,7 +22,7 @@ use longhaul_sys::write_back;
 use thiserror::Error;
 
 use super::checkpoint::Checkpoint;
-use super::journal::Journal;
+use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
 use super::part_file::PartFile;
 use super::pool::Segment;
@@ -340,6 +340,14 @@ impl Pipeline {
     /// Returns the journal by which the next run identifies the file; `None` where it cannot be resumed.
     pub fn journal(&self) -> Option<Journal> {
         self.journal.as_ref().map(|journal| lock(journal).clone())
+    }
+
+    /// Adds a source to the journal, which is written at the next checkpoint; does nothing where there is no journal.
+    pub fn add_source(&self, source: JournalSource) {
+        if let Some(journal) = &self.journal {
+            lock(journal).add_source(source);
+            self.checkpoint.journal_changed();
+        }
     }
 
     /// Returns the file's size, where it is known.

@@ -21,7 +21,7 @@ use super::request::{GetRequest, Output, Streams};
 use super::{place, tuning};
 use crate::cancel::Cancel;
 use crate::path_memory::KnownPath;
-use crate::sink::journal::Journal;
+use crate::sink::journal::{Journal, JournalSource, SourceMatch};
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::sink::part_names::is_partial;
@@ -64,8 +64,8 @@ pub(super) fn open(
     let known_pace = KnownPace::of(request, memory);
     let mut opener = Opener { request, memory, known_pace, cancel, emit, part: None };
     opener.open().inspect_err(|_| {
-        if let Some(part) = opener.part.take().filter(|part| part.journal().is_none()) {
-            part.discard();
+        if let Some(part) = opener.part.take() {
+            part.abandon();
         }
     })
 }
@@ -112,7 +112,7 @@ impl Opener<'_> {
             Output::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
             Output::Directory(path) => place::directory(path)?,
         }
-        let mut prior = self.prior();
+        let mut prior = self.prior()?;
         let mut may_resume = self.request.resume;
         loop {
             let answer = match self.ask(&client, prior.as_ref()) {
@@ -126,11 +126,11 @@ impl Opener<'_> {
             };
             let journal = self.journal_of(&answer.remote);
             self.name(&answer)?;
-            let same = |old: &Journal| journal.as_ref().is_some_and(|new| old.same_file(new));
+            let same = |old: &Journal| self.is_of(old, &answer.remote);
             if let Some(old) = prior.take() {
                 match answer.held {
                     RangeAnswer::Part { .. } if same(&old) => {
-                        return self.opened(client, answer, journal, old.committed());
+                        return self.opened(client, answer, journal, old.committed().clone());
                     }
                     // Another file than the one begun, though its server ignored If-Range: from the start.
                     RangeAnswer::Part { .. } => {
@@ -148,7 +148,7 @@ impl Opener<'_> {
                 }
             } else if may_resume {
                 // The name came with this answer, and under it there is a partial file: ask for what it lacks.
-                prior = self.prior().filter(same);
+                prior = self.prior()?.filter(same);
                 if prior.is_some() {
                     continue;
                 }
@@ -166,9 +166,10 @@ impl Opener<'_> {
     }
 
     /// Reads the journal of an earlier run, if it has committed anything.
-    fn prior(&self) -> Option<Journal> {
-        let journal = self.part.as_ref().filter(|_| self.request.resume)?.journal()?;
-        (journal.committed().total() > Bytes::ZERO).then_some(journal)
+    fn prior(&self) -> Result<Option<Journal>, OutputError> {
+        let Some(part) = self.part.as_ref().filter(|_| self.request.resume) else { return Ok(None) };
+        let journal = part.journal()?.sound();
+        Ok(journal.filter(|journal| journal.committed().total() > Bytes::ZERO))
     }
 
     /// Chooses what the first request asks for; `None` for the whole file.
@@ -181,12 +182,13 @@ impl Opener<'_> {
         let block = self.first_block(connection, place);
         match prior {
             Some(journal) => {
-                let size = journal.size;
+                let size = journal.size().get();
                 // All there: the last byte once more, to hear whether the file is still the same.
                 let last = ByteRange::new(size.saturating_sub(1), size);
                 let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
                 let end = block.map_or(gap.end(), |block| gap.end().min(gap.start() + block.get()));
-                RangeRequest::of(ByteRange::new(gap.start(), end)).map(|r| r.only_if(journal.validator()))
+                let validator = journal.sources().last().and_then(|source| source.identity().if_range());
+                RangeRequest::of(ByteRange::new(gap.start(), end)).map(|r| r.only_if(validator))
             }
             None => block.and_then(|block| RangeRequest::of(ByteRange::with_len(0, block))),
         }
@@ -265,13 +267,16 @@ impl Opener<'_> {
     }
 
     fn journal_of(&self, remote: &Remote) -> Option<Journal> {
-        let url = &self.request.url;
-        Some(Journal::new(
-            url.as_str(),
-            SafeUrl::of(url).to_string(),
-            remote.size?,
-            remote.validator.as_ref()?,
-        ))
+        let (url, identity) = (&self.request.url, remote.validator.clone()?.into());
+        let source = JournalSource::new(url.as_str(), SafeUrl::of(url).to_string(), identity);
+        Some(Journal::new(remote.size?, vec![source], self.request.checksum.clone()))
+    }
+
+    /// Returns whether a journal is of this file in this state.
+    fn is_of(&self, journal: &Journal, remote: &Remote) -> bool {
+        let (url, identity) = (self.request.url.as_str(), remote.validator.clone().map(Into::into));
+        let found = |size| journal.match_source(url, size, identity.as_ref(), None);
+        remote.size.is_some_and(|size| found(size) == SourceMatch::Same)
     }
 
     fn opened(

@@ -1,17 +1,25 @@
 use std::sync::Mutex;
 use std::thread;
 
+use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
 
 use super::*;
+use crate::sink::journal::StoredJournal;
 use crate::sink::ring::AppBuffer;
 
 const SIZE: Bytes = Bytes::new(300_000);
 
+fn source(url: &str) -> JournalSource {
+    let tag = Identity::from(Validator::parse("\"a\"").unwrap());
+    JournalSource::new(url, url.to_owned(), tag)
+}
+
 fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
-    let journal = Journal::new("u", "u".into(), size, &Validator::parse("\"a\"").unwrap());
+    let journal = Journal::new(size, vec![source("u")], None);
     let part = PartFile::open(target).unwrap();
-    let committed = part.journal().map_or_else(RangeSet::new, |journal| journal.committed());
+    let committed = part.journal().unwrap().sound();
+    let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed().clone());
     let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
     Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring)
 }
@@ -103,7 +111,7 @@ fn failed_writer_blocks_no_receiver_and_commits_nothing() {
     let pipeline = pipeline(&dir.path().join("file"), SIZE);
     let failures = run_with(&pipeline, Full);
     assert!(failures[0].to_string().contains("No space left"));
-    assert!(!pipeline.is_resumable() && pipeline.part().journal().is_none());
+    assert!(!pipeline.is_resumable() && matches!(pipeline.part().journal(), Ok(StoredJournal::Absent)));
 }
 
 #[test]
@@ -191,4 +199,14 @@ fn body_of_unknown_size_that_is_started_over_keeps_nothing_of_a_longer_one() {
     assert_eq!(run(&pipeline, ByteRange::new(0, 1000)), [""; 0]);
     let target = pipeline.finish(true).unwrap();
     assert_eq!(std::fs::read(target).unwrap(), [7; 1000]);
+}
+
+#[test]
+fn source_that_is_added_is_in_the_journal_that_the_next_run_finds() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SIZE);
+    pipeline.add_source(source("mirror"));
+    assert_eq!(run(&pipeline, ByteRange::new(0, 1000)), [""; 0]);
+    let journal = pipeline.part().journal().unwrap().sound().unwrap();
+    assert_eq!(journal.sources(), [source("u"), source("mirror")]);
 }
