@@ -20,9 +20,7 @@ pub enum OutputError {
         source: io::Error,
     },
     /// The target's name is taken by a directory.
-    #[error(
-        "cannot write {0}: it is a directory; give a file name, or end the path with / to put the file into it"
-    )]
+    #[error("cannot write {0}: it is a directory; give another name")]
     IsDirectory(PathBuf),
     /// The target is a device, a pipe or a socket.
     #[error(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
 use super::directory::Directory;
@@ -32,31 +32,14 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// Opens the partial file of `target`, or makes it, and locks it against other transfers.
+    /// Opens the partial file of `target` in `directory`, or makes it, and locks it against other transfers.
     ///
     /// # Errors
-    /// [`OutputError`]: the target is a directory, the part cannot be made, or somebody else writes it.
-    pub fn open(target: &Path) -> Result<Self, OutputError> {
-        if target.is_dir() {
-            return Err(OutputError::IsDirectory(target.to_owned()));
-        }
-        let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = target.file_name().unwrap_or_default();
-        let failed = |source| OutputError::Create { path: parent.join(beside(name, PART)), source };
-        let mut part = Self::open_in(Directory::open(parent).map_err(failed)?, name)?;
-        // As the user wrote it.
-        part.target_path = target.to_owned();
-        Ok(part)
-    }
-
-    /// Does the same for a name in an open directory.
-    ///
-    /// # Errors
-    /// As of [`PartFile::open`].
+    /// [`OutputError`]: the target is a directory, the part cannot be made, or another transfer writes it.
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
         let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
-        if directory.look(target, true).is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir()) {
+        if directory.is_directory(target) {
             return Err(OutputError::IsDirectory(target_path));
         }
         let failed = |source| OutputError::Create { path: part_path.clone(), source };

@@ -19,7 +19,6 @@ mod error;
 mod memory;
 mod monitor;
 mod opening;
-mod place;
 mod remote;
 mod request;
 mod run;
@@ -43,8 +42,9 @@ use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 
+pub use crate::sink::output::Output;
 pub use error::{Kept, TransferError};
-pub use request::{AptSettings, GetRequest, Outcome, Output, Streams};
+pub use request::{AptSettings, GetRequest, Outcome, Streams};
 
 use crate::cancel::Cancel;
 use crate::path_memory::KnownPath;
@@ -77,7 +77,8 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let memory = Memory::read(request.memory.as_deref(), &emit);
     let opening = opening::open(request, &memory, &stop, &emit)?;
     let tuning = tuning::choose(request, &opening);
-    let Opening { client, remote, connection, first, part, journal, committed, corrected, .. } = opening;
+    let Opening { client, remote, connection, first, part, replace, journal, committed, corrected, .. } =
+        opening;
     let size = remote.size;
     let mut claimed = committed.clone();
     claimed.insert(first);
@@ -94,7 +95,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     let limiter = request.limit.map(Limiter::new);
     let pipeline = Pipeline::new(part, journal, size, committed, request.writer, ring);
     let shared = Shared::new(start, observer, stop, work, pipeline, limiter, tuned);
-    let source = Source { client, remote, connection, first, tuning, memory, corrected };
+    let source = Source { client, remote, connection, first, tuning, memory, corrected, replace };
     let counted = request.sample.is_some() || request.count_pages;
     let pages = counted.then(|| PageCounter::of(shared.pipeline.part().file())).flatten();
     // Whoever looks more often counts, for all.
@@ -126,6 +127,8 @@ struct Source {
     memory: Memory,
     /// What is remembered and no longer true: to be kept as this.
     corrected: Option<KnownPath>,
+    /// Whether the file may take the place of another.
+    replace: bool,
 }
 
 /// Fetches an opened file: runs the threads, verifies, gives the final name; `pages` are counted on the way.
@@ -136,7 +139,7 @@ fn fetch(
     source: Source,
     pages: Option<PageCounter>,
 ) -> Result<Outcome, TransferError> {
-    let Source { client, remote, connection, first, tuning, memory, corrected } = source;
+    let Source { client, remote, connection, first, tuning, memory, corrected, replace } = source;
     // A buffer that the user has set is the window that the user wants.
     let hold_window = request.client.recv_buffer.is_none();
     let options = StreamOptions {
@@ -156,7 +159,7 @@ fn fetch(
             pipeline.part().abandon();
         }
     })?;
-    let final_path = pipeline.finish(matches!(request.target, Output::File(_)))?;
+    let final_path = pipeline.finish(replace)?;
     let received = pipeline.written() - pipeline.resumed();
     let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
     let window = facts.rwin.unwrap_or_default();

@@ -3,8 +3,6 @@
 mod known_pace;
 mod second_connection;
 
-use std::path::Path;
-
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -17,14 +15,14 @@ use known_pace::KnownPace;
 use super::error::TransferError;
 use super::memory::Memory;
 use super::remote::Remote;
-use super::request::{GetRequest, Output, Streams};
-use super::{place, tuning};
+use super::request::{GetRequest, Streams};
+use super::tuning;
 use crate::cancel::Cancel;
 use crate::path_memory::KnownPath;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch};
+use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
-use crate::sink::part_names::is_partial;
 use crate::source::http::{self, Client, ClientConfig, Connection, HttpError, Opened, Retry, SafeUrl};
 
 /// Everything a transfer knows once the first answer is there.
@@ -35,6 +33,8 @@ pub(super) struct Opening {
     pub(super) connection: Connection,
     pub(super) first: ByteRange,
     pub(super) part: PartFile,
+    /// Whether the file may take the place of another.
+    pub(super) replace: bool,
     /// How to resume later; `None` where the server gives no means to.
     pub(super) journal: Option<Journal>,
     /// What is there already.
@@ -108,9 +108,9 @@ impl Opener<'_> {
     fn open(&mut self) -> Result<Opening, TransferError> {
         let client = Client::new(self.config()?)?;
         // Before the network: a target that cannot be written is found out at once.
-        match &self.request.target {
-            Output::File(path) => self.part = Some(PartFile::open(&place::file(path)?)?),
-            Output::Directory(path) => place::directory(path)?,
+        let output = self.request.target.prepare()?;
+        if output.name().is_some() {
+            self.part = Some(output.open(None)?);
         }
         let mut prior = self.prior()?;
         let mut may_resume = self.request.resume;
@@ -125,12 +125,18 @@ impl Opener<'_> {
                 answer => answer?,
             };
             let journal = self.journal_of(&answer.remote);
-            self.name(&answer)?;
+            let part = self.name(&output, &answer)?;
+            self.part = Some(part);
             let same = |old: &Journal| self.is_of(old, &answer.remote);
             if let Some(old) = prior.take() {
                 match answer.held {
                     RangeAnswer::Part { .. } if same(&old) => {
-                        return self.opened(client, answer, journal, old.committed().clone());
+                        return self.opened(
+                            client,
+                            answer,
+                            (journal, old.committed().clone()),
+                            output.replaces(),
+                        );
                     }
                     // Another file than the one begun, though its server ignored If-Range: from the start.
                     RangeAnswer::Part { .. } => {
@@ -153,7 +159,7 @@ impl Opener<'_> {
                     continue;
                 }
             }
-            return self.opened(client, answer, journal, RangeSet::new());
+            return self.opened(client, answer, (journal, RangeSet::new()), output.replaces());
         }
     }
 
@@ -250,20 +256,14 @@ impl Opener<'_> {
         }
     }
 
-    /// Finds the file's name, where the user gave only a directory, and opens the partial file.
-    fn name(&mut self, answer: &Answer) -> Result<(), TransferError> {
-        if let (Output::Directory(directory), None) = (&self.request.target, &self.part) {
-            let from_url = || FileName::from_url_path(answer.remote.place.url().path());
-            let name = answer.opened.head.file_name().or_else(from_url);
-            let name = name.filter(|name| !is_partial(name.as_str()));
-            let path = directory.join(name.as_ref().map_or("download", FileName::as_str));
-            if path.is_dir() || path.symlink_metadata().is_err() {
-                self.part = Some(PartFile::open(&path)?);
-            } else {
-                return Err(OutputError::Exists(path).into());
-            }
+    /// Opens the partial file under the name that the answer or the URL gives, where it is not open yet.
+    fn name(&mut self, output: &PreparedOutput, answer: &Answer) -> Result<PartFile, OutputError> {
+        if let Some(part) = self.part.take() {
+            return Ok(part);
         }
-        Ok(())
+        let from_url = || FileName::from_url_path(answer.remote.place.url().path());
+        let name = answer.opened.head.file_name().or_else(from_url);
+        output.open(name.as_ref().map(FileName::as_str))
     }
 
     fn journal_of(&self, remote: &Remote) -> Option<Journal> {
@@ -283,13 +283,13 @@ impl Opener<'_> {
         &mut self,
         client: Client,
         answer: Answer,
-        journal: Option<Journal>,
-        committed: RangeSet,
+        (journal, committed): (Option<Journal>, RangeSet),
+        replace: bool,
     ) -> Result<Opening, TransferError> {
         let untrue = self.known_pace.take_if(|known| !known.is_borne_out_by(&answer));
         let (client, answer) = self.with_what_fits(client, answer, untrue.is_some())?;
         let Some(part) = self.part.take() else {
-            return Err(OutputError::IsDirectory(Path::new(".").to_owned()).into());
+            return Err(TransferError::Internal("the partial file was not opened".to_owned()));
         };
         let first = match answer.held {
             RangeAnswer::Part { range, .. } => range,
@@ -310,6 +310,7 @@ impl Opener<'_> {
             connection: answer.opened.connection,
             first,
             part,
+            replace,
             journal,
             committed,
             shareable,

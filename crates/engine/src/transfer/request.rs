@@ -9,19 +9,11 @@ use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use super::remote::Remote;
+use crate::sink::output::Output;
 use crate::sink::ring::AppBuffer;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
 use longhaul_core::checksum::Checksum;
-
-/// Where a file goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// Under this name; a file that stands there is replaced once the new one is complete.
-    File(PathBuf),
-    /// Into this directory, under the name that the server or the URL gives; nothing is replaced.
-    Directory(PathBuf),
-}
 
 /// How many connections to use, where the server answers ranges.
 #[derive(Debug, Clone, Copy, PartialEq)]

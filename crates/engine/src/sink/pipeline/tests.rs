@@ -6,9 +6,14 @@ use longhaul_core::proto::http::Validator;
 
 use super::*;
 use crate::sink::journal::StoredJournal;
+use crate::sink::output::Output;
 use crate::sink::ring::AppBuffer;
 
 const SIZE: Bytes = Bytes::new(300_000);
+
+fn open(target: &std::path::Path) -> Result<PartFile, OutputError> {
+    Output::File(target.to_owned()).prepare()?.open(None)
+}
 
 fn source(url: &str) -> JournalSource {
     let tag = Identity::from(Validator::parse("\"a\"").unwrap());
@@ -17,7 +22,7 @@ fn source(url: &str) -> JournalSource {
 
 fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
     let journal = Journal::new(size, vec![source("u")], None);
-    let part = PartFile::open(target).unwrap();
+    let part = open(target).unwrap();
     let committed = part.journal().unwrap().sound();
     let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed().clone());
     let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
@@ -132,7 +137,7 @@ fn panic_in_a_writer_is_a_failure_and_no_final_name_follows() {
     // Of unknown size: only the failure tells of the hole.
     for size in [Some(Bytes::new(20_000)), None] {
         let dir = tempfile::tempdir().unwrap();
-        let part = PartFile::open(&dir.path().join("file")).unwrap();
+        let part = open(&dir.path().join("file")).unwrap();
         let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
         let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, ring);
         let failures = run_with(&pipeline, Panics);
@@ -146,7 +151,7 @@ fn panic_in_a_writer_is_a_failure_and_no_final_name_follows() {
 fn file_with_a_hole_gets_no_final_name() {
     for size in [Some(Bytes::new(300_000)), None] {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let part = PartFile::open(&dir.path().join("file")).unwrap();
+        let part = open(&dir.path().join("file")).unwrap();
         let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
         let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, ring);
         assert_eq!(run(&pipeline, ByteRange::new(100_000, 300_000)), [""; 0]);
@@ -190,7 +195,7 @@ fn forgotten_range_is_received_again_and_reads_as_written_last() {
 #[test]
 fn body_of_unknown_size_that_is_started_over_keeps_nothing_of_a_longer_one() {
     let dir = tempfile::tempdir_in(".").unwrap();
-    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
     let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
     let pipeline = Pipeline::new(part, None, None, RangeSet::new(), WriterChoice::Auto, ring);
     assert_eq!(run(&pipeline, ByteRange::new(0, 300_000)), [""; 0]);
