@@ -82,6 +82,7 @@ fn of_kind(kind: FailureKind) -> Code {
         FailureKind::Data => DATA,
         FailureKind::Temporary => TEMPORARY,
         FailureKind::Host => OS,
+        FailureKind::Internal => SOFTWARE,
         FailureKind::Interrupted => INTERRUPTED,
     }
 }

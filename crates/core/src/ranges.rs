@@ -92,6 +92,26 @@ impl RangeSet {
         self.ranges.splice(first..last, [merged]);
     }
 
+    /// Removes every byte of a range, splitting the ranges that reach beyond it.
+    pub fn remove(&mut self, range: ByteRange) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.ranges.partition_point(|r| r.end <= range.start);
+        let last = self.ranges.partition_point(|r| r.start < range.end).max(first);
+        let Some((left, right)) = self.ranges[first..last].first().zip(self.ranges[first..last].last())
+        else {
+            return;
+        };
+        let rest = [ByteRange::new(left.start, range.start), ByteRange::new(range.end, right.end)];
+        self.ranges.splice(first..last, rest.into_iter().filter(|r| !r.is_empty()));
+    }
+
+    /// Returns the offset after the set's last byte; 0 where it is empty.
+    pub fn end(&self) -> u64 {
+        self.ranges.last().map_or(0, |last| last.end)
+    }
+
     /// Returns the ranges, sorted.
     pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
         self.ranges.iter().copied()
@@ -156,6 +176,24 @@ mod tests {
             prop_assert_eq!(offsets(&set), plain.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(set.total().get(), plain.len() as u64);
             prop_assert!(set.ranges.windows(2).all(|w| w[0].end < w[1].start));
+        }
+
+        /// Removing agrees with the same model, and leaves ranges sorted, apart and not empty.
+        #[test]
+        fn remove_agrees_with_a_plain_set(
+            ranges in proptest::collection::vec(range(), 0..30),
+            removed in proptest::collection::vec(range(), 0..10),
+        ) {
+            let mut set: RangeSet = ranges.iter().copied().collect();
+            let mut plain: std::collections::BTreeSet<u64> = ranges.iter().flat_map(|r| r.start()..r.end()).collect();
+            for range in removed {
+                set.remove(range);
+                plain.retain(|offset| !(range.start()..range.end()).contains(offset));
+            }
+            prop_assert_eq!(offsets(&set), plain.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(set.end(), plain.last().map_or(0, |last| last + 1));
+            prop_assert!(set.ranges.windows(2).all(|w| w[0].end < w[1].start));
+            prop_assert!(set.iter().all(|r| !r.is_empty()));
         }
 
         /// What is there and what is missing make up the whole, and share nothing.

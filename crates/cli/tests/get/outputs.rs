@@ -73,15 +73,17 @@ fn a_directory_that_cannot_be_written() {
 }
 
 #[test]
-fn a_directory_is_no_file() {
-    let server = Server::of(File::new(content(1000, 4)));
+fn file_goes_into_a_directory_that_exists_as_with_cp() {
+    let file = File::new(content(1000, 4));
+    let server = Server::of(file.clone());
     let run = get();
-    fs::create_dir(run.path("dir")).unwrap();
-    for output in ["dir", ".", ".."] {
-        let ended = get_into(&run, output, &server);
-        ended.fails(73, &[output, "is a directory", "end the path with /"]);
-    }
-    assert_eq!(server.asks().len(), 0);
+    fs::create_dir_all(run.path("dir/f")).unwrap();
+    get_into(&run, "dir/f", &server).ok();
+    same(run.path("dir/f/f"), &file.bytes);
+    get_into(&run, ".", &server).ok();
+    same(run.path("f"), &file.bytes);
+    get_into(&run, "dir/f", &server).fails(73, &["dir/f/f exists"]);
+    get_into(&run, "dir", &server).fails(73, &["dir/f", "is a directory"]);
 }
 
 fn get_into(run: &Get, output: &str, server: &Server) -> Ended {

@@ -204,13 +204,28 @@ fn only_a_sound_journal_is_believed() {
     assert_eq!(resumed_after(|run| write(run, "{\"version\":"), &[]), 0);
     assert_eq!(resumed_after(|run| write(run, "\0\0\0"), &[]), 0);
     assert_eq!(resumed_after(|run| write(run, ""), &[]), 0);
-    assert_eq!(resumed_after(|run| write(run, &text(run).replace("\"version\":1", "\"version\":2")), &[]), 0);
+    // One of a version that does not exist.
+    assert_eq!(resumed_after(|run| write(run, &text(run).replace("\"version\":2", "\"version\":0")), &[]), 0);
     assert_eq!(resumed_after(|run| write(run, &text(run).replace("200000", "900000")), &[]), 0);
     assert_eq!(resumed_after(|run| fs::remove_file(run.path(journal)).unwrap(), &[]), 0);
     assert_eq!(resumed_after(|run| fs::remove_file(run.path(part)).unwrap(), &[]), 0);
     let cut =
         |run: &Get| fs::File::options().write(true).open(run.path(part)).unwrap().set_len(1000).unwrap();
     assert_eq!(resumed_after(cut, &[]), 0);
+}
+
+#[test]
+fn journal_of_a_later_version_ends_the_run_and_is_kept() {
+    let file = File::new(content(600_000, 5));
+    let (run, server) = partial(&file);
+    let journal = run.path("f.longhaul-journal");
+    let later = fs::read_to_string(&journal).unwrap().replace("\"version\":2", "\"version\":3");
+    fs::write(&journal, &later).unwrap();
+    server.mend(file.clone());
+    run.run().fails(73, &["version 3", "--no-resume"]);
+    assert_eq!(fs::read_to_string(&journal).unwrap(), later);
+    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+    run.args(["--no-resume"]).run().ok();
 }
 
 #[test]

@@ -8,34 +8,46 @@ use std::time::Duration;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
-/// What the writers have written, and the thread that makes it durable from time to time.
+use crate::threads::lock;
+
+/// The written ranges of a file, which a thread makes durable and journals every two seconds.
 #[derive(Debug)]
 pub struct Checkpoint {
     state: Mutex<State>,
     ended: Condvar,
+    /// The ranges that the journal holds; locked while the journal is written, and before `state`.
+    journalled: Mutex<RangeSet>,
 }
 
 #[derive(Debug)]
 struct State {
     written: RangeSet,
+    /// Ranges forgotten since the last sync began: that sync covered bytes that are wrong.
+    forgotten: RangeSet,
+    /// The journal must be written though no range has changed.
+    stale: bool,
     ended: bool,
-    /// A write has failed: what the kernel still holds of earlier ones may be lost too.
+    /// A write has failed: the kernel may have lost earlier writes too.
     failed: bool,
 }
 
-/// How much work a crash may cost. A sync under way disturbs the writers too little to be measured at this interval.
+/// The most work that a crash may cost. A sync at this interval disturbs the writers too little to be measured.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 impl Checkpoint {
-    /// Starts with what an earlier run has committed.
-    pub const fn new(committed: RangeSet) -> Self {
-        Self {
-            state: Mutex::new(State { written: committed, ended: false, failed: false }),
-            ended: Condvar::new(),
-        }
+    /// Starts with the ranges that an earlier run has committed.
+    pub fn new(committed: RangeSet) -> Self {
+        let state = State {
+            stale: committed.total() > Bytes::ZERO,
+            written: committed.clone(),
+            forgotten: RangeSet::new(),
+            ended: false,
+            failed: false,
+        };
+        Self { state: Mutex::new(state), ended: Condvar::new(), journalled: Mutex::new(committed) }
     }
 
-    /// Accounts for a piece handed to the kernel.
+    /// Accounts for a range handed to the kernel.
     pub fn wrote(&self, range: ByteRange) {
         self.lock().written.insert(range);
     }
@@ -50,12 +62,44 @@ impl Checkpoint {
         self.lock().written.total()
     }
 
-    /// Returns whether all of `range` has been.
+    /// Returns whether all bytes of `range` have been handed to the kernel.
     pub fn covers(&self, range: ByteRange) -> bool {
         self.lock().written.contains(range)
     }
 
-    /// Ends all committing: a write has failed, and the kernel tells of a lost page only once.
+    /// Removes a range whose bytes are wrong from the written and from the journalled ranges.
+    ///
+    /// `store` writes the journal, which lacks the range before this returns: a crash while the range is written
+    /// anew must not leave a journal that counts it as right.
+    ///
+    /// # Errors
+    /// What `store` returns; the journal may then still hold the range.
+    pub fn forget(
+        &self,
+        range: ByteRange,
+        store: impl FnOnce(&RangeSet) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut journalled = lock(&self.journalled);
+        {
+            let mut state = self.lock();
+            state.written.remove(range);
+            state.forgotten.insert(range);
+        }
+        let mut left = journalled.clone();
+        left.remove(range);
+        if left != *journalled {
+            store(&left)?;
+            *journalled = left;
+        }
+        Ok(())
+    }
+
+    /// Has the journal written at the next checkpoint though no range has changed.
+    pub fn journal_changed(&self) {
+        self.lock().stale = true;
+    }
+
+    /// Ends all committing: a write has failed, and the kernel reports a lost page only once.
     pub fn write_failed(&self) {
         self.lock().failed = true;
     }
@@ -68,32 +112,29 @@ impl Checkpoint {
 
     /// Commits every two seconds until ended, and once more then; nothing after a failed write.
     ///
-    /// `store` puts what is on the device into the journal.
-    /// `file` must be an open file description of its own, made before the first write: each hears of a
-    /// write-back error once, and this one must hear of all.
+    /// `store` writes the journal with the ranges that are on the device.
+    /// `file` must be an open file description of its own, made before the first write: the kernel reports a
+    /// write-back error once to each description.
     ///
     /// # Errors
     /// The first error of a sync or of the journal; a range is journalled only after it is on the device,
     /// so that not even a power failure makes the journal lie.
     pub fn run(&self, file: &File, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
-        let mut committed = RangeSet::new();
         loop {
-            let (state, _) = self
+            let (mut state, _) = self
                 .ended
                 .wait_timeout_while(self.lock(), INTERVAL, |state| !state.ended)
                 .unwrap_or_else(PoisonError::into_inner);
             let (written, ended, failed) = (state.written.clone(), state.ended, state.failed);
+            let stale = std::mem::take(&mut state.stale);
+            state.forgotten = RangeSet::new();
             drop(state);
             if failed {
                 return Ok(());
             }
-            if written != committed {
+            if stale || written != *lock(&self.journalled) {
                 file.sync_data()?;
-                if self.lock().failed {
-                    return Ok(());
-                }
-                store(&written)?;
-                committed = written;
+                self.commit(written, &store)?;
             }
             if ended {
                 return Ok(());
@@ -101,8 +142,23 @@ impl Checkpoint {
         }
     }
 
+    /// Journals the ranges that a sync has made durable, without those forgotten since it began.
+    fn commit(&self, mut durable: RangeSet, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
+        let mut journalled = lock(&self.journalled);
+        {
+            let state = self.lock();
+            if state.failed {
+                return Ok(());
+            }
+            state.forgotten.iter().for_each(|range| durable.remove(range));
+        }
+        store(&durable)?;
+        *journalled = durable;
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -118,6 +174,43 @@ mod tests {
         checkpoint.end();
         let never = |_: &RangeSet| Err(io::Error::other("stored"));
         checkpoint.run(&tempfile::tempfile().unwrap(), never).unwrap();
+    }
+
+    #[test]
+    fn forgotten_range_is_out_of_the_journal_before_it_can_be_written_anew() {
+        let checkpoint = Checkpoint::new([ByteRange::new(0, 60)].into_iter().collect());
+        let stored = Mutex::new(RangeSet::new());
+        let store = |ranges: &RangeSet| {
+            stored.lock().unwrap().clone_from(ranges);
+            Ok(())
+        };
+        checkpoint.forget(ByteRange::new(10, 20), store).unwrap();
+        let left: RangeSet = [ByteRange::new(0, 10), ByteRange::new(20, 60)].into_iter().collect();
+        assert_eq!((stored.lock().unwrap().clone(), checkpoint.written()), (left.clone(), Bytes::new(50)));
+        let again = |_: &RangeSet| Err(io::Error::other("the journal does not hold it any more"));
+        checkpoint.forget(ByteRange::new(10, 20), again).unwrap();
+        assert!(checkpoint.forget(ByteRange::new(0, 5), again).is_err());
+    }
+
+    #[test]
+    fn range_forgotten_during_a_sync_is_not_journalled_by_it() {
+        let (checkpoint, file) = (Checkpoint::new(RangeSet::new()), tempfile::tempfile().unwrap());
+        checkpoint.wrote(ByteRange::new(0, 60));
+        let snapshot = checkpoint.ranges();
+        checkpoint.forget(ByteRange::new(0, 30), |_| Ok(())).unwrap();
+        checkpoint.wrote(ByteRange::new(0, 30));
+        let stored = Mutex::new(Vec::new());
+        let store = |ranges: &RangeSet| {
+            stored.lock().unwrap().push(ranges.clone());
+            Ok(())
+        };
+        // As after a sync that began before the range was forgotten.
+        checkpoint.commit(snapshot, store).unwrap();
+        checkpoint.end();
+        checkpoint.run(&file, store).unwrap();
+        let whole: RangeSet = [ByteRange::new(0, 60)].into_iter().collect();
+        let sound: RangeSet = [ByteRange::new(30, 60)].into_iter().collect();
+        assert_eq!(stored.into_inner().unwrap(), [sound, whole]);
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! A directory held open: names are found in it, wherever its path leads by now.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat};
 use rustix::io::Errno;
+
+/// How a directory is opened: for looking up names, which needs no permission to read it.
+const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// An open directory. Each `name` is that of an entry, without a slash.
 #[derive(Debug)]
@@ -17,14 +21,22 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, which need not be readable.
+    /// Opens a directory, which need not be readable; an empty path is the working directory.
     ///
     /// # Errors
     /// What the kernel says of the path.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let fd = rustix::fs::openat(CWD, or_here(path), OPEN, Mode::empty())?;
         Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Opens the directory that a path leads to from this one; an absolute path leads from the root.
+    ///
+    /// # Errors
+    /// What the kernel says of the path.
+    pub fn subdirectory(&self, path: &Path) -> io::Result<Self> {
+        let fd = rustix::fs::openat(&self.fd, or_here(path), OPEN, Mode::empty())?;
+        Ok(Self { fd, path: self.path.join(path) })
     }
 
     /// Takes one that is open; `path` is for messages.
@@ -52,6 +64,25 @@ impl Directory {
     pub fn look(&self, name: &OsStr, through: bool) -> io::Result<Stat> {
         let flags = if through { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         Ok(rustix::fs::statat(&self.fd, name, flags)?)
+    }
+
+    /// Returns whether an entry is a directory, or a link to one.
+    pub fn is_directory(&self, name: &OsStr) -> bool {
+        self.look(name, true).is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir())
+    }
+
+    /// Returns whether the directory is part of /proc, where names are not those of files.
+    pub fn is_of_processes(&self) -> bool {
+        rustix::fs::fstatfs(&self.fd).is_ok_and(|fs| fs.f_type == PROC_SUPER_MAGIC)
+    }
+
+    /// Reads where a symbolic link leads.
+    ///
+    /// # Errors
+    /// EINVAL where the entry is none, and what else the kernel says.
+    pub fn read_link(&self, name: &OsStr) -> io::Result<PathBuf> {
+        let to = rustix::fs::readlinkat(&self.fd, name, Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(to.into_bytes())))
     }
 
     /// Opens a file for reading and writing, never through a symbolic link: the name may be guessed.
@@ -120,6 +151,11 @@ impl Directory {
         let readable = rustix::fs::openat(&self.fd, ".", flags, Mode::empty())?;
         Ok(rustix::fs::fsync(readable)?)
     }
+}
+
+/// Returns the path that the kernel takes for an empty one.
+fn or_here(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 pub mod checkpoint;
 pub mod directory;
 pub mod journal;
+pub mod output;
 pub mod output_error;
 pub mod pages;
 pub mod part_file;

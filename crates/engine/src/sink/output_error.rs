@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
+use super::journal::JournalError;
+
 /// Why the output could not be made.
 #[derive(Debug, Error)]
 pub enum OutputError {
@@ -18,9 +20,7 @@ pub enum OutputError {
         source: io::Error,
     },
     /// The target's name is taken by a directory.
-    #[error(
-        "cannot write {0}: it is a directory; give a file name, or end the path with / to put the file into it"
-    )]
+    #[error("cannot write {0}: it is a directory; give another name")]
     IsDirectory(PathBuf),
     /// The target is a device, a pipe or a socket.
     #[error(
@@ -33,6 +33,9 @@ pub enum OutputError {
     /// Another transfer is writing this file.
     #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
     Busy(PathBuf),
+    /// The journal of an earlier run cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The file does not fit.
     #[error("cannot reserve {size} ({bytes} bytes) for {path}: {source}; free some space or write elsewhere", bytes = size.get())]
     Reserve {

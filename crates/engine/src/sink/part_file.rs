@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
 use super::directory::Directory;
-use super::journal::Journal;
+use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
 use super::output_error::OutputError;
 use super::part_names::{JOURNAL, PART, beside};
 
@@ -32,31 +32,14 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// Opens the partial file of `target`, or makes it, and locks it against other transfers.
+    /// Opens the partial file of `target` in `directory`, or makes it, and locks it against other transfers.
     ///
     /// # Errors
-    /// [`OutputError`]: the target is a directory, the part cannot be made, or somebody else writes it.
-    pub fn open(target: &Path) -> Result<Self, OutputError> {
-        if target.is_dir() {
-            return Err(OutputError::IsDirectory(target.to_owned()));
-        }
-        let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = target.file_name().unwrap_or_default();
-        let failed = |source| OutputError::Create { path: parent.join(beside(name, PART)), source };
-        let mut part = Self::open_in(Directory::open(parent).map_err(failed)?, name)?;
-        // As the user wrote it.
-        part.target_path = target.to_owned();
-        Ok(part)
-    }
-
-    /// Does the same for a name in an open directory.
-    ///
-    /// # Errors
-    /// As of [`PartFile::open`].
+    /// [`OutputError`]: the target is a directory, the part cannot be made, or another transfer writes it.
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
         let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
-        if directory.look(target, true).is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir()) {
+        if directory.is_directory(target) {
             return Err(OutputError::IsDirectory(target_path));
         }
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
@@ -115,9 +98,14 @@ impl PartFile {
         self.directory.path_of(&self.journal)
     }
 
-    /// Returns the journal of an earlier run, where it is sound and its partial file is there.
-    pub fn journal(&self) -> Option<Journal> {
-        sound_journal(&self.directory, &self.journal, self.file.metadata().ok()?.len())
+    /// Reads the journal of an earlier run.
+    ///
+    /// # Errors
+    /// [`JournalError`] where another version of this program, or another user, could read it: it is kept.
+    pub fn journal(&self) -> Result<StoredJournal, JournalError> {
+        let length = self.file.metadata().map(|meta| meta.len());
+        let length = length.map_err(|source| JournalError::Read { path: self.part_path.clone(), source })?;
+        read_journal(&self.directory, &self.journal, length)
     }
 
     /// Writes the journal with these committed ranges, replacing the last one atomically.
@@ -233,9 +221,9 @@ impl PartFile {
         }
     }
 
-    /// Removes it unless it has a journal, with which somebody can go on.
+    /// Removes it unless it has a journal from which a later run can resume.
     pub fn abandon(&self) {
-        if self.journal().is_none() {
+        if matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. })) {
             self.discard();
         }
     }
@@ -259,15 +247,41 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Returns the journal of what is there of `target`, whoever may be writing it.
-pub fn journal_of(directory: &Directory, target: &OsStr) -> Option<Journal> {
-    let part = directory.look(&beside(target, PART), false).ok()?;
-    sound_journal(directory, &beside(target, JOURNAL), u64::try_from(part.st_size).ok()?)
+/// Reads the journal of the partial file of `target`, which another transfer may be writing.
+///
+/// # Errors
+/// As of [`PartFile::journal`].
+pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal, JournalError> {
+    let part = beside(target, PART);
+    match directory.look(&part, false) {
+        Ok(there) => {
+            read_journal(directory, &beside(target, JOURNAL), u64::try_from(there.st_size).unwrap_or(0))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoredJournal::Absent),
+        Err(source) => Err(JournalError::Read { path: directory.path_of(&part), source }),
+    }
 }
 
-/// Reads a journal; `None` where it is not sound, or not of a partial file of this length.
-fn sound_journal(directory: &Directory, name: &OsStr, length: u64) -> Option<Journal> {
-    Journal::decode(&directory.read(name).ok()?).filter(|journal| journal.size == length)
+/// Reads the journal of a partial file of this length.
+fn read_journal(directory: &Directory, name: &OsStr, length: u64) -> Result<StoredJournal, JournalError> {
+    let text = match directory.read(name) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredJournal::Absent),
+        Err(source) => return Err(JournalError::Read { path: directory.path_of(name), source }),
+    };
+    match Journal::decode(&text) {
+        Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
+        Ok(journal) => Ok(StoredJournal::Damaged {
+            why: format!(
+                "it is of a file of {} bytes, and the partial file has {length}",
+                journal.size().get()
+            ),
+        }),
+        Err(DecodeError::Damaged(why)) => Ok(StoredJournal::Damaged { why }),
+        Err(DecodeError::Version(version)) => {
+            Err(JournalError::Version { path: directory.path_of(name), version })
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,19 +7,22 @@
 //! ```
 
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_sys::write_back;
 use thiserror::Error;
 
 use super::checkpoint::Checkpoint;
-use super::journal::Journal;
+use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
 use super::part_file::PartFile;
 use super::pool::Segment;
@@ -27,10 +30,9 @@ use super::ring::{Flow, Ring};
 use super::writer::{self, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest;
-use crate::threads::named;
-use longhaul_core::checksum::{Algorithm, Checksum};
+use crate::threads::{lock, named};
 
-/// Why a running pipeline takes no more.
+/// Why a running pipeline takes no more, or a file does not get its final name.
 #[derive(Debug, Error)]
 pub enum PipelineError {
     /// The file.
@@ -39,25 +41,42 @@ pub enum PipelineError {
     /// A thread could not be started.
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
+    /// A thread panicked.
+    #[error("{0} stopped at a defect of longhaul; please report it with the message of the panic")]
+    Panicked(&'static str),
+    /// Not every byte has been written.
+    #[error("cannot complete {path}: {lacking} ranges of it are not written, the first of them {first}")]
+    Hole {
+        /// The partial file.
+        path: PathBuf,
+        /// How many ranges are lacking.
+        lacking: usize,
+        /// The first of them.
+        first: ByteRange,
+    },
+    /// A write, a commit or a thread has failed, or is still at work.
+    #[error("cannot complete {0}: not all that was received for it could be written")]
+    Failed(PathBuf),
 }
 
 /// One file on its way to the disk.
 #[derive(Debug)]
 pub struct Pipeline {
     part: PartFile,
-    /// How to resume later; `None` where that cannot be.
-    journal: Option<Journal>,
+    /// How to resume later; `None` where that is impossible.
+    journal: Option<Mutex<Journal>>,
     size: Option<Bytes>,
     resumed: Bytes,
     choice: WriterChoice,
     ring: Ring,
     checkpoint: Checkpoint,
+    backlog: Backlog,
 }
 
 /// Where received bytes go in; the pipeline ends once the last clone is gone.
 #[derive(Debug, Clone)]
 pub struct Inlet<'a> {
-    ring: &'a Ring,
+    pipeline: &'a Pipeline,
     queue: Sender<Segment>,
 }
 
@@ -65,13 +84,26 @@ pub struct Inlet<'a> {
 #[derive(Debug)]
 #[must_use = "the last pieces are on the disk only after `end`"]
 pub struct Running<'scope> {
-    checkpoint: &'scope Checkpoint,
+    pipeline: &'scope Pipeline,
     writers: Vec<ScopedJoinHandle<'scope, ()>>,
     committer: Option<ScopedJoinHandle<'scope, ()>>,
 }
 
+/// The segments handed over and not yet written, and whether writing has failed.
+#[derive(Debug, Default)]
+struct Backlog {
+    state: Mutex<BacklogState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct BacklogState {
+    segments: usize,
+    failed: bool,
+}
+
 impl Pipeline {
-    /// Makes one for a file of which `committed` is there.
+    /// Makes the pipeline of a file of which `committed` is on the disk.
     pub fn new(
         part: PartFile,
         journal: Option<Journal>,
@@ -81,16 +113,19 @@ impl Pipeline {
         ring: Ring,
     ) -> Self {
         let resumed = committed.total();
-        Self { part, journal, size, resumed, choice, ring, checkpoint: Checkpoint::new(committed) }
+        let (journal, checkpoint) = (journal.map(Mutex::new), Checkpoint::new(committed));
+        Self { part, journal, size, resumed, choice, ring, checkpoint, backlog: Backlog::default() }
     }
 
-    /// Writes the journal as it stands before the first byte: what was begun can be found again.
+    /// Writes the journal before the first byte, so that a transfer that has begun can be found again.
     ///
     /// # Errors
     /// [`OutputError::Write`].
     pub fn note(&self) -> Result<(), OutputError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        let stored = self.part.store(journal, &self.checkpoint.ranges());
+        if self.journal.is_none() {
+            return Ok(());
+        }
+        let stored = self.store(&self.checkpoint.ranges());
         stored.map_err(|source| self.journal_failed("write", source))?;
         self.sync_names()
     }
@@ -103,6 +138,12 @@ impl Pipeline {
         self.part.sync_names().map_err(|source| self.journal_failed("sync the directory of", source))
     }
 
+    /// Writes the journal with these committed ranges; does nothing where there is none.
+    fn store(&self, committed: &RangeSet) -> io::Result<()> {
+        let journal = self.journal();
+        journal.map_or(Ok(()), |journal| self.part.store(&journal, committed))
+    }
+
     fn journal_failed(&self, operation: &'static str, source: io::Error) -> OutputError {
         OutputError::Write { operation, path: self.part.journal_path(), source }
     }
@@ -110,15 +151,19 @@ impl Pipeline {
     /// Opens the way in, and the queue for [`Pipeline::start`].
     pub fn inlet(&self) -> (Inlet<'_>, Receiver<Segment>) {
         let (queue, segments) = crossbeam_channel::unbounded();
-        (Inlet { ring: &self.ring, queue }, segments)
+        (Inlet { pipeline: self, queue }, segments)
     }
 
-    /// Reserves the file's space, forgets what a partial file holds that is not resumed, and opens its writer.
+    /// Reserves the file's space, drops the content of a partial file that is not resumed, and opens its writer.
     ///
     /// # Errors
     /// [`OutputError`]: no space, or a writer that cannot write here. Where there is no space, an earlier
     /// transfer's part can still be resumed.
     pub fn prepare(&self) -> Result<Arc<dyn Writer>, OutputError> {
+        self.open_writer().inspect_err(|_| self.backlog.fail())
+    }
+
+    fn open_writer(&self) -> Result<Arc<dyn Writer>, OutputError> {
         if let Some(size) = self.size {
             self.part.reserve(size)?;
         }
@@ -136,7 +181,8 @@ impl Pipeline {
         })
     }
 
-    /// Starts the writers, and the thread that commits what they write; `fail` hears why one cannot go on.
+    /// Starts the writers, and the thread that commits what they write; `fail` is called with each failure, a
+    /// panic included.
     ///
     /// After a failure segments are still taken and freed, so that no receiver waits for ever.
     pub fn start<'scope, 'env: 'scope>(
@@ -146,48 +192,105 @@ impl Pipeline {
         segments: &Receiver<Segment>,
         fail: &'scope (dyn Fn(PipelineError) + Sync),
     ) -> Running<'scope> {
-        let committer = self.journal.as_ref().and_then(|journal| {
-            // Before the first write, so that its descriptor hears of every write-back error.
+        let committer = self.journal.as_ref().and_then(|_| {
+            // Before the first write, so that its descriptor is told of every write-back error.
             let file = self.part.reopen();
-            let store = |committed: &RangeSet| self.part.store(journal, committed);
-            let commit = move || {
-                if let Err(source) = file.and_then(|file| self.checkpoint.run(&file, store)) {
-                    fail(self.journal_failed("commit to", source).into());
-                }
-            };
+            let commit = move || self.commit(file, fail);
             let started = named("checkpoint").spawn_scoped(threads, commit);
-            started.map_err(|error| fail(PipelineError::Thread("the journal", error))).ok()
+            started.map_err(|error| self.fail(PipelineError::Thread("the journal", error), fail)).ok()
         });
         let start = |_| {
             let (writer, segments) = (Arc::clone(writer), segments.clone());
-            let drain = move || self.drain(&segments, writer.as_ref(), fail);
-            let started = named("writer").spawn_scoped(threads, drain);
-            started.map_err(|error| fail(PipelineError::Thread("the writer", error))).ok()
+            let write = move || self.write_all(&segments, writer.as_ref(), fail);
+            let started = named("writer").spawn_scoped(threads, write);
+            started.map_err(|error| self.fail(PipelineError::Thread("the writer", error), fail)).ok()
         };
         let writers = (0..writer.threads()).filter_map(start).collect();
-        Running { checkpoint: &self.checkpoint, writers, committer }
+        Running { pipeline: self, writers, committer }
     }
 
-    /// Writes segments until every receiver is gone.
-    fn drain(&self, segments: &Receiver<Segment>, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
-        let mut failed = false;
+    /// Commits what is written until [`Running::end`].
+    fn commit(&self, file: io::Result<std::fs::File>, fail: &dyn Fn(PipelineError)) {
+        let run = || file.and_then(|file| self.checkpoint.run(&file, |committed| self.store(committed)));
+        let error = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => return,
+            Ok(Err(source)) => self.journal_failed("commit to", source).into(),
+            Err(_) => PipelineError::Panicked("the thread that commits to the journal"),
+        };
+        self.fail(error, fail);
+    }
+
+    /// Writes segments until every [`Inlet`] is gone.
+    fn write_all(&self, segments: &Receiver<Segment>, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
         for segment in segments {
-            if failed {
-                continue;
+            if !self.backlog.has_failed() {
+                self.write(&segment, writer, fail);
             }
-            match self.ring.writing(|| writer.write(segment.range().start(), segment.data())) {
-                Ok(()) => self.checkpoint.wrote(segment.range()),
-                Err(source) => {
-                    failed = true;
-                    self.checkpoint.write_failed();
-                    let path = self.part.path().to_owned();
-                    fail(OutputError::Write { operation: "write", path, source }.into());
-                }
-            }
+            drop(segment);
+            self.backlog.remove();
         }
     }
 
-    /// Reads the file's digest from the device, where the kernel lets go of its copy: a write that was lost is
+    fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
+        let range = segment.range();
+        let write = || self.ring.writing(|| writer.write(range.start(), segment.data()));
+        let error = match catch_unwind(AssertUnwindSafe(write)) {
+            Ok(Ok(())) => return self.checkpoint.wrote(range),
+            Ok(Err(source)) => {
+                OutputError::Write { operation: "write", path: self.part.path().to_owned(), source }.into()
+            }
+            Err(_) => PipelineError::Panicked("a writer"),
+        };
+        self.checkpoint.write_failed();
+        self.fail(error, fail);
+    }
+
+    fn fail(&self, error: PipelineError, fail: &dyn Fn(PipelineError)) {
+        self.backlog.fail();
+        fail(error);
+    }
+
+    /// Waits until every segment handed over so far is written; returns whether it is.
+    ///
+    /// Returns false as soon as writing has failed. The threads of [`Pipeline::start`] must be running or about
+    /// to start.
+    pub fn drain(&self) -> bool {
+        self.backlog.drain()
+    }
+
+    /// Takes a range whose bytes are wrong out of the written and the committed ranges, to be received again.
+    ///
+    /// No segment of the range may be on its way: [`Pipeline::drain`] first. A file of unknown size is cut after
+    /// the last byte that is left.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`]; the transfer must then end, for the journal may still count the range as right.
+    pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
+        let forgotten = self.checkpoint.forget(range, |committed| self.store(committed));
+        forgotten.map_err(|source| self.journal_failed("write", source))?;
+        if self.size.is_some() {
+            return Ok(());
+        }
+        let cut = self.part.file().set_len(self.checkpoint.ranges().end());
+        let path = || self.part.path().to_owned();
+        cut.map_err(|source| OutputError::Write { operation: "cut", path: path(), source })
+    }
+
+    /// Reads bytes that have been written, in this run or before, by whichever writer.
+    ///
+    /// # Errors
+    /// `InvalidInput` where some byte of the range has not been written; else what the kernel says of the file.
+    pub fn read_at(&self, range: ByteRange) -> io::Result<Vec<u8>> {
+        if !self.checkpoint.covers(range) {
+            let message = format!("{range} of {} are not written", self.part.path().display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let mut content = vec![0; range.len().as_usize()];
+        self.part.file().read_exact_at(&mut content, range.start())?;
+        Ok(content)
+    }
+
+    /// Reads the file's digest from the device, where the kernel drops its copy: a write that was lost is
     /// found too. `Ok(None)` where cancelled.
     ///
     /// # Errors
@@ -204,12 +307,29 @@ impl Pipeline {
         })
     }
 
-    /// Makes the file durable and gives it its final name, in place of another only where that is wished.
+    /// Makes the file durable and gives it its final name; `replace` lets it take another file's place.
     ///
     /// # Errors
-    /// [`OutputError`]; what was received then stays.
-    pub fn finish(&self, replace: bool) -> Result<PathBuf, OutputError> {
-        self.part.finish(replace)
+    /// [`PipelineError`]; what was received then stays. [`PipelineError::Hole`] where a byte has not been written, and
+    /// [`PipelineError::Failed`] after any failure, a panic included: a final name never stands over a hole.
+    pub fn finish(&self, replace: bool) -> Result<PathBuf, PipelineError> {
+        self.check_complete()?;
+        Ok(self.part.finish(replace)?)
+    }
+
+    /// Checks that every byte has been written: up to the file's size, or up to the last byte of a file whose
+    /// size is known only at its end.
+    fn check_complete(&self) -> Result<(), PipelineError> {
+        let path = || self.part.path().to_owned();
+        if self.backlog.has_failed() || !self.backlog.is_empty() {
+            return Err(PipelineError::Failed(path()));
+        }
+        let ranges = self.checkpoint.ranges();
+        let end = self.size.map_or_else(|| ranges.end(), Bytes::get);
+        let gaps = ranges.gaps(ByteRange::new(0, end));
+        gaps.first().map_or(Ok(()), |first| {
+            Err(PipelineError::Hole { path: path(), lacking: gaps.len(), first: *first })
+        })
     }
 
     /// Returns the partial file.
@@ -217,9 +337,17 @@ impl Pipeline {
         &self.part
     }
 
-    /// Returns how the next run would know the file, where it can go on.
-    pub fn journal(&self) -> Option<&Journal> {
-        self.journal.as_ref()
+    /// Returns the journal by which the next run identifies the file; `None` where it cannot be resumed.
+    pub fn journal(&self) -> Option<Journal> {
+        self.journal.as_ref().map(|journal| lock(journal).clone())
+    }
+
+    /// Adds a source to the journal, which is written at the next checkpoint; does nothing where there is no journal.
+    pub fn add_source(&self, source: JournalSource) {
+        if let Some(journal) = &self.journal {
+            lock(journal).add_source(source);
+            self.checkpoint.journal_changed();
+        }
     }
 
     /// Returns the file's size, where it is known.
@@ -227,7 +355,7 @@ impl Pipeline {
         self.size
     }
 
-    /// Returns how much was there at the start.
+    /// Returns how many bytes were committed at the start.
     pub fn resumed(&self) -> Bytes {
         self.resumed
     }
@@ -237,12 +365,12 @@ impl Pipeline {
         self.checkpoint.written()
     }
 
-    /// Returns whether all of the file has been; one of unknown size never.
+    /// Returns whether all of the file has been handed to the kernel; false where its size is unknown.
     pub fn is_complete(&self) -> bool {
         self.size.is_some_and(|size| self.checkpoint.covers(ByteRange::with_len(0, size)))
     }
 
-    /// Returns whether the next run can go on from what is there.
+    /// Returns whether the next run can resume what is there.
     pub fn is_resumable(&self) -> bool {
         self.journal.is_some() && self.written() > Bytes::ZERO
     }
@@ -253,20 +381,58 @@ impl Pipeline {
     }
 }
 
+impl Backlog {
+    fn add(&self) {
+        lock(&self.state).segments += 1;
+    }
+
+    fn remove(&self) {
+        let mut state = lock(&self.state);
+        state.segments -= 1;
+        if state.segments == 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    fn fail(&self) {
+        lock(&self.state).failed = true;
+        self.changed.notify_all();
+    }
+
+    fn has_failed(&self) -> bool {
+        lock(&self.state).failed
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.state).segments == 0
+    }
+
+    fn drain(&self) -> bool {
+        let busy = |state: &mut BacklogState| state.segments > 0 && !state.failed;
+        let drained = self.changed.wait_while(lock(&self.state), busy);
+        !drained.unwrap_or_else(PoisonError::into_inner).failed
+    }
+}
+
 impl Inlet<'_> {
     /// Takes a segment to be filled, as [`Ring::take`] does.
     ///
     /// # Errors
     /// ENOMEM where the kernel has no memory for it.
     pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
-        self.ring.take(range, patience, flow)
+        self.pipeline.ring.take(range, patience, flow)
     }
 
     /// Hands a segment to the writers.
     pub fn hand_over(&self, segment: Segment) {
-        if !segment.data().is_empty() {
-            // Fails only where every writer is gone, and then the pipeline has failed.
-            let _ = self.queue.send(segment);
+        if segment.data().is_empty() {
+            return;
+        }
+        self.pipeline.backlog.add();
+        if self.queue.send(segment).is_err() {
+            // Every writer is gone: the bytes are lost.
+            self.pipeline.backlog.fail();
+            self.pipeline.backlog.remove();
         }
     }
 }
@@ -274,114 +440,17 @@ impl Inlet<'_> {
 impl Running<'_> {
     /// Waits until everything handed over is written and committed; every [`Inlet`] must be gone.
     pub fn end(self) {
-        // A panic in one has told itself.
-        self.writers.into_iter().for_each(|writer| drop(writer.join()));
-        self.checkpoint.end();
-        self.committer.into_iter().for_each(|committer| drop(committer.join()));
+        let Self { pipeline, writers, committer } = self;
+        let join = |thread: ScopedJoinHandle<'_, ()>| {
+            if thread.join().is_err() {
+                pipeline.backlog.fail();
+            }
+        };
+        writers.into_iter().for_each(join);
+        pipeline.checkpoint.end();
+        committer.into_iter().for_each(join);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-    use std::thread;
-
-    use longhaul_core::proto::http::Validator;
-
-    use super::*;
-    use crate::sink::ring::AppBuffer;
-
-    const SIZE: Bytes = Bytes::new(300_000);
-
-    fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
-        let journal = Journal::new("u", "u".into(), size, &Validator::parse("\"a\"").unwrap());
-        let part = PartFile::open(target).unwrap();
-        let committed = part.journal().map_or_else(RangeSet::new, |journal| journal.committed());
-        let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
-        Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring)
-    }
-
-    /// Fills `range` with sevens; returns what failed.
-    fn run(pipeline: &Pipeline, range: ByteRange) -> Vec<String> {
-        let failures = Mutex::new(Vec::new());
-        let fail = |error: PipelineError| failures.lock().unwrap().push(error.to_string());
-        thread::scope(|threads| {
-            let (inlet, segments) = pipeline.inlet();
-            let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &segments, &fail);
-            let mut start = range.start();
-            while start < range.end() {
-                let wanted = ByteRange::new(start, range.end());
-                let mut segment =
-                    inlet.take(wanted, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
-                let spare = segment.spare();
-                spare.fill(7);
-                let filled = spare.len();
-                segment.fill(filled);
-                start += filled as u64;
-                inlet.hand_over(segment);
-            }
-            drop(inlet);
-            running.end();
-        });
-        failures.into_inner().unwrap()
-    }
-
-    #[test]
-    fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
-        let dir = tempfile::tempdir_in(".").unwrap();
-        let target = dir.path().join("file");
-        let first = pipeline(&target, SIZE);
-        assert_eq!(run(&first, ByteRange::new(0, 100_000)), [""; 0]);
-        assert!(first.is_resumable() && !first.is_complete());
-        drop(first);
-        let second = pipeline(&target, SIZE);
-        assert_eq!(second.resumed(), Bytes::new(100_000));
-        assert_eq!(run(&second, ByteRange::new(100_000, SIZE.get())), [""; 0]);
-        assert!(second.is_complete() && !target.exists());
-        let digest = second.read_back(Algorithm::Blake3, &Cancel::new()).unwrap().unwrap();
-        assert_eq!(
-            digest.to_string(),
-            format!("blake3:{}", blake3::hash(&vec![7; SIZE.as_usize()]).to_hex())
-        );
-        assert_eq!(second.finish(true).unwrap(), target);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    /// /dev/full takes no byte: neither does it hold up who hands over, nor is anything of it committed.
-    #[test]
-    fn a_writer_that_fails_holds_nobody_up() {
-        struct Full;
-        impl Writer for Full {
-            fn name(&self) -> &'static str {
-                "full"
-            }
-            fn write(&self, _offset: u64, data: &[u8]) -> io::Result<()> {
-                io::Write::write_all(&mut std::fs::File::options().write(true).open("/dev/full")?, data)
-            }
-            fn threads(&self) -> usize {
-                2
-            }
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let pipeline = pipeline(&dir.path().join("file"), SIZE);
-        pipeline.prepare().unwrap();
-        let failures = Mutex::new(Vec::new());
-        let fail = |error: PipelineError| failures.lock().unwrap().push(error.to_string());
-        let full: Arc<dyn Writer> = Arc::new(Full);
-        thread::scope(|threads| {
-            let (inlet, segments) = pipeline.inlet();
-            let running = pipeline.start(threads, &full, &segments, &fail);
-            for n in 0..20 {
-                let range = ByteRange::new(n * 1000, (n + 1) * 1000);
-                let mut segment =
-                    inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
-                segment.fill(1000);
-                inlet.hand_over(segment);
-            }
-            drop(inlet);
-            running.end();
-        });
-        assert!(failures.into_inner().unwrap()[0].contains("No space left"));
-        assert!(!pipeline.is_resumable() && pipeline.part().journal().is_none());
-    }
-}
+mod tests;

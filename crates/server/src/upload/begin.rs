@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
     ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
     UPLOAD_OFFSET, UploadId, Validator, upload_bool,
@@ -13,7 +14,7 @@ use longhaul_core::proto::http::{
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::directory::Directory;
-use longhaul_engine::sink::journal::Journal;
+use longhaul_engine::sink::journal::{Journal, JournalError, JournalSource, SourceMatch, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::{self, PartFile};
 use longhaul_engine::sink::part_names::is_partial;
@@ -112,7 +113,7 @@ impl Uploads {
         let id = append.id;
         target.may_be_replaced(append.replace)?;
         let Held { part, claim } = target.open_for(id, receiving)?;
-        let prior = part.journal().filter(|journal| is_of(journal, id));
+        let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
         let journal = journal(id, size).inspect_err(|_| part.abandon())?;
@@ -154,7 +155,7 @@ impl Append {
         if self.offset != there {
             return Err(refusal::elsewhere(there));
         }
-        let size = match (prior.map(|journal| Bytes::new(journal.size)), self.length) {
+        let size = match (prior.map(Journal::size), self.length) {
             (None, None) => return Err(Reply::text(400, "an upload begins with Upload-Length")),
             (Some(begun), Some(length)) if begun != length => {
                 return Err(Reply::text(400, "the upload was begun with another Upload-Length"));
@@ -240,7 +241,7 @@ impl Target {
     /// Returns what is there of an upload; one that is under way is further than that by now.
     fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
         let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
-        journal.filter(|journal| is_of(journal, id)).ok_or_else(refusal::no_upload)
+        usable(journal, id)?.ok_or_else(refusal::no_upload)
     }
 
     /// Says how far an upload is.
@@ -252,7 +253,7 @@ impl Target {
         let journal = self.journal(id)?;
         let head = ReplyHead::new(204)
             .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
-            .with(UPLOAD_LENGTH, &journal.size.to_string())
+            .with(UPLOAD_LENGTH, &journal.size().get().to_string())
             .with(UPLOAD_COMPLETE, upload_bool(false))
             .with("Cache-Control", "no-store");
         Ok(Reply::empty(head))
@@ -269,21 +270,63 @@ impl Target {
     }
 }
 
-/// Makes the journal of an upload: its ID takes the place of the URL and of the validator.
+/// Makes the journal of an upload: its ID takes the place of the URL and of the entity tag.
 fn journal(id: UploadId, size: Bytes) -> Result<Journal, Reply> {
-    let name = format!("upload:{id}");
-    let validator = Validator::parse(&format!("\"{id}\""));
-    let validator = validator.ok_or_else(|| Reply::text(400, "the upload's name is no entity tag"))?;
-    Ok(Journal::new(&name, name.clone(), size, &validator))
+    let (name, identity) = (url_of(id), identity_of(id));
+    let identity = identity.ok_or_else(|| Reply::text(400, "the upload's name is no entity tag"))?;
+    Ok(Journal::new(size, vec![JournalSource::new(&name, name.clone(), identity)], None))
+}
+
+fn url_of(id: UploadId) -> String {
+    format!("upload:{id}")
+}
+
+fn identity_of(id: UploadId) -> Option<Identity> {
+    Validator::parse(&format!("\"{id}\"")).map(Identity::from)
 }
 
 fn is_of(journal: &Journal, id: UploadId) -> bool {
-    self::journal(id, Bytes::new(journal.size)).is_ok_and(|of_id| of_id.same_file(journal))
+    let identity = identity_of(id);
+    journal.match_source(&url_of(id), journal.size(), identity.as_ref(), None) == SourceMatch::Same
 }
 
-/// Returns how much is there from the start on without a gap.
+/// Returns the journal of this upload, where it is sound; a damaged one is logged.
+fn usable(found: Result<StoredJournal, JournalError>, id: UploadId) -> Result<Option<Journal>, Reply> {
+    let found = found.map_err(|error| refusal::output(&error.into()))?;
+    if let StoredJournal::Damaged { why } = &found {
+        tracing::warn!(%id, "the journal of an upload is damaged: {why}");
+    }
+    Ok(found.sound().filter(|journal| is_of(journal, id)))
+}
+
+/// Returns how many bytes are committed from the start on without a gap.
 fn prefix(journal: &Journal) -> Bytes {
-    let whole = ByteRange::new(0, journal.size);
-    let gap = journal.committed().gaps(whole).first().map_or(journal.size, |gap| gap.start());
-    Bytes::new(gap)
+    let whole = ByteRange::with_len(0, journal.size());
+    journal.committed().gaps(whole).first().map_or(journal.size(), |gap| Bytes::new(gap.start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upload_that_an_earlier_version_began_is_resumed() {
+        let id = UploadId::new([0x5a; 16]);
+        let digest = "ac2ef7d75e7a2b4bb0fb8a1bb5bf0d6ff9d9f3c5b4d9c0e3a6e3a6c0d1f0b6a7";
+        let text = |url_digest: &str| {
+            format!(
+                r#"{{"version":1,"url":"upload:{id}","url_digest":"{url_digest}","size":9,"validator":"\"{id}\"","committed":[[0,4]]}}"#
+            )
+        };
+        let own = journal(id, Bytes::new(9)).ok().unwrap();
+        let own = String::from_utf8(own.encode(&RangeSet::new()).unwrap()).unwrap();
+        let (_, rest) = own.split_once(r#""url_digest":""#).unwrap();
+        let (url_digest, _) = rest.split_once('"').unwrap();
+        let found = |text: String| {
+            let journal = Journal::decode(text.as_bytes()).unwrap();
+            usable(Ok(StoredJournal::Sound(journal)), id).ok().flatten()
+        };
+        assert_eq!(found(text(url_digest)).map(|journal| prefix(&journal)), Some(Bytes::new(4)));
+        assert!(found(text(digest)).is_none(), "another upload's");
+    }
 }

@@ -172,7 +172,7 @@ impl Upload {
                 Some(_) => {}
             }
         }
-        pipeline.finish(*replace).map_err(|error| refusal::output(&error))?;
+        pipeline.finish(*replace).map_err(|error| refusal::pipeline(&error))?;
         Ok(Reply::empty(ReplyHead::new(if self.exists { 204 } else { 201 })))
     }
 }

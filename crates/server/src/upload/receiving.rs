@@ -111,7 +111,8 @@ impl Receiving {
     pub(super) fn end_silent(&self, target: &Path, is_same: impl Fn(&Journal) -> bool) -> bool {
         let state = self.lock();
         let found = state.active.iter().find(|active| {
-            active.pipeline.part().target() == target && active.pipeline.journal().is_some_and(&is_same)
+            active.pipeline.part().target() == target
+                && active.pipeline.journal().as_ref().is_some_and(&is_same)
         });
         let ended = |life: &Life| life.cancel.is_cancelled() || life.is_silent(Instant::now());
         let ending = found.filter(|active| ended(&active.life));

@@ -69,6 +69,9 @@ pub(super) fn pipeline(error: &PipelineError) -> Reply {
     match error {
         PipelineError::Output(error) => output(error),
         PipelineError::Thread(..) => exhausted(error),
+        PipelineError::Panicked(_) | PipelineError::Hole { .. } | PipelineError::Failed(_) => {
+            internal("a file was not completed", error)
+        }
     }
 }
 

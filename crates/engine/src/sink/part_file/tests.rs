@@ -1,19 +1,30 @@
 use std::fs;
 
+use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
 use longhaul_core::ranges::ByteRange;
 
 use super::*;
+use crate::sink::journal::JournalSource;
+
+fn open(target: &Path) -> Result<PartFile, OutputError> {
+    PartFile::open_in(Directory::open(target.parent().unwrap()).unwrap(), target.file_name().unwrap())
+}
+
+fn journal(size: Bytes) -> Journal {
+    let tag = Identity::from(Validator::parse("\"a\"").unwrap());
+    Journal::new(size, vec![JournalSource::new("u", "u".into(), tag)], None)
+}
 
 #[test]
 fn becomes_the_target_at_once_and_leaves_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     fs::write(&target, "old").unwrap();
-    let part = PartFile::open(&target).unwrap();
+    let part = open(&target).unwrap();
     part.reserve(Bytes::new(3)).unwrap();
     fs::write(part.path(), "new").unwrap();
-    let journal = Journal::new("u", "u".into(), Bytes::new(3), &Validator::parse("\"a\"").unwrap());
+    let journal = journal(Bytes::new(3));
     part.store(&journal, &RangeSet::new()).unwrap();
     assert_eq!(fs::read(&target).unwrap(), b"old");
     assert_eq!(part.finish(true).unwrap(), target);
@@ -25,7 +36,7 @@ fn becomes_the_target_at_once_and_leaves_nothing_else() {
 fn a_name_of_the_servers_replaces_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
-    let part = PartFile::open(&target).unwrap();
+    let part = open(&target).unwrap();
     fs::write(&target, "precious").unwrap();
     assert!(matches!(part.finish(false), Err(OutputError::Exists(_))));
     assert_eq!(fs::read(&target).unwrap(), b"precious");
@@ -35,16 +46,16 @@ fn a_name_of_the_servers_replaces_nothing() {
 fn one_writer_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
-    let first = PartFile::open(&target).unwrap();
-    assert!(matches!(PartFile::open(&target), Err(OutputError::Busy(_))));
+    let first = open(&target).unwrap();
+    assert!(matches!(open(&target), Err(OutputError::Busy(_))));
     drop(first);
-    assert!(PartFile::open(&target).is_ok());
+    assert!(open(&target).is_ok());
 }
 
 #[test]
 fn what_does_not_fit_is_refused_before_the_first_byte() {
     let dir = tempfile::tempdir().unwrap();
-    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
     for size in [Bytes::new(1 << 50), Bytes::new(u64::MAX)] {
         assert!(matches!(part.reserve(size), Err(OutputError::Reserve { .. })), "{size}");
     }
@@ -55,22 +66,22 @@ fn what_does_not_fit_is_refused_before_the_first_byte() {
 #[test]
 fn what_does_not_fit_leaves_an_earlier_part_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
     part.reserve(Bytes::new(100)).unwrap();
-    let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+    let journal = journal(Bytes::new(100));
     part.store(&journal, &[ByteRange::new(0, 10)].into_iter().collect()).unwrap();
-    let before = part.journal();
+    let before = part.journal().unwrap().sound();
     assert!(part.reserve(Bytes::new(1 << 50)).is_err());
     part.abandon();
-    assert!(before.is_some() && part.journal() == before);
+    assert!(before.is_some() && part.journal().unwrap().sound() == before);
 }
 
 #[test]
 fn nothing_of_another_transfer_is_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let first = PartFile::open(&dir.path().join("file")).unwrap();
+    let first = open(&dir.path().join("file")).unwrap();
     first.finish(true).unwrap();
-    let second = PartFile::open(&dir.path().join("file")).unwrap();
+    let second = open(&dir.path().join("file")).unwrap();
     first.discard();
     assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
     second.discard();
@@ -80,9 +91,9 @@ fn nothing_of_another_transfer_is_removed() {
 #[test]
 fn half_a_journal_is_not_left_behind() {
     let dir = tempfile::tempdir().unwrap();
-    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
     let half = dir.path().join("file.longhaul-journal~");
-    let journal = Journal::new("u", "u".into(), Bytes::ZERO, &Validator::parse("\"a\"").unwrap());
+    let journal = journal(Bytes::ZERO);
     // A directory in the way of the last step.
     fs::create_dir(part.journal_path()).unwrap();
     assert!(part.store(&journal, &RangeSet::new()).is_err() && !half.exists());
@@ -98,26 +109,47 @@ fn half_a_journal_is_not_left_behind() {
 #[test]
 fn the_journal_comes_back_as_stored_and_only_with_its_file() {
     let dir = tempfile::tempdir().unwrap();
-    let part = PartFile::open(&dir.path().join("file")).unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
     let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
-    let journal = Journal::new("u", "u".into(), Bytes::new(100), &Validator::parse("\"a\"").unwrap());
+    let journal = journal(Bytes::new(100));
     part.store(&journal, &ranges).unwrap();
-    assert_eq!(part.journal(), None, "the part is shorter than its journal says");
+    let short = part.journal().unwrap();
+    assert!(
+        matches!(short, StoredJournal::Damaged { .. }),
+        "the part is shorter than its journal says: {short:?}"
+    );
     part.reserve(Bytes::new(100)).unwrap();
-    assert_eq!(part.journal().unwrap().committed(), ranges);
+    let found = part.journal().unwrap();
+    assert_eq!(found.clone().sound().unwrap().committed(), &ranges);
     let directory = Directory::open(dir.path()).unwrap();
-    assert_eq!(journal_of(&directory, OsStr::new("file")), part.journal());
+    assert_eq!(journal_of(&directory, OsStr::new("file")).unwrap(), found);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     part.discard();
-    assert_eq!(journal_of(&directory, OsStr::new("file")), None);
+    assert_eq!(journal_of(&directory, OsStr::new("file")).unwrap(), StoredJournal::Absent);
+}
+
+#[test]
+fn journal_of_a_later_version_is_an_error_and_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
+    let later = br#"{"version":3}"#;
+    fs::write(part.journal_path(), later).unwrap();
+    let error = part.journal().unwrap_err().to_string();
+    assert!(error.contains("version 3") && error.contains("--no-resume"), "{error}");
+    part.abandon();
+    assert!(part.path().exists() && fs::read(part.journal_path()).unwrap() == later);
+    fs::write(part.journal_path(), "{").unwrap();
+    assert!(matches!(part.journal().unwrap(), StoredJournal::Damaged { .. }));
+    part.abandon();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn the_longest_names_fit() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = ("x".repeat(254) + "1", "x".repeat(254) + "2");
-    let first = PartFile::open(&dir.path().join(&one)).unwrap();
-    let second = PartFile::open(&dir.path().join(&other)).unwrap();
+    let first = open(&dir.path().join(&one)).unwrap();
+    let second = open(&dir.path().join(&other)).unwrap();
     assert_ne!(first.path(), second.path());
     assert_eq!(second.finish(true).unwrap(), dir.path().join(other));
 }
@@ -125,6 +157,5 @@ fn the_longest_names_fit() {
 #[test]
 fn a_directory_is_no_target() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(matches!(PartFile::open(dir.path()), Err(OutputError::IsDirectory(_))));
-    assert!(matches!(PartFile::open(&dir.path().join("no/file")), Err(OutputError::Create { .. })));
+    assert!(matches!(open(dir.path()), Err(OutputError::IsDirectory(_))));
 }

@@ -1,0 +1,119 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const SIZE: Bytes = Bytes::new(100);
+const URL: &str = "http://h/f?id=1";
+
+fn identity(text: &str) -> Identity {
+    Validator::parse(text).unwrap().into()
+}
+
+fn source(url: &str, validator: &str) -> JournalSource {
+    JournalSource::new(url, "http://h/f".into(), identity(validator))
+}
+
+fn checksum(digit: char) -> Checksum {
+    format!("sha256:{}", digit.to_string().repeat(64)).parse().unwrap()
+}
+
+#[test]
+fn journal_reads_as_written() {
+    let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
+    let time = Identity::ModificationTime("20260101000000".into());
+    let sources = vec![source(URL, "\"a\""), JournalSource::new("ftp://h/f", "ftp://h/f".into(), time)];
+    let journal = Journal::new(SIZE, sources, Some(checksum('a')));
+    let read = Journal::decode(&journal.encode(&ranges).unwrap()).unwrap();
+    assert_eq!(read.committed(), &ranges);
+    assert_eq!((read.sources(), read.digest()), (journal.sources(), Some(&checksum('a'))));
+}
+
+#[test]
+fn journal_of_version_1_is_one_source_with_its_validator() {
+    let text = format!(
+        r#"{{"version":1,"url":"http://h/f","url_digest":"{}","size":100,"validator":"\"a\"","committed":[[0,9]]}}"#,
+        blake3::hash(URL.as_bytes()).to_hex()
+    );
+    let read = Journal::decode(text.as_bytes()).unwrap();
+    assert_eq!(read.sources(), [source(URL, "\"a\"")]);
+    assert_eq!(read.committed(), &[ByteRange::new(0, 9)].into_iter().collect());
+    assert_eq!(read.match_source(URL, SIZE, Some(&identity("\"a\"")), None), SourceMatch::Same);
+}
+
+#[test]
+fn damaged_journal_is_told_from_one_of_a_later_version() {
+    let good = r#"{"version":2,"size":9,"sources":[{"url":"u","url_digest":"d","identity":{"kind":"etag","value":"\"a\""}}],"committed":[[0,9]]}"#;
+    assert!(Journal::decode(good.as_bytes()).is_ok());
+    let later = r#"{"version":3,"pieces":"elsewhere"}"#;
+    assert_eq!(Journal::decode(later.as_bytes()), Err(DecodeError::Version(3)));
+    let no_source = r#"{"version":2,"size":9,"sources":[],"committed":[]}"#;
+    for text in [
+        good[..40].to_owned(),
+        good.replace(":2,", ":0,"),
+        good.replace(":2,", ":1,"),
+        good.replace("[0,9]", "[0,10]"),
+        good.replace("[0,9]", "[9,3]"),
+        good.replace(r#"\"a\""#, "a"),
+        good.replace(r#""size""#, r#""digest":"md5:0","size""#),
+        good.replace(r#""size""#, r#""more":1,"size""#),
+        no_source.to_owned(),
+        String::new(),
+    ] {
+        assert!(matches!(Journal::decode(text.as_bytes()), Err(DecodeError::Damaged(_))), "{text}");
+    }
+}
+
+#[test]
+fn only_a_known_url_with_its_identity_or_an_equal_digest_is_the_same_file() {
+    use SourceMatch::{FreshUrl, Other, Same};
+    let (tag, date) = ("\"a\"", "Sun, 06 Nov 1994 08:49:37 GMT");
+    let assumed = JournalSource::new("http://vouched/f", String::new(), Identity::AssumedUnchanged);
+    let sources = vec![source(URL, tag), source("http://m/f", date), assumed];
+    let journal = Journal::new(SIZE, sources, Some(checksum('a')));
+    let given = |text: &str| Some(identity(text));
+    let (ours, others) = (Some(checksum('a')), Some(checksum('b')));
+    for (url, size, identity, digest, found) in [
+        (URL, SIZE, given(tag), None, Same),
+        (URL, SIZE, given(tag), others.clone(), Same),
+        ("http://m/f", SIZE, given(date), None, Same),
+        ("http://vouched/f", SIZE, Some(Identity::AssumedUnchanged), None, Same),
+        // The digest decides whatever else is said.
+        (URL, SIZE, given("\"b\""), ours.clone(), Same),
+        ("http://new/f", SIZE, None, ours.clone(), Same),
+        ("http://new/f", SIZE, Some(Identity::Digest(checksum('a'))), None, Same),
+        // Another URL, which may be a fresh link to the file.
+        ("http://h/f?id=2", SIZE, given(tag), None, FreshUrl),
+        ("http://new/f", SIZE, given(date), None, FreshUrl),
+        ("http://new/f", SIZE, given(tag), others, Other),
+        ("http://new/f", SIZE, Some(Identity::AssumedUnchanged), None, Other),
+        ("http://new/f", SIZE, given("\"b\""), None, Other),
+        ("http://new/f", SIZE, None, None, Other),
+        // The state has changed, or cannot be told.
+        (URL, SIZE, given("\"b\""), None, Other),
+        (URL, SIZE, given(date), None, Other),
+        (URL, SIZE, None, None, Other),
+        (URL, Bytes::new(99), given(tag), ours, Other),
+    ] {
+        let result = journal.match_source(url, size, identity.as_ref(), digest.as_ref());
+        assert_eq!(result, found, "{url} {size} {identity:?} {digest:?}");
+    }
+}
+
+#[test]
+fn source_of_one_url_is_kept_once_and_the_oldest_leave_first() {
+    let mut journal = Journal::new(SIZE, vec![source(URL, "\"a\"")], None);
+    journal.add_source(source(URL, "\"b\""));
+    assert_eq!(journal.sources(), [source(URL, "\"b\"")]);
+    (0..MOST_SOURCES).for_each(|n| journal.add_source(source(&format!("http://h/{n}"), "\"b\"")));
+    assert_eq!((journal.sources().len(), journal.source(URL)), (MOST_SOURCES, None));
+}
+
+proptest! {
+    /// Whatever a file holds, it is a journal whose ranges lie within the file, or none.
+    #[test]
+    fn any_bytes_are_a_sound_journal_or_none(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(journal) = Journal::decode(&text) {
+            prop_assert!(journal.committed().end() <= journal.size().get());
+        }
+    }
+}

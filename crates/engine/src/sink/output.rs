@@ -1,0 +1,264 @@
+//! Where a file goes: a directory that is held open, and a name in it.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::directory::Directory;
+use super::output_error::OutputError;
+use super::part_file::PartFile;
+use super::part_names::{PART, beside, is_partial};
+
+/// Where a file goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Under this name, in place of a file that has it, once the new one is complete; into it where it is a directory.
+    File(PathBuf),
+    /// Into this directory, under the name that the server or the URL gives; nothing is replaced.
+    Directory(PathBuf),
+}
+
+/// An [`Output`] whose directory is open: what happens to its path later changes nothing.
+#[derive(Debug)]
+pub struct PreparedOutput {
+    directory: Directory,
+    /// `None` where the server or the URL gives the name.
+    name: Option<OsString>,
+}
+
+/// The most links that the kernel follows (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+/// The name of a file that neither the server nor the URL names.
+const NAMELESS: &str = "download";
+
+impl Output {
+    /// Opens the directory, before the network is asked for anything.
+    ///
+    /// Symbolic links at the path's end are followed to the file that they mean, which need not exist: renaming onto a
+    /// link would put the file on its side.
+    ///
+    /// # Errors
+    /// [`OutputError::Create`] where a directory is missing, links form a circle or a name is too long;
+    /// [`OutputError::NotAFile`] for a device, a pipe or a socket, for replacing one would break what uses it.
+    pub fn prepare(&self) -> Result<PreparedOutput, OutputError> {
+        match self {
+            Self::File(path) => prepare_file(path),
+            Self::Directory(path) => prepare_directory(path),
+        }
+    }
+}
+
+impl PreparedOutput {
+    /// Takes an open directory, and the name of a file that may be replaced there; without one it is the server's.
+    pub fn new(directory: Directory, name: Option<OsString>) -> Self {
+        Self { directory, name }
+    }
+
+    /// Returns the file's name, unless the server or the URL gives it.
+    pub fn name(&self) -> Option<&OsStr> {
+        self.name.as_deref()
+    }
+
+    /// Returns whether a file of the name is replaced: only where the user chose the name.
+    pub fn replaces(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// Opens the partial file, and locks it; `suggested` is the name that the server or the URL gives, and counts only
+    /// where the user gave none.
+    ///
+    /// # Errors
+    /// [`OutputError::Exists`] where a suggested name is taken, and as of [`PartFile::open_in`].
+    pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
+        let name = match &self.name {
+            Some(name) => name.as_os_str(),
+            None => self.free_name(suggested)?,
+        };
+        let directory = self.directory.try_clone();
+        let directory = directory.map_err(|source| self.cannot_create(name, source))?;
+        PartFile::open_in(directory, name)
+    }
+
+    /// Returns the name to use for a suggested one: never a partial file's, which would let a server write what another
+    /// transfer resumes from, nor one that leads elsewhere.
+    fn free_name<'a>(&self, suggested: Option<&'a str>) -> Result<&'a OsStr, OutputError> {
+        let plain = |name: &&str| {
+            !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name)
+        };
+        let name = OsStr::new(suggested.filter(plain).unwrap_or(NAMELESS));
+        match self.directory.look(name, false) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(name),
+            Err(source) => Err(self.cannot_create(name, source)),
+            Ok(_) if self.directory.is_directory(name) => {
+                Err(OutputError::IsDirectory(self.directory.path_of(name)))
+            }
+            Ok(_) => Err(OutputError::Exists(self.directory.path_of(name))),
+        }
+    }
+
+    fn cannot_create(&self, name: &OsStr, source: io::Error) -> OutputError {
+        OutputError::Create { path: self.directory.path_of(name), source }
+    }
+}
+
+fn prepare_directory(path: &Path) -> Result<PreparedOutput, OutputError> {
+    let directory = Directory::open(path);
+    let directory = directory.map_err(|source| OutputError::Create { path: path.to_owned(), source })?;
+    Ok(PreparedOutput::new(directory, None))
+}
+
+fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
+    let Some((above, name)) = split(path) else { return prepare_directory(path) };
+    let (mut directory, mut name) = (open_above(Directory::open(above), above, name)?, name.to_owned());
+    for _ in 0..=MOST_LINKS {
+        // A link there leads to an open file of a process, as /dev/stdout does, and not to a name.
+        if directory.is_of_processes() {
+            return Err(OutputError::NotAFile(path.to_owned()));
+        }
+        let place = directory.path_of(&name);
+        let failed = |source| OutputError::Create { path: place.clone(), source };
+        let found = match directory.look(&name, false) {
+            Ok(found) => FileType::from_raw_mode(found.st_mode),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => FileType::RegularFile,
+            Err(source) => return Err(failed(source)),
+        };
+        match found {
+            FileType::RegularFile => return Ok(PreparedOutput::new(directory, Some(name))),
+            FileType::Directory => {
+                let directory = directory.subdirectory(Path::new(&name)).map_err(failed)?;
+                return Ok(PreparedOutput::new(directory, None));
+            }
+            FileType::Symlink => {
+                let to = directory.read_link(&name).map_err(failed)?;
+                let Some((above, end)) = split(&to) else {
+                    let directory = directory.subdirectory(&to).map_err(failed)?;
+                    return Ok(PreparedOutput::new(directory, None));
+                };
+                directory = open_above(directory.subdirectory(above), above, end)?;
+                name = end.to_owned();
+            }
+            _ => return Err(OutputError::NotAFile(place)),
+        }
+    }
+    Err(OutputError::Create { path: path.to_owned(), source: Errno::LOOP.into() })
+}
+
+/// Splits a path into its last name and what is above that; `None` where it ends in `..` or is a root.
+fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    let name = path.file_name()?;
+    Some((path.parent().unwrap_or(Path::new("")), name))
+}
+
+fn open_above(opened: io::Result<Directory>, above: &Path, name: &OsStr) -> Result<Directory, OutputError> {
+    opened.map_err(|source| OutputError::Create { path: above.join(beside(name, PART)), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn file(path: PathBuf) -> Result<PreparedOutput, OutputError> {
+        Output::File(path).prepare()
+    }
+
+    /// Completes an empty file; returns where it stands.
+    fn complete(output: &PreparedOutput, suggested: Option<&str>) -> Result<PathBuf, OutputError> {
+        output.open(suggested)?.finish(output.replaces())
+    }
+
+    #[test]
+    fn links_are_followed_to_the_file_they_mean() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("real"), "old").unwrap();
+        symlink("sub/../real", at("one")).unwrap();
+        symlink(at("one"), at("two")).unwrap();
+        complete(&file(at("two")).unwrap(), None).unwrap();
+        assert_eq!(fs::read(at("real")).unwrap(), b"");
+        assert!(at("one").is_symlink() && at("two").is_symlink());
+        symlink("round", at("round")).unwrap();
+        assert!(matches!(file(at("round")), Err(OutputError::Create { .. })));
+        symlink("sub/missing", at("new")).unwrap();
+        assert!(complete(&file(at("new")).unwrap(), None).is_ok_and(|path| path == at("sub/missing")));
+    }
+
+    #[test]
+    fn device_or_open_file_of_a_process_is_no_target() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("/dev/null", dir.path().join("null")).unwrap();
+        for (path, named) in [
+            (dir.path().join("null"), "/dev/null"),
+            ("/dev/stdout".into(), "/dev/stdout"),
+            ("/proc/self/fd/1".into(), "/proc/self/fd/1"),
+        ] {
+            let error = file(path).unwrap_err();
+            assert!(matches!(&error, OutputError::NotAFile(path) if path == Path::new(named)), "{error}");
+        }
+    }
+
+    #[test]
+    fn existing_directory_takes_the_file_as_with_cp() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        symlink("sub", at("link")).unwrap();
+        symlink("..", at("sub/up")).unwrap();
+        for (n, output) in ["sub", "link", "sub/up", "sub/.."].into_iter().enumerate() {
+            let output = file(at(output)).unwrap();
+            assert_eq!((output.name(), output.replaces()), (None, false));
+            complete(&output, Some(&format!("f{n}"))).unwrap();
+        }
+        assert!(["sub/f0", "sub/f1", "f2", "f3"].iter().all(|name| at(name).is_file()));
+    }
+
+    #[test]
+    fn directory_that_is_missing_is_found_out_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        for name in ["missing", "file", "file/"] {
+            let output = Output::Directory(dir.path().join(name));
+            assert!(matches!(output.prepare(), Err(OutputError::Create { .. })), "{name}");
+        }
+        for name in ["missing/f", "file/f", &"x".repeat(256)] {
+            assert!(matches!(file(dir.path().join(name)), Err(OutputError::Create { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn suggested_name_replaces_nothing_and_leads_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("sub/dir")).unwrap();
+        fs::write(at("sub/taken"), "precious").unwrap();
+        symlink("nowhere", at("sub/dangling")).unwrap();
+        let output = Output::Directory(at("sub")).prepare().unwrap();
+        for name in ["taken", "dangling"] {
+            assert!(matches!(output.open(Some(name)), Err(OutputError::Exists(_))), "{name}");
+        }
+        assert!(matches!(output.open(Some("dir")), Err(OutputError::IsDirectory(_))));
+        for name in ["", ".", "..", "../f", "/f", "a\0b", "f.longhaul-part", "f.longhaul-journal"] {
+            let part = output.open(Some(name)).unwrap();
+            assert_eq!(part.target(), at("sub/download"), "{name}");
+            part.discard();
+        }
+        assert_eq!(output.open(None).unwrap().target(), at("sub/download"));
+    }
+
+    #[test]
+    fn file_goes_into_the_directory_that_was_opened_wherever_that_is_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("here")).unwrap();
+        let output = file(at("here/f")).unwrap();
+        fs::rename(at("here"), at("there")).unwrap();
+        complete(&output, Some("never used")).unwrap();
+        assert!(at("there/f").is_file());
+    }
+}

@@ -1,0 +1,217 @@
+use std::sync::Mutex;
+use std::thread;
+
+use longhaul_core::identity::Identity;
+use longhaul_core::proto::http::Validator;
+
+use super::*;
+use crate::sink::journal::StoredJournal;
+use crate::sink::output::Output;
+use crate::sink::ring::AppBuffer;
+
+const SIZE: Bytes = Bytes::new(300_000);
+
+fn open(target: &std::path::Path) -> Result<PartFile, OutputError> {
+    Output::File(target.to_owned()).prepare()?.open(None)
+}
+
+fn source(url: &str) -> JournalSource {
+    let tag = Identity::from(Validator::parse("\"a\"").unwrap());
+    JournalSource::new(url, url.to_owned(), tag)
+}
+
+fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
+    let journal = Journal::new(size, vec![source("u")], None);
+    let part = open(target).unwrap();
+    let committed = part.journal().unwrap().sound();
+    let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed().clone());
+    let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
+    Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring)
+}
+
+/// Fills `range` with sevens; returns what failed.
+fn run(pipeline: &Pipeline, range: ByteRange) -> Vec<String> {
+    let failures = Mutex::new(Vec::new());
+    let fail = |error: PipelineError| failures.lock().unwrap().push(error.to_string());
+    thread::scope(|threads| {
+        let (inlet, segments) = pipeline.inlet();
+        let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &segments, &fail);
+        let mut start = range.start();
+        while start < range.end() {
+            let wanted = ByteRange::new(start, range.end());
+            let mut segment = inlet.take(wanted, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
+            let spare = segment.spare();
+            spare.fill(7);
+            let filled = spare.len();
+            segment.fill(filled);
+            start += filled as u64;
+            inlet.hand_over(segment);
+        }
+        drop(inlet);
+        running.end();
+    });
+    failures.into_inner().unwrap()
+}
+
+#[test]
+fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let target = dir.path().join("file");
+    let first = pipeline(&target, SIZE);
+    assert_eq!(run(&first, ByteRange::new(0, 100_000)), [""; 0]);
+    assert!(first.is_resumable() && !first.is_complete());
+    drop(first);
+    let second = pipeline(&target, SIZE);
+    assert_eq!(second.resumed(), Bytes::new(100_000));
+    assert_eq!(run(&second, ByteRange::new(100_000, SIZE.get())), [""; 0]);
+    assert!(second.is_complete() && !target.exists());
+    let digest = second.read_back(Algorithm::Blake3, &Cancel::new()).unwrap().unwrap();
+    assert_eq!(digest.to_string(), format!("blake3:{}", blake3::hash(&vec![7; SIZE.as_usize()]).to_hex()));
+    assert_eq!(second.finish(true).unwrap(), target);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// Hands 20 segments of 1,000 bytes to `writer`; returns the failures.
+fn run_with(pipeline: &Pipeline, writer: impl Writer + 'static) -> Vec<PipelineError> {
+    pipeline.prepare().unwrap();
+    let failures = Mutex::new(Vec::new());
+    let fail = |error: PipelineError| failures.lock().unwrap().push(error);
+    let writer: Arc<dyn Writer> = Arc::new(writer);
+    thread::scope(|threads| {
+        let (inlet, segments) = pipeline.inlet();
+        let running = pipeline.start(threads, &writer, &segments, &fail);
+        (0..20).for_each(|n| hand_over(&inlet, ByteRange::new(n * 1000, (n + 1) * 1000), 7));
+        assert!(!pipeline.drain());
+        drop(inlet);
+        running.end();
+    });
+    failures.into_inner().unwrap()
+}
+
+/// Hands over one segment, which must hold all of `range`.
+fn hand_over(inlet: &Inlet<'_>, range: ByteRange, content: u8) {
+    let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
+    let length = range.len().as_usize();
+    segment.spare()[..length].fill(content);
+    segment.fill(length);
+    inlet.hand_over(segment);
+}
+
+/// /dev/full takes no byte.
+#[test]
+fn failed_writer_blocks_no_receiver_and_commits_nothing() {
+    struct Full;
+    impl Writer for Full {
+        fn name(&self) -> &'static str {
+            "full"
+        }
+        fn write(&self, _offset: u64, data: &[u8]) -> io::Result<()> {
+            io::Write::write_all(&mut std::fs::File::options().write(true).open("/dev/full")?, data)
+        }
+        fn threads(&self) -> usize {
+            2
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SIZE);
+    let failures = run_with(&pipeline, Full);
+    assert!(failures[0].to_string().contains("No space left"));
+    assert!(!pipeline.is_resumable() && matches!(pipeline.part().journal(), Ok(StoredJournal::Absent)));
+}
+
+#[test]
+fn panic_in_a_writer_is_a_failure_and_no_final_name_follows() {
+    struct Panics;
+    impl Writer for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+        fn write(&self, offset: u64, _data: &[u8]) -> io::Result<()> {
+            assert!(offset != 3000, "as this test has it");
+            Ok(())
+        }
+        fn threads(&self) -> usize {
+            2
+        }
+    }
+    // Of unknown size: only the failure tells of the hole.
+    for size in [Some(Bytes::new(20_000)), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let part = open(&dir.path().join("file")).unwrap();
+        let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
+        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, ring);
+        let failures = run_with(&pipeline, Panics);
+        assert!(matches!(failures[..], [PipelineError::Panicked("a writer")]), "{failures:?}");
+        assert!(matches!(pipeline.finish(true), Err(PipelineError::Failed(_))));
+        assert!(!dir.path().join("file").exists());
+    }
+}
+
+#[test]
+fn file_with_a_hole_gets_no_final_name() {
+    for size in [Some(Bytes::new(300_000)), None] {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let part = open(&dir.path().join("file")).unwrap();
+        let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
+        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, ring);
+        assert_eq!(run(&pipeline, ByteRange::new(100_000, 300_000)), [""; 0]);
+        let error = pipeline.finish(true).unwrap_err();
+        assert!(matches!(error, PipelineError::Hole { lacking: 1, .. }), "{error}");
+        assert!(!dir.path().join("file").exists());
+    }
+}
+
+/// What a transfer does that starts over: drain, forget, receive again; a sample can be read meanwhile.
+#[test]
+fn forgotten_range_is_received_again_and_reads_as_written_last() {
+    for choice in [WriterChoice::Auto, WriterChoice::Direct, WriterChoice::Mmap, WriterChoice::Buffered] {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let target = dir.path().join("file");
+        let size = Bytes::kib(256);
+        let pipeline = Pipeline { choice, ..pipeline(&target, size) };
+        let fail = |error: PipelineError| panic!("{error}");
+        thread::scope(|threads| {
+            let (inlet, segments) = pipeline.inlet();
+            let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &segments, &fail);
+            for content in [1, 2] {
+                (0..4).for_each(|n| hand_over(&inlet, ByteRange::with_len(n << 16, Bytes::kib(64)), content));
+                assert!(pipeline.drain() && pipeline.is_complete());
+                let sample = pipeline.read_at(ByteRange::new(65_000, 66_000)).unwrap();
+                assert_eq!(sample, [content; 1000], "{choice:?}");
+                if content == 1 {
+                    pipeline.forget(ByteRange::new(0, u64::MAX)).unwrap();
+                    assert_eq!(pipeline.written(), Bytes::ZERO);
+                    assert!(pipeline.read_at(ByteRange::new(0, 1)).is_err(), "its bytes are wrong");
+                }
+            }
+            drop(inlet);
+            running.end();
+        });
+        pipeline.finish(true).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), vec![2; size.as_usize()], "{choice:?}");
+    }
+}
+
+#[test]
+fn body_of_unknown_size_that_is_started_over_keeps_nothing_of_a_longer_one() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
+    let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
+    let pipeline = Pipeline::new(part, None, None, RangeSet::new(), WriterChoice::Auto, ring);
+    assert_eq!(run(&pipeline, ByteRange::new(0, 300_000)), [""; 0]);
+    pipeline.forget(ByteRange::new(0, u64::MAX)).unwrap();
+    assert_eq!(pipeline.part().file().metadata().unwrap().len(), 0);
+    assert_eq!(run(&pipeline, ByteRange::new(0, 1000)), [""; 0]);
+    let target = pipeline.finish(true).unwrap();
+    assert_eq!(std::fs::read(target).unwrap(), [7; 1000]);
+}
+
+#[test]
+fn source_that_is_added_is_in_the_journal_that_the_next_run_finds() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SIZE);
+    pipeline.add_source(source("mirror"));
+    assert_eq!(run(&pipeline, ByteRange::new(0, 1000)), [""; 0]);
+    let journal = pipeline.part().journal().unwrap().sound().unwrap();
+    assert_eq!(journal.sources(), [source("u"), source("mirror")]);
+}
