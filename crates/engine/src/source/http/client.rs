@@ -163,23 +163,21 @@ impl Client {
         };
         let wait = Wait::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
-        if target.addresses.is_empty() {
-            target.addresses = resolve(host, port, &wait, tick)?;
+        if !target.is_resolved() {
+            target.set_addresses(resolve(host, port, &wait, tick)?);
         }
         let settings = SocketSettings {
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.as_deref(),
             tick,
         };
-        let socket = dial(&name, &target.addresses, settings, &wait);
+        let socket = dial(&name, &target.candidates(), settings, &wait);
         if socket.is_err() {
             // The host may have moved.
-            target.addresses.clear();
+            target.set_addresses(Vec::new());
         }
         let (mut socket, peer) = socket?;
-        if let Some(at) = target.addresses.iter().position(|address| *address == peer) {
-            target.addresses[..=at].rotate_right(1);
-        }
+        target.prefer(peer);
         let place = UrlAndPeer { url: target.safe_url(), peer };
         let wait = Wait::new(cancel, self.config.timeouts.head);
         let transport = if target.is_https() {
