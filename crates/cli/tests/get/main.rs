@@ -17,4 +17,5 @@ mod recording;
 mod resuming;
 mod several_streams;
 mod surroundings;
+mod tls_broken;
 mod tuned;

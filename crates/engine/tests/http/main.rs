@@ -6,6 +6,7 @@
 mod authentication;
 mod bad_input;
 mod bodies;
+mod keeping;
 mod nginx;
 mod proxies;
 mod redirects;

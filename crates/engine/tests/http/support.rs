@@ -76,7 +76,7 @@ impl Script {
         // Ends with the test's process; a test needs no orderly shutdown.
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
-                let mut peer = Peer { stream: stream.unwrap(), requests: sender.clone() };
+                let mut peer = Peer::new(stream.unwrap(), sender.clone());
                 handle(number, &mut peer);
             }
         });
@@ -103,6 +103,10 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    pub(crate) fn new(stream: TcpStream, requests: std::sync::mpsc::Sender<String>) -> Self {
+        Self { stream, requests }
+    }
+
     /// Reads one request's head; empty where the client has closed.
     pub(crate) fn read_request(&mut self) -> String {
         let mut head = Vec::new();

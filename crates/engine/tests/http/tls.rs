@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
@@ -61,8 +62,8 @@ fn a_ca_file_without_certificates_is_refused() {
     }
 }
 
-/// A TLS server that answers every request with `answer` and closes, with TLS's closing message or without.
-fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, Client) {
+/// Makes a server's TLS settings, and the file of the authority that vouches for it.
+pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
     let made = certificates();
     let chain = vec![CertificateDer::from_pem_slice(made.server_pem.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(made.key.serialize_pem().as_bytes()).unwrap();
@@ -73,7 +74,19 @@ fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, C
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    let config = Arc::new(config);
+    let ca = dir.path().join("ca.pem");
+    fs::write(&ca, made.ca_pem).unwrap();
+    (Arc::new(config), ca)
+}
+
+/// Makes a client that trusts the authority in the file `ca`.
+pub(crate) fn trusting(ca: &Path) -> Client {
+    Client::new(ClientConfig { ca_file: Some(ca.to_owned()), ..quick() }).unwrap()
+}
+
+/// A TLS server that answers every request with `answer` and closes, with TLS's closing message or without.
+fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, Client) {
+    let (config, ca) = server_config(dir);
     let script = Script::new(move |_, peer| {
         let mut session = ServerConnection::new(config.clone()).unwrap();
         let mut stream = Stream::new(&mut session, &mut peer.stream);
@@ -85,9 +98,7 @@ fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, C
         }
         let _ = session.write_tls(&mut peer.stream);
     });
-    let ca = dir.path().join("ca.pem");
-    fs::write(&ca, made.ca_pem).unwrap();
-    (script, Client::new(ClientConfig { ca_file: Some(ca), ..quick() }).unwrap())
+    (script, trusting(&ca))
 }
 
 #[test]

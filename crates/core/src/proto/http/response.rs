@@ -178,6 +178,17 @@ impl ResponseHead {
         self.text("content-length").and_then(number).map(Bytes::new)
     }
 
+    /// Describes the body by its media type and length, escaped, for messages about an answer of the wrong content.
+    pub fn describe_content(&self) -> String {
+        let media_type = self.text("content-type").and_then(|value| value.split(';').next()).map(str::trim);
+        let media_type = media_type.filter(|media_type| !media_type.is_empty()).unwrap_or("unknown type");
+        let length = match self.content_length() {
+            Some(length) => format!("{} bytes", length.get()),
+            None => "unknown length".to_owned(),
+        };
+        format!("{} of {length}", media_type.escape_debug())
+    }
+
     /// Returns the entity tag.
     pub fn etag(&self) -> Option<ETag> {
         self.text("etag").and_then(ETag::parse)
@@ -275,6 +286,14 @@ mod tests {
         }
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS + 1));
         assert_eq!(ResponseHead::parse(many.as_bytes()), Err(HeadError::TooManyFields));
+    }
+
+    #[test]
+    fn content_is_described_by_type_and_length() {
+        let page = head("Content-Type: text/html; charset=utf-8\r\nContent-Length: 24\r\n");
+        assert_eq!(page.describe_content(), "text/html of 24 bytes");
+        assert_eq!(head("").describe_content(), "unknown type of unknown length");
+        assert_eq!(head("Content-Type: \u{202e}x\r\n").describe_content(), "\\u{202e}x of unknown length");
     }
 
     #[test]

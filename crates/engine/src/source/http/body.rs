@@ -118,7 +118,7 @@ fn fill(
     buffer: &mut [u8],
 ) -> Result<Received, HttpError> {
     match inbox.take(buffer) {
-        0 => transport.receive(buffer).map_err(|error| tls::from_io(error, place)),
+        0 => transport.receive(buffer).map_err(|error| tls::receive_error(error, place)),
         n => Ok(Received::Data(n)),
     }
 }
@@ -141,7 +141,7 @@ fn read_chunked(
             } else {
                 // The chunk may end here, so its framing and the next size line are taken along.
                 let received = transport.receive_two(payload, inbox.room(FRAMING_PIECE));
-                match received.map_err(|error| tls::from_io(error, place))? {
+                match received.map_err(|error| tls::receive_error(error, place))? {
                     Received::Data(n) => {
                         inbox.received(n.saturating_sub(room));
                         Received::Data(n.min(room))
@@ -160,7 +160,10 @@ fn read_chunked(
             return Ok(None);
         }
         if decoder.payload_left() == Bytes::ZERO {
-            match transport.receive(inbox.room(FRAMING_PIECE)).map_err(|error| tls::from_io(error, place))? {
+            match transport
+                .receive(inbox.room(FRAMING_PIECE))
+                .map_err(|error| tls::receive_error(error, place))?
+            {
                 Received::Data(n) => inbox.received(n),
                 other => return Ok(Some(other)),
             }

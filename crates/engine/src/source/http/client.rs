@@ -1,6 +1,8 @@
-//! Opening a URL: connect, ask, follow redirects, answer one challenge.
+//! Opens URLs: connects, sends the request, follows redirects, answers one challenge.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
@@ -13,15 +15,17 @@ use super::connection::Connection;
 use super::credentials::login_from_netrc;
 use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
-use super::error_class::ErrorKind;
+use super::idle::{ConnectionKey, IdleConnections};
+use super::proxy::Proxy;
 use super::redirect::Redirects;
-use super::resolve::resolve;
+use super::resolve::ResolvedHosts;
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::UrlAndPeer;
 use super::transport::Transport;
 use super::wait::Wait;
 use super::{tls, tunnel};
 use crate::cancel::Cancel;
+use crate::threads::lock;
 
 /// The most of a redirect's or refusal's body that is read to keep the connection; a new one costs an RTT or more.
 const WORTH_READING: Bytes = Bytes::kib(64);
@@ -41,14 +45,25 @@ const OWN: [&str; 11] = [
     "proxy-connection",
 ];
 
-/// An HTTP client; opens URLs, and further connections to where they led.
+/// An HTTP client; opens URLs, and further connections to where they led. Jobs share it.
+///
+/// It keeps idle connections, so that many small files from one server need few of them.
 pub struct Client {
     config: ClientConfig,
     /// User-Agent and the user's headers.
     headers: Vec<HeaderField>,
     extra_roots: Vec<CertificateDer<'static>>,
-    /// Made when first needed: reading the system's certificates takes milliseconds.
-    tls: OnceLock<Arc<rustls::ClientConfig>>,
+    caches: Arc<Caches>,
+}
+
+/// What clients of different settings share.
+#[derive(Default)]
+struct Caches {
+    idle: IdleConnections,
+    hosts: ResolvedHosts,
+    /// TLS settings by the file of additional roots. Each is made when first needed, as reading the system's certificates takes
+    /// milliseconds, and holds the sessions that can be resumed.
+    tls: Mutex<HashMap<Option<PathBuf>, Arc<rustls::ClientConfig>>>,
 }
 
 /// A URL that has been opened.
@@ -73,6 +88,18 @@ impl Client {
     /// [`HttpError::OwnHeader`] and [`HttpError::Header`] for headers that cannot be sent,
     /// [`HttpError::CaFile`] for certificates that cannot be read.
     pub fn new(config: ClientConfig) -> Result<Self, HttpError> {
+        Self::with_caches(config, Arc::default())
+    }
+
+    /// Makes a client of other settings that shares idle connections, host addresses and TLS sessions with this one.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn with_config(&self, config: ClientConfig) -> Result<Self, HttpError> {
+        Self::with_caches(config, Arc::clone(&self.caches))
+    }
+
+    fn with_caches(config: ClientConfig, caches: Arc<Caches>) -> Result<Self, HttpError> {
         if let Some(own) = config.headers.iter().find(|h| OWN.iter().any(|name| h.is(name))) {
             return Err(HttpError::OwnHeader(own.name().to_owned()));
         }
@@ -82,7 +109,7 @@ impl Client {
         }
         headers.extend(config.headers.iter().cloned());
         let extra_roots = config.ca_file.as_deref().map(tls::read_ca_file).transpose()?.unwrap_or_default();
-        Ok(Self { config, headers, extra_roots, tls: OnceLock::new() })
+        Ok(Self { config, headers, extra_roots, caches })
     }
 
     /// Makes a target of `url` as it is given, without asking the server.
@@ -115,15 +142,12 @@ impl Client {
         let mut redirects =
             Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
         let mut connection = self.connect(&mut target, cancel)?;
-        let mut fresh = true;
         loop {
             let asked = choose(&connection, &target);
             let head = match connection.send_get(asked.as_ref()).and_then(|()| connection.read_head()) {
                 Ok(head) => head,
-                Err(error) if !fresh && error.kind() == ErrorKind::Io => {
-                    // Some servers close after a redirect without having said so.
-                    connection = self.connect(&mut target, cancel)?;
-                    fresh = true;
+                Err(error) if connection.was_closed_while_idle(&error) => {
+                    connection = self.connect_fresh(&mut target, cancel)?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -138,62 +162,111 @@ impl Client {
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;
-            fresh = !(stays && connection.discard_body(WORTH_READING));
-            if fresh {
-                connection = self.connect(&mut target, cancel)?;
-            } else {
+            let is_idle = connection.discard_body(WORTH_READING);
+            if stays && is_idle {
                 self.aim(&mut connection, &target)?;
+            } else {
+                self.keep(connection);
+                connection = self.connect(&mut target, cancel)?;
             }
         }
     }
 
+    /// Keeps a connection for the next request to its origin, of whichever job: one whose last answer has been read to its
+    /// end and that is [`reusable`](Connection::reusable). Any other is closed.
+    ///
+    /// Hand back no connection whose socket options were changed: its receive window or its pace would limit the next file.
+    pub fn keep(&self, connection: Connection) {
+        self.caches.idle.keep(connection);
+    }
+
     /// Connects to where a URL was opened, for a further stream; follows no redirects.
     ///
-    /// Addresses found earlier are tried in their order, the one that worked last first; after a failure
-    /// the name service is asked again.
+    /// A kept connection is used first. A request that fails on one may have come too late:
+    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses found earlier are tried in their order, the one that
+    /// worked last first; after a failure the name service is asked again.
     ///
     /// # Errors
     /// Those of finding, reaching and trusting the server.
     pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
+        let (key, proxy) = self.key(target)?;
+        if let Some(mut connection) = self.caches.idle.take(&key, |peer| target.allows(peer)) {
+            connection.set_cancel(cancel.clone());
+            connection.set_timeouts(self.config.timeouts);
+            self.aim(&mut connection, target)?;
+            return Ok(connection);
+        }
+        self.dial(target, key, proxy.as_ref(), cancel)
+    }
+
+    /// Connects without a kept connection, and closes those kept to the origin: after a request failed on one of them.
+    ///
+    /// # Errors
+    /// As of [`connect`](Self::connect).
+    pub fn connect_fresh(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
+        let (key, proxy) = self.key(target)?;
+        self.caches.idle.close(&key);
+        self.dial(target, key, proxy.as_ref(), cancel)
+    }
+
+    fn key(&self, target: &ResolvedUrl) -> Result<(ConnectionKey, Option<Proxy>), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
-        let server = target.endpoint()?;
-        let (host, port, name) = match &proxy {
+        let key = ConnectionKey {
+            https: target.is_https(),
+            server: target.endpoint()?,
+            proxy: proxy.as_ref().map(|proxy| (proxy.host.clone(), proxy.port)),
+            ca_file: self.config.ca_file.clone(),
+            recv_buffer: self.config.recv_buffer,
+            congestion: self.config.congestion.clone(),
+            tick: self.config.timeouts.tick,
+        };
+        Ok((key, proxy))
+    }
+
+    fn dial(
+        &self,
+        target: &mut ResolvedUrl,
+        key: ConnectionKey,
+        proxy: Option<&Proxy>,
+        cancel: &Cancel,
+    ) -> Result<Connection, HttpError> {
+        let server = &key.server;
+        let (host, port, name) = match proxy {
             Some(proxy) => (&proxy.host, proxy.port, format!("the proxy {}", proxy.url)),
             None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
         };
         let wait = Wait::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
-        if target.addresses.is_empty() {
-            target.addresses = resolve(host, port, &wait, tick)?;
+        if !target.is_resolved() {
+            target.set_addresses(self.caches.hosts.resolve(host, port, &wait, tick)?);
         }
         let settings = SocketSettings {
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.as_deref(),
             tick,
         };
-        let socket = dial(&name, &target.addresses, settings, &wait);
+        let socket = dial(&name, &target.candidates(), settings, &wait);
         if socket.is_err() {
             // The host may have moved.
-            target.addresses.clear();
+            target.set_addresses(Vec::new());
+            self.caches.hosts.forget(host, port);
         }
         let (mut socket, peer) = socket?;
-        if let Some(at) = target.addresses.iter().position(|address| *address == peer) {
-            target.addresses[..=at].rotate_right(1);
-        }
+        target.prefer(peer);
         let place = UrlAndPeer { url: target.safe_url(), peer };
         let wait = Wait::new(cancel, self.config.timeouts.head);
-        let transport = if target.is_https() {
-            if let Some(proxy) = &proxy {
+        let transport = if key.https {
+            if let Some(proxy) = proxy {
                 socket = tunnel::open(socket, proxy, (&server.0, server.1), &place, &wait)?;
             }
             tls::handshake(socket, self.tls_settings()?, &server.0, &place, &wait)?
         } else {
             Transport::Plain(socket)
         };
-        let absolute = proxy.as_ref().filter(|_| !target.is_https());
+        let absolute = proxy.filter(|_| !key.https);
         let request =
             target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
-        Ok(Connection::new(transport, request, place, self.config.timeouts, cancel.clone()))
+        Ok(Connection::new(transport, Arc::new(key), request, place, self.config.timeouts, cancel.clone()))
     }
 
     /// Aims an open connection at another URL of its origin.
@@ -221,11 +294,13 @@ impl Client {
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {
-        if let Some(settings) = self.tls.get() {
-            return Ok(settings.clone());
+        let mut known = lock(&self.caches.tls);
+        if let Some(settings) = known.get(&self.config.ca_file) {
+            return Ok(Arc::clone(settings));
         }
         let settings = tls::settings(&self.extra_roots)?;
-        Ok(self.tls.get_or_init(|| settings).clone())
+        known.insert(self.config.ca_file.clone(), Arc::clone(&settings));
+        Ok(settings)
     }
 }
 
@@ -247,5 +322,54 @@ impl HttpError {
                 retry_after: head.retry_after(SystemTime::now()),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::source::http::Read as BodyRead;
+
+    /// Answers the first request of each connection, and keeps all open.
+    fn serve(listener: TcpListener) {
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 1024]);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                open.push(stream);
+            }
+        });
+    }
+
+    #[test]
+    fn a_connection_to_an_avoided_address_is_used_only_where_there_is_no_other() {
+        let one = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpListener::bind(("127.0.0.2", one.local_addr().unwrap().port())).unwrap();
+        let addresses = [&one, &other].map(|listener| listener.local_addr().unwrap());
+        [one, other].into_iter().for_each(serve);
+        let (client, cancel) = (Client::new(ClientConfig::default()).unwrap(), Cancel::new());
+        let mut target = client.target(&"http://two.test/".parse().unwrap()).unwrap();
+        target.set_addresses(addresses.to_vec());
+        let mut peers = Vec::new();
+        for _ in 0..4 {
+            let mut connection = client.connect(&mut target, &cancel).unwrap();
+            let peer = connection.peer();
+            if !peers.contains(&peer) {
+                connection.send_get(None).unwrap();
+                connection.read_head().unwrap();
+                assert_eq!(connection.read_body(&mut [0]).unwrap(), BodyRead::End);
+            }
+            target.avoid(peer);
+            peers.push(peer);
+            client.keep(connection);
+        }
+        let [one, other] = addresses;
+        assert_eq!(peers[..2], [one, other], "the avoided address is not used");
+        assert!(client.connect(&mut target, &cancel).is_ok(), "there is no other");
     }
 }

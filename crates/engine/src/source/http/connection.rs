@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::proto::http::{Ask, Framing, HeaderField, RangeRequest, Request, ResponseHead};
@@ -11,7 +12,9 @@ use longhaul_core::units::Bytes;
 use super::body::{Body, Read};
 use super::config::Timeouts;
 use super::error::HttpError;
+use super::error_class;
 use super::head_reader;
+use super::idle::ConnectionKey;
 use super::inbox::Inbox;
 use super::safe_url::UrlAndPeer;
 use super::transport::Transport;
@@ -43,6 +46,7 @@ pub enum Heard {
 /// the order of the requests. The socket blocks for at most a tick at a time.
 pub struct Connection {
     transport: Transport,
+    key: Arc<ConnectionKey>,
     inbox: Inbox,
     request: RequestLine,
     place: UrlAndPeer,
@@ -58,11 +62,16 @@ pub struct Connection {
     early: Option<ResponseHead>,
     body: Body,
     reusable: bool,
+    /// Whether a request has been answered on it.
+    has_answered: bool,
+    /// How long the server keeps it open without a request, where the last answer said so.
+    keep_alive: Option<Duration>,
 }
 
 impl Connection {
     pub(super) fn new(
         transport: Transport,
+        key: Arc<ConnectionKey>,
         request: RequestLine,
         place: UrlAndPeer,
         timeouts: Timeouts,
@@ -71,6 +80,7 @@ impl Connection {
         let (inbox, unanswered, body) = (Inbox::default(), VecDeque::new(), Body::Ended);
         Self {
             transport,
+            key,
             inbox,
             request,
             place,
@@ -82,6 +92,8 @@ impl Connection {
             early: None,
             body,
             reusable: true,
+            has_answered: false,
+            keep_alive: None,
         }
     }
 
@@ -118,6 +130,10 @@ impl Connection {
     /// Lets `cancel` end this connection's waits from now on, and no longer the flag it was made with.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.cancel = cancel;
+    }
+
+    pub(super) fn set_timeouts(&mut self, timeouts: Timeouts) {
+        self.timeouts = timeouts;
     }
 
     /// Sends a request's head, without waiting for the answer.
@@ -231,6 +247,8 @@ impl Connection {
             head.require_identity().map_err(bad)?;
         }
         self.unanswered.pop_front();
+        self.has_answered = true;
+        self.keep_alive = head.text("keep-alive").and_then(timeout_of).or(self.keep_alive);
         self.body = Body::new(framing);
         self.reusable = still_open && head.keeps_alive() && framing != Framing::UntilClose;
         Ok(head)
@@ -322,6 +340,34 @@ impl Connection {
         self.reusable
     }
 
+    /// Returns whether `error`, of a single GET or HEAD, can mean that the server closed the connection while that was idle: no
+    /// byte of an answer has come. The request is worth another try on a [fresh](super::Client::connect_fresh) connection.
+    pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
+        let is_first = self.unanswered.len() <= 1 && self.inbox.data().is_empty();
+        self.has_answered && is_first && error.kind() == error_class::ErrorKind::Io
+    }
+
+    /// Returns whether nothing is under way: a request may be sent to any URL of the origin.
+    pub(super) fn is_idle(&self) -> bool {
+        let nothing_half_sent = !self.begun && !self.body_owed && self.early.is_none();
+        let all_read = self.unanswered.is_empty() && self.body.has_ended() && self.inbox.data().is_empty();
+        self.reusable && nothing_half_sent && all_read
+    }
+
+    /// Returns whether the server has neither closed the idle connection nor sent anything on it.
+    pub(super) fn is_silent(&mut self) -> bool {
+        !self.transport.is_readable(&mut self.inbox, Duration::ZERO)
+    }
+
+    /// Returns how long the server keeps the connection open without a request, where it has said so.
+    pub(super) fn keep_alive(&self) -> Option<Duration> {
+        self.keep_alive
+    }
+
+    pub(super) fn key(&self) -> &Arc<ConnectionKey> {
+        &self.key
+    }
+
     /// Returns how many requests have no answer yet.
     pub fn unanswered(&self) -> usize {
         self.unanswered.len()
@@ -351,6 +397,12 @@ impl Connection {
 /// 101 would change the protocol, which nobody asked for; as a status it is then refused.
 fn is_interim(status: u16) -> bool {
     matches!(status, 100 | 102..=199)
+}
+
+/// Reads the timeout out of a Keep-Alive field, "timeout=5, max=100" (RFC 2068, section 19.7.1.1).
+fn timeout_of(field: &str) -> Option<Duration> {
+    let timeout = field.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
+    timeout.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// Sends all of `bytes`.

@@ -94,6 +94,12 @@ impl HttpError {
         )
     }
 
+    /// Returns whether a URL that a redirect led to may have expired: its original is to be asked again.
+    pub fn may_be_expired(&self) -> bool {
+        let refused = matches!(self, Self::Status { status: 401 | 403 | 404 | 410, .. });
+        refused || self.is_before_connection() || matches!(self, Self::Tls { .. })
+    }
+
     /// Says whether trying again can help.
     pub fn retry(&self) -> Retry {
         match self {
@@ -135,5 +141,36 @@ pub(super) fn status_hint(status: u16) -> &'static str {
         400 => ": the server did not understand; is this the right port and scheme?",
         408 | 425 | 429 | 500..=599 => ": try again later",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::Bytes;
+
+    use super::*;
+    use crate::source::http::error::Attempts;
+    use crate::source::http::safe_url::{SafeUrl, UrlAndPeer};
+
+    #[test]
+    fn only_refusals_and_failed_connections_hint_at_an_expired_url() {
+        let place = || UrlAndPeer {
+            url: SafeUrl::of(&"http://h/".parse().unwrap()),
+            peer: ([127, 0, 0, 1], 80).into(),
+        };
+        let status =
+            |status| HttpError::Status { place: place(), status, reason: String::new(), retry_after: None };
+        for expired in [401, 403, 404, 410] {
+            assert!(status(expired).may_be_expired(), "{expired}");
+        }
+        for other in [400, 402, 416, 429, 500, 503] {
+            assert!(!status(other).may_be_expired(), "{other}");
+        }
+        let refused = HttpError::Connect { host: "h".into(), attempts: Attempts::default() };
+        let unknown = HttpError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
+        let untrusted = HttpError::Tls { place: place(), why: "expired".into() };
+        assert!(refused.may_be_expired() && unknown.may_be_expired() && untrusted.may_be_expired());
+        let broken = HttpError::ClosedEarly { place: place(), got: Bytes::ZERO, expected: None };
+        assert!(!broken.may_be_expired() && !HttpError::Cancelled.may_be_expired());
     }
 }

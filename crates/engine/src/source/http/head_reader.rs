@@ -45,7 +45,7 @@ pub(super) fn read_head(
                     got: Bytes::new(searched as u64),
                 });
             }
-            Err(error) => return Err(tls::from_io(error, place)),
+            Err(error) => return Err(tls::receive_error(error, place)),
         }
     }
 }

@@ -18,6 +18,7 @@ mod dial;
 mod error;
 mod error_class;
 mod head_reader;
+mod idle;
 mod inbox;
 mod proxy;
 mod redirect;

@@ -1,20 +1,65 @@
-//! Finding a host's addresses.
+//! Finds a host's addresses.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use url::Host;
 
 use super::error::HttpError;
 use super::wait::Wait;
+use crate::threads::lock;
+
+/// How long an answer of the name service is used: the TTLs of hosts behind load balancers are about a minute.
+const FRESH: Duration = Duration::from_secs(60);
+/// The most hosts that are remembered.
+const MOST: usize = 1024;
+
+/// Hosts whose addresses were found lately.
+#[derive(Default)]
+pub(super) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), Found>>);
+
+struct Found {
+    addresses: Vec<SocketAddr>,
+    at: Instant,
+}
+
+impl ResolvedHosts {
+    /// Returns the addresses of `host`, found now or within the last minute.
+    pub(super) fn resolve(
+        &self,
+        host: &Host<String>,
+        port: u16,
+        wait: &Wait<'_>,
+        tick: Duration,
+    ) -> Result<Vec<SocketAddr>, HttpError> {
+        let key = (host.clone(), port);
+        if let Some(found) = lock(&self.0).get(&key).filter(|found| found.at.elapsed() < FRESH) {
+            return Ok(found.addresses.clone());
+        }
+        let addresses = resolve(host, port, wait, tick)?;
+        let mut hosts = lock(&self.0);
+        if hosts.len() >= MOST {
+            hosts.clear();
+        }
+        hosts.insert(key, Found { addresses: addresses.clone(), at: Instant::now() });
+        Ok(addresses)
+    }
+
+    /// Has the name service asked again for a host that could not be reached.
+    pub(super) fn forget(&self, host: &Host<String>, port: u16) {
+        lock(&self.0).remove(&(host.clone(), port));
+    }
+}
 
 /// Finds the addresses of `host`, in the order of RFC 6724 that the system gives.
 ///
 /// The system's resolver cannot be interrupted, so it runs in a thread of its own, which is left
 /// behind when the wait is over.
-pub(super) fn resolve(
+fn resolve(
     host: &Host<String>,
     port: u16,
     wait: &Wait<'_>,

@@ -1,6 +1,8 @@
-//! What is fetched, from where, and as whom.
+//! A URL to request: the headers that go with it, and the addresses that serve it.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use longhaul_core::proto::http::HeaderField;
 use url::{Host, Position, Url};
@@ -11,14 +13,26 @@ use super::error::HttpError;
 use super::safe_url::SafeUrl;
 
 /// A URL after its redirects, with the credentials and addresses that worked for it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ResolvedUrl {
+    /// The URL as it was given, before any redirect; its login is part of it.
+    original: Arc<Url>,
+    redirected: bool,
     /// Without login and fragment.
     url: Url,
     /// User-Agent, the user's headers and Authorization.
     headers: Vec<HeaderField>,
-    /// The addresses of the server or proxy, the one that answered first; empty before the first connection.
-    pub(super) addresses: Vec<SocketAddr>,
+    /// The addresses of the server or proxy, the one that accepted the last connection first; empty before the
+    /// first connection.
+    addresses: Vec<SocketAddr>,
+    /// Addresses that connections go to only where there is no other, the one avoided last at the end.
+    avoided: Vec<SocketAddr>,
+}
+
+impl fmt::Debug for ResolvedUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ResolvedUrl({})", self.safe_url())
+    }
 }
 
 impl ResolvedUrl {
@@ -39,22 +53,27 @@ impl ResolvedUrl {
             headers.retain(|h| !h.is("authorization"));
             headers.push(credentials.field("Authorization")?);
         }
+        let original = Arc::new(url.clone());
         let mut url = url.clone();
         // Both can fail only for URLs without a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_fragment(None);
-        Ok(Self { url, headers, addresses: Vec::new() })
+        let (addresses, avoided) = (Vec::new(), Vec::new());
+        Ok(Self { original, redirected: false, url, headers, addresses, avoided })
     }
 
-    /// Returns where a redirect to `url` leads: secrets go along only within the origin.
+    /// Returns the target of a redirect to `url`: secrets are sent only within the origin.
     pub(super) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
         let secret = |h: &HeaderField| ["authorization", "cookie", "host"].iter().any(|name| h.is(name));
         let headers = self.headers.iter().filter(|h| stays || !secret(h)).cloned().collect();
         let mut next = Self::new(url, headers, None)?;
+        next.original = Arc::clone(&self.original);
+        next.redirected = true;
         if stays {
             next.addresses.clone_from(&self.addresses);
+            next.avoided.clone_from(&self.avoided);
         }
         Ok(next)
     }
@@ -69,8 +88,64 @@ impl ResolvedUrl {
 
     /// Returns the same target asked for with `credentials`.
     pub(super) fn with_credentials(&self, credentials: &Credentials) -> Result<Self, HttpError> {
-        let next = Self::new(&self.url, self.headers.clone(), Some(credentials))?;
-        Ok(Self { addresses: self.addresses.clone(), ..next })
+        let headers = Self::new(&self.url, self.headers.clone(), Some(credentials))?.headers;
+        Ok(Self { headers, ..self.clone() })
+    }
+
+    /// Returns the URL as it was given to the client, before any redirect, with its login: to be opened again where
+    /// the target of a redirect has expired. Show it only as a [`SafeUrl`].
+    pub fn original(&self) -> &Url {
+        &self.original
+    }
+
+    /// Returns whether a redirect led here from [`original`](Self::original).
+    pub fn is_redirected(&self) -> bool {
+        self.redirected
+    }
+
+    /// Keeps connections away from `peer` while the host has other addresses, as when it serves another state of the
+    /// file than they do.
+    pub fn avoid(&mut self, peer: SocketAddr) {
+        self.avoided.retain(|address| *address != peer);
+        self.avoided.push(peer);
+    }
+
+    /// Returns how many known addresses are not avoided; none is known before the first connection.
+    pub fn addresses(&self) -> usize {
+        self.addresses.iter().filter(|address| !self.avoided.contains(address)).count()
+    }
+
+    /// Returns the addresses to connect to, in order: those not avoided, else all, the one avoided last at the end.
+    pub(super) fn candidates(&self) -> Vec<SocketAddr> {
+        let all = self.addresses.iter().copied();
+        let avoided = |address: &SocketAddr| self.avoided.iter().position(|one| one == address);
+        let mut left: Vec<_> = all.clone().filter(|address| avoided(address).is_none()).collect();
+        if left.is_empty() {
+            left = all.collect();
+            left.sort_by_key(avoided);
+        }
+        left
+    }
+
+    /// Returns whether a connection to `peer` may be used.
+    pub(super) fn allows(&self, peer: SocketAddr) -> bool {
+        !self.avoided.contains(&peer) || self.addresses() == 0
+    }
+
+    /// Takes over the addresses of the host; none where they are to be looked up again.
+    pub(super) fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
+        self.addresses = addresses;
+    }
+
+    /// Makes `peer`, which has accepted a connection, the first address to be tried.
+    pub(super) fn prefer(&mut self, peer: SocketAddr) {
+        if let Some(at) = self.addresses.iter().position(|address| *address == peer) {
+            self.addresses[..=at].rotate_right(1);
+        }
+    }
+
+    pub(super) fn is_resolved(&self) -> bool {
+        !self.addresses.is_empty()
     }
 
     /// Returns the URL, without login and fragment. Its query may hold a secret: show [`safe_url`](Self::safe_url).
@@ -142,6 +217,34 @@ mod tests {
         for other in ["https://h:444/b", "http://h/b", "https://sub.h/b"] {
             assert_eq!(names(&to(other)), ["X"], "{other}");
         }
+    }
+
+    #[test]
+    fn a_redirected_url_knows_the_url_that_it_was_opened_from() {
+        let first = target("http://u:p@h/a", &[]);
+        assert!(!first.is_redirected());
+        let next = first.redirected(&"http://o/b?signed=1".parse().unwrap()).unwrap();
+        let next = next.redirected(&"http://o/c".parse().unwrap()).unwrap();
+        let next = next.with_credentials(&Credentials::from_login("a:b")).unwrap();
+        assert!(next.is_redirected());
+        assert_eq!((next.original().as_str(), next.url().as_str()), ("http://u:p@h/a", "http://o/c"));
+        assert!(!format!("{first:?}").contains("u:p"));
+    }
+
+    #[test]
+    fn an_avoided_address_is_used_only_where_there_is_no_other() {
+        let [a, b] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
+        let mut target = target("http://h/a", &[]);
+        target.set_addresses(vec![a, b]);
+        assert_eq!((target.addresses(), target.candidates()), (2, vec![a, b]));
+        target.avoid(a);
+        assert_eq!((target.addresses(), target.candidates()), (1, vec![b]));
+        assert!(!target.allows(a) && target.allows(b));
+        target.avoid(b);
+        assert_eq!((target.addresses(), target.candidates()), (0, vec![a, b]));
+        target.avoid(a);
+        assert_eq!(target.candidates(), [b, a]);
+        assert!(target.allows(a));
     }
 
     #[test]

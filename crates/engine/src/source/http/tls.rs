@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
 
 use super::error::HttpError;
@@ -76,15 +76,15 @@ pub(super) fn handshake(
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(from_io(error, place)),
+            Err(error) => return Err(handshake_error(error, place)),
         }
     }
     Ok(Transport::Tls(Box::new(tls)))
 }
 
-/// Turns an error of the stream into ours: one of TLS itself gets a hint.
-pub(super) fn from_io(source: io::Error, place: &UrlAndPeer) -> HttpError {
-    let Some(tls) = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
+/// Makes an error of a failed step of the handshake: one of TLS itself gets a hint.
+fn handshake_error(source: io::Error, place: &UrlAndPeer) -> HttpError {
+    let Some(tls) = of_tls(&source) else {
         return HttpError::Receive { place: place.clone(), source };
     };
     let hint = match tls {
@@ -95,4 +95,37 @@ pub(super) fn from_io(source: io::Error, place: &UrlAndPeer) -> HttpError {
         _ => "",
     };
     HttpError::Tls { place: place.clone(), why: format!("{tls}{hint}") }
+}
+
+/// Makes an error of a failed receive after the handshake.
+///
+/// A record that was damaged on the way breaks the connection as a reset does, whichever end has found it. A server of
+/// TLS 1.3 refuses a client only after the client's handshake is over (RFC 8446, section 4.4.2.4), and that refusal is
+/// final.
+pub(super) fn receive_error(source: io::Error, place: &UrlAndPeer) -> HttpError {
+    match of_tls(&source) {
+        Some(rustls::Error::AlertReceived(alert)) if !reports_damage(*alert) => {
+            handshake_error(source, place)
+        }
+        _ => HttpError::Receive { place: place.clone(), source },
+    }
+}
+
+fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+}
+
+/// Returns whether an alert says that a record did not arrive as it was sent (RFC 8446, section 6.2).
+fn reports_damage(alert: AlertDescription) -> bool {
+    use AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::BadRecordMac
+            | Alert::DecryptionFailed
+            | Alert::RecordOverflow
+            | Alert::DecodeError
+            | Alert::DecryptError
+            | Alert::UnexpectedMessage
+            | Alert::InternalError
+    )
 }
