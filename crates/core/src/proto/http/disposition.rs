@@ -9,7 +9,7 @@ const MAX_NAME: usize = 200;
 ///
 /// Never empty, "." or "..", hidden or an option ("-rf"); holds no separator, control character or
 /// character that changes the direction of text; at most 200 bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FileName(String);
 
 impl FileName {
