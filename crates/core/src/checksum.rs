@@ -88,7 +88,7 @@ impl Checksum {
     ///
     /// Where two of one algorithm differ, neither is kept: they contradict each other.
     pub fn consistent(mut all: Vec<Self>) -> Vec<Self> {
-        all.sort_by(|a, b| b.algorithm.cmp(&a.algorithm));
+        all.sort_by_key(|checksum| std::cmp::Reverse(checksum.algorithm));
         let of_one_algorithm = all.chunk_by(|a, b| a.algorithm == b.algorithm);
         of_one_algorithm
             .filter(|same| same.iter().all(|c| *c == same[0]))

@@ -1,5 +1,6 @@
 //! Collects and checks what a document says of one file.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::{LOWEST_PRIORITY, MAX_URLS, MetalinkError, MetalinkFile, MetalinkName, MetalinkUrl, Pieces};
@@ -143,7 +144,7 @@ impl FileBuilder {
                 return self.wrong("pieces", why);
             }
         }
-        self.checksums.sort_by(|a, b| b.algorithm.cmp(&a.algorithm));
+        self.checksums.sort_by_key(|checksum| Reverse(checksum.algorithm));
         self.sources.sort_by_key(|source| source.priority);
         let mut seen = HashSet::new();
         self.sources.retain(|source| seen.insert(source.url.clone()));
