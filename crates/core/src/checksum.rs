@@ -1,12 +1,12 @@
-//! Checksums of whole files, by the names that `--checksum ALG:HEX` knows.
+//! Checksums of whole files and of their pieces, by the names that `--checksum ALG:HEX` knows.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A digest algorithm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A digest algorithm; ordered by preference, the least preferred first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
     /// MD5, for old checksum lists; proves nothing against malice.
     Md5,
@@ -28,8 +28,30 @@ const NAMES: [(&str, Algorithm, usize); 5] = [
     ("blake3", Algorithm::Blake3, 32),
 ];
 
+impl Algorithm {
+    /// Finds an algorithm by its name in any case, with or without hyphens ("SHA-256", "sha256").
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase().replace('-', "");
+        NAMES.into_iter().find(|(known, ..)| *known == name).map(|(_, algorithm, _)| algorithm)
+    }
+
+    /// Returns the name and the digest's length in bytes.
+    fn name_and_length(self) -> (&'static str, usize) {
+        NAMES
+            .into_iter()
+            .find(|(_, known, _)| *known == self)
+            .map_or(("", 0), |(name, _, length)| (name, length))
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name_and_length().0)
+    }
+}
+
 /// What a file's digest is, or should be; written `ALG:HEX`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Checksum {
     /// The algorithm.
     pub algorithm: Algorithm,
@@ -51,9 +73,27 @@ impl Checksum {
 
     /// Makes one of a digest's bytes; `None` where the algorithm's has another length.
     pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Self> {
-        let (_, _, length) = NAMES.into_iter().find(|(_, known, _)| *known == algorithm)?;
         let hex = || digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        (digest.len() == length).then(|| Self { algorithm, hex: hex() })
+        (digest.len() == algorithm.name_and_length().1).then(|| Self { algorithm, hex: hex() })
+    }
+
+    /// Makes one of hexadecimal digits in any case; `None` where their number is another than the algorithm's.
+    pub fn from_hex(algorithm: Algorithm, hex: &str) -> Option<Self> {
+        let whole =
+            hex.len() == 2 * algorithm.name_and_length().1 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+        whole.then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
+    }
+
+    /// Sorts checksums of one file, the preferred algorithm first, and keeps one an algorithm.
+    ///
+    /// Where two of one algorithm differ, neither is kept: they contradict each other.
+    pub fn consistent(mut all: Vec<Self>) -> Vec<Self> {
+        all.sort_by_key(|checksum| std::cmp::Reverse(checksum.algorithm));
+        let of_one_algorithm = all.chunk_by(|a, b| a.algorithm == b.algorithm);
+        of_one_algorithm
+            .filter(|same| same.iter().all(|c| *c == same[0]))
+            .map(|same| same[0].clone())
+            .collect()
     }
 }
 
@@ -63,11 +103,7 @@ impl FromStr for Checksum {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || {
             let (name, hex) = text.trim().split_once(':')?;
-            let name = name.to_ascii_lowercase().replace('-', "");
-            let (_, algorithm, len) = NAMES.into_iter().find(|(known, ..)| *known == name)?;
-            let hex = hex.to_ascii_lowercase();
-            let whole = hex.len() == 2 * len && hex.bytes().all(|b| b.is_ascii_hexdigit());
-            whole.then_some(Self { algorithm, hex })
+            Self::from_hex(Algorithm::named(name)?, hex)
         };
         read().ok_or_else(|| ParseChecksumError(text.to_owned()))
     }
@@ -75,9 +111,7 @@ impl FromStr for Checksum {
 
 impl fmt::Display for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name =
-            NAMES.iter().find(|(_, algorithm, _)| *algorithm == self.algorithm).map_or("", |(name, ..)| name);
-        write!(f, "{name}:{}", self.hex)
+        write!(f, "{}:{}", self.algorithm, self.hex)
     }
 }
 
@@ -91,5 +125,24 @@ mod tests {
         {
             assert!(text.parse::<Checksum>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn reads_names_in_any_case_with_or_without_hyphens() {
+        for name in ["sha256", "SHA-256", "Sha-256"] {
+            assert_eq!(Algorithm::named(name), Some(Algorithm::Sha256), "{name}");
+        }
+        assert_eq!(Algorithm::named("sha-384"), None);
+    }
+
+    #[test]
+    fn contradicting_checksums_are_dropped_and_the_strongest_comes_first() {
+        let of = |algorithm: Algorithm, byte: u8| {
+            Checksum::new(algorithm, &vec![byte; algorithm.name_and_length().1]).unwrap()
+        };
+        let (md5, sha256) = (of(Algorithm::Md5, 1), of(Algorithm::Sha256, 2));
+        let all =
+            vec![md5.clone(), of(Algorithm::Sha1, 3), sha256.clone(), of(Algorithm::Sha1, 4), md5.clone()];
+        assert_eq!(Checksum::consistent(all), [sha256, md5]);
     }
 }

@@ -1,4 +1,5 @@
 //! Protocols as pure text: parse and encode, never a socket.
 
 pub mod http;
+pub mod metalink;
 pub mod netrc;

@@ -28,13 +28,7 @@ pub enum NetrcError {
         /// The line, counted from 1.
         line: usize,
         /// The keyword.
-        keyword: String,
-    },
-    /// A word that is no keyword. It is not shown: it may be a password.
-    #[error("line {line}: a word that is none of machine, default, login, password, account, macdef")]
-    Unknown {
-        /// The line, counted from 1.
-        line: usize,
+        keyword: &'static str,
     },
     /// A quoted word does not end on its line.
     #[error("line {line}: a quoted word without its closing quote")]
@@ -44,91 +38,139 @@ pub enum NetrcError {
     },
 }
 
+/// Words with a meaning; each but `default` is followed by a value.
+const KEYWORDS: [&str; 6] = ["machine", "default", "login", "password", "account", "macdef"];
+
 /// Finds the login for `host` in the text of a .netrc: its first `machine` entry, else `default`.
 ///
-/// Words may be quoted, with backslash escapes; macro definitions and lines that start with # are skipped.
+/// As curl reads the file: keywords are in any case, words that are no keyword are skipped, and so are macro
+/// definitions and comments, which begin with # in the place of a keyword. Words may be quoted, with backslash escapes.
 ///
 /// # Errors
 /// [`NetrcError`] with the line at fault.
 pub fn netrc_login(text: &str, host: &str) -> Result<Option<Login>, NetrcError> {
-    let mut words = words(text)?.into_iter();
+    let mut words = Words { rest: text, line: 1 };
     let mut entry: Option<Login> = None;
-    while let Some((line, word)) = words.next() {
-        let mut value = || match words.next() {
-            Some((_, value)) => Ok(value),
-            None => Err(NetrcError::NoValue { line, keyword: word.clone() }),
-        };
-        match word.as_str() {
+    while let Some(keyword) = words.keyword()? {
+        match keyword {
             // The entry that matched has ended; `default` comes last by definition, and nothing after it counts.
-            "machine" | "default" if entry.is_some() => return Ok(entry),
-            "machine" => {
-                if value()?.eq_ignore_ascii_case(host) {
-                    entry = Some(Login { user: String::new(), password: String::new() });
+            "machine" | "default" if entry.is_some() => break,
+            "machine" if words.value(keyword)?.eq_ignore_ascii_case(host) => entry = Some(Login::empty()),
+            "default" => entry = Some(Login::empty()),
+            "login" | "password" => {
+                let value = words.value(keyword)?;
+                match &mut entry {
+                    Some(login) if keyword == "login" => login.user = value,
+                    Some(login) => login.password = value,
+                    None => {}
                 }
             }
-            "default" => entry = Some(Login { user: String::new(), password: String::new() }),
-            "login" | "password" | "account" => {
-                let value = value()?;
-                if let Some(login) = &mut entry {
-                    match word.as_str() {
-                        "login" => login.user = value,
-                        "password" => login.password = value,
-                        _ => {}
-                    }
-                }
+            "account" => {
+                words.value(keyword)?;
             }
-            _ => return Err(NetrcError::Unknown { line }),
+            "macdef" => words.skip_macro(),
+            _ => {}
         }
     }
     Ok(entry)
 }
 
-/// Splits into words with their lines, leaving out comments and macro definitions.
-fn words(text: &str) -> Result<Vec<(usize, String)>, NetrcError> {
-    let mut found = Vec::new();
-    let mut in_macro = false;
-    for (index, line) in text.lines().enumerate() {
-        if in_macro {
-            // A macro ends with an empty line.
-            in_macro = !line.trim().is_empty();
-            continue;
-        }
-        let mut chars = line.chars().peekable();
-        while let Some(c) = chars.next() {
-            match c {
-                c if c.is_whitespace() => {}
-                '#' if line.trim_start().starts_with('#') => break,
-                '"' => {
-                    found.push((index + 1, quoted(&mut chars).ok_or(NetrcError::Quote { line: index + 1 })?))
-                }
-                c => {
-                    let rest = std::iter::from_fn(|| chars.next_if(|c| !c.is_whitespace()));
-                    found.push((index + 1, std::iter::once(c).chain(rest).collect()));
-                }
+impl Login {
+    fn empty() -> Self {
+        Self { user: String::new(), password: String::new() }
+    }
+}
+
+/// The words of a .netrc that are still to be read.
+struct Words<'a> {
+    rest: &'a str,
+    line: usize,
+}
+
+impl Words<'_> {
+    /// Reads up to and with the next keyword; `None` at the end.
+    fn keyword(&mut self) -> Result<Option<&'static str>, NetrcError> {
+        loop {
+            self.skip_space();
+            if self.rest.starts_with('#') {
+                self.skip_line();
+                continue;
             }
-            if found.last().is_some_and(|(at, word)| *at == index + 1 && word == "macdef") {
-                found.pop();
-                in_macro = true;
-                break;
+            let Some(word) = self.word()? else { return Ok(None) };
+            if let Some(keyword) = KEYWORDS.into_iter().find(|keyword| keyword.eq_ignore_ascii_case(&word)) {
+                return Ok(Some(keyword));
             }
         }
     }
-    Ok(found)
+
+    /// Reads the value of `keyword`, whatever it looks like.
+    fn value(&mut self, keyword: &'static str) -> Result<String, NetrcError> {
+        let line = self.line;
+        self.skip_space();
+        self.word()?.ok_or(NetrcError::NoValue { line, keyword })
+    }
+
+    /// Reads a word from where it begins; `None` at the end of the text.
+    fn word(&mut self) -> Result<Option<String>, NetrcError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        if let Some(inner) = self.rest.strip_prefix('"') {
+            let line = inner.lines().next().unwrap_or_default();
+            let (word, length) = quoted(line).ok_or(NetrcError::Quote { line: self.line })?;
+            self.rest = &inner[length..];
+            return Ok(Some(word));
+        }
+        let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Ok(Some(word.to_owned()))
+    }
+
+    fn skip_space(&mut self) {
+        let trimmed = self.rest.trim_start();
+        let skipped = &self.rest[..self.rest.len() - trimmed.len()];
+        self.line += skipped.matches('\n').count();
+        self.rest = trimmed;
+    }
+
+    fn skip_line(&mut self) {
+        self.rest = match self.rest.split_once('\n') {
+            Some((_, rest)) => {
+                self.line += 1;
+                rest
+            }
+            None => "",
+        };
+    }
+
+    /// Skips a macro: the rest of its line, and further lines up to an empty one.
+    fn skip_macro(&mut self) {
+        self.skip_line();
+        while !self.rest.is_empty() {
+            let ended = self.rest.lines().next().is_none_or(|line| line.trim().is_empty());
+            self.skip_line();
+            if ended {
+                return;
+            }
+        }
+    }
 }
 
-/// Reads the rest of a quoted word; `None` where it does not end.
-fn quoted(chars: &mut impl Iterator<Item = char>) -> Option<String> {
+/// Reads a quoted word behind its opening quote, and how much text it takes; `None` where it does not end.
+fn quoted(text: &str) -> Option<(String, usize)> {
     let mut word = String::new();
+    let mut chars = text.char_indices();
     loop {
         match chars.next()? {
-            '"' => return Some(word),
-            '\\' => word.push(match chars.next()? {
+            (at, '"') => return Some((word, at + 1)),
+            (_, '\\') => word.push(match chars.next()?.1 {
                 'n' => '\n',
                 'r' => '\r',
                 't' => '\t',
                 other => other,
             }),
-            other => word.push(other),
+            (_, other) => word.push(other),
         }
     }
 }
@@ -157,15 +199,32 @@ mod tests {
     }
 
     #[test]
-    fn names_the_line_but_no_secret() {
-        let error = netrc_login("machine a\nlogin b\nhunter2", "a").unwrap_err();
-        assert_eq!(error, NetrcError::Unknown { line: 3 });
-        assert!(!error.to_string().contains("hunter2"));
+    fn unknown_words_are_skipped_as_curl_does() {
+        let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        let file = "export mine\nmachine a port 8443 protocol https\n  LOGIN ann hunter2 Password x # login evil\n\
+            MACHINE b login bob password #1 macdef\nmachine c login macdef password macdef\nmachine d login dan";
+        assert_eq!(login(file, "a"), pair("ann", "x"));
+        assert_eq!(login(file, "b"), pair("bob", "#1"));
+        assert_eq!(login(file, "d"), None); // In the macro of b, which no empty line ends.
         assert_eq!(
-            netrc_login("machine a password", "a").unwrap_err().to_string(),
-            "line 1: 'password' without a value"
+            login("machine c login macdef password macdef\nmachine d login dan", "c"),
+            pair("macdef", "macdef")
         );
-        assert_eq!(netrc_login("machine \"a", "a"), Err(NetrcError::Quote { line: 1 }));
+        assert_eq!(
+            login("machine c login macdef password macdef\nmachine d login dan", "d"),
+            pair("dan", "")
+        );
+        assert_eq!(login("machine a login machine password default machine b login x", "b"), pair("x", ""));
+        assert_eq!(login("machine x #\nmachine y", "y"), pair("", ""));
+    }
+
+    #[test]
+    fn names_the_line_but_no_secret() {
+        assert_eq!(
+            netrc_login("machine a\r\nlogin b\n\npassword", "a").unwrap_err().to_string(),
+            "line 4: 'password' without a value"
+        );
+        assert_eq!(netrc_login("machine a\npassword \"hunter2", "a"), Err(NetrcError::Quote { line: 2 }));
         assert!(!format!("{:?}", netrc_login(FILE, "b.example")).contains("p#1"));
     }
 
@@ -173,6 +232,13 @@ mod tests {
         #[test]
         fn never_panics(text in "((machine|login|password|macdef|default|[a\"\\\\# \n])[ \n]?){0,30}") {
             let _ = netrc_login(&text, "a");
+        }
+
+        #[test]
+        fn finds_any_login_that_is_quoted(user in "\\PC{0,20}", password in "\\PC{0,20}") {
+            let quote = |word: &str| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""));
+            let text = format!("machine x login y\nmachine h login {} password {}", quote(&user), quote(&password));
+            prop_assert_eq!(login(&text, "h"), Some((user, password)));
         }
     }
 }

@@ -169,9 +169,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 (_, Retry::Now) => None,
                 (_, Retry::After(wait)) => Some(wait),
             };
-            // The clock's nanoseconds are random enough to spread retries.
-            let jitter = f64::from(shared.start.elapsed().subsec_nanos() % 1000) / 1000.0;
-            let Some(wait) = self.backoff.failed(asked_to_wait, jitter) else { return Err(error) };
+            let Some(wait) = self.backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
             shared.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
             if shared.cancel.sleep(wait) {
                 return Err(HttpError::Cancelled.into());

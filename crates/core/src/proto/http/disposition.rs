@@ -9,7 +9,7 @@ const MAX_NAME: usize = 200;
 ///
 /// Never empty, "." or "..", hidden or an option ("-rf"); holds no separator, control character or
 /// character that changes the direction of text; at most 200 bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FileName(String);
 
 impl FileName {
@@ -57,7 +57,7 @@ impl fmt::Display for FileName {
 
 /// Returns whether `c` hides text or turns its direction ("exe.txt" shown for "txt.exe").
 fn misleading(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Cuts a long name, keeping a short extension.
@@ -162,6 +162,7 @@ mod tests {
             ("-rf", "_-rf"),
             ("a\0b\nc\x1b[31m", "abc[31m"),
             ("good\u{202e}txt.exe", "goodtxt.exe"),
+            ("a\u{61c}b", "ab"),
             (" spaced. ", "spaced"),
         ] {
             assert_eq!(FileName::sanitise(given).unwrap().as_str(), expected, "{given:?}");

@@ -5,7 +5,12 @@ use std::time::{Duration, SystemTime};
 use thiserror::Error;
 
 use super::content_range::number;
-use super::{ContentRange, ETag, FileName, PARTIAL_UPLOAD, Validator, challenge_schemes, retry_after};
+use super::digest::parse_digest;
+use super::{
+    ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Validator,
+    challenge_schemes, parse_repr_digest, retry_after,
+};
+use crate::checksum::Checksum;
 use crate::units::Bytes;
 
 /// The most fields that are accepted; a head within 64 KiB rarely has 50.
@@ -73,7 +78,10 @@ impl ResponseHead {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut response = httparse::Response::new(&mut fields);
         match response.parse(bytes) {
-            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+            Ok(httparse::Status::Complete(_)) => {
+                return Err(HeadError::Syntax("bytes follow its empty line".to_owned()));
+            }
             Ok(httparse::Status::Partial) => return Err(HeadError::Syntax("it ends too early".to_owned())),
             Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyFields),
             Err(error) => return Err(HeadError::Syntax(error.to_string())),
@@ -112,6 +120,16 @@ impl ResponseHead {
         self.first(name).and_then(|v| std::str::from_utf8(v).ok()).map(str::trim)
     }
 
+    /// Returns the value of a field that must not be repeated; `None` where it is, with another value, or is no text.
+    ///
+    /// Of two that differ neither can be relied on: caches and proxies choose the first, the last or both.
+    fn single(&self, name: &str) -> Option<&str> {
+        let mut values = self.all(name);
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(())?;
+        std::str::from_utf8(first).ok().map(str::trim)
+    }
+
     /// Lists the comma-separated members of all values of a field, in lower case.
     fn members(&self, name: &str) -> Vec<String> {
         let values = self.all(name).map(|v| String::from_utf8_lossy(v).to_ascii_lowercase());
@@ -129,21 +147,30 @@ impl ResponseHead {
         if matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(Framing::Length(Bytes::ZERO));
         }
-        let codings = self.members("transfer-encoding");
-        let lengths = self.members("content-length");
-        if codings.is_empty() {
-            let Some(first) = lengths.first() else { return Ok(Framing::UntilClose) };
-            let length = number(first).filter(|_| lengths.iter().all(|l| l == first));
-            let length = length.ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))?;
-            return Ok(Framing::Length(Bytes::new(length)));
-        }
-        if !lengths.is_empty() {
+        let Some(_) = self.first("transfer-encoding") else {
+            return Ok(self.stated_length()?.map_or(Framing::UntilClose, Framing::Length));
+        };
+        if self.first("content-length").is_some() {
             return Err(HeadError::LengthAndCoding);
         }
+        let codings = self.members("transfer-encoding");
         if self.minor_version == 0 || codings != ["chunked"] {
             return Err(HeadError::TransferCoding(codings.join(", ")));
         }
         Ok(Framing::Chunked)
+    }
+
+    /// Reads Content-Length: one number, though it may be repeated (RFC 9112, section 6.3).
+    fn stated_length(&self) -> Result<Option<Bytes>, HeadError> {
+        if self.first("content-length").is_none() {
+            return Ok(None);
+        }
+        let lengths = self.members("content-length");
+        let length =
+            lengths.first().filter(|first| lengths.iter().all(|l| l == *first)).and_then(|l| number(l));
+        length
+            .map(|length| Some(Bytes::new(length)))
+            .ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))
     }
 
     /// Checks that the body is the file's own bytes.
@@ -173,9 +200,9 @@ impl ResponseHead {
         self.members("accept-patch").iter().any(|media| media == PARTIAL_UPLOAD)
     }
 
-    /// Returns the length that the head announces; to a HEAD, that of the file.
+    /// Returns the length that the head announces; to a HEAD, that of the file. `None` where the head contradicts itself.
     pub fn content_length(&self) -> Option<Bytes> {
-        self.text("content-length").and_then(number).map(Bytes::new)
+        self.stated_length().ok().flatten()
     }
 
     /// Describes the body by its media type and length, escaped, for messages about an answer of the wrong content.
@@ -191,17 +218,17 @@ impl ResponseHead {
 
     /// Returns the entity tag.
     pub fn etag(&self) -> Option<ETag> {
-        self.text("etag").and_then(ETag::parse)
+        self.single("etag").and_then(ETag::parse)
     }
 
     /// Returns what identifies this state of the file, if anything does strongly.
     pub fn validator(&self) -> Option<Validator> {
-        Validator::choose(self.text("etag"), self.text("last-modified"), self.text("date"))
+        Validator::choose(self.single("etag"), self.single("last-modified"), self.single("date"))
     }
 
     /// Returns the part of the file that the body is.
     pub fn content_range(&self) -> Option<ContentRange> {
-        self.text("content-range").and_then(ContentRange::parse)
+        self.single("content-range").and_then(ContentRange::parse)
     }
 
     /// Returns the file name that the server suggests, made harmless.
@@ -212,6 +239,34 @@ impl ResponseHead {
     /// Returns how long the server asks us to wait, counted from `now`.
     pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
         self.text("retry-after").and_then(|value| retry_after(value, now))
+    }
+
+    /// Lists the links of all Link fields (RFC 8288), in order.
+    fn links(&self) -> impl Iterator<Item = Link> {
+        self.all("link").filter_map(|value| std::str::from_utf8(value).ok()).flat_map(Link::parse_all)
+    }
+
+    /// Lists copies of the file on other servers (RFC 6249, section 3), the preferred one first.
+    pub fn duplicates(&self) -> Vec<DuplicateLink> {
+        let mut duplicates: Vec<_> = self.links().filter_map(|link| link.duplicate()).collect();
+        duplicates.sort_by_key(|duplicate| duplicate.priority);
+        duplicates
+    }
+
+    /// Lists URLs of Metalinks that describe the file (RFC 6249, section 4), as written.
+    pub fn metalinks(&self) -> Vec<String> {
+        self.links().filter(Link::is_metalink).map(|link| link.target().to_owned()).collect()
+    }
+
+    /// Lists the digests of the whole file in Repr-Digest and Digest, the preferred algorithm first.
+    ///
+    /// Both fields are of the file even in a 206 (RFC 9530, section 3; RFC 3230, section 4.3.2), though with a
+    /// content coding of its coded form. Algorithms with digests that differ are left out.
+    pub fn digests(&self) -> Vec<Checksum> {
+        let text = |value| std::str::from_utf8(value).ok();
+        let represented = self.all(REPR_DIGEST).filter_map(text).flat_map(parse_repr_digest);
+        let of_instance = self.all("digest").filter_map(text).flat_map(parse_digest);
+        Checksum::consistent(represented.chain(of_instance).collect())
     }
 
     /// Returns whether the server offers an authentication scheme in `field` (WWW- or Proxy-Authenticate).
@@ -271,6 +326,13 @@ mod tests {
             "Content-Length: +5\r\n",
             "Content-Length: five\r\n",
             "Content-Length: 99999999999999999999\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: ,\r\n",
+            "Content-Length: 5\r\nContent-Length:\r\nContent-Length: 6\r\n",
+            "Transfer-Encoding:\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length:\r\n",
             "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
             "Transfer-Encoding: gzip, chunked\r\n",
             "Transfer-Encoding: identity\r\n",
@@ -284,6 +346,11 @@ mod tests {
         {
             assert!(matches!(ResponseHead::parse(text.as_bytes()), Err(HeadError::Syntax(_))), "{text}");
         }
+        for line in ["A: b\rC: d", "A : b", " A: b", "A: b\0c", "A b: c", ": c"] {
+            let text = format!("HTTP/1.1 200 OK\r\n{line}\r\n\r\n");
+            assert!(matches!(ResponseHead::parse(text.as_bytes()), Err(HeadError::Syntax(_))), "{line:?}");
+        }
+        assert!(ResponseHead::parse(b"HTTP/1.1 200 OK\r\n\r\nA: b\r\n\r\n").is_err());
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS + 1));
         assert_eq!(ResponseHead::parse(many.as_bytes()), Err(HeadError::TooManyFields));
     }
@@ -294,6 +361,37 @@ mod tests {
         assert_eq!(page.describe_content(), "text/html of 24 bytes");
         assert_eq!(head("").describe_content(), "unknown type of unknown length");
         assert_eq!(head("Content-Type: \u{202e}x\r\n").describe_content(), "\\u{202e}x of unknown length");
+    }
+
+    #[test]
+    fn fields_that_contradict_each_other_are_not_used() {
+        let twice = |name: &str, a: &str, b: &str| head(&format!("{name}: {a}\r\n{name}: {b}\r\n"));
+        let range = |a, b| twice("Content-Range", a, b).content_range();
+        assert_eq!(range("bytes 0-1/9", "bytes 2-3/9"), None);
+        assert!(range("bytes 0-1/9", "bytes 0-1/9").is_some());
+        assert_eq!(twice("ETag", "\"a\"", "\"b\"").validator(), None);
+        assert_eq!(twice("ETag", "\"a\"", "\"b\"").etag(), None);
+        assert_eq!(twice("Content-Length", "1", "2").content_length(), None);
+        assert_eq!(twice("Content-Length", "1", "1").content_length(), Some(Bytes::new(1)));
+    }
+
+    #[test]
+    fn reads_every_link_and_digest_field() {
+        let head = head(
+            "Link: <http://b/f>; rel=duplicate; pri=2, <http://c/f>; rel=duplicate\r\nETag: \"x\"\r\n\
+             LINK: <http://a/f>; rel=duplicate; pri=1\r\nLink: é\r\n\
+             Link: </f.meta4>; rel=describedby; type=\"application/metalink4+xml\"\r\n\
+             Digest: md5=HUXZLQLMuI/KZ5KDcJPcOA==\r\n\
+             Digest: SHA-256=47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\r\n\
+             Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:, md5=:AAAAAAAAAAAAAAAAAAAAAA==:\r\n\
+             Content-Digest: sha-512=:AA==:\r\n",
+        );
+        let urls: Vec<_> = head.duplicates().into_iter().map(|duplicate| duplicate.url).collect();
+        assert_eq!(urls, ["http://a/f", "http://b/f", "http://c/f"]);
+        assert_eq!(head.metalinks(), ["/f.meta4"]);
+        // The two MD5 digests contradict each other.
+        let digests: Vec<_> = head.digests().iter().map(ToString::to_string).collect();
+        assert_eq!(digests, ["sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]);
     }
 
     #[test]

@@ -1,0 +1,211 @@
+//! The Link field (RFC 8288), and the mirrors that it names (RFC 6249).
+
+/// The media type of Metalink 4 (RFC 5854, section 8.1).
+const METALINK: &str = "application/metalink4+xml";
+/// The priority of a mirror without one: the lowest that RFC 6249, section 3.1, allows.
+const LOWEST_PRIORITY: u32 = 999_999;
+
+/// A link from the requested resource to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    target: String,
+    parameters: Vec<(String, String)>,
+}
+
+/// Another server's copy of the file (`rel=duplicate`, RFC 6249, section 3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DuplicateLink {
+    /// The URL as written; it may be relative to the requested one.
+    pub url: String,
+    /// Which copy to prefer: the lowest, from 1 to 999,999.
+    pub priority: u32,
+    /// The server's country (ISO 3166-1 alpha-2), in lower case.
+    pub location: Option<String>,
+    /// How many path segments at the end of both URLs are equal below the mirrored directory (section 3.4).
+    pub depth: Option<u32>,
+}
+
+impl Link {
+    /// Reads the links of one Link value.
+    ///
+    /// What is not a link is skipped up to the next comma outside of quotes and angle brackets.
+    pub fn parse_all(value: &str) -> Vec<Self> {
+        members(value, b',').into_iter().filter_map(Self::parse).collect()
+    }
+
+    /// Reads `<target>; name=value; name="quoted value"`. Of a parameter that is repeated the first counts
+    /// (RFC 8288, section 3.3).
+    fn parse(text: &str) -> Option<Self> {
+        let (target, rest) = text.trim().strip_prefix('<')?.split_once('>')?;
+        let target = target.trim();
+        if target.is_empty() || target.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return None;
+        }
+        let (before, parameters) = rest.split_once(';').unwrap_or((rest, ""));
+        if !before.trim().is_empty() {
+            return None;
+        }
+        let parameter = |text: &str| {
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            (name.trim().to_ascii_lowercase(), unquoted(value.trim()))
+        };
+        let parameters = members(parameters, b';').into_iter().map(parameter).collect();
+        Some(Self { target: target.to_owned(), parameters })
+    }
+
+    /// Returns the URL as written; it may be relative to the requested one.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Returns the value of a parameter; `name` is in lower case.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns whether the requested resource is in the relation `rel` to the target.
+    ///
+    /// With an `anchor` the link is between two other resources (RFC 8288, section 3.2).
+    pub fn has_relation(&self, rel: &str) -> bool {
+        let mut relations = self.parameter("rel").unwrap_or_default().split_ascii_whitespace();
+        self.parameter("anchor").is_none() && relations.any(|known| known.eq_ignore_ascii_case(rel))
+    }
+
+    /// Returns the copy that the link names (`rel=duplicate`).
+    pub fn duplicate(&self) -> Option<DuplicateLink> {
+        let number = |name: &str| {
+            let text = self.parameter(name)?;
+            text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten()
+        };
+        let country = |text: &&str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_alphabetic());
+        self.has_relation("duplicate").then(|| DuplicateLink {
+            url: self.target.clone(),
+            priority: number("pri").filter(|p| (1..=LOWEST_PRIORITY).contains(p)).unwrap_or(LOWEST_PRIORITY),
+            location: self.parameter("geo").filter(country).map(str::to_ascii_lowercase),
+            depth: number("depth"),
+        })
+    }
+
+    /// Returns whether the target is a Metalink 4 that describes the file (RFC 6249, section 4).
+    pub fn is_metalink(&self) -> bool {
+        let media = self.parameter("type").unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim();
+        self.has_relation("describedby") && media.eq_ignore_ascii_case(METALINK)
+    }
+}
+
+/// Splits at `separator` where it stands outside of quoted strings and of the angle brackets of a target.
+fn members(text: &str, separator: u8) -> Vec<&str> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    let (mut quoted, mut escaped, mut in_target) = (false, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' if !in_target => quoted = !quoted,
+            b'<' if !quoted => in_target = true,
+            b'>' if !quoted => in_target = false,
+            b if b == separator && !quoted && !in_target => {
+                found.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&text[start..]);
+    found.retain(|member| !member.trim().is_empty());
+    found
+}
+
+/// Reads a token or the content of a quoted string.
+fn unquoted(value: &str) -> String {
+    let Some(inner) = value.strip_prefix('"') else { return value.to_owned() };
+    let mut text = String::new();
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next().filter(|c| *c != '"') {
+        text.push(if c == '\\' { chars.next().unwrap_or(c) } else { c });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_the_examples_of_rfc_6249() {
+        let value = "<http://www2.example.com/example.ext>; rel=duplicate; pri=1; pref, \
+            <ftp://ftp.example.com/example.ext>; rel=\"duplicate\"; pri=\"2\"; geo=GB; depth=1,\
+            <http://example.com/example.ext.torrent>; rel=describedby; type=\"application/x-bittorrent\"; name=\"a, b; <c>\",\
+            <http://example.com/example.ext.meta4>; rel=describedby; type=\"application/metalink4+xml\"";
+        let links = Link::parse_all(value);
+        assert_eq!(links.len(), 4);
+        let duplicates: Vec<_> = links.iter().filter_map(Link::duplicate).collect();
+        let duplicate = |url: &str, priority, location: Option<&str>, depth| DuplicateLink {
+            url: url.to_owned(),
+            priority,
+            location: location.map(str::to_owned),
+            depth,
+        };
+        assert_eq!(
+            duplicates,
+            [
+                duplicate("http://www2.example.com/example.ext", 1, None, None),
+                duplicate("ftp://ftp.example.com/example.ext", 2, Some("gb"), Some(1)),
+            ]
+        );
+        assert_eq!(links[2].parameter("name"), Some("a, b; <c>"));
+        let metalinks: Vec<_> = links.iter().filter(|l| l.is_metalink()).map(Link::target).collect();
+        assert_eq!(metalinks, ["http://example.com/example.ext.meta4"]);
+    }
+
+    #[test]
+    fn a_link_of_another_resource_is_no_duplicate() {
+        let links = Link::parse_all(
+            "<http://h/a>; rel=duplicate; anchor=\"http://h/b\", <http://h/c>; REL=\"next Duplicate\"",
+        );
+        assert_eq!(
+            links.iter().filter_map(Link::duplicate).map(|d| d.url).collect::<Vec<_>>(),
+            ["http://h/c"]
+        );
+    }
+
+    #[test]
+    fn priorities_out_of_range_count_as_the_lowest() {
+        for pri in ["0", "-1", "1000000", "99999999999", "x", ""] {
+            let links = Link::parse_all(&format!("<a>; rel=duplicate; pri={pri}"));
+            assert_eq!(links[0].duplicate().unwrap().priority, LOWEST_PRIORITY, "{pri}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_link_is_skipped() {
+        for value in [
+            "",
+            ",,;",
+            "http://h/a; rel=duplicate",
+            "<>; rel=duplicate",
+            "<a b>; rel=x",
+            "<a\u{1}>",
+            "<a> b; rel=x",
+            "<a",
+        ] {
+            assert_eq!(Link::parse_all(value), [], "{value}");
+        }
+        assert_eq!(
+            Link::parse_all("garbage, <http://h/a,b;c>; rel=duplicate, x")[0].target(),
+            "http://h/a,b;c"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn targets_hold_neither_space_nor_control(value in "(<|>|;|,|=|\"|\\\\|rel|duplicate|pri|[0-9]| |\\PC|[\u{0}-\u{1f}]){0,60}") {
+            for link in Link::parse_all(&value) {
+                prop_assert!(!link.target().is_empty());
+                prop_assert!(!link.target().chars().any(|c| c.is_control() || c.is_whitespace()));
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Reads a Metalink document: elements in, files out.
+
+use std::collections::HashSet;
+
+use quick_xml::events::{BytesRef, BytesStart, Event};
+use quick_xml::name::{Namespace, ResolveResult};
+use quick_xml::{NsReader, XmlVersion};
+
+use super::file::FileBuilder;
+use super::{MAX_DOCUMENT, MAX_FILES, Metalink, MetalinkError, MetalinkFile};
+
+const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
+const NAMESPACE_OF_VERSION_3: &str = "http://www.metalinker.org/";
+/// The deepest nesting that is read; Metalink itself has four levels.
+const MAX_DEPTH: usize = 64;
+
+/// An open element, as far as its content matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Element {
+    Metalink,
+    File,
+    Size,
+    Hash,
+    Pieces,
+    PieceHash,
+    Url,
+    /// Of another namespace, or not used here: its content is skipped.
+    Ignored,
+}
+
+impl Element {
+    /// Names the child of `parent` that is called `local` in Metalink's namespace.
+    fn child(parent: Self, local: &str) -> Self {
+        match (parent, local) {
+            (Self::Metalink, "file") => Self::File,
+            (Self::File, "size") => Self::Size,
+            (Self::File, "hash") => Self::Hash,
+            (Self::File, "pieces") => Self::Pieces,
+            (Self::File, "url") => Self::Url,
+            (Self::Pieces, "hash") => Self::PieceHash,
+            _ => Self::Ignored,
+        }
+    }
+
+    fn holds_text(self) -> bool {
+        matches!(self, Self::Size | Self::Hash | Self::PieceHash | Self::Url)
+    }
+}
+
+#[derive(Default)]
+struct Document {
+    open: Vec<Element>,
+    ended: bool,
+    text: String,
+    file: Option<FileBuilder>,
+    files: Vec<MetalinkFile>,
+    names: HashSet<String>,
+}
+
+pub(super) fn parse(document: &[u8]) -> Result<Metalink, MetalinkError> {
+    if document.len() > MAX_DOCUMENT.as_usize() {
+        return Err(MetalinkError::TooLarge);
+    }
+    let text = std::str::from_utf8(document).map_err(|error| MetalinkError::Encoding(error.valid_up_to()))?;
+    let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+    reader.config_mut().expand_empty_elements = true;
+    let mut document = Document::default();
+    loop {
+        let at = reader.buffer_position();
+        let (namespace, event) = reader.read_resolved_event().map_err(|error| of_reader(error, at))?;
+        if event == Event::Eof {
+            return document.finish();
+        }
+        document.take(&namespace, &event).map_err(|fault| fault.at(at))?;
+    }
+}
+
+/// What is wrong with an event, before its place in the document is added.
+enum Fault {
+    Document(MetalinkError),
+    Syntax(String),
+}
+
+impl Fault {
+    fn at(self, at: u64) -> MetalinkError {
+        match self {
+            Self::Document(error) => error,
+            Self::Syntax(why) => MetalinkError::Syntax { at, why },
+        }
+    }
+}
+
+impl From<MetalinkError> for Fault {
+    fn from(error: MetalinkError) -> Self {
+        Self::Document(error)
+    }
+}
+
+impl Document {
+    fn take(&mut self, namespace: &ResolveResult<'_>, event: &Event<'_>) -> Result<(), Fault> {
+        match event {
+            Event::Start(start) => self.start(namespace, start),
+            Event::End(_) => Ok(self.end()?),
+            Event::Text(text) => self.add_text(&text.xml10_content()),
+            Event::CData(text) => self.add_text(&text.xml10_content()),
+            Event::GeneralRef(reference) => self.add_text(&resolve(reference)?),
+            Event::DocType(_) => Err(MetalinkError::Doctype.into()),
+            Event::Empty(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::Eof => Ok(()),
+        }
+    }
+
+    fn start(&mut self, namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<(), Fault> {
+        let local = start.local_name();
+        let ours = *namespace == ResolveResult::Bound(Namespace(NAMESPACE));
+        let Some(&parent) = self.open.last() else {
+            if self.ended {
+                return Err(Fault::Syntax("a second root element".to_owned()));
+            }
+            if *namespace == ResolveResult::Bound(Namespace(NAMESPACE_OF_VERSION_3)) {
+                return Err(MetalinkError::Version3.into());
+            }
+            if !ours || local.as_ref() != "metalink" {
+                return Err(MetalinkError::NotMetalink.into());
+            }
+            self.open.push(Element::Metalink);
+            return Ok(());
+        };
+        if parent.holds_text() {
+            return Err(Fault::Syntax(format!("<{}> within text", shown(local.as_ref()))));
+        }
+        if self.open.len() == MAX_DEPTH {
+            return Err(MetalinkError::TooMany { what: "nested elements", limit: MAX_DEPTH }.into());
+        }
+        let element = if ours { Element::child(parent, local.as_ref()) } else { Element::Ignored };
+        let attribute = |name: &str| attribute(start, name);
+        match (element, &mut self.file) {
+            (Element::File, _) => {
+                if self.files.len() == MAX_FILES {
+                    return Err(MetalinkError::TooMany { what: "files", limit: MAX_FILES }.into());
+                }
+                self.file = Some(FileBuilder::new(&attribute("name")?.unwrap_or_default())?);
+            }
+            (Element::Hash, Some(file)) => file.begin_hash(attribute("type")?),
+            (Element::Pieces, Some(file)) => {
+                file.begin_pieces(attribute("type")?, attribute("length")?)?;
+            }
+            (Element::Url, Some(file)) => file.begin_url(attribute("priority")?, attribute("location")?)?,
+            _ => {}
+        }
+        self.open.push(element);
+        self.text.clear();
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), MetalinkError> {
+        let element = self.open.pop();
+        self.ended = self.open.is_empty();
+        let text = self.text.trim();
+        match (element, &mut self.file) {
+            (Some(Element::Size), Some(file)) => file.size(text)?,
+            (Some(Element::Hash), Some(file)) => file.end_hash(text)?,
+            (Some(Element::PieceHash), Some(file)) => file.piece(text)?,
+            (Some(Element::Pieces), Some(file)) => file.end_pieces(),
+            (Some(Element::Url), Some(file)) => file.end_url(text)?,
+            (Some(Element::File), _) => {
+                if let Some(file) = self.file.take() {
+                    let file = file.finish()?;
+                    let name = file.name.to_string();
+                    if !self.names.insert(name.clone()) {
+                        return Err(MetalinkError::RepeatedName(name));
+                    }
+                    self.files.push(file);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), Fault> {
+        match self.open.last() {
+            Some(element) if element.holds_text() => self.text.push_str(text),
+            None if !text.trim().is_empty() => {
+                return Err(Fault::Syntax("text outside of the root element".to_owned()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Metalink, MetalinkError> {
+        if !self.open.is_empty() {
+            return Err(MetalinkError::Truncated);
+        }
+        if !self.ended {
+            return Err(MetalinkError::NotMetalink);
+        }
+        if self.files.is_empty() {
+            return Err(MetalinkError::NoFiles);
+        }
+        Ok(Metalink { files: self.files })
+    }
+}
+
+/// Resolves a character reference, or one of the five entities that XML predefines; no other exists without a DTD.
+fn resolve(reference: &BytesRef<'_>) -> Result<String, Fault> {
+    let character = reference.resolve_char_ref().map_err(|error| Fault::Syntax(error.to_string()))?;
+    let entity = || quick_xml::escape::resolve_predefined_entity(reference).map(str::to_owned);
+    let text = character.map(String::from).or_else(entity);
+    text.ok_or_else(|| Fault::Syntax(format!("the entity '{}' is not known", shown(reference))))
+}
+
+/// Returns the value of an attribute without a prefix.
+fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Fault> {
+    let wrong = |error: &dyn std::fmt::Display| Fault::Syntax(format!("attribute '{name}': {error}"));
+    let Some(attribute) = start.try_get_attribute(name).map_err(|error| wrong(&error))? else {
+        return Ok(None);
+    };
+    let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| wrong(&error))?;
+    Ok(Some(value.into_owned()))
+}
+
+/// Shortens text of the document for a message.
+fn shown(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
+fn of_reader(error: quick_xml::Error, at: u64) -> MetalinkError {
+    match error {
+        quick_xml::Error::Syntax(_) => MetalinkError::Truncated,
+        other => MetalinkError::Syntax { at, why: other.to_string().chars().take(200).collect() },
+    }
+}

@@ -1,0 +1,65 @@
+//! What can be wrong with a Metalink document.
+
+use thiserror::Error;
+
+use super::MAX_DOCUMENT;
+
+/// Why a Metalink document cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MetalinkError {
+    /// The document is larger than [`MAX_DOCUMENT`].
+    #[error("the metalink is larger than {MAX_DOCUMENT}")]
+    TooLarge,
+    /// The document is not in UTF-8.
+    #[error("the metalink is not in UTF-8 (byte {0})")]
+    Encoding(usize),
+    /// The document is not well-formed XML.
+    #[error("the metalink is not well-formed XML at byte {at}: {why}")]
+    Syntax {
+        /// The offset in bytes.
+        at: u64,
+        /// What is wrong there.
+        why: String,
+    },
+    /// The document ends before its last element does.
+    #[error("the metalink is cut off")]
+    Truncated,
+    /// The document has a document type declaration, which could define entities.
+    #[error("the metalink has a document type declaration (<!DOCTYPE>), which is not accepted")]
+    Doctype,
+    /// The root is an element of Metalink 3.
+    #[error("this is a Metalink 3 document; only Metalink 4 (RFC 5854, .meta4) can be read")]
+    Version3,
+    /// The root is not a metalink element.
+    #[error(
+        "this is not a Metalink 4 document (RFC 5854): its root is not <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">"
+    )]
+    NotMetalink,
+    /// There is no file in the document.
+    #[error("the metalink names no file")]
+    NoFiles,
+    /// There is more of something than is accepted.
+    #[error("the metalink has more than {limit} {what}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The most that is accepted.
+        limit: usize,
+    },
+    /// A file's name is missing, or leads out of the target directory.
+    #[error("the metalink's file name '{}' is not a relative path of plain names", .0.escape_debug())]
+    Name(String),
+    /// Two files have one name.
+    #[error("the metalink has two files named '{0}'")]
+    RepeatedName(String),
+    /// A value is missing, repeated or out of range.
+    #[error("the metalink's <{element}> of '{file}' is wrong: {why}")]
+    Value {
+        /// The file's name.
+        file: String,
+        /// The element.
+        element: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}

@@ -1,0 +1,259 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const SHA1: &str = "a9993e364706816aba3e25717850c26c9cd0d89d";
+const SHA256: &str = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD";
+
+/// Wraps files in a document.
+fn document(files: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>\n"
+    )
+}
+
+fn parse(files: &str) -> Result<Metalink, MetalinkError> {
+    Metalink::parse(document(files).as_bytes())
+}
+
+/// Parses a document with one file of this content.
+#[track_caller]
+fn file(content: &str) -> MetalinkFile {
+    parse(&format!("<file name=\"f\">{content}</file>")).unwrap().files.remove(0)
+}
+
+#[track_caller]
+fn wrong(content: &str, words: &str) {
+    let error = parse(&format!("<file name=\"f\">{content}</file>")).unwrap_err().to_string();
+    assert!(error.contains(words), "{error}");
+}
+
+/// The example of RFC 5854, section 1.1, with pieces.
+fn whole() -> String {
+    document(&format!(
+        "<published>2009-05-15T12:23:23Z</published>
+         <file name=\"example.ext\">
+           <size>14471447</size>
+           <identity>Example</identity><version>1.0</version><language>en</language>
+           <description>A description &amp; more.</description>
+           <hash type=\"sha-1\">{SHA1}</hash>
+           <hash type=\"sha-256\">\n {SHA256}\n</hash>
+           <hash type=\"sha-384\">of an unknown algorithm</hash>
+           <pieces length=\"8388608\" type=\"sha-1\"><hash>{SHA1}</hash><hash>{SHA1}</hash></pieces>
+           <url location=\"de\" priority=\"2\">ftp://ftp.example.com/example.ext</url>
+           <url priority=\"1\" location=\"FR\">http://example.com/example.ext?a=1&amp;b=&#50;</url>
+           <url>https://example.net/example.ext</url>
+           <metaurl mediatype=\"torrent\" priority=\"2\">http://example.com/example.ext.torrent</metaurl>
+         </file>"
+    ))
+}
+
+#[test]
+fn reads_the_example_of_the_rfc() {
+    let metalink = Metalink::parse(whole().as_bytes()).unwrap();
+    let [file] = metalink.files.as_slice() else { panic!("{metalink:?}") };
+    assert_eq!((file.name.to_string().as_str(), file.size), ("example.ext", Some(Bytes::new(14_471_447))));
+    assert_eq!(file.best_checksum().unwrap().to_string(), format!("sha256:{}", SHA256.to_ascii_lowercase()));
+    assert_eq!(file.checksums.len(), 2);
+    let pieces = file.pieces.as_ref().unwrap();
+    assert_eq!((pieces.length, pieces.algorithm, pieces.digests.len()), (Bytes::mib(8), Algorithm::Sha1, 2));
+    let sources: Vec<_> =
+        file.sources.iter().map(|s| (s.url.as_str(), s.priority, s.location.as_deref())).collect();
+    assert_eq!(
+        sources,
+        [
+            ("http://example.com/example.ext?a=1&b=2", 1, Some("fr")),
+            ("ftp://ftp.example.com/example.ext", 2, Some("de")),
+            ("https://example.net/example.ext", LOWEST_PRIORITY, None),
+        ]
+    );
+}
+
+#[test]
+fn missing_sizes_hashes_and_urls_are_not_errors() {
+    let file = file("");
+    assert_eq!((file.size, file.best_checksum(), file.pieces.as_ref()), (None, None, None));
+    assert!(file.sources.is_empty());
+}
+
+#[test]
+fn names_stay_below_the_target_directory() {
+    let name = |name: &str| {
+        let name = name.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+        parse(&format!("<file name=\"{name}\"/>")).map(|metalink| metalink.files[0].name.clone())
+    };
+    let plain = name("a b/ü/c.tar.gz").unwrap();
+    assert_eq!((plain.components().len(), plain.to_string().as_str()), (3, "a b/ü/c.tar.gz"));
+    assert_eq!(name(".ssh/-rf").unwrap().to_string(), "_.ssh/_-rf");
+    assert_eq!(name("_a").unwrap().to_string(), "_a");
+    let deep = "a/".repeat(20) + "f";
+    for hostile in [
+        "",
+        ".",
+        "..",
+        "../f",
+        "a/../f",
+        "a/..",
+        "./f",
+        "/etc/passwd",
+        "//f",
+        "a//f",
+        "a/",
+        "a\\f",
+        "..\\f",
+        "a\u{1b}[31m",
+        "a\u{202e}f",
+        &deep,
+        &"f".repeat(300),
+    ] {
+        assert!(name(hostile).is_err(), "{hostile}");
+    }
+    for escaped in ["a&#10;b", "&#x2e;&#x2e;/f", "&#0;f", "a&#x1b;"] {
+        assert!(parse(&format!("<file name=\"{escaped}\"/>")).is_err(), "{escaped}");
+    }
+    assert!(matches!(parse("<file><size>1</size></file>"), Err(MetalinkError::Name(_))));
+}
+
+#[test]
+fn two_files_of_one_name_are_refused() {
+    let two = parse("<file name=\"a\"/><file name=\"b\"/><file name=\"a\"/>");
+    assert_eq!(two, Err(MetalinkError::RepeatedName("a".into())));
+    // Both are stored as "_-a".
+    assert!(parse("<file name=\"-a\"/><file name=\"_-a\"/>").is_err());
+    assert_eq!(parse("<file name=\"a/f\"/><file name=\"b/f\"/>").unwrap().files.len(), 2);
+}
+
+#[test]
+fn sizes_that_no_file_has_are_refused() {
+    for size in ["-1", "+1", "", "1.5", "0x10", "9223372036854775808", "99999999999999999999999", "1 2"] {
+        wrong(&format!("<size>{size}</size>"), "<size> of 'f'");
+    }
+    wrong("<size>1</size><size>2</size>", "differ");
+    assert_eq!(file("<size> 0 </size><size>0</size>").size, Some(Bytes::ZERO));
+}
+
+#[test]
+fn hashes_that_are_none_are_refused() {
+    wrong("<hash type=\"sha-256\">abc</hash>", "sha256 digest");
+    wrong(&format!("<hash type=\"md5\">{SHA1}</hash>"), "md5 digest");
+    wrong(
+        &format!("<hash type=\"sha-1\">{SHA1}</hash><hash type=\"sha-1\">{}</hash>", "0".repeat(40)),
+        "differ",
+    );
+    assert!(file(&format!("<hash>{SHA1}</hash><hash type=\"tiger\">x</hash>")).checksums.is_empty());
+}
+
+#[test]
+fn pieces_agree_with_the_size() {
+    let pieces = |size: u64, count: usize| {
+        let hashes = format!("<hash>{SHA1}</hash>").repeat(count);
+        format!("<size>{size}</size><pieces length=\"10\" type=\"sha-1\">{hashes}</pieces>")
+    };
+    assert_eq!(file(&pieces(20, 2)).pieces.unwrap().digests.len(), 2);
+    assert_eq!(file(&pieces(21, 3)).pieces.unwrap().digests.len(), 3);
+    assert_eq!(file(&pieces(0, 0)).pieces, None);
+    for (size, count) in [(20, 1), (20, 3), (0, 1), (1, 0), (u64::MAX >> 1, 2)] {
+        wrong(&pieces(size, count), "pieces");
+    }
+    for length in ["length=\"0\"", "length=\"-1\"", "", "length=\"18446744073709551616\""] {
+        wrong(&format!("<pieces {length} type=\"sha-1\"><hash>{SHA1}</hash></pieces>"), "length");
+    }
+    wrong("<pieces length=\"1\" type=\"sha-1\"><hash>00</hash></pieces>", "sha1 digest");
+    // Of several lists the preferred algorithm's counts; unknown ones do not.
+    let three = format!(
+        "<pieces length=\"1\" type=\"sha-1\"><hash>{SHA1}</hash></pieces>
+         <pieces length=\"2\" type=\"sha-256\"><hash>{SHA256}</hash></pieces>
+         <pieces length=\"3\" type=\"crc32\"><hash>00000000</hash></pieces>"
+    );
+    assert_eq!(file(&three).pieces.unwrap().algorithm, Algorithm::Sha256);
+}
+
+#[test]
+fn urls_of_any_scheme_are_kept_once() {
+    let content = "<url priority=\"0\">magnet:?xt=x</url><url priority=\"7\">file:///etc/passwd</url>\
+        <url priority=\"x\" location=\"Germany\">http://h/f</url><url priority=\"3\">http://h/f</url>";
+    let sources = file(content).sources;
+    let urls: Vec<_> = sources.iter().map(|s| (s.url.as_str(), s.priority)).collect();
+    assert_eq!(urls, [("http://h/f", 3), ("file:///etc/passwd", 7), ("magnet:?xt=x", LOWEST_PRIORITY)]);
+    for url in ["", "  ", "http://h/a b", "http://h/&#13;&#10;Host:x", "http://h/\u{85}f"] {
+        wrong(&format!("<url>{url}</url>"), "<url>");
+    }
+}
+
+#[test]
+fn ten_thousand_urls_are_read_and_more_are_refused() {
+    let urls = |count: usize| (0..count).map(|n| format!("<url>http://h/{n}</url>")).collect::<String>();
+    assert_eq!(file(&urls(MAX_URLS)).sources.len(), MAX_URLS);
+    wrong(&urls(MAX_URLS + 1), "more than 10000 URLs");
+    let files: String = (0..=MAX_FILES).map(|n| format!("<file name=\"{n}\"/>")).collect();
+    assert!(matches!(parse(&files), Err(MetalinkError::TooMany { what: "files", .. })));
+}
+
+#[test]
+fn elements_of_other_namespaces_are_ignored() {
+    let content = "<x:url xmlns:x=\"urn:x\">http://evil/</x:url><url xmlns=\"urn:y\">http://evil/</url>\
+        <x:extra xmlns:x=\"urn:x\"><url>http://evil/</url></x:extra><description><url>http://evil/</url></description>\
+        <url xmlns:x=\"urn:x\" x:priority=\"1\">http://h/f</url>";
+    let sources = file(content).sources;
+    assert_eq!(
+        (sources.len(), sources[0].url.as_str(), sources[0].priority),
+        (1, "http://h/f", LOWEST_PRIORITY)
+    );
+    let prefixed = "<m:metalink xmlns:m=\"urn:ietf:params:xml:ns:metalink\" xmlns=\"urn:x\">\
+        <m:file name=\"f\"><m:url>http://h/f</m:url><url>http://evil/</url></m:file><file name=\"g\"/></m:metalink>";
+    let metalink = Metalink::parse(prefixed.as_bytes()).unwrap();
+    assert_eq!((metalink.files.len(), metalink.files[0].sources.len()), (1, 1));
+}
+
+#[test]
+fn no_entity_is_expanded() {
+    let bomb = "<!DOCTYPE m [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>\
+        <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><url>&b;</url></file></metalink>";
+    assert_eq!(Metalink::parse(bomb.as_bytes()), Err(MetalinkError::Doctype));
+    wrong("<url>http://h/&b;</url>", "entity 'b'");
+    assert!(parse("<file name=\"&b;\"/>").is_err());
+}
+
+#[test]
+fn what_is_no_metalink_is_named() {
+    let read = |text: &str| Metalink::parse(text.as_bytes()).unwrap_err();
+    assert_eq!(read(""), MetalinkError::NotMetalink);
+    assert_eq!(read("<html><body>404</body></html>"), MetalinkError::NotMetalink);
+    assert_eq!(read("<metalink><file name=\"f\"/></metalink>"), MetalinkError::NotMetalink);
+    assert_eq!(read("<metalink xmlns=\"http://www.metalinker.org/\"/>"), MetalinkError::Version3);
+    assert_eq!(read(&document("")), MetalinkError::NoFiles);
+    assert!(matches!(read("\0\u{1}garbage"), MetalinkError::Syntax { .. }));
+    assert!(matches!(read(&(document("<file name=\"a\"/>") + &document(""))), MetalinkError::Syntax { .. }));
+    assert!(matches!(parse("<file name=\"f\"><url>a<b/>c</url></file>"), Err(MetalinkError::Syntax { .. })));
+    assert!(matches!(parse("<file name=\"f\"></url></file>"), Err(MetalinkError::Syntax { .. })));
+    assert_eq!(Metalink::parse(b"<metalink \xff"), Err(MetalinkError::Encoding(10)));
+    let latin = "<?xml version=\"1.0\" encoding=\"UTF-16\"?>".encode_utf16().flat_map(u16::to_le_bytes);
+    assert!(Metalink::parse(&latin.collect::<Vec<_>>()).is_err());
+}
+
+#[test]
+fn a_document_that_is_cut_off_anywhere_is_refused() {
+    let whole = whole();
+    let end = whole.trim_end().len();
+    for cut in 0..end {
+        assert!(Metalink::parse(&whole.as_bytes()[..cut]).is_err(), "{cut}");
+    }
+}
+
+#[test]
+fn documents_that_would_take_too_much_are_refused() {
+    let large = vec![b' '; MAX_DOCUMENT.as_usize() + 1];
+    assert_eq!(Metalink::parse(&large), Err(MetalinkError::TooLarge));
+    let deep = parse(&"<a>".repeat(100_000));
+    assert!(matches!(deep, Err(MetalinkError::TooMany { what: "nested elements", .. })));
+    let namespaces: String = (0..10_000).map(|n| format!(" xmlns:n{n}=\"urn:{n}\"")).collect();
+    assert!(parse(&format!("<file name=\"f\"{namespaces}/>")).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), inside in any::<bool>()) {
+        let text = document(&String::from_utf8_lossy(&bytes));
+        let _ = Metalink::parse(if inside { text.as_bytes() } else { &bytes });
+    }
+}
