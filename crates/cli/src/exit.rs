@@ -1,8 +1,7 @@
 //! Exit codes, after sysexits(3).
 
 use longhaul_engine::failure::FailureKind;
-use longhaul_engine::source::http::ErrorKind;
-use longhaul_engine::transfer::TransferError;
+use longhaul_engine::job::TransferError;
 use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
 use longhaul_scope::draw::{DrawError, DrawErrorKind};
@@ -66,17 +65,12 @@ pub(crate) fn of_upload(error: &UploadError) -> Code {
 
 fn of_kind(kind: FailureKind) -> Code {
     match kind {
-        FailureKind::Http(kind) => match kind {
-            ErrorKind::Usage => USAGE,
-            ErrorKind::LocalFile | ErrorKind::NotFound => NO_INPUT,
-            ErrorKind::NoHost => NO_HOST,
-            ErrorKind::Unavailable => UNAVAILABLE,
-            ErrorKind::Timeout | ErrorKind::Io => TEMPORARY,
-            ErrorKind::Protocol | ErrorKind::Tls => PROTOCOL,
-            ErrorKind::Denied => NO_PERMISSION,
-            ErrorKind::Cancelled => INTERRUPTED,
-            ErrorKind::Internal => SOFTWARE,
-        },
+        FailureKind::Usage => USAGE,
+        FailureKind::NotFound => NO_INPUT,
+        FailureKind::NoHost => NO_HOST,
+        FailureKind::Unavailable => UNAVAILABLE,
+        FailureKind::Protocol => PROTOCOL,
+        FailureKind::Denied => NO_PERMISSION,
         FailureKind::CannotCreate => CANNOT_CREATE,
         FailureKind::Disk => IO,
         FailureKind::Data => DATA,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use longhaul_core::tune;
-use longhaul_engine::transfer::{AptSettings, Streams};
+use longhaul_engine::job::{AptSettings, Streams};
 
 use crate::values::{AutoOr, time};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::advice::Finding;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_engine::transfer::Outcome;
+use longhaul_engine::job::Outcome;
 use longhaul_engine::upload::PutOutcome;
 
 use crate::say;

@@ -135,6 +135,14 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A source of the file is of no use, and others go on without it.
+    #[error("going on without {url}: {reason}")]
+    SourceDropped {
+        /// The source, without secrets.
+        url: String,
+        /// Why.
+        reason: String,
+    },
     /// A stream has given up, and others do its work.
     #[error("going on without stream {stream}: {reason}")]
     StreamLost {

@@ -15,13 +15,7 @@ use crate::cancel::Cancel;
 /// # Errors
 /// What the kernel says of the file.
 pub fn of(mut file: File, algorithm: Algorithm, cancel: &Cancel) -> io::Result<Option<Checksum>> {
-    let mut hasher: Box<dyn DynDigest> = match algorithm {
-        Algorithm::Md5 => Box::new(md5::Md5::default()),
-        Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
-        Algorithm::Sha256 => Box::new(sha2::Sha256::default()),
-        Algorithm::Sha512 => Box::new(sha2::Sha512::default()),
-        Algorithm::Blake3 => Box::new(blake3::Hasher::new()),
-    };
+    let mut hasher = hasher(algorithm);
     let mut buf = vec![0; 1 << 20];
     while !cancel.is_cancelled() {
         match file.read(&mut buf)? {
@@ -32,6 +26,23 @@ pub fn of(mut file: File, algorithm: Algorithm, cancel: &Cancel) -> io::Result<O
         }
     }
     Ok(None)
+}
+
+/// Returns the checksum of bytes in memory.
+pub fn of_bytes(bytes: &[u8], algorithm: Algorithm) -> Option<Checksum> {
+    let mut hasher = hasher(algorithm);
+    hasher.update(bytes);
+    Checksum::new(algorithm, &hasher.finalize())
+}
+
+fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest> {
+    match algorithm {
+        Algorithm::Md5 => Box::new(md5::Md5::default()),
+        Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
+        Algorithm::Sha256 => Box::new(sha2::Sha256::default()),
+        Algorithm::Sha512 => Box::new(sha2::Sha512::default()),
+        Algorithm::Blake3 => Box::new(blake3::Hasher::new()),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
+pub mod delivery_meter;
 pub mod digest;
 pub mod engine;
 pub mod failure;

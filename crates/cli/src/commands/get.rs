@@ -13,13 +13,14 @@ use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
+use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::ring::AppBuffer;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
-use longhaul_engine::transfer::{self, GetRequest, Output, Streams};
 use longhaul_scope::record::schema::Side;
-use longhaul_sys::sockopt;
 use url::Url;
 
 use crate::streams_args::StreamsArgs;
@@ -56,12 +57,6 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "SIZE", value_parser = segment)]
     segment: Option<Bytes>,
 
-    /// Pace a server that cannot pace itself, through one stream's receive window (needs CAP_NET_ADMIN; no https)
-    ///
-    /// It spares a thin path's short queues the losses of slow start, and may take longer than several streams.
-    #[arg(long)]
-    pace_window: bool,
-
     /// How the file is written
     #[arg(long, value_enum, default_value = "auto")]
     writer: WriterArg,
@@ -69,6 +64,19 @@ pub(crate) struct GetArgs {
     /// What the file's checksum must be: md5, sha1, sha256, sha512 or blake3, and the hex digits
     #[arg(long, value_name = "ALG:HEX")]
     checksum: Option<Checksum>,
+
+    /// Another URL of the file; may be given several times
+    ///
+    /// Each mirror gets streams of its own. Its file must have the same size, and a strong validator; without a checksum a part of
+    /// its bytes is compared with those that are there.
+    #[arg(long, value_name = "URL")]
+    mirror: Vec<Url>,
+
+    /// Combines ranges although the server gives no strong validator: you vouch that the file does not change
+    ///
+    /// Without it such a file is fetched in one answer over one connection, and starts over after a break.
+    #[arg(long)]
+    assume_unchanged: bool,
 
     #[command(flatten)]
     transfer: TransferArgs,
@@ -136,7 +144,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
     let setup = || {
         let streams = args.streams.wanted()?;
-        let client = client(args, streams)?;
+        let client = client(args)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((streams, client))
     };
@@ -167,9 +175,7 @@ fn fetch(
     cancel: &Cancel,
 ) -> Result<(), exit::Code> {
     let common = &args.transfer;
-    let request = GetRequest {
-        url: url.clone(),
-        target: target(args.output.as_deref(), args.urls.len() > 1),
+    let options = JobOptions {
         streams,
         memory: args.streams.memory(),
         app_buffer: args.app_buffer,
@@ -177,20 +183,26 @@ fn fetch(
         sample: common.record.interval(),
         count_pages: common.json || common.shows_line(),
         writer: args.writer.into(),
-        checksum: args.checksum.clone(),
         pace: common.pace,
-        pace_window: args.pace_window,
-        // Where nobody else keeps to it.
+        // Where nothing else keeps to it.
         limit: match common.pace {
             Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
             Pace::Auto | Pace::Off => common.limit,
         },
         resume: !common.no_resume,
+        assume_unchanged: args.assume_unchanged,
         retries: common.retries,
         stall: common.stall_timeout,
         client: client.clone(),
     };
-    let get = |observer: &dyn Observer| transfer::get(&request, observer, cancel);
+    let job = Job {
+        urls: std::iter::once(url).chain(&args.mirror).cloned().collect(),
+        output: target(args.output.as_deref(), args.urls.len() > 1),
+        expected: Expected { checksum: args.checksum.clone(), ..Expected::default() },
+        options,
+    };
+    let engine = Engine::new();
+    let get = |observer: &dyn Observer| engine.run(&job, observer, cancel);
     common.observe(Side::Get, &SafeUrl::of(url).to_string(), get, exit::of_transfer)
 }
 
@@ -205,20 +217,7 @@ fn target(output: Option<&Path>, several: bool) -> Output {
     }
 }
 
-fn client(args: &GetArgs, streams: Streams) -> anyhow::Result<ClientConfig> {
-    if args.pace_window && args.transfer.pace == Pace::Off {
-        bail!("--pace-window paces, and --pace off does not: leave one of them out");
-    }
-    let https = args.urls.iter().any(|url| url.scheme() == "https");
-    let one = matches!(streams, Streams::Auto | Streams::Fixed(1));
-    if args.pace_window && (https || !one || args.recv_buffer != AutoOr::Auto) {
-        bail!(
-            "--pace-window is for one stream over plain http whose receive buffer is auto: leave it or the other out"
-        );
-    }
-    if args.pace_window && !sockopt::may_force_recv_buffer() {
-        bail!("--pace-window needs CAP_NET_ADMIN to set the receive buffer: run as root, or leave it out");
-    }
+fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
     if args.checksum.is_some() && args.urls.len() > 1 {
         bail!("--checksum is for one file; fetch the others with commands of their own");
     }

@@ -296,7 +296,10 @@ mod tests {
     fn budget_bounds_what_is_leased() {
         let mut scheduler = scheduler(vec![WHOLE], 1);
         scheduler.allow(Bytes::new(4));
-        assert_eq!((scheduler.lease(0, START), scheduler.lease(0, START)), (Some(ByteRange::new(0, 4)), None));
+        assert_eq!(
+            (scheduler.lease(0, START), scheduler.lease(0, START)),
+            (Some(ByteRange::new(0, 4)), None)
+        );
         assert!(!scheduler.is_idle());
         scheduler.received(0, ByteRange::new(0, 4), START);
         scheduler.complete(0);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::event::{Event, Warning};
 use crate::path_memory::{self, KnownPath, MemoryError, Paths};
+use longhaul_core::event::{Event, Warning};
 
 /// The paths that a job knows of.
 pub(super) struct KnownPaths {

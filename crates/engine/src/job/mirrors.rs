@@ -90,7 +90,9 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, SourceError> {
     let transfer = fetch.transfer;
     let part = loop {
-        if let Some(part) = transfer.pipeline.written_part(SAMPLE) {
+        let written = transfer.pipeline.written_ranges();
+        let enough = written.total() >= transfer.pipeline.size().unwrap_or_default().min(SAMPLE);
+        if let Some(part) = sample_of(&written, SAMPLE).filter(|_| enough) {
             break part;
         }
         if transfer.finished.sleep(SAMPLE_LOOK) {

@@ -37,7 +37,6 @@ use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, Starter, StreamSet, chosen};
 use crate::threads::named;
-use crate::transfer::error::{Kept, TransferError};
 use crate::transfer::{SharedSchedule, StreamOptions, TransferState};
 use known_paths::KnownPaths;
 use open::Opened;
@@ -89,7 +88,8 @@ pub(crate) fn run(
     let limiter = options.limit.map(Limiter::new);
     let transfer = TransferState::new(start, observer, stop, schedule, pipeline, limiter, sources.len());
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
-    let fetch = Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
+    let fetch =
+        Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
     let counted = options.sample.is_some() || options.count_pages;
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // Only one thread counts the pages: the sampler where there is one, else the monitor.
@@ -202,7 +202,9 @@ impl<'a> Fetch<'a> {
         };
         let controlled = control.as_ref().is_none_or(CountControl::is_controlled);
         let sets: Vec<_> = (self.sources.iter().enumerate())
-            .map(|(index, source)| StreamSet::new(transfer, *source, index, options, controlled || index != self.primary))
+            .map(|(index, source)| {
+                StreamSet::new(transfer, *source, index, options, controlled || index != self.primary)
+            })
             .collect();
         let (inlet, segments) = transfer.pipeline.inlet();
         let (alive, ended) = crossbeam_channel::bounded(0);
@@ -242,7 +244,8 @@ impl<'a> Fetch<'a> {
 
     fn report_opened(&self, writer: &'static str) {
         let pipeline = &self.transfer.pipeline;
-        let (path, size, resumed) = (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
+        let (path, size, resumed) =
+            (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
         self.transfer.emit(&Event::Opened { path, size, resumed, writer });
     }
 
@@ -260,8 +263,7 @@ impl<'a> Fetch<'a> {
 
     fn interrupted(&self) -> TransferError {
         let pipeline = &self.transfer.pipeline;
-        let kept =
-            if pipeline.is_resumable() { Kept::Resumable(pipeline.written()) } else { Kept::Nothing };
+        let kept = if pipeline.is_resumable() { Kept::Resumable(pipeline.written()) } else { Kept::Nothing };
         TransferError::Interrupted { kept }
     }
 
@@ -272,12 +274,20 @@ impl<'a> Fetch<'a> {
         let found = path.or_else(|| self.found_by_server(facts, received));
         let window = facts.rwin.unwrap_or_default();
         let known = found.zip(self.description.endpoint.clone()).map(|(found, endpoint)| {
-            let path = crate::path_memory::KnownPath::new(endpoint, found, pipeline.ring().usage().capacity(), window);
+            let path = crate::path_memory::KnownPath::new(
+                endpoint,
+                found,
+                pipeline.ring().usage().capacity(),
+                window,
+            );
             if self.description.paced { path.paced() } else { path }
         });
         // A redirect may have led from the one to the other.
         let corrected = self.description.corrected.clone();
-        corrected.into_iter().chain(known).for_each(|path| self.paths.keep(path, &|event| self.transfer.emit(event)));
+        corrected
+            .into_iter()
+            .chain(known)
+            .for_each(|path| self.paths.keep(path, &|event| self.transfer.emit(event)));
     }
 
     /// Returns what a path holds whose server paces what it sends; `None` where the transfer ended before that was certain.

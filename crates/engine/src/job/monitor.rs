@@ -19,7 +19,11 @@ use crate::transfer::TransferState;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Watches until the last stream has ended; counts pages where no sampler does.
-pub(super) fn watch(transfer: &TransferState<'_>, mut pages: Option<PageCounter>, alive: &Receiver<()>) -> Facts {
+pub(super) fn watch(
+    transfer: &TransferState<'_>,
+    mut pages: Option<PageCounter>,
+    alive: &Receiver<()>,
+) -> Facts {
     let began = Instant::now();
     let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
     let mut rate = SustainedRate::default();

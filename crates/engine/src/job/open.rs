@@ -15,6 +15,7 @@ use crate::cancel::Cancel;
 use crate::engine::Shared;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
 use crate::sink::output::PreparedOutput;
+use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Resume, Source};
@@ -169,7 +170,8 @@ impl Opener<'_> {
             let size = description.size.unwrap_or_default();
             let checksum = self.job.expected.checksum.as_ref();
             let matched = journal.match_source(url.as_str(), size, description.identity.as_ref(), checksum);
-            let of_gap = resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
+            let of_gap =
+                resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
             match matched {
                 SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
                 _ if resume.is_some() && (description.whole || !of_gap) => {
@@ -209,7 +211,7 @@ impl Opener<'_> {
     /// Reads the journal of an earlier run, where it has committed anything and is to be resumed.
     fn prior(&self) -> Result<Option<Journal>, TransferError> {
         let Some(part) = self.part.as_ref().filter(|_| self.job.options.resume) else { return Ok(None) };
-        Ok(match part.journal()? {
+        Ok(match part.journal().map_err(OutputError::from)? {
             StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed().total() > Bytes::ZERO),
             StoredJournal::Damaged { why } => {
                 (self.emit)(&Event::Warning(Warning::StartingOver { reason: why }));
@@ -238,12 +240,18 @@ impl Opener<'_> {
     fn check_size(&self, source: &HttpSource<'_>, description: &Description) -> Result<(), TransferError> {
         match self.job.expected.size {
             Some(expected) if description.size != Some(expected) => {
-                let sent = description.size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()));
+                let sent = description
+                    .size
+                    .map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()));
                 Err(crate::transfer::error::SourceError::new(
                     crate::failure::FailureKind::Data,
                     crate::transfer::error::Retry::Never,
                     Cause::OtherFile,
-                    format!("{} has {sent}, not the {} bytes that are expected", source.shown(), expected.get()),
+                    format!(
+                        "{} has {sent}, not the {} bytes that are expected",
+                        source.shown(),
+                        expected.get()
+                    ),
                 )
                 .into())
             }
@@ -272,6 +280,7 @@ impl Opener<'_> {
 }
 
 fn shown(description: &Description) -> String {
-    let identity = description.identity.as_ref().map_or_else(String::new, |identity| format!(" ({identity})"));
+    let identity =
+        description.identity.as_ref().map_or_else(String::new, |identity| format!(" ({identity})"));
     format!("{}{identity}", description.shown_content)
 }

@@ -80,11 +80,8 @@ pub(super) fn verify(
 fn wrong_pieces(fetch: &Fetch<'_>, cancel: &Cancel) -> Result<Vec<ByteRange>, TransferError> {
     let Some(pieces) = &fetch.expected.pieces else { return Ok(Vec::new()) };
     let pipeline = &fetch.transfer.pipeline;
-    let failed = |source| OutputError::Write {
-        operation: "verify",
-        path: pipeline.part().path().to_owned(),
-        source,
-    };
+    let failed =
+        |source| OutputError::Write { operation: "verify", path: pipeline.part().path().to_owned(), source };
     let mut wrong = Vec::new();
     for (index, wanted) in pieces.digests.iter().enumerate() {
         if cancel.is_cancelled() {

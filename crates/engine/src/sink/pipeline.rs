@@ -355,6 +355,11 @@ impl Pipeline {
         self.size
     }
 
+    /// Returns the ranges of the file that have been handed to the kernel, in this run or before.
+    pub fn written_ranges(&self) -> RangeSet {
+        self.checkpoint.ranges()
+    }
+
     /// Returns how many bytes were committed at the start.
     pub fn resumed(&self) -> Bytes {
         self.resumed

@@ -6,4 +6,4 @@ mod stream_count;
 mod stream_set;
 
 pub(crate) use stream_count::{CountControl, chosen};
-pub(crate) use stream_set::{Refusal, StreamSet};
+pub(crate) use stream_set::{Starter, StreamSet};

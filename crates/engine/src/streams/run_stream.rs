@@ -31,11 +31,7 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
 }
 
 /// Returns the error for which the stream gives up.
-fn work(
-    set: &StreamSet<'_>,
-    stream: &mut Stream<'_>,
-    worker: &mut dyn SourceWorker,
-) -> Option<SourceError> {
+fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn SourceWorker) -> Option<SourceError> {
     let mut backoff = Backoff::new(set.options.retries);
     loop {
         let Err(mut error) = worker.work(stream) else { return None };

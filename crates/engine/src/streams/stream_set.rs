@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::Event;
-use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::WorkerId;
 
 use super::run_stream::run_stream;
@@ -19,11 +18,11 @@ use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, Trans
 
 /// What every stream of a source works with.
 pub(crate) struct StreamSet<'a> {
-    pub(super) transfer: &'a TransferState<'a>,
-    pub(super) source: &'a dyn Source,
+    pub(crate) transfer: &'a TransferState<'a>,
+    pub(crate) source: &'a dyn Source,
     /// The source's index in the transfer.
-    pub(super) index: usize,
-    pub(super) options: StreamOptions,
+    pub(crate) index: usize,
+    pub(crate) options: StreamOptions,
     /// Whether the number of streams is controlled: then a server that takes no more streams is obeyed, and that is no failure.
     controlled: bool,
     /// The source is of no more use: it is down, or sends another file.
@@ -218,18 +217,8 @@ impl<'a> StreamSet<'a> {
 
     /// Returns whether the server answers another stream.
     fn serves_another(&self, stream: WorkerId) -> bool {
-        let answered = |s: &Arc<StreamHandle>| {
-            self.transfer.schedule.with(|schedule, _| schedule.status(s.id).answered)
-        };
+        let answered =
+            |s: &Arc<StreamHandle>| self.transfer.schedule.with(|schedule, _| schedule.status(s.id).answered);
         self.streams().iter().any(|other| other.id != stream && answered(other))
-    }
-
-    /// Makes available again what this source has delivered: the bytes were proved wrong.
-    pub(crate) fn requeue_delivered(&self, wrong: impl Fn(ByteRange) -> bool) {
-        let delivered = self.progress().forget_delivered();
-        for range in delivered.iter().filter(|range| wrong(*range)) {
-            self.transfer.pipeline.forget(range);
-            self.transfer.schedule.change(|schedule| schedule.requeue(range));
-        }
     }
 }

@@ -119,8 +119,21 @@ pub enum TransferError {
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
     /// A thread panicked.
-    #[error("an internal error ended {0}; what was fetched before is kept. Please report it")]
+    #[error("an internal error ended {0}; what was committed is kept. Please report it")]
     Panicked(&'static str),
+    /// The file was not completed, though no other error was reported: a defect of longhaul.
+    #[error("{0}; what was committed is kept")]
+    Internal(String),
+    /// Pieces of the file are not what the metalink says, whichever source they come from.
+    #[error(
+        "{path} has {pieces} pieces with other digests than the metalink gives; they are fetched anew by the next run"
+    )]
+    WrongPieces {
+        /// The partial file.
+        path: PathBuf,
+        /// How many.
+        pieces: usize,
+    },
     /// The digest is not the one asked for.
     #[error("{path} has the checksum {found}, not {wanted}; {}", if *.kept {
         "it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
@@ -168,6 +181,9 @@ impl From<PipelineError> for TransferError {
         match error {
             PipelineError::Output(error) => Self::Output(error),
             PipelineError::Thread(whose, error) => Self::Thread(whose, error),
+            error @ (PipelineError::Panicked(_) | PipelineError::Hole { .. } | PipelineError::Failed(_)) => {
+                Self::Internal(error.to_string())
+            }
         }
     }
 }
@@ -179,10 +195,10 @@ impl TransferError {
             Self::Source(error) => error.class,
             Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => FailureKind::Disk,
             Self::Output(_) => FailureKind::CannotCreate,
-            Self::OtherFile { .. } | Self::Checksum { .. } => FailureKind::Data,
+            Self::OtherFile { .. } | Self::Checksum { .. } | Self::WrongPieces { .. } => FailureKind::Data,
             Self::NoSource(_) => FailureKind::Unavailable,
             Self::Thread(..) => FailureKind::Host,
-            Self::Panicked(_) => FailureKind::Internal,
+            Self::Panicked(_) | Self::Internal(_) => FailureKind::Internal,
             Self::Interrupted { .. } => FailureKind::Interrupted,
         }
     }

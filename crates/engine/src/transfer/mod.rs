@@ -3,7 +3,6 @@
 //! [`TransferState`] owns the schedule of ranges, the way to the disk and the failure that ends the transfer. A [`Stream`] is how
 //! a source's worker leases ranges and delivers bytes.
 
-mod delivery_meter;
 pub(crate) mod error;
 pub(crate) mod recv_buffer;
 mod shared_schedule;

@@ -16,7 +16,7 @@ const WORTH_OPENING: Bytes = Bytes::mib(1);
 ///
 /// Autotuning opens it from 64 KiB: ten round trips on the way to 100 MB. A buffer that is set is offered at once, and ends
 /// autotuning: so it is no smaller than what that reaches, nor than what a path of this RTT gets that is not known.
-pub(super) fn open_at_once(known: Known) -> Option<Bytes> {
+pub(crate) fn open_at_once(known: Known) -> Option<Bytes> {
     if known.rate.bdp(known.rtt) < WORTH_OPENING {
         return None;
     }
@@ -28,7 +28,7 @@ pub(super) fn open_at_once(known: Known) -> Option<Bytes> {
 }
 
 /// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
-pub(super) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
+pub(crate) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
     let limits = RecvLimits {
         tcp_rmem_max: host::tcp_rmem_max()?,
         rmem_max: host::rmem_max().unwrap_or_default(),
@@ -41,7 +41,7 @@ pub(super) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
 }
 
 /// Returns what each of several streams may have in flight before the path's rate is known.
-pub(super) fn share_in_flight(rtt: Rtt, streams: usize) -> Bytes {
+pub(crate) fn share_in_flight(rtt: Rtt, streams: usize) -> Bytes {
     share(streams).bdp(rtt)
 }
 

@@ -37,11 +37,6 @@ impl SharedSchedule {
         changed
     }
 
-    /// Wakes every waiting thread, so that it looks anew.
-    pub(crate) fn wake(&self) {
-        self.change(|_| ());
-    }
-
     /// Returns whether every byte has been received.
     pub(crate) fn is_done(&self) -> bool {
         lock(&self.state).is_done()

@@ -1,7 +1,7 @@
 //! What the threads of one transfer share.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, Observer};
@@ -25,6 +25,8 @@ pub(crate) struct TransferState<'a> {
     observer: &'a dyn Observer,
     /// Set when the user cancels, and when any thread fails for good.
     pub(crate) stop: Cancel,
+    /// Set with `stop`, and once every byte is there.
+    pub(crate) finished: Cancel,
     pub(crate) schedule: SharedSchedule,
     pub(crate) pipeline: Pipeline,
     limiter: Option<Mutex<Limiter>>,
@@ -135,6 +137,7 @@ impl<'a> TransferState<'a> {
         Self {
             start,
             observer,
+            finished: stop.child(),
             stop,
             schedule,
             pipeline,
@@ -221,8 +224,9 @@ impl<'a> TransferState<'a> {
         lock(&self.streams).iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
     }
 
-    /// Ends what every stream waits for: nothing is left to do.
+    /// Ends what every stream and mirror waits for: nothing is left to do.
     pub(crate) fn interrupt_all(&self) {
+        self.finished.cancel();
         lock(&self.streams).iter().for_each(|stream| stream.interrupt());
     }
 

@@ -12,11 +12,12 @@ use longhaul_core::schedule::WorkerId;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{host, tcp_info};
 
-use super::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
-use super::error::SourceError;
+use super::error::{Cause, Retry, SourceError};
 use super::recv_buffer;
 use super::state::{SourceProgress, TransferState};
 use crate::cancel::Cancel;
+use crate::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
+use crate::failure::FailureKind;
 use crate::sink::pipeline::Inlet;
 use crate::sink::pool::Segment;
 use crate::sink::ring::Flow;
@@ -56,7 +57,13 @@ pub(crate) struct StreamHandle {
 
 impl StreamHandle {
     pub(crate) fn new(id: WorkerId, source: usize, stop: &Cancel) -> Self {
-        Self { id, source, draining: AtomicBool::new(false), stop: stop.clone(), wait: Mutex::new(stop.child()) }
+        Self {
+            id,
+            source,
+            draining: AtomicBool::new(false),
+            stop: stop.clone(),
+            wait: Mutex::new(stop.child()),
+        }
     }
 
     /// Asks the stream to stop after its outstanding requests, or no longer.
@@ -125,10 +132,6 @@ impl<'a> Stream<'a> {
     /// Returns the stream's number, from 0.
     pub(crate) fn id(&self) -> WorkerId {
         self.handle.id
-    }
-
-    pub(crate) fn transfer(&self) -> &'a TransferState<'a> {
-        self.transfer
     }
 
     fn progress(&self) -> &'a SourceProgress {
@@ -374,10 +377,28 @@ impl<'a> Stream<'a> {
         self.delivery.total
     }
 
-    /// Waits until the writers have written all that was handed over.
-    pub(crate) fn drain_writers(&mut self) {
+    /// Forgets all that was delivered, once it is written: bytes of an earlier answer must not stand beside those of a later
+    /// one.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(crate) fn forget_delivered(&mut self) -> Result<(), SourceError> {
         self.flush();
-        self.transfer.pipeline.drain(&self.transfer.stop);
+        let pipeline = &self.transfer.pipeline;
+        if !pipeline.drain() {
+            return Err(SourceError::interrupted());
+        }
+        let written = pipeline.written_ranges();
+        written.iter().try_for_each(|range| pipeline.forget(range)).map_err(|error| {
+            let message = error.to_string();
+            self.transfer.fail(error.into());
+            SourceError::new(FailureKind::Disk, Retry::Never, Cause::Interrupted, message)
+        })
+    }
+
+    /// Returns whether the connection's receive window was set: it would limit what another file gets over it.
+    pub(crate) fn holds_window(&self) -> bool {
+        self.delivery.holds_window()
     }
 
     /// Leaves the transfer.

@@ -12,8 +12,8 @@ use rustix::fs::{Advice, fadvise};
 
 use super::error::UploadError;
 use super::shared::Shared;
+use crate::delivery_meter::LEAST_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
-use crate::sink::arrivals::ALIVE;
 use crate::source::http::{Connection, Heard, HttpError, UrlAndPeer};
 
 /// How late cancellation and a stall are noticed.
@@ -202,7 +202,7 @@ impl Stall {
         let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
-        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + ALIVE);
+        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + LEAST_DELIVERY);
         // With nothing to take the server waits for us: for the disk, or for `--limit`.
         if moves || outstanding == Some(0) {
             (self.since, self.acked) = (Instant::now(), acked);

@@ -165,22 +165,22 @@ impl UploadError {
         use FailureKind as Kind;
         match self {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
-            Self::Http(error) => Kind::Http(error.kind()),
+            Self::Http(error) => error.kind().into(),
             Self::Source { operation: "read", .. } => Kind::Disk,
             Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Kind::Http(ErrorKind::Denied)
+                Kind::from(ErrorKind::Denied)
             }
-            Self::Source { .. } | Self::NotAFile { .. } => Kind::Http(ErrorKind::LocalFile),
+            Self::Source { .. } | Self::NotAFile { .. } => Kind::from(ErrorKind::LocalFile),
             Self::NoName { .. } | Self::NoDirectIo(_) | Self::Congestion { .. } => {
-                Kind::Http(ErrorKind::Usage)
+                Kind::from(ErrorKind::Usage)
             }
             Self::Changed(_) => Kind::Data,
-            Self::Send { .. } => Kind::Http(ErrorKind::Io),
+            Self::Send { .. } => Kind::from(ErrorKind::Io),
             Self::Refused { status, .. } => kind_of_status(*status),
-            Self::Answer { .. } => Kind::Http(ErrorKind::Protocol),
+            Self::Answer { .. } => Kind::from(ErrorKind::Protocol),
             Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
             Self::Thread(..) => Kind::Host,
-            Self::NoDigest => Kind::Http(ErrorKind::Internal),
+            Self::NoDigest => Kind::from(ErrorKind::Internal),
         }
     }
 
@@ -200,14 +200,14 @@ impl UploadError {
 fn kind_of_status(status: u16) -> FailureKind {
     use FailureKind as Kind;
     match status {
-        401 | 403 | 407 | 451 => Kind::Http(ErrorKind::Denied),
+        401 | 403 | 407 | 451 => Kind::from(ErrorKind::Denied),
         404 | 409 | 410 | 413 => Kind::CannotCreate,
         422 => Kind::Data,
         423 => Kind::Temporary,
         507 => Kind::Disk,
-        408 | 425 | 429 | 500 | 502..=599 => Kind::Http(ErrorKind::Unavailable),
-        405 | 501 => Kind::Http(ErrorKind::Unavailable),
-        _ => Kind::Http(ErrorKind::Protocol),
+        408 | 425 | 429 | 500 | 502..=599 => Kind::from(ErrorKind::Unavailable),
+        405 | 501 => Kind::from(ErrorKind::Unavailable),
+        _ => Kind::from(ErrorKind::Protocol),
     }
 }
 

@@ -11,7 +11,7 @@ use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_OFFSET, uplo
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::sink::arrivals::Arrivals;
+use longhaul_engine::delivery_meter::DeliveryMeter;
 use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
 use longhaul_engine::sink::pool::Segment;
 use longhaul_engine::sink::ring::Flow;
@@ -192,7 +192,7 @@ struct Receiver<'a> {
     connection: &'a mut Connection,
     inlet: Inlet<'a>,
     stop: &'a Cancel,
-    arrivals: Arrivals,
+    arrivals: DeliveryMeter,
     started: Instant,
     /// The next byte's place in the file.
     at: u64,
@@ -206,7 +206,7 @@ impl<'a> Receiver<'a> {
         let rtt = tcp_info::read(&connection.socket).ok().and_then(|tcp| tcp.rtt()).unwrap_or_default();
         let now = Instant::now();
         let at = upload.pipeline.resumed().get();
-        let arrivals = Arrivals::new(rtt, true, now);
+        let arrivals = DeliveryMeter::new(rtt, true, now);
         upload.life.note(Some(now));
         Self { upload, connection, inlet, stop, arrivals, started: now, at, segment: None, since: now }
     }
@@ -269,7 +269,7 @@ impl<'a> Receiver<'a> {
             if let Some(segment) = self.inlet.take(left, TICK, flow).map_err(Trouble::Memory)? {
                 self.since = Instant::now();
                 self.upload.life.note(Some(self.since));
-                self.arrivals.paused(waited.elapsed());
+                self.arrivals.exclude(waited.elapsed());
                 self.started += waited.elapsed();
                 return Ok(segment);
             }

@@ -32,7 +32,7 @@ impl Default for Timeouts {
 }
 
 /// The client's settings; the default looks at neither environment nor files.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
     /// Further request headers; Authorization and Cookie go only to the first URL's origin.
     pub headers: Vec<HeaderField>,

@@ -334,6 +334,11 @@ impl Connection {
         Err(HttpError::ClosedBeforeHead { place: self.place.clone(), got: Bytes::ZERO })
     }
 
+    /// Allows no further request: what is still to be received is not wanted any more.
+    pub fn retire(&mut self) {
+        self.reusable = false;
+    }
+
     /// Returns whether a further request may be sent: nothing has gone wrong, and the server has not
     /// announced that it will close. It may close an idle connection all the same.
     pub fn reusable(&self) -> bool {

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::error::HttpError;
+use crate::failure::FailureKind;
 
 /// The class of an error, for exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum ErrorKind {
     Io,
     /// The user stopped the transfer.
     Cancelled,
+    /// The file on the server is shorter than expected (EX_DATAERR).
+    Shrunk,
     /// An error in the program (EX_SOFTWARE).
     Internal,
 }
@@ -43,6 +46,23 @@ pub enum Retry {
     Now,
     /// It can, but the server asks to be left alone for so long (Retry-After).
     After(Duration),
+}
+
+impl From<ErrorKind> for FailureKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Usage => Self::Usage,
+            ErrorKind::LocalFile | ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::NoHost => Self::NoHost,
+            ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::Timeout | ErrorKind::Io => Self::Temporary,
+            ErrorKind::Protocol | ErrorKind::Tls => Self::Protocol,
+            ErrorKind::Denied => Self::Denied,
+            ErrorKind::Shrunk => Self::Data,
+            ErrorKind::Cancelled => Self::Interrupted,
+            ErrorKind::Internal => Self::Internal,
+        }
+    }
 }
 
 impl HttpError {
@@ -74,10 +94,10 @@ impl HttpError {
             | Self::NotHttp { .. }
             | Self::Head { .. }
             | Self::Chunked { .. }
-            | Self::RangeNotSatisfiable { .. }
             | Self::RedirectLoop(_)
             | Self::TooManyRedirects(_)
             | Self::RedirectRefused { .. } => ErrorKind::Protocol,
+            Self::RangeNotSatisfiable { .. } => ErrorKind::Shrunk,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::OutOfOrder { .. } | Self::Thread { .. } => ErrorKind::Internal,
         }

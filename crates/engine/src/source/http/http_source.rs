@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest};
@@ -21,9 +22,9 @@ use super::connection::Connection;
 use super::error::HttpError;
 use super::known_pace::KnownPace;
 use super::refit::Refit;
-use super::remote_file::{Agreement, RemoteFile, held_by, shown_content};
+use super::remote_file::{Agreement, RemoteFile, held_by};
 use super::worker::HttpWorker;
-use super::{ErrorKind, Read, ResolvedUrl, Retry as HttpRetry, SafeUrl};
+use super::{Read, ResolvedUrl, Retry as HttpRetry, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
@@ -223,8 +224,7 @@ impl<'e> HttpSource<'e> {
 
     /// Returns how to talk to the server: with the pace that an earlier transfer has found, where that may still hold.
     fn config(&self, known_pace: Option<&KnownPace>) -> Result<ClientConfig, HttpError> {
-        known_pace
-            .map_or_else(|| Ok(self.options.client.clone()), |known| known.config(&self.options.client))
+        known_pace.map_or_else(|| Ok(self.options.client.clone()), |known| known.config(&self.options.client))
     }
 
     /// Chooses what the first request asks for; `None` for the whole file.
@@ -345,6 +345,15 @@ impl<'e> HttpSource<'e> {
         }
     }
 
+    /// Returns the other places of the file that an answer names (RFC 6249, section 2); none that gives up encryption.
+    fn duplicates(&self, opened: &Opened) -> Vec<Url> {
+        let secure = self.url.scheme() == "https";
+        let usable = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && !secure);
+        let joined =
+            opened.head.duplicates().into_iter().filter_map(|link| opened.target.url().join(&link.url).ok());
+        joined.filter(usable).collect()
+    }
+
     fn description(&self, answer: &FirstAnswer, known_pace: Option<&KnownPace>) -> Description {
         let FirstAnswer { opened, held, file } = answer;
         let first = match *held {
@@ -364,7 +373,7 @@ impl<'e> HttpSource<'e> {
             whole: file.whole,
             shown_content: match held {
                 RangeAnswer::Part { .. } => format!("a part of {}", self.shown),
-                RangeAnswer::Whole { .. } => format!("{} ({})", self.shown, shown_content(&opened.head)),
+                RangeAnswer::Whole { .. } => format!("{} ({})", self.shown, opened.head.describe_content()),
             },
             rtt: handshake_rtt(connection).unwrap_or_default(),
             first_window: self.first_window(connection),
@@ -372,8 +381,8 @@ impl<'e> HttpSource<'e> {
             endpoint: Endpoint::of(target.url()),
             known: self.recall(target.url()).cloned(),
             corrected: None,
-            duplicates: Vec::new(),
-            digest: None,
+            duplicates: self.duplicates(opened),
+            digest: strongest(opened.head.digests()),
         }
     }
 }
@@ -390,9 +399,8 @@ impl Source for HttpSource<'_> {
         let untrue = known_pace.as_ref().is_some_and(|known| !known.is_borne_out_by(&answer));
         let refit = Refit { options: &self.options, url: &self.url, clients: self.clients };
         let known_pace = if untrue { None } else { known_pace };
-        let (client, answer) = refit.with_what_fits(client, answer, untrue, ask.cancel, &|opened| {
-            self.first_answer(opened)
-        })?;
+        let (client, answer) =
+            refit.with_what_fits(client, answer, untrue, ask.cancel, &|opened| self.first_answer(opened))?;
         let mut description = self.description(&answer, known_pace.as_ref());
         if untrue {
             description.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
@@ -455,27 +463,21 @@ impl From<HttpError> for SourceError {
     }
 }
 
-impl From<ErrorKind> for FailureKind {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::Usage => Self::Usage,
-            ErrorKind::LocalFile | ErrorKind::NotFound => Self::NotFound,
-            ErrorKind::NoHost => Self::NoHost,
-            ErrorKind::Unavailable => Self::Unavailable,
-            ErrorKind::Timeout | ErrorKind::Io => Self::Temporary,
-            ErrorKind::Protocol | ErrorKind::Tls => Self::Protocol,
-            ErrorKind::Denied => Self::Denied,
-            ErrorKind::Shrunk => Self::Data,
-            ErrorKind::Cancelled => Self::Interrupted,
-            ErrorKind::Internal => Self::Internal,
-        }
-    }
-}
-
 /// Describes a 206 that holds something else than was asked for.
 pub(super) fn bad_range(shown: &str, source: &RangeError) -> SourceError {
     let message = format!("cannot use the answer of {shown}: {source}");
     SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
+}
+
+/// Returns the digest that is hardest to forge.
+fn strongest(digests: Vec<Checksum>) -> Option<Checksum> {
+    let strength = |checksum: &Checksum| match checksum.algorithm {
+        Algorithm::Md5 => 0,
+        Algorithm::Sha1 => 1,
+        Algorithm::Sha256 => 2,
+        Algorithm::Sha512 | Algorithm::Blake3 => 3,
+    };
+    digests.into_iter().max_by_key(strength)
 }
 
 /// Returns the RTT of the connection's handshake.

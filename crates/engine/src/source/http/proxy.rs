@@ -10,7 +10,7 @@ use super::error::HttpError;
 use super::safe_url::SafeUrl;
 
 /// The proxies of the environment; the default uses none. `Debug` names variables only.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyPolicy {
     http: Option<Setting>,
     https: Option<Setting>,
@@ -18,7 +18,7 @@ pub struct ProxyPolicy {
 }
 
 /// A proxy as written, and the variable it stands in.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Setting {
     variable: &'static str,
     url: String,
@@ -32,7 +32,7 @@ impl std::fmt::Debug for ProxyPolicy {
 }
 
 /// A proxy to go through.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Proxy {
     pub(super) host: Host<String>,
     pub(super) port: u16,

@@ -90,11 +90,18 @@ impl RemoteFile {
     }
 
     /// Says what an answer holds, which was asked for `with_if_range` or without.
-    pub(super) fn agreement(&self, head: &ResponseHead, answer: RangeAnswer, with_if_range: bool) -> Agreement {
+    pub(super) fn agreement(
+        &self,
+        head: &ResponseHead,
+        answer: RangeAnswer,
+        with_if_range: bool,
+    ) -> Agreement {
         let same = self.is_same(head, with_if_range);
         match answer {
             // Nothing of an earlier answer is kept: any state of the same size will do.
-            RangeAnswer::Whole { total } if self.identity.is_none() && total == self.size => Agreement::FromStart,
+            RangeAnswer::Whole { total } if self.identity.is_none() && total == self.size => {
+                Agreement::FromStart
+            }
             _ if !same => Agreement::OtherFile,
             RangeAnswer::Whole { total } if self.whole && total == self.size => Agreement::FromStart,
             RangeAnswer::Whole { .. } if self.whole => Agreement::OtherFile,
@@ -132,16 +139,7 @@ impl RemoteFile {
         if was == now {
             now.push_str(" of another size");
         }
-        format!("{was} became {now}: {}", shown_content(head))
-    }
-}
-
-/// Returns media type and size of what `head` announces, for messages.
-pub(super) fn shown_content(head: &ResponseHead) -> String {
-    let media = head.text("content-type").unwrap_or("no media type").escape_debug().to_string();
-    match RangeAnswer::of(head, None) {
-        Ok(RangeAnswer::Whole { total: Some(size) }) => format!("{media}, {} bytes", size.get()),
-        _ => media,
+        format!("{was} became {now}: {}", head.describe_content())
     }
 }
 

@@ -6,11 +6,11 @@ use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
+use super::Read;
 use super::connection::Connection;
 use super::error::HttpError;
 use super::http_source::{Described, HttpSource, Location, bad_range};
 use super::remote_file::Agreement;
-use super::Read;
 use crate::failure::FailureKind;
 use crate::source::{Source, SourceWorker};
 use crate::transfer::Stream;
@@ -53,6 +53,9 @@ impl SourceWorker for HttpWorker<'_> {
         let done = exchange.run(&mut connection);
         exchange.stream.disconnected();
         done?;
+        if !stream.holds_window() {
+            described.client.keep(connection);
+        }
         Ok(())
     }
 
@@ -216,14 +219,13 @@ impl Exchange<'_, '_, '_> {
                 self.stream.answered();
                 Ok(())
             }
-            Agreement::FromStart => {
-                self.start_over();
-                Ok(())
-            }
+            Agreement::FromStart => self.start_over(),
             Agreement::IfRangeRefused => {
                 file.refuse_if_range();
-                let message =
-                    format!("{} answered a request for a part, if unchanged, with the whole file", self.shown());
+                let message = format!(
+                    "{} answered a request for a part, if unchanged, with the whole file",
+                    self.shown()
+                );
                 Err(SourceError::new(FailureKind::Protocol, Retry::AtOnce, Cause::Connection, message))
             }
             Agreement::RangesIgnored => {
@@ -245,9 +247,12 @@ impl Exchange<'_, '_, '_> {
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
             error if source.may_have_expired(&self.worker.location, error) => {
                 match source.refresh(&self.worker.location, &self.stream.renew_cancel()) {
-                    Ok(()) => {
-                        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, error.to_string())
-                    }
+                    Ok(()) => SourceError::new(
+                        FailureKind::Temporary,
+                        Retry::AtOnce,
+                        Cause::Connection,
+                        error.to_string(),
+                    ),
                     Err(refreshing) => refreshing,
                 }
             }
@@ -266,14 +271,15 @@ impl Exchange<'_, '_, '_> {
     /// Receives a file from its start again, where the server sends it in one answer only.
     ///
     /// That is no progress, however much arrives: only a whole file is.
-    fn start_over(&mut self) {
-        if self.described.file.identity.is_none() {
-            // Bytes of the earlier answer must not be written over those of this one.
-            self.stream.drain_writers();
+    fn start_over(&mut self) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        if file.identity.is_none() || file.size.is_none() {
+            self.stream.forget_delivered()?;
         }
         if let Some(reached) = self.stream.restart() {
             self.worker.broke_off = self.worker.broke_off.max(Some(reached));
         }
+        Ok(())
     }
 
     /// Receives the first lease, which is shortened as its bytes arrive, so that a failure keeps the rest.
@@ -287,8 +293,8 @@ impl Exchange<'_, '_, '_> {
                     }
                 }
                 Read::Idle => {}
-                // The end of a file of unknown length, which has not become shorter since it broke off.
-                Read::End if file.size.is_none() && Some(left.start()) >= self.worker.broke_off => break,
+                // The end of a file of unknown length.
+                Read::End if file.size.is_none() => break,
                 Read::End => {
                     return Err(HttpError::ClosedEarly {
                         place: connection.place().clone(),

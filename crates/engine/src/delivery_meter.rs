@@ -9,21 +9,21 @@ use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
 
 /// A connection that delivers less than this within the stall timeout is taken for dead.
-pub(crate) const LEAST_DELIVERY: Bytes = Bytes::kib(1);
+pub const LEAST_DELIVERY: Bytes = Bytes::kib(1);
 /// The shortest time over which a rate is measured; a shorter one holds a single burst.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(20);
 
 /// The bytes of one connection, and what follows from them.
 #[derive(Debug)]
-pub(crate) struct DeliveryMeter {
+pub struct DeliveryMeter {
     /// What the connection has delivered.
-    pub(crate) total: Bytes,
+    pub total: Bytes,
     /// The RTT of the empty path.
-    pub(crate) rtt: Rtt,
+    pub rtt: Rtt,
     /// The rate over the last round trip.
-    pub(crate) rate: Rate,
+    pub rate: Rate,
     /// The rate expected a round trip later.
-    pub(crate) expected: Rate,
+    pub expected: Rate,
     /// The RTT as the data saw it last, queues included.
     data_rtt: Rtt,
     window: Mark,
@@ -31,6 +31,8 @@ pub(crate) struct DeliveryMeter {
     /// What lay unread in the socket when the window began.
     unread: Bytes,
     tuner: Option<WindowTuner>,
+    /// Whether the window was ever set.
+    holds_window: bool,
 }
 
 /// Bytes since a moment.
@@ -52,7 +54,7 @@ impl Mark {
 
 impl DeliveryMeter {
     /// Starts counting for a connection with this RTT; `hold` keeps its receive window near the BDP.
-    pub(crate) fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
+    pub fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
         Self {
             total: Bytes::ZERO,
             rtt,
@@ -63,12 +65,13 @@ impl DeliveryMeter {
             stall: Mark::now(now),
             unread: Bytes::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(WindowTuner::default),
+            holds_window: false,
         }
     }
 
     /// Holds the receive window from the first round trip on, for this share of what several connections have in flight.
     #[must_use]
-    pub(crate) fn of_several(mut self, share: Bytes) -> Self {
+    pub fn of_several(mut self, share: Bytes) -> Self {
         if let Some(tuner) = &mut self.tuner {
             *tuner = WindowTuner::of_several(share);
         }
@@ -77,7 +80,7 @@ impl DeliveryMeter {
 
     /// Accounts for bytes read from `socket`, and once a round trip adjusts its window; `share` is the connection's part of
     /// what several connections have in flight together.
-    pub(crate) fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
+    pub fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
         self.total += bytes;
         self.window.bytes += bytes;
         self.stall.bytes += bytes;
@@ -97,7 +100,7 @@ impl DeliveryMeter {
     }
 
     /// Returns the RTT as the data sees it, queues included.
-    pub(crate) fn data_rtt(&self) -> Rtt {
+    pub fn data_rtt(&self) -> Rtt {
         self.data_rtt.max(self.rtt)
     }
 
@@ -106,16 +109,22 @@ impl DeliveryMeter {
         if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, share) {
             // Set each time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
+            self.holds_window = true;
         }
     }
 
+    /// Returns whether the connection's receive window was ever set.
+    pub fn holds_window(&self) -> bool {
+        self.holds_window
+    }
+
     /// Leaves out of the stall time a time in which the socket was not read.
-    pub(crate) fn exclude(&mut self, time: Duration) {
+    pub fn exclude(&mut self, time: Duration) {
         self.stall.since += time;
     }
 
     /// Returns whether the last `patience` has delivered less than [`LEAST_DELIVERY`].
-    pub(crate) fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
+    pub fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
         if self.stall.age(now) < patience {
             return false;
         }
