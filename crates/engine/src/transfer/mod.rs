@@ -159,7 +159,8 @@ fn fetch(
             pipeline.part().abandon();
         }
     })?;
-    let final_path = pipeline.finish(replace)?;
+    let finished = pipeline.finish(replace)?;
+    finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let received = pipeline.written() - pipeline.resumed();
     let found = path.or_else(|| tuning::found_by_server(request, &remote, &facts, received));
     let window = facts.rwin.unwrap_or_default();
@@ -168,7 +169,7 @@ fn fetch(
     corrected.into_iter().chain(found).for_each(|path| memory.keep(path, &|event| shared.emit(event)));
     let (time, size, resumed) = (shared.start.elapsed(), pipeline.written(), pipeline.resumed());
     Ok(Outcome {
-        path: final_path,
+        path: finished.path,
         size,
         resumed,
         time,
