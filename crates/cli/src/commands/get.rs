@@ -35,7 +35,7 @@ pub(crate) struct GetArgs {
     #[arg(required = true, value_name = "URL")]
     urls: Vec<Url>,
 
-    /// Where to put it: a file, or a directory ending in / (several URLs need a directory)
+    /// Where to put it: a file, or a directory that exists or ends in / (several URLs need a directory)
     ///
     /// A file that stands there is replaced once the new one is complete. Without -o, and within
     /// a directory, the name comes from the server or the URL, and nothing is ever replaced.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, symlink};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Ended, File, Get, Server, content, get, partial_files, same, skip};
+use crate::support::{Ended, File, Get, Server, content, get, old_kernel, partial_files, same, skip};
 
 /// Runs `run` in a mount namespace of its own, after `setup`; `None` where that is not permitted.
 fn mounted(run: Get, setup: &str) -> Option<(Get, Ended)> {
@@ -90,6 +90,26 @@ fn get_into(run: &Get, output: &str, server: &Server) -> Ended {
     let mut command = run.command();
     command.args(["-o", output, &server.url("/f")]);
     crate::support::Running::new(command).end()
+}
+
+#[test]
+fn file_system_that_only_replaces_or_links_overwrites_nothing() {
+    let Some(old_kernel) = old_kernel() else { return };
+    let file = File::new(content(1000, 12));
+    let server = Server::of(file.clone());
+    let without = |calls: &[&str]| {
+        let words: Vec<&str> = calls.iter().flat_map(|call| ["--without", call]).collect();
+        get().args([&server.url("/f")]).through(&[&[old_kernel.as_str()], &words[..]].concat())
+    };
+    let run = without(&["renameat2"]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 1);
+    run.run().fails(73, &["f exists"]);
+    let run = without(&["renameat2", "linkat"]);
+    run.run().fails(74, &["can neither rename without replacing nor link", "-o"]);
+    assert!(!run.path("f").exists());
+    run.args(["-o", "f"]).run().ok();
 }
 
 #[test]

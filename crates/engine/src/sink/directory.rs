@@ -128,28 +128,44 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Renames without replacing, where the file system can; else checks first.
+    /// Renames without replacing: in one step where the file system can, else by a link and the removal of the old name.
     ///
     /// # Errors
-    /// `AlreadyExists`, and what the kernel says.
+    /// `AlreadyExists`; `Unsupported` where the file system can do neither; and what the kernel says.
     pub fn rename_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS) => match self.look(to, false) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(from, to),
-                _ => Err(io::ErrorKind::AlreadyExists.into()),
-            },
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link_new(from, to),
             done => Ok(done?),
         }
     }
 
-    /// Makes what was renamed durable.
+    fn link_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        match rustix::fs::linkat(&self.fd, from, &self.fd, to, AtFlags::empty()) {
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "its file system can neither rename without replacing nor link; choose the name with -o",
+            )),
+            linked => {
+                linked?;
+                // The file has its name. An old name that stays is found to be a second one by the next run.
+                let _ = self.remove(from);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes durable what was renamed, where that can be done: it needs a directory that may be read, and a file system
+    /// that syncs directories.
     ///
     /// # Errors
-    /// What the kernel says; the directory must be readable for it.
+    /// A failure of the device.
     pub fn sync(&self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let readable = rustix::fs::openat(&self.fd, ".", flags, Mode::empty())?;
-        Ok(rustix::fs::fsync(readable)?)
+        let synced = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).and_then(rustix::fs::fsync);
+        match synced {
+            Err(Errno::ACCESS | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+            synced => Ok(synced?),
+        }
     }
 }
 
@@ -187,5 +203,21 @@ mod tests {
         let directory = Directory::open(dir.path()).unwrap();
         assert!(directory.open_file(OsStr::new("link"), OFlags::CREATE).is_err());
         assert!(!dir.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn link_in_place_of_a_rename_overwrites_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (part, file) = (dir.path().join("part"), dir.path().join("file"));
+        let directory = Directory::open(dir.path()).unwrap();
+        let link = || directory.link_new(OsStr::new("part"), OsStr::new("file"));
+        fs::write(&part, "new").unwrap();
+        fs::write(&file, "made meanwhile").unwrap();
+        assert_eq!(link().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&file).unwrap(), b"made meanwhile");
+        fs::remove_file(&file).unwrap();
+        link().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert!(!part.exists());
     }
 }

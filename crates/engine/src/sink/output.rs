@@ -169,7 +169,7 @@ mod tests {
 
     /// Completes an empty file; returns where it stands.
     fn complete(output: &PreparedOutput, suggested: Option<&str>) -> Result<PathBuf, OutputError> {
-        output.open(suggested)?.finish(output.replaces())
+        Ok(output.open(suggested)?.finish(output.replaces())?.path)
     }
 
     #[test]

@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
+use rustix::fs::{
+    FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock, fstat, fstatvfs,
+};
 use rustix::io::Errno;
+use thiserror::Error;
 
 use super::directory::Directory;
 use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
@@ -31,6 +34,39 @@ pub struct PartFile {
     file: File,
 }
 
+/// A file under its final name.
+#[derive(Debug)]
+#[must_use = "its warnings are for the user"]
+pub struct Finished {
+    /// Where it stands.
+    pub path: PathBuf,
+    /// What could not be done though the file is complete.
+    pub warnings: Vec<FinishWarning>,
+}
+
+/// What a complete file lacks.
+#[derive(Debug, Error)]
+pub enum FinishWarning {
+    /// Its name may not survive a power failure.
+    #[error(
+        "{path} is complete, but its directory cannot be synced: a power failure now could undo the name: {source}"
+    )]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// It has not the permissions of the file that it replaced.
+    #[error("{path} is complete, but cannot be given the permissions of the file that it replaced: {source}")]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
 impl PartFile {
     /// Opens the partial file of `target` in `directory`, or makes it, and locks it against other transfers.
     ///
@@ -43,7 +79,7 @@ impl PartFile {
             return Err(OutputError::IsDirectory(target_path));
         }
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
-        loop {
+        let file = loop {
             let file = directory.open_file(&part, OFlags::CREATE).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
@@ -52,13 +88,23 @@ impl PartFile {
                 Err(Errno::WOULDBLOCK) => return Err(OutputError::Busy(target_path)),
                 Err(error) => return Err(failed(error.into())),
             }
-            // Another run may have renamed this very file to its final name before we held the lock.
             let ours = identity(&file).map_err(failed)?;
-            if directory.look(&part, false).is_ok_and(|there| (there.st_dev, there.st_ino) == ours) {
-                let target = target.to_owned();
-                return Ok(Self { directory, target, part, journal, target_path, part_path, file });
+            let has =
+                |name| directory.look(name, false).is_ok_and(|there| (there.st_dev, there.st_ino) == ours);
+            match (has(&part), has(target)) {
+                (true, false) => break file,
+                // A run was killed between the two steps of a rename by link: to write here would be to write to a
+                // complete file.
+                (true, true) => {
+                    let _ = directory.remove(&journal);
+                    directory.remove(&part).map_err(failed)?;
+                }
+                // Another run renamed this very file to its final name before it was locked here.
+                (false, _) => {}
             }
-        }
+        };
+        let target = target.to_owned();
+        Ok(Self { directory, target, part, journal, target_path, part_path, file })
     }
 
     /// Returns the open file.
@@ -176,28 +222,59 @@ impl PartFile {
         self.file.set_len(size.get()).map_err(failed)
     }
 
-    /// Makes the content durable and gives the file its final name, atomically; returns that.
+    /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
+    /// permissions.
     ///
     /// # Errors
-    /// [`OutputError::Write`]; the partial file then stays.
-    pub fn finish(&self, replace: bool) -> Result<PathBuf, OutputError> {
-        let target = &self.target_path;
-        let failed = |operation, source| OutputError::Write { operation, path: target.clone(), source };
+    /// [`OutputError::Exists`] where the name is taken and `replace` is not set, else [`OutputError::Write`]; the partial
+    /// file then stays.
+    pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
+        self.finish_with(replace, || self.sync_names())
+    }
+
+    fn finish_with(
+        &self,
+        replace: bool,
+        sync_names: impl FnOnce() -> io::Result<()>,
+    ) -> Result<Finished, OutputError> {
+        let path = self.target_path.clone();
+        let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
+        let kept = if replace { self.take_mode() } else { Ok(None) };
         self.file.sync_all().map_err(|e| failed("sync", e))?;
-        if replace {
-            let renamed = self.directory.rename(&self.part, &self.target);
-            renamed.map_err(|e| failed("give the final name to", e))?;
+        let renamed = if replace {
+            self.directory.rename(&self.part, &self.target)
         } else {
-            self.directory.rename_new(&self.part, &self.target).map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists => OutputError::Exists(target.clone()),
-                _ => failed("give the final name to", e),
-            })?;
+            self.directory.rename_new(&self.part, &self.target)
+        };
+        if let Err(error) = renamed {
+            if let Ok(Some(before)) = kept {
+                // As it was, so that it can be resumed.
+                let _ = fchmod(&self.file, before);
+            }
+            return Err(match error.kind() {
+                io::ErrorKind::AlreadyExists if !replace => OutputError::Exists(path),
+                _ => failed("give the final name to", error),
+            });
         }
         // At once: the temporary name is free now, and another transfer may begin under it.
         self.remove(&self.journal);
         self.remove(&self.fresh_journal());
-        self.sync_names().map_err(|e| failed("sync the directory of", e))?;
-        Ok(target.clone())
+        let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
+        let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
+        let warnings = mode.into_iter().chain(sync).collect();
+        Ok(Finished { path, warnings })
+    }
+
+    /// Gives the partial file the permissions of the file that it replaces; returns those that it had, where they differ.
+    fn take_mode(&self) -> io::Result<Option<Mode>> {
+        let Ok(there) = self.directory.look(&self.target, false) else { return Ok(None) };
+        let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
+        if !FileType::from_raw_mode(there.st_mode).is_file() || theirs == ours {
+            return Ok(None);
+        }
+        fchmod(&self.file, theirs)?;
+        Ok(Some(ours))
     }
 
     /// Makes durable what names the directory holds: the partial file's, and its journal's.

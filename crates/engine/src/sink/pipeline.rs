@@ -24,7 +24,7 @@ use thiserror::Error;
 use super::checkpoint::Checkpoint;
 use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
-use super::part_file::PartFile;
+use super::part_file::{Finished, PartFile};
 use super::pool::Segment;
 use super::ring::{Flow, Ring};
 use super::writer::{self, Writer, WriterChoice};
@@ -312,7 +312,7 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError`]; what was received then stays. [`PipelineError::Hole`] where a byte has not been written, and
     /// [`PipelineError::Failed`] after any failure, a panic included: a final name never stands over a hole.
-    pub fn finish(&self, replace: bool) -> Result<PathBuf, PipelineError> {
+    pub fn finish(&self, replace: bool) -> Result<Finished, PipelineError> {
         self.check_complete()?;
         Ok(self.part.finish(replace)?)
     }

@@ -172,7 +172,8 @@ impl Upload {
                 Some(_) => {}
             }
         }
-        pipeline.finish(*replace).map_err(|error| refusal::pipeline(&error))?;
+        let finished = pipeline.finish(*replace).map_err(|error| refusal::pipeline(&error))?;
+        finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(Reply::empty(ReplyHead::new(if self.exists { 204 } else { 201 })))
     }
 }

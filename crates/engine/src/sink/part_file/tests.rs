@@ -27,7 +27,7 @@ fn becomes_the_target_at_once_and_leaves_nothing_else() {
     let journal = journal(Bytes::new(3));
     part.store(&journal, &RangeSet::new()).unwrap();
     assert_eq!(fs::read(&target).unwrap(), b"old");
-    assert_eq!(part.finish(true).unwrap(), target);
+    assert_eq!(part.finish(true).unwrap().path, target);
     assert_eq!(fs::read(&target).unwrap(), b"new");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
@@ -80,7 +80,7 @@ fn what_does_not_fit_leaves_an_earlier_part_as_it_was() {
 fn nothing_of_another_transfer_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir.path().join("file")).unwrap();
-    first.finish(true).unwrap();
+    assert!(first.finish(true).unwrap().warnings.is_empty());
     let second = open(&dir.path().join("file")).unwrap();
     first.discard();
     assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
@@ -102,7 +102,7 @@ fn half_a_journal_is_not_left_behind() {
     part.start_over().unwrap();
     assert!(!half.exists());
     fs::write(&half, "{").unwrap();
-    part.finish(true).unwrap();
+    assert!(part.finish(true).unwrap().warnings.is_empty());
     assert!(!half.exists());
 }
 
@@ -151,11 +151,79 @@ fn the_longest_names_fit() {
     let first = open(&dir.path().join(&one)).unwrap();
     let second = open(&dir.path().join(&other)).unwrap();
     assert_ne!(first.path(), second.path());
-    assert_eq!(second.finish(true).unwrap(), dir.path().join(other));
+    assert_eq!(second.finish(true).unwrap().path, dir.path().join(other));
 }
 
 #[test]
 fn a_directory_is_no_target() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(open(dir.path()), Err(OutputError::IsDirectory(_))));
+}
+
+#[test]
+fn replaced_file_keeps_its_mode_and_a_new_one_has_the_umasks() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let mode = || fs::metadata(&target).unwrap().permissions().mode() & 0o7777;
+    assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
+    let fresh = mode();
+    // No set-user-ID for what came from the network.
+    for (before, after) in [(0o600, 0o600), (0o4751, 0o751), (0o444, 0o444)] {
+        fs::set_permissions(&target, fs::Permissions::from_mode(before)).unwrap();
+        assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
+        assert_eq!(mode(), after, "{before:o}");
+    }
+    fs::remove_file(&target).unwrap();
+    assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
+    assert_eq!(mode(), fresh);
+}
+
+#[test]
+fn partial_name_of_a_complete_file_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let part = open(&target).unwrap();
+    fs::write(part.path(), "complete").unwrap();
+    // As a run leaves it that is killed between link and unlink.
+    fs::hard_link(part.path(), &target).unwrap();
+    drop(part);
+    let part = open(&target).unwrap();
+    fs::write(part.path(), "half of another").unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"complete");
+}
+
+/// As a user that may make files in a directory of which it may not list the names.
+#[test]
+fn directory_that_cannot_be_read_takes_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o333)).unwrap();
+    let target = dir.path().join("file");
+    let path = target.clone();
+    let work = move || {
+        // Of this thread alone; root may read everything.
+        let nobody = rustix::process::Uid::from_raw(65_534);
+        if rustix::process::geteuid().is_root() {
+            rustix::thread::set_thread_res_uid(None, Some(nobody), None).unwrap();
+        }
+        assert!(fs::read_dir(path.parent().unwrap()).is_err());
+        let part = open(&path).unwrap();
+        part.store(&journal(Bytes::ZERO), &RangeSet::new()).unwrap();
+        part.sync_names().unwrap();
+        assert!(part.finish(false).unwrap().warnings.is_empty());
+    };
+    std::thread::spawn(work).join().unwrap();
+    assert!(target.exists());
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn complete_file_whose_directory_cannot_be_synced_is_complete_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let finished = open(&target).unwrap().finish_with(true, || Err(Errno::IO.into())).unwrap();
+    assert_eq!(finished.path, target);
+    assert!(matches!(finished.warnings[..], [FinishWarning::Sync { .. }]), "{finished:?}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
