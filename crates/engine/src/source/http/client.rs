@@ -139,8 +139,7 @@ impl Client {
     /// As of [`open`](Self::open).
     pub fn open_part(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<Opened, HttpError> {
         let mut target = self.target(url)?;
-        let mut redirects =
-            Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
+        let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
         loop {
             let asked = choose(&connection, &target);
@@ -153,7 +152,7 @@ impl Client {
                 Err(error) => return Err(error),
             };
             let next = if Redirects::is_redirect(head.status()) {
-                target.redirected(&redirects.follow(target.url(), &head)?)?
+                redirects.follow(&target, &head)?
             } else if let Some(next) = self.answer_challenge(&target, &head)? {
                 next
             } else {
@@ -276,6 +275,11 @@ impl Client {
         let place = UrlAndPeer { url: target.safe_url(), peer: connection.peer() };
         connection.aim(target.request_line(login, proxy.is_some()), place);
         Ok(())
+    }
+
+    /// Begins a chain of redirects at `first`.
+    pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
+        Redirects::new(first.url(), self.config.max_redirects, self.config.allow_downgrade)
     }
 
     /// Returns the target with a login from .netrc, where the server wants one and none was given yet.

@@ -38,5 +38,6 @@ pub use credentials::Credentials;
 pub use error::HttpError;
 pub use error_class::{ErrorKind, Retry};
 pub use proxy::ProxyPolicy;
+pub(crate) use redirect::Redirects;
 pub use resolved_url::ResolvedUrl;
 pub use safe_url::{SafeUrl, UrlAndPeer};

@@ -86,6 +86,15 @@ impl ResolvedUrl {
         next
     }
 
+    /// Returns the target beside this one that lacks the part `query` of its query.
+    pub(crate) fn without_query(&self, query: &str) -> Self {
+        let mut next = self.clone();
+        let own = self.url.query().unwrap_or_default();
+        let rest: Vec<_> = own.split('&').filter(|pair| *pair != query && !pair.is_empty()).collect();
+        next.url.set_query(Some(rest.join("&")).filter(|rest| !rest.is_empty()).as_deref());
+        next
+    }
+
     /// Returns the same target asked for with `credentials`.
     pub(super) fn with_credentials(&self, credentials: &Credentials) -> Result<Self, HttpError> {
         let headers = Self::new(&self.url, self.headers.clone(), Some(credentials))?.headers;
@@ -207,6 +216,16 @@ mod tests {
         assert_eq!((line.target.as_str(), line.host.as_str()), ("/a?b", "h:81"));
         assert_eq!(with_login.request_line(None, true).target, "http://h:81/a?b");
         assert_eq!(target("http://[::1]/", &[]).request_line(None, false).host, "[::1]");
+    }
+
+    #[test]
+    fn a_part_of_the_query_is_added_and_removed() {
+        for (plain, with) in [("http://h/f", "http://h/f?u=1"), ("http://h/f?a=b", "http://h/f?a=b&u=1")] {
+            assert_eq!(target(plain, &[]).with_query("u=1").url().as_str(), with);
+            assert_eq!(target(with, &[]).without_query("u=1").url().as_str(), plain);
+            assert_eq!(target(plain, &[]).without_query("u=1").url().as_str(), plain);
+        }
+        assert_eq!(target("http://h/f?u=1&s", &[]).without_query("u=1").url().as_str(), "http://h/f?s");
     }
 
     #[test]
