@@ -160,9 +160,9 @@ impl<'a> Session<'a> {
         client.aim(connection, &requested)?;
         connection.send(step.ask)?;
         if let Some(range) = step.body.filter(|range| !range.is_empty())
-            && connection.await_consent(CONSENT)?
+            && connection.await_continue(CONSENT)?
         {
-            let place = connection.place().clone();
+            let place = connection.at().clone();
             let mut supply = Supply::open(self.source, self.reader, range)
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
             shared.begin_part(Bytes::new(range.start()), supply.ring());

@@ -10,20 +10,21 @@ use longhaul_core::units::Bytes;
 use rustls::pki_types::CertificateDer;
 use url::Url;
 
+use super::buffered_transport::BufferedTransport;
 use super::config::ClientConfig;
 use super::connection::Connection;
 use super::credentials::login_from_netrc;
+use super::deadline::Deadline;
 use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
 use super::idle::{ConnectionKey, IdleConnections};
 use super::proxy::Proxy;
 use super::redirect::Redirects;
-use super::resolve::ResolvedHosts;
+use super::resolved_hosts::ResolvedHosts;
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::UrlAndPeer;
+use super::tls;
 use super::transport::Transport;
-use super::wait::Wait;
-use super::{tls, tunnel};
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
@@ -234,17 +235,17 @@ impl Client {
             Some(proxy) => (&proxy.host, proxy.port, format!("the proxy {}", proxy.url)),
             None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
         };
-        let wait = Wait::new(cancel, self.config.timeouts.connect);
+        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
         if !target.is_resolved() {
-            target.set_addresses(self.caches.hosts.resolve(host, port, &wait, tick)?);
+            target.set_addresses(self.caches.hosts.resolve(host, port, &deadline, tick)?);
         }
         let settings = SocketSettings {
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.as_deref(),
             tick,
         };
-        let socket = dial(&name, &target.candidates(), settings, &wait);
+        let socket = dial(&name, &target.candidates(), settings, &deadline);
         if socket.is_err() {
             // The host may have moved.
             target.set_addresses(Vec::new());
@@ -252,28 +253,28 @@ impl Client {
         }
         let (mut socket, peer) = socket?;
         target.prefer(peer);
-        let place = UrlAndPeer { url: target.safe_url(), peer };
-        let wait = Wait::new(cancel, self.config.timeouts.head);
+        let at = UrlAndPeer { url: target.safe_url(), peer };
+        let deadline = Deadline::new(cancel, self.config.timeouts.head);
         let transport = if key.https {
             if let Some(proxy) = proxy {
-                socket = tunnel::open(socket, proxy, (&server.0, server.1), &place, &wait)?;
+                socket = proxy.tunnel(socket, (&server.0, server.1), &at, &deadline)?;
             }
-            tls::handshake(socket, self.tls_settings()?, &server.0, &place, &wait)?
+            tls::handshake(socket, self.tls_settings()?, &server.0, &at, &deadline)?
         } else {
             Transport::Plain(socket)
         };
         let absolute = proxy.filter(|_| !key.https);
         let request =
             target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
-        Ok(Connection::new(transport, Arc::new(key), request, place, self.config.timeouts, cancel.clone()))
+        let transport = BufferedTransport::new(transport, at);
+        Ok(Connection::new(transport, Arc::new(key), request, self.config.timeouts, cancel.clone()))
     }
 
     /// Aims an open connection at another URL of its origin.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
-        let place = UrlAndPeer { url: target.safe_url(), peer: connection.peer() };
-        connection.aim(target.request_line(login, proxy.is_some()), place);
+        connection.aim(target.request_line(login, proxy.is_some()));
         Ok(())
     }
 
@@ -310,17 +311,17 @@ impl Client {
 
 impl HttpError {
     /// Returns an error where `head` is no success.
-    pub(super) fn of_status(place: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
-        let place = place.clone();
+    pub(super) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
+        let at = at.clone();
         match (head.status(), head.content_range()) {
             // The others promise no file: 202 is a notice, 204 nothing at all.
             (200 | 203 | 206, _) => Ok(()),
             (416, Some(ContentRange::Unsatisfied { total })) => {
-                Err(Self::RangeNotSatisfiable { place, total: Some(total) })
+                Err(Self::RangeNotSatisfiable { at, total: Some(total) })
             }
-            (416, _) => Err(Self::RangeNotSatisfiable { place, total: None }),
+            (416, _) => Err(Self::RangeNotSatisfiable { at, total: None }),
             (status, _) => Err(Self::Status {
-                place,
+                at,
                 status,
                 reason: head.reason().escape_debug().to_string(),
                 retry_after: head.retry_after(SystemTime::now()),

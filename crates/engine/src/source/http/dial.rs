@@ -10,8 +10,8 @@ use longhaul_sys::sockopt::set_recv_buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::deadline::Deadline;
 use super::error::{Attempts, HttpError};
-use super::wait::Wait;
 
 /// What a new socket gets before and after it connects.
 #[derive(Debug, Clone, Copy)]
@@ -26,18 +26,18 @@ pub(super) fn dial(
     host: &str,
     addresses: &[SocketAddr],
     settings: SocketSettings<'_>,
-    wait: &Wait<'_>,
+    deadline: &Deadline<'_>,
 ) -> Result<(TcpStream, SocketAddr), HttpError> {
     let mut race = Race::new(addresses, Instant::now());
     let mut running: Vec<(SocketAddr, Socket)> = Vec::new();
     let mut failed = Attempts::default();
     loop {
-        wait.check_cancel()?;
-        if wait.left().is_zero() {
+        deadline.check_cancel()?;
+        if deadline.left().is_zero() {
             failed.0.extend(running.into_iter().map(|(address, _)| (address, None)));
             return Err(HttpError::ConnectTimeout {
                 host: host.to_owned(),
-                waited: wait.limit,
+                waited: deadline.limit,
                 attempts: failed,
             });
         }
@@ -58,7 +58,7 @@ pub(super) fn dial(
             }
             Step::AllStarted => Duration::MAX,
         };
-        for index in finished(&running, pause.min(settings.tick).min(wait.left())).into_iter().rev() {
+        for index in finished(&running, pause.min(settings.tick).min(deadline.left())).into_iter().rev() {
             let (address, socket) = running.swap_remove(index);
             match finish(socket, settings) {
                 Ok(stream) => {
@@ -163,9 +163,9 @@ mod tests {
         drop(listener);
         let (_alive, alive) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
         let started = Instant::now();
-        let (stream, _) = dial("h", &[dead, alive], SETTINGS, &wait).unwrap();
+        let (stream, _) = dial("h", &[dead, alive], SETTINGS, &deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
         assert!(started.elapsed() < Duration::from_millis(200), "a refusal must not cost the stagger");
     }
@@ -175,9 +175,9 @@ mod tests {
         let (_listener, _fill, silent) = black_hole();
         let (_alive, alive) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
         let started = Instant::now();
-        let (stream, _) = dial("h", &[silent, alive], SETTINGS, &wait).unwrap();
+        let (stream, _) = dial("h", &[silent, alive], SETTINGS, &deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
         assert!((240..900).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
     }
@@ -187,8 +187,8 @@ mod tests {
         let (_v4, v4) = listen("127.0.0.1:0");
         let dead = "[::1]:1".parse().unwrap();
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
-        let (stream, _) = dial("h", &[dead, v4], SETTINGS, &wait).unwrap();
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
+        let (stream, _) = dial("h", &[dead, v4], SETTINGS, &deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), v4);
     }
 
@@ -197,8 +197,8 @@ mod tests {
         let (_listener, _fill, silent) = black_hole();
         let dead: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_millis(400));
-        let error = dial("h", &[silent, dead], SETTINGS, &wait).unwrap_err();
+        let deadline = Deadline::new(&cancel, Duration::from_millis(400));
+        let error = dial("h", &[silent, dead], SETTINGS, &deadline).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, HttpError::ConnectTimeout { .. }), "{text}");
         assert!(text.contains(&silent.to_string()) && text.contains(&dead.to_string()), "{text}");
@@ -213,8 +213,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             flag.cancel();
         });
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
-        assert!(matches!(dial("h", &[silent], SETTINGS, &wait), Err(HttpError::Cancelled)));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
+        assert!(matches!(dial("h", &[silent], SETTINGS, &deadline), Err(HttpError::Cancelled)));
         helper.join().unwrap();
     }
 
@@ -238,7 +238,7 @@ mod tests {
         let cancel = Cancel::new();
         let settings = SocketSettings { recv_buffer: Some(Bytes::mib(20)), ..SETTINGS };
         let (stream, _) =
-            dial("h", &[address], settings, &Wait::new(&cancel, Duration::from_secs(5))).unwrap();
+            dial("h", &[address], settings, &Deadline::new(&cancel, Duration::from_secs(5))).unwrap();
         let scale = longhaul_sys::tcp_info::read(&stream).unwrap().tcpi_rcv_wscale().unwrap();
         let size = Socket::from(stream).recv_buffer_size().unwrap();
         if longhaul_sys::sockopt::may_force_recv_buffer() {

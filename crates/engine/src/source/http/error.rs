@@ -107,118 +107,118 @@ pub enum HttpError {
         attempts: Attempts,
     },
     /// TLS failed: the certificate is not trusted, or the two ends do not agree.
-    #[error("cannot set up TLS with {place}: {why}")]
+    #[error("cannot set up TLS with {at}: {why}")]
     Tls {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The reason, and a hint where there is one.
         why: String,
     },
     /// The proxy refused to connect us.
     #[error(
-        "the proxy of {place} refused the connection: {status} {reason}; check the proxy's settings and login"
+        "the proxy of {at} refused the connection: {status} {reason}; check the proxy's settings and login"
     )]
     ProxyRefused {
         /// Where; the address is the proxy's.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The proxy's status code.
         status: u16,
         /// The proxy's reason, escaped.
         reason: String,
     },
     /// A request could not be sent.
-    #[error("cannot send a request to {place}: {source}")]
+    #[error("cannot send a request to {at}: {source}")]
     Send {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The system's reason.
         source: io::Error,
     },
     /// Receiving failed.
-    #[error("cannot receive from {place}: {source}")]
+    #[error("cannot receive from {at}: {source}")]
     Receive {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The system's reason.
         source: io::Error,
     },
     /// A step between connecting and the response's head took too long.
-    #[error("{place} did not finish {step} within {waited:?}; try again later")]
+    #[error("{at} did not finish {step} within {waited:?}; try again later")]
     Timeout {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// What was awaited.
         step: &'static str,
         /// How long we waited.
         waited: Duration,
     },
     /// The head of a response is larger than anyone needs.
-    #[error("the answer of {place} has a head of more than {limit}: the server is broken or hostile")]
+    #[error("the answer of {at} has a head of more than {limit}: the server is broken or hostile")]
     HeadTooLong {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The largest accepted.
         limit: Bytes,
     },
     /// The answer is not HTTP/1.
-    #[error("the answer of {place} is not HTTP/1: it starts with \"{first}\"{hint}")]
+    #[error("the answer of {at} is not HTTP/1: it starts with \"{first}\"{hint}")]
     NotHttp {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The first bytes, escaped.
         first: String,
         /// What it looks like and what to do, or nothing.
         hint: &'static str,
     },
     /// The head of a response cannot be understood or trusted.
-    #[error("cannot use the answer of {place}: {source}")]
+    #[error("cannot use the answer of {at}: {source}")]
     Head {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// What is wrong.
         source: HeadError,
     },
     /// The connection ended where an answer should have come, or in the middle of its head.
-    #[error("{place} closed the connection before it had answered ({got} of a head came)")]
+    #[error("{at} closed the connection before it had answered ({got} of a head came)")]
     ClosedBeforeHead {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// How much of the head came.
         got: Bytes,
     },
     /// The connection ended before the body did.
-    #[error("{place} closed the connection early, after {} of {} bytes", .got.get(),
+    #[error("{at} closed the connection early, after {} of {} bytes", .got.get(),
         .expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string()))]
     ClosedEarly {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// How much of the body came.
         got: Bytes,
         /// How much should have come, where the head said so.
         expected: Option<Bytes>,
     },
     /// A body that ends with the connection was cut off: TLS ended without its closing message.
-    #[error("{place} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
+    #[error("{at} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
     NoCloseNotify {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// How much of the body came.
         got: Bytes,
     },
     /// The body is not in the chunked coding that the head announces.
-    #[error("the body from {place} breaks its chunked coding: {source}")]
+    #[error("the body from {at} breaks its chunked coding: {source}")]
     Chunked {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// What is wrong.
         source: ChunkedError,
     },
     /// The server answered with a status that is no success.
-    #[error("{place} answered {status} {reason}{}{}", super::error_class::status_hint(*.status),
+    #[error("{at} answered {status} {reason}{}{}", super::error_class::status_hint(*.status),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The status code.
         status: u16,
         /// The reason phrase, escaped.
@@ -227,10 +227,10 @@ pub enum HttpError {
         retry_after: Option<Duration>,
     },
     /// The range asked for lies outside the file (416).
-    #[error("{place} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
+    #[error("{at} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
     RangeNotSatisfiable {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// The length of the file, where the server says it.
         total: Option<Bytes>,
     },
@@ -251,10 +251,10 @@ pub enum HttpError {
         why: &'static str,
     },
     /// The connection's methods were called in an impossible order: an error in the program.
-    #[error("the connection to {place} was used out of order: {why}")]
+    #[error("the connection to {at} was used out of order: {why}")]
     OutOfOrder {
         /// Where.
-        place: UrlAndPeer,
+        at: UrlAndPeer,
         /// What was called too early.
         why: &'static str,
     },

@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn only_refusals_and_failed_connections_hint_at_an_expired_url() {
-        let place = || UrlAndPeer {
+        let at = || UrlAndPeer {
             url: SafeUrl::of(&"http://h/".parse().unwrap()),
             peer: ([127, 0, 0, 1], 80).into(),
         };
         let status =
-            |status| HttpError::Status { place: place(), status, reason: String::new(), retry_after: None };
+            |status| HttpError::Status { at: at(), status, reason: String::new(), retry_after: None };
         for expired in [401, 403, 404, 410] {
             assert!(status(expired).may_be_expired(), "{expired}");
         }
@@ -168,9 +168,9 @@ mod tests {
         }
         let refused = HttpError::Connect { host: "h".into(), attempts: Attempts::default() };
         let unknown = HttpError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
-        let untrusted = HttpError::Tls { place: place(), why: "expired".into() };
+        let untrusted = HttpError::Tls { at: at(), why: "expired".into() };
         assert!(refused.may_be_expired() && unknown.may_be_expired() && untrusted.may_be_expired());
-        let broken = HttpError::ClosedEarly { place: place(), got: Bytes::ZERO, expected: None };
+        let broken = HttpError::ClosedEarly { at: at(), got: Bytes::ZERO, expected: None };
         assert!(!broken.may_be_expired() && !HttpError::Cancelled.may_be_expired());
     }
 }

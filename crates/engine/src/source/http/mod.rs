@@ -10,30 +10,28 @@
 //! that no thread has to watch another.
 
 mod body;
+mod buffered_transport;
 mod client;
 mod config;
 mod connection;
 mod credentials;
+mod deadline;
 mod dial;
 mod error;
 mod error_class;
-mod head_reader;
 mod idle;
-mod inbox;
 mod proxy;
 mod redirect;
-mod resolve;
+mod resolved_hosts;
 mod resolved_url;
 mod safe_url;
 mod tls;
 mod transport;
-mod tunnel;
-mod wait;
 
 pub use body::Read;
 pub use client::{Chooser, Client, Opened};
 pub use config::{ClientConfig, Timeouts};
-pub use connection::{Connection, Heard};
+pub use connection::{Connection, EarlyAnswer};
 pub use credentials::Credentials;
 pub use error::HttpError;
 pub use error_class::{ErrorKind, Retry};

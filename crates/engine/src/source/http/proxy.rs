@@ -1,13 +1,17 @@
-//! Which proxy a URL goes through, by the environment variables that curl knows.
+//! Chooses a URL's proxy by the environment variables that curl knows, and opens tunnels through it.
 
-use std::net::IpAddr;
+use std::fmt::Write;
+use std::net::{IpAddr, TcpStream};
 
 use longhaul_core::proto::http::HeaderField;
 use url::{Host, Url};
 
+use super::buffered_transport::BufferedTransport;
 use super::credentials::Credentials;
+use super::deadline::Deadline;
 use super::error::HttpError;
-use super::safe_url::SafeUrl;
+use super::safe_url::{SafeUrl, UrlAndPeer};
+use super::transport::Transport;
 
 /// The proxies of the environment; the default uses none. `Debug` names variables only.
 #[derive(Clone, Default)]
@@ -38,6 +42,40 @@ pub(super) struct Proxy {
     pub(super) port: u16,
     pub(super) url: SafeUrl,
     pub(super) authorization: Option<HeaderField>,
+}
+
+impl Proxy {
+    /// Requests a tunnel to `host` from the proxy at the other end of `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
+    /// socket once it leads there.
+    pub(super) fn tunnel(
+        &self,
+        socket: TcpStream,
+        (host, port): (&Host<String>, u16),
+        at: &UrlAndPeer,
+        deadline: &Deadline<'_>,
+    ) -> Result<TcpStream, HttpError> {
+        let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+        if let Some(field) = &self.authorization {
+            // Writing to a String cannot fail.
+            let _ = write!(request, "{}: {}\r\n", field.name(), field.value());
+        }
+        request.push_str("\r\n");
+        let mut transport = BufferedTransport::new(Transport::Plain(socket), at.clone());
+        transport.send_all(request.as_bytes(), deadline)?;
+        let head = loop {
+            let head = transport.read_head(deadline)?;
+            if !matches!(head.status(), 100..=199) {
+                break head;
+            }
+        };
+        // In TLS the client speaks first: bytes received in advance would not be the server's.
+        let socket = transport.into_socket().filter(|_| matches!(head.status(), 200..=299));
+        socket.ok_or_else(|| HttpError::ProxyRefused {
+            at: at.clone(),
+            status: head.status(),
+            reason: head.reason().escape_debug().to_string(),
+        })
+    }
 }
 
 impl ProxyPolicy {

@@ -189,7 +189,8 @@ impl ResolvedUrl {
         let mut headers = self.headers.clone();
         headers.extend(via_proxy.cloned());
         let host = self.url[Position::BeforeHost..Position::AfterPort].to_owned();
-        RequestLine { target: self.url[from..Position::AfterQuery].to_owned(), host, headers }
+        let target = self.url[from..Position::AfterQuery].to_owned();
+        RequestLine { target, host, headers, url: self.safe_url() }
     }
 }
 

@@ -68,7 +68,7 @@ impl Stream<'_> {
                 }
                 Read::End => {
                     return Err(HttpError::ClosedEarly {
-                        place: connection.place().clone(),
+                        at: connection.at().clone(),
                         got: self.arrivals.total,
                         expected: None,
                     }
