@@ -28,10 +28,11 @@ use super::transport::Transport;
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// The most of a redirect's or refusal's body that is read to keep the connection; a new one costs an RTT or more.
+/// The most of a redirect's or refusal's body that is read so that the connection can be used again; a new one costs an RTT
+/// or more.
 const WORTH_READING: Bytes = Bytes::kib(64);
 
-/// Headers on which the transfer itself depends.
+/// Headers that the transfer itself sets.
 const OWN: [&str; 11] = [
     "range",
     "if-range",
@@ -46,9 +47,9 @@ const OWN: [&str; 11] = [
     "proxy-connection",
 ];
 
-/// An HTTP client; opens URLs, and further connections to where they led. Jobs share it.
+/// An HTTP client: opens URLs, and further connections to their targets. Jobs share it.
 ///
-/// It keeps idle connections, so that many small files from one server need few of them.
+/// It keeps idle connections, so that many small files from one server need few handshakes.
 pub struct Client {
     config: ClientConfig,
     /// User-Agent and the user's headers.
@@ -69,17 +70,17 @@ struct Caches {
 
 /// A URL that has been opened.
 pub struct Opened {
-    /// The connection, standing at the body.
+    /// The connection; its body is the next to be read.
     pub connection: Connection,
     /// The head of the successful response.
     pub head: ResponseHead,
-    /// Where it came from, for further connections.
+    /// The URL after redirects, for further connections.
     pub target: ResolvedUrl,
-    /// The part that was asked for; `None` for the whole.
+    /// The part that was requested; `None` for the whole file.
     pub asked: Option<RangeRequest>,
 }
 
-/// Chooses what to ask of a target once a connection to it stands.
+/// Chooses the part to request from a target, once it is connected.
 pub type Chooser<'a> = dyn Fn(&Connection, &ResolvedUrl) -> Option<RangeRequest> + 'a;
 
 impl Client {
@@ -113,7 +114,7 @@ impl Client {
         Ok(Self { config, headers, extra_roots, caches })
     }
 
-    /// Makes a target of `url` as it is given, without asking the server.
+    /// Makes a target of `url` as it is given, without a request.
     ///
     /// # Errors
     /// [`HttpError::Url`] for a URL that is not HTTP's.
@@ -121,7 +122,7 @@ impl Client {
         ResolvedUrl::new(url, self.headers.clone(), self.config.credentials.as_ref())
     }
 
-    /// Asks for `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
+    /// Requests `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
     ///
     /// # Errors
     /// Every [`HttpError`]; a status that is no success is one of them.
@@ -134,7 +135,7 @@ impl Client {
         self.open_part(url, &|_, _| range.cloned(), cancel)
     }
 
-    /// Does the same, and chooses the part by the connection: its RTT is known before anything is asked.
+    /// Opens `url` as [`open`](Self::open) does; the part is chosen when the connection, and so its RTT, is known.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -180,11 +181,11 @@ impl Client {
         self.caches.idle.keep(connection);
     }
 
-    /// Connects to where a URL was opened, for a further stream; follows no redirects.
+    /// Connects to the target of an opened URL, for a further stream; follows no redirects.
     ///
-    /// A kept connection is used first. A request that fails on one may have come too late:
+    /// A kept connection is used first. The server may have closed it just before the request:
     /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses found earlier are tried in their order, the one that
-    /// worked last first; after a failure the name service is asked again.
+    /// accepted the last connection first; after a failure the name service is asked again.
     ///
     /// # Errors
     /// Those of finding, reaching and trusting the server.
@@ -199,7 +200,7 @@ impl Client {
         self.dial(target, key, proxy.as_ref(), cancel)
     }
 
-    /// Connects without a kept connection, and closes those kept to the origin: after a request failed on one of them.
+    /// Connects without a kept connection, and closes those kept to the origin, after a request has failed on one of them.
     ///
     /// # Errors
     /// As of [`connect`](Self::connect).
@@ -247,7 +248,7 @@ impl Client {
         };
         let socket = dial(&name, &target.candidates(), settings, &deadline);
         if socket.is_err() {
-            // The host may have moved.
+            // The host may have other addresses by now.
             target.set_addresses(Vec::new());
             self.caches.hosts.forget(host, port);
         }
@@ -270,7 +271,7 @@ impl Client {
         Ok(Connection::new(transport, Arc::new(key), request, self.config.timeouts, cancel.clone()))
     }
 
-    /// Aims an open connection at another URL of its origin.
+    /// Makes the following requests of a connection for another URL of its origin.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
@@ -283,7 +284,7 @@ impl Client {
         Redirects::new(first.url(), self.config.max_redirects, self.config.allow_downgrade)
     }
 
-    /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
+    /// Returns the target with a login from .netrc, where the server requests one and none was sent.
     pub(crate) fn answer_challenge(
         &self,
         target: &ResolvedUrl,
@@ -314,7 +315,7 @@ impl HttpError {
     pub(super) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
         match (head.status(), head.content_range()) {
-            // The others promise no file: 202 is a notice, 204 nothing at all.
+            // The other 2xx bring no file: 202 is a notice, 204 has no content.
             (200 | 203 | 206, _) => Ok(()),
             (416, Some(ContentRange::Unsatisfied { total })) => {
                 Err(Self::RangeNotSatisfiable { at, total: Some(total) })

@@ -1,4 +1,4 @@
-//! What an error means for the caller: its class, and whether trying again can help.
+//! Classes of errors, and which of them are worth a retry.
 
 use std::io;
 use std::time::Duration;
@@ -34,14 +34,14 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Whether trying again can help.
+/// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// It cannot.
     Never,
-    /// It can, at the caller's own pace.
+    /// It can, after the caller's own backoff.
     Now,
-    /// It can, but the server asks to be left alone for so long (Retry-After).
+    /// It can, after the server's Retry-After.
     After(Duration),
 }
 
@@ -83,7 +83,7 @@ impl HttpError {
         }
     }
 
-    /// Returns whether the server was not even reached.
+    /// Returns whether no connection was established.
     pub fn is_before_connection(&self) -> bool {
         matches!(
             self,
@@ -100,7 +100,7 @@ impl HttpError {
         refused || self.is_before_connection() || matches!(self, Self::Tls { .. })
     }
 
-    /// Says whether trying again can help.
+    /// Returns whether a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Status { status: 408 | 425 | 429 | 500 | 502 | 503 | 504, retry_after, .. } => {
@@ -122,14 +122,14 @@ impl HttpError {
     }
 }
 
-/// Tells "ask again later" (EAI_AGAIN) from "no such host".
+/// Returns whether the name service failed for now (EAI_AGAIN), and not because it knows no such host.
 ///
-/// The standard library passes on only the text of getaddrinfo's error; without setlocale it is English.
+/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English.
 fn is_temporary(error: &io::Error) -> bool {
     error.to_string().contains("Temporary failure")
 }
 
-/// Says what a user can do about a status.
+/// Returns a remedy for a status.
 pub(super) fn status_hint(status: u16) -> &'static str {
     match status {
         401 => {

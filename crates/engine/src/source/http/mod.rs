@@ -1,13 +1,14 @@
-//! The client's side of HTTP/1.1 on blocking sockets of our own.
+//! The client's side of HTTP/1.1 on blocking sockets.
 //!
 //! ```text
-//! Client::open   resolve -> dial -> (tunnel) -> (tls) -> Connection -> redirects, one 401
+//! Client::open   resolve -> dial -> (tunnel) -> (TLS) -> Connection -> redirects, one 401
 //! Connection     send_get, send_get, ..   read_head, read_body, read_body, .. read_head, ..
-//! read_body      socket --recv(2)--> the caller's buffer; nothing in between without TLS
+//! read_body      socket --recv(2)--> the caller's buffer; TLS copies once more
+//! Client::keep   Connection -> idle connections -> the next open or connect to the origin
 //! ```
 //!
-//! Every wait is cut into ticks (SO_RCVTIMEO), at which cancellation and deadlines are looked at, so
-//! that no thread has to watch another.
+//! Every wait is cut into ticks (SO_RCVTIMEO). Cancellation and deadlines are checked at each, so that no other
+//! thread has to.
 
 mod body;
 mod buffered_transport;

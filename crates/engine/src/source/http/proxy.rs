@@ -21,7 +21,7 @@ pub struct ProxyPolicy {
     exceptions: Vec<String>,
 }
 
-/// A proxy as written, and the variable it stands in.
+/// A proxy as written, and the variable that holds it.
 #[derive(Clone)]
 struct Setting {
     variable: &'static str,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for ProxyPolicy {
     }
 }
 
-/// A proxy to go through.
+/// A proxy to use.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy {
     pub(super) host: Host<String>,
@@ -81,11 +81,11 @@ impl Proxy {
 impl ProxyPolicy {
     /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` through `variable`, lower case first.
     ///
-    /// HTTP_PROXY in capitals is not read: a CGI script's client could set it (as curl does not).
+    /// HTTP_PROXY in capitals is not read, as curl does not: the client of a CGI script could set it.
     pub fn from_vars(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&'static str]| {
             let set = names.iter().find_map(|name| variable(name).map(|url| Setting { variable: name, url }));
-            // A variable set to nothing means: no proxy.
+            // An empty variable means no proxy.
             set.filter(|setting| !setting.url.trim().is_empty())
         };
         let exceptions = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
@@ -100,7 +100,7 @@ impl ProxyPolicy {
         }
     }
 
-    /// Returns the proxy for `url`, if it goes through one.
+    /// Returns the proxy for `url`, if there is one.
     pub(super) fn for_url(&self, url: &Url) -> Result<Option<Proxy>, HttpError> {
         let setting = if url.scheme() == "https" { &self.https } else { &self.http };
         let Some((setting, host)) = setting.as_ref().zip(url.host()) else { return Ok(None) };

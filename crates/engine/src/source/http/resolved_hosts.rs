@@ -49,7 +49,7 @@ impl ResolvedHosts {
         Ok(addresses)
     }
 
-    /// Has the name service asked again for a host that could not be reached.
+    /// Forgets a host that could not be reached: the name service is asked again.
     pub(super) fn forget(&self, host: &Host<String>, port: u16) {
         lock(&self.0).remove(&(host.clone(), port));
     }
@@ -57,8 +57,8 @@ impl ResolvedHosts {
 
 /// Finds the addresses of `host`, in the order of RFC 6724 that the system gives.
 ///
-/// The system's resolver cannot be interrupted, so it runs in a thread of its own, which is left
-/// behind when the wait is over.
+/// The system's resolver cannot be interrupted: it runs in a thread of its own, which is
+/// detached when the wait is over.
 fn resolve(
     host: &Host<String>,
     port: u16,
@@ -76,7 +76,7 @@ fn resolve(
         .name("resolve".to_owned())
         .spawn(move || {
             let found = (name.as_str(), port).to_socket_addrs().map(|found| found.collect::<Vec<_>>());
-            // Nobody listens any more once the wait is over.
+            // The receiver is gone once the wait is over.
             let _ = sender.send(found);
         })
         .map_err(|source| HttpError::Thread { host: host.to_string(), source })?;

@@ -1,4 +1,4 @@
-//! TLS: whom to trust, and the handshake.
+//! TLS: root certificates, the handshake, and its errors.
 
 use std::io;
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ pub(super) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientCo
     for error in &native.errors {
         tracing::debug!(%error, "some of the system's root certificates cannot be read");
     }
-    // Systems ship old certificates that are no longer well-formed; the others still serve.
+    // Systems ship old certificates that are no longer well-formed; the others are used.
     roots.add_parsable_certificates(native.certs);
     roots.add_parsable_certificates(extra.iter().cloned());
     if roots.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientCo
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions();
-    // The provider supports the default versions; were it not so, nobody could be trusted.
+    // The provider supports the default versions.
     let builder = builder.map_err(|_| HttpError::NoRoots)?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
