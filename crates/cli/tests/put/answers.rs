@@ -147,15 +147,6 @@ fn a_file_that_arrived_short_is_no_success() {
 }
 
 #[test]
-fn a_redirect_is_told_and_not_followed() {
-    let elsewhere = Server::answering("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
-    let to = elsewhere.url("/f");
-    let server = Server::answering(format!("HTTP/1.1 307 Go\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"));
-    put_of(b"abc", &["f", &server.url("/f")]).run().fails(76, &[&to, "put to that URL itself"]);
-    assert!(elsewhere.asks().is_empty());
-}
-
-#[test]
 fn a_server_that_never_answers_is_given_up() {
     let server = Server::new(|peer| {
         read(peer, usize::MAX);

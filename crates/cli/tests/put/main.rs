@@ -11,6 +11,7 @@ mod failing_disk;
 mod full_disk;
 mod interface;
 mod real_servers;
+mod redirects;
 mod resuming;
 mod serve;
 mod sources;

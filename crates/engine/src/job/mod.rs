@@ -145,11 +145,12 @@ impl<'a> Fetch<'a> {
             }
         })?;
         let finished = pipeline.finish(self.replace)?;
+        finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let Shown { facts, path } = shown;
         self.remember(&facts, path);
         let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
         Ok(Outcome {
-            path: finished,
+            path: finished.path,
             size,
             resumed,
             time,

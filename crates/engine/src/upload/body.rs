@@ -14,7 +14,7 @@ use super::error::UploadError;
 use super::shared::Shared;
 use crate::delivery_meter::LEAST_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
-use crate::source::http::{Connection, Heard, HttpError, UrlAndPeer};
+use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
 
 /// How late cancellation and a stall are noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ pub(super) fn send(
     let result = pump.run(connection, supply);
     // What the kernel said of sending is less than what the server may have said before it hung up.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
-        && connection.listen().is_ok_and(|heard| heard == Heard::Answer)
+        && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
     {
         return Ok(());
     }
@@ -93,17 +93,17 @@ impl Pump<'_> {
             }
             let ready = wait(connection, !all_sent);
             if ready.contains(PollFlags::IN) {
-                match connection.listen()? {
-                    Heard::Answer => return Ok(()),
-                    Heard::Interim => self.stall.renew(),
-                    Heard::Nothing => {}
+                match connection.poll_answer()? {
+                    EarlyAnswer::Final => return Ok(()),
+                    EarlyAnswer::Interim => self.stall.renew(),
+                    EarlyAnswer::None => {}
                 }
             }
             if !all_sent && !ready.is_empty() {
                 all_sent = self.turn(connection, supply)? == Turn::Done;
                 self.shared.sent(supply.sent());
                 if all_sent {
-                    connection.body_sent();
+                    connection.finish_body();
                 }
             }
             if let Some(behind) = &mut self.behind {

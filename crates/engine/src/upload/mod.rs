@@ -162,6 +162,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 Err(error) => error,
             };
             self.session.hang_up();
+            self.session.return_to_original();
             let shared = self.session.shared;
             let asked_to_wait = match (&error, error.retry()) {
                 (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
@@ -186,17 +187,22 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             plain::send(session)?;
             return Ok(None);
         };
-        let there = resource.offset(session)?;
-        let offset = there.unwrap_or_default();
-        let brought = self.furthest.map_or(Bytes::ZERO, |furthest| offset - furthest);
-        self.backoff.received(brought);
-        self.furthest = self.furthest.max(Some(offset));
-        session.shared.found(offset, session.source, session.reader);
-        if offset < session.shared.size || there.is_none() {
+        loop {
+            let there = resource.offset(session)?;
+            let offset = there.unwrap_or_default();
+            let brought = self.furthest.map_or(Bytes::ZERO, |furthest| offset - furthest);
+            self.backoff.received(brought);
+            self.furthest = self.furthest.max(Some(offset));
+            session.shared.found(offset, session.source, session.reader);
+            if offset == session.shared.size && there.is_some() {
+                break;
+            }
             self.began |= there.is_some();
             let sent = resource.send(session, offset);
             self.began |= session.shared.look().0.written > Bytes::ZERO;
-            sent?;
+            if sent? {
+                break;
+            }
         }
         let digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
         session.check_source()?;

@@ -17,11 +17,14 @@ pub(super) fn send(session: &mut Session<'_>) -> Result<(), UploadError> {
         ask: Ask::Put(size),
         body: Some(ByteRange::with_len(0, size)),
     };
+    session.return_to_original();
     let answer = session.say(step)?;
     session.require_success(step.name, &answer)?;
     session.check_source()?;
 
     let step = Step { name: "to tell the size of what it has got", query: None, ask: Ask::Head, body: None };
+    // The URL that the file was redirected to may have been for it alone.
+    session.return_to_original();
     let answer = session.say(step)?;
     session.require_success(step.name, &answer)?;
     match answer.head.content_length() {

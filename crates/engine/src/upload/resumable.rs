@@ -16,6 +16,7 @@ use super::answer::Answer;
 use super::error::{UploadError, of_bytes};
 use super::session::{Session, Step};
 use crate::send::SourceFile;
+use crate::source::http::Redirects;
 
 /// Names the upload of this state of `source` to `url`, the same in every run.
 ///
@@ -85,16 +86,20 @@ impl Resource {
         if answer.head.status() == 404 { Ok(()) } else { session.require_success(step.name, &answer) }
     }
 
-    /// Sends what comes after `offset`.
-    pub(super) fn send(&self, session: &mut Session<'_>, offset: Bytes) -> Result<(), UploadError> {
+    /// Sends what comes after `offset`; returns whether the server has it all. It has not where it redirects to another, which
+    /// is to be asked what that has.
+    pub(super) fn send(&self, session: &mut Session<'_>, offset: Bytes) -> Result<bool, UploadError> {
         let whole = session.shared.size;
         let part = UploadPart { offset, length: whole - offset, whole };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = Step { body, ..self.step("the upload", Ask::Patch(part)) };
         let answer = session.say(step)?;
+        if Redirects::keeps_method(answer.head.status()) {
+            return Ok(false);
+        }
         require_at(session, offset, step.name, &answer)?;
         match offset_of(&answer.head) {
-            Some(there) if there == whole => Ok(()),
+            Some(there) if there == whole => Ok(true),
             Some(there) if there > offset && there < whole => {
                 Err(UploadError::Moved { place: session.place() })
             }

@@ -1,4 +1,4 @@
-//! One server's side of an upload: a connection that is made when needed, and what is said over it.
+//! The requests of an upload: the connection that they need, the redirects and the login that they meet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::request::PutRequest;
 use super::shared::Shared;
 use crate::pacing::{Paced, Pacing, Start};
 use crate::send::{Reader, SourceFile, Supply};
-use crate::source::http::{Client, Connection, HttpError, ResolvedUrl, SafeUrl, UrlAndPeer};
+use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
 use crate::threads::add;
 
 /// How long a server may think about a request before it is sent the body unasked.
@@ -31,8 +31,12 @@ pub(super) struct Session<'a> {
     pub(super) source: &'a Arc<SourceFile>,
     pub(super) reader: Reader,
     client: &'a Client,
-    /// The file's place; its login may come from .netrc.
+    /// The file's URL as the user gave it; its login may come from .netrc.
+    original: ResolvedUrl,
+    /// The URL that requests go to: the original, or the target of a redirect.
     target: ResolvedUrl,
+    /// The redirects since the last request to the original.
+    redirects: Redirects,
     connection: Option<Connection>,
     pacing: Pacing,
     /// The connection's pace, while it is being found.
@@ -64,14 +68,16 @@ impl<'a> Session<'a> {
         client: &'a Client,
         congestion: Option<String>,
     ) -> Result<Self, UploadError> {
-        let target = client.target(&request.url)?;
+        let original = client.target(&request.url)?;
         Ok(Self {
             request,
             shared,
             source,
             reader,
             client,
-            target,
+            target: original.clone(),
+            redirects: client.redirects(&original),
+            original,
             connection: None,
             pacing: Pacing::default(),
             paced: None,
@@ -80,36 +86,83 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Says one thing and returns the answer; answers one 401 by a login from .netrc.
+    /// Sends a request and returns its answer; follows redirects, and answers one 401 by a login from .netrc.
     ///
-    /// After an error the connection is dropped.
+    /// The redirect of a part of an upload is followed by the next request only: the answer is that redirect, for the new
+    /// server may have another part of the file. After an error the connection is dropped.
     pub(super) fn say(&mut self, step: Step<'_>) -> Result<Answer, UploadError> {
         loop {
             let answer = self.exchange(step).inspect_err(|_| self.hang_up())?;
             if (300..400).contains(&answer.head.status()) {
-                return Err(self.redirected(&answer.head));
+                self.follow(&step, &answer.head)?;
+                match step.ask {
+                    Ask::Patch(_) => return Ok(answer),
+                    _ => continue,
+                }
             }
             match self.client.answer_challenge(&self.target, &answer.head)? {
-                Some(target) => self.target = target,
+                Some(target) => {
+                    if !target.is_redirected() {
+                        self.original = target.clone();
+                    }
+                    self.target = target;
+                }
                 None => return Ok(answer),
             }
         }
+    }
+
+    /// Sends the following requests to the target of the redirect `head`.
+    ///
+    /// A method other than HEAD is kept only by 307 and 308. A server that redirects an upload resource may leave out its query.
+    fn follow(&mut self, step: &Step<'_>, head: &ResponseHead) -> Result<(), UploadError> {
+        let status = head.status();
+        let is_safe = step.ask.is_head() && Redirects::is_redirect(status);
+        if !is_safe && !Redirects::keeps_method(status) {
+            return Err(self.refused_redirect(head));
+        }
+        let from = self.requested(step);
+        let mut to = self.redirects.follow(&from, head)?;
+        if let Some(query) = step.query {
+            to = to.without_query(query);
+        }
+        tracing::debug!(from = %from.safe_url(), to = %to.safe_url(), status, "upload redirected");
+        self.aim(to);
+        Ok(())
+    }
+
+    /// Sends the following requests to the URL that the user gave: what a redirect led to may be gone.
+    pub(super) fn return_to_original(&mut self) {
+        self.redirects = self.client.redirects(&self.original);
+        self.aim(self.original.clone());
+    }
+
+    fn aim(&mut self, target: ResolvedUrl) {
+        if target.url().origin() != self.target.url().origin() {
+            self.hang_up();
+        }
+        self.target = target;
+    }
+
+    /// Returns the URL of a request: the file's, or that of its upload resource.
+    fn requested(&self, step: &Step<'_>) -> ResolvedUrl {
+        step.query.map_or_else(|| self.target.clone(), |query| self.target.with_query(query))
     }
 
     fn exchange(&mut self, step: Step<'_>) -> Result<Answer, UploadError> {
         if !self.connection.as_ref().is_some_and(Connection::reusable) {
             self.connect()?;
         }
-        let Self { connection: Some(connection), client, target, shared, paced, .. } = self else {
+        let requested = self.requested(&step);
+        let Self { connection: Some(connection), client, shared, paced, .. } = self else {
             return Err(HttpError::Cancelled.into());
         };
-        let place = step.query.map_or_else(|| target.clone(), |query| target.with_query(query));
-        client.aim(connection, &place)?;
+        client.aim(connection, &requested)?;
         connection.send(step.ask)?;
         if let Some(range) = step.body.filter(|range| !range.is_empty())
-            && connection.await_consent(CONSENT)?
+            && connection.await_continue(CONSENT)?
         {
-            let place = connection.place().clone();
+            let place = connection.at().clone();
             let mut supply = Supply::open(self.source, self.reader, range)
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
             shared.begin_part(Bytes::new(range.start()), supply.ring());
@@ -181,14 +234,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A file goes where its user has said, and nowhere else.
-    fn redirected(&self, head: &ResponseHead) -> UploadError {
+    fn refused_redirect(&self, head: &ResponseHead) -> UploadError {
         let to = head.text("location").unwrap_or("nowhere");
         let to = self.target.url().join(to).map(|to| SafeUrl::of(&to).to_string());
         HttpError::RedirectRefused {
             from: self.target.safe_url(),
             to: to.unwrap_or_else(|_| "what is no URL".to_owned()),
-            why: "an upload goes only where it is told to; put to that URL itself if you trust it",
+            why: "an upload follows only 307 and 308, which keep its method; put to that URL itself if you trust it",
         }
         .into()
     }

@@ -19,7 +19,7 @@ pub(crate) use content::{content, same};
 pub(crate) use http::{Ask, Peer, Server};
 pub(crate) use program::{Ended, Get as Put, Running, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};
-pub(crate) use relay::relay;
+pub(crate) use relay::{Relayed, relay, relay_as};
 pub(crate) use writable::Writable;
 
 /// Makes a `longhaul put` in an empty directory.

@@ -3,21 +3,19 @@
 use longhaul_core::proto::http::{ChunkedDecoder, Framing};
 use longhaul_core::units::Bytes;
 
+use super::buffered_transport::BufferedTransport;
 use super::error::HttpError;
-use super::inbox::Inbox;
-use super::safe_url::UrlAndPeer;
-use super::tls;
-use super::transport::{Received, Transport};
+use super::transport::Received;
 
-/// How much framing is received at once: a size line behind the payload, and little of the next.
+/// How much framing is received at once: a size line behind the payload, and little of the next chunk.
 const FRAMING_PIECE: usize = 512;
 
-/// What a read of the body brought.
+/// The outcome of one read of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes, at the front of the buffer.
+    /// This many bytes were read to the front of the buffer.
     Data(usize),
-    /// The tick passed without data: the moment to look at deadlines.
+    /// The tick passed without data: the caller checks its deadlines.
     Idle,
     /// The body is complete.
     End,
@@ -26,7 +24,7 @@ pub enum Read {
 /// How far the body of the current response has been read.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// There is none, or it is complete.
+    /// The response has none, or it is complete.
     Ended,
     Length {
         got: u64,
@@ -62,35 +60,33 @@ impl Body {
     /// Reads some of the body into `buffer`, which is not empty.
     pub(super) fn read(
         &mut self,
-        transport: &mut Transport,
-        inbox: &mut Inbox,
-        place: &UrlAndPeer,
+        from: &mut BufferedTransport,
         buffer: &mut [u8],
     ) -> Result<Read, HttpError> {
         let read = match self {
             Self::Ended => Read::End,
             Self::Length { got, expected } if got == expected => Read::End,
             Self::Length { got, expected } => {
-                // No further than the body: what follows is the next response.
+                // No further than the body: the next response follows it.
                 let room = Bytes::new(*expected - *got).as_usize().min(buffer.len());
-                match fill(transport, inbox, place, &mut buffer[..room])? {
+                match from.read(&mut buffer[..room])? {
                     Received::Data(n) => count(got, n),
                     Received::Idle => Read::Idle,
-                    Received::End { .. } => return Err(closed_early(place, *got, Some(*expected))),
+                    Received::End { .. } => return Err(closed_early(from, *got, Some(*expected))),
                 }
             }
-            Self::UntilClose { got } => match fill(transport, inbox, place, buffer)? {
+            Self::UntilClose { got } => match from.read(buffer)? {
                 Received::Data(n) => count(got, n),
                 Received::Idle => Read::Idle,
                 Received::End { clean: true } => Read::End,
                 Received::End { clean: false } => {
-                    return Err(HttpError::NoCloseNotify { place: place.clone(), got: Bytes::new(*got) });
+                    return Err(HttpError::NoCloseNotify { at: from.at().clone(), got: Bytes::new(*got) });
                 }
             },
-            Self::Chunked { decoder, got } => match read_chunked(decoder, transport, inbox, place, buffer)? {
+            Self::Chunked { decoder, got } => match read_chunked(decoder, from, buffer)? {
                 Some(Received::Data(n)) => count(got, n),
                 Some(Received::Idle) => Read::Idle,
-                Some(Received::End { .. }) => return Err(closed_early(place, *got, None)),
+                Some(Received::End { .. }) => return Err(closed_early(from, *got, None)),
                 None => Read::End,
             },
         };
@@ -106,29 +102,14 @@ fn count(got: &mut u64, n: usize) -> Read {
     Read::Data(n)
 }
 
-fn closed_early(place: &UrlAndPeer, got: u64, expected: Option<u64>) -> HttpError {
-    HttpError::ClosedEarly { place: place.clone(), got: Bytes::new(got), expected: expected.map(Bytes::new) }
-}
-
-/// Fills `buffer` with what was received already, else by one call to the kernel.
-fn fill(
-    transport: &mut Transport,
-    inbox: &mut Inbox,
-    place: &UrlAndPeer,
-    buffer: &mut [u8],
-) -> Result<Received, HttpError> {
-    match inbox.take(buffer) {
-        0 => transport.receive(buffer).map_err(|error| tls::receive_error(error, place)),
-        n => Ok(Received::Data(n)),
-    }
+fn closed_early(from: &BufferedTransport, got: u64, expected: Option<u64>) -> HttpError {
+    HttpError::ClosedEarly { at: from.at().clone(), got: Bytes::new(got), expected: expected.map(Bytes::new) }
 }
 
 /// Reads payload of one chunk; `None` at the end of the body.
 fn read_chunked(
     decoder: &mut ChunkedDecoder,
-    transport: &mut Transport,
-    inbox: &mut Inbox,
-    place: &UrlAndPeer,
+    from: &mut BufferedTransport,
     buffer: &mut [u8],
 ) -> Result<Option<Received>, HttpError> {
     loop {
@@ -136,35 +117,22 @@ fn read_chunked(
         if left > 0 {
             let room = left.min(buffer.len());
             let payload = &mut buffer[..room];
-            let received = if room < left || !inbox.data().is_empty() {
-                fill(transport, inbox, place, payload)?
-            } else {
-                // The chunk may end here, so its framing and the next size line are taken along.
-                let received = transport.receive_two(payload, inbox.room(FRAMING_PIECE));
-                match received.map_err(|error| tls::receive_error(error, place))? {
-                    Received::Data(n) => {
-                        inbox.received(n.saturating_sub(room));
-                        Received::Data(n.min(room))
-                    }
-                    other => other,
-                }
-            };
+            // Where the chunk may end here, its framing and the next size line are received along with it.
+            let ahead = if room < left { 0 } else { FRAMING_PIECE };
+            let received = from.read_ahead(payload, ahead)?;
             if let Received::Data(n) = received {
                 decoder.took_payload(Bytes::new(n as u64));
             }
             return Ok(Some(received));
         }
-        let used = decoder.framing(inbox.data());
-        inbox.consume(used.map_err(|source| HttpError::Chunked { place: place.clone(), source })?);
+        let used = decoder.framing(from.buffered());
+        from.consume(used.map_err(|source| HttpError::Chunked { at: from.at().clone(), source })?);
         if decoder.is_done() {
             return Ok(None);
         }
         if decoder.payload_left() == Bytes::ZERO {
-            match transport
-                .receive(inbox.room(FRAMING_PIECE))
-                .map_err(|error| tls::receive_error(error, place))?
-            {
-                Received::Data(n) => inbox.received(n),
+            match from.fill_buffer(FRAMING_PIECE)? {
+                Received::Data(_) => {}
                 other => return Ok(Some(other)),
             }
         }

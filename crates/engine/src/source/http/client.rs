@@ -10,27 +10,29 @@ use longhaul_core::units::Bytes;
 use rustls::pki_types::CertificateDer;
 use url::Url;
 
+use super::buffered_transport::BufferedTransport;
 use super::config::ClientConfig;
 use super::connection::Connection;
 use super::credentials::login_from_netrc;
+use super::deadline::Deadline;
 use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
 use super::idle::{ConnectionKey, IdleConnections};
 use super::proxy::Proxy;
 use super::redirect::Redirects;
-use super::resolve::ResolvedHosts;
+use super::resolved_hosts::ResolvedHosts;
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::UrlAndPeer;
+use super::tls;
 use super::transport::Transport;
-use super::wait::Wait;
-use super::{tls, tunnel};
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// The most of a redirect's or refusal's body that is read to keep the connection; a new one costs an RTT or more.
+/// The most of a redirect's or refusal's body that is read so that the connection can be used again; a new one costs an RTT
+/// or more.
 const WORTH_READING: Bytes = Bytes::kib(64);
 
-/// Headers on which the transfer itself depends.
+/// Headers that the transfer itself sets.
 const OWN: [&str; 11] = [
     "range",
     "if-range",
@@ -45,9 +47,9 @@ const OWN: [&str; 11] = [
     "proxy-connection",
 ];
 
-/// An HTTP client; opens URLs, and further connections to where they led. Jobs share it.
+/// An HTTP client: opens URLs, and further connections to their targets. Jobs share it.
 ///
-/// It keeps idle connections, so that many small files from one server need few of them.
+/// It keeps idle connections, so that many small files from one server need few handshakes.
 pub struct Client {
     config: ClientConfig,
     /// User-Agent and the user's headers.
@@ -68,17 +70,17 @@ struct Caches {
 
 /// A URL that has been opened.
 pub struct Opened {
-    /// The connection, standing at the body.
+    /// The connection; its body is the next to be read.
     pub connection: Connection,
     /// The head of the successful response.
     pub head: ResponseHead,
-    /// Where it came from, for further connections.
+    /// The URL after redirects, for further connections.
     pub target: ResolvedUrl,
-    /// The part that was asked for; `None` for the whole.
+    /// The part that was requested; `None` for the whole file.
     pub asked: Option<RangeRequest>,
 }
 
-/// Chooses what to ask of a target once a connection to it stands.
+/// Chooses the part to request from a target, once it is connected.
 pub type Chooser<'a> = dyn Fn(&Connection, &ResolvedUrl) -> Option<RangeRequest> + 'a;
 
 impl Client {
@@ -112,7 +114,7 @@ impl Client {
         Ok(Self { config, headers, extra_roots, caches })
     }
 
-    /// Makes a target of `url` as it is given, without asking the server.
+    /// Makes a target of `url` as it is given, without a request.
     ///
     /// # Errors
     /// [`HttpError::Url`] for a URL that is not HTTP's.
@@ -120,7 +122,7 @@ impl Client {
         ResolvedUrl::new(url, self.headers.clone(), self.config.credentials.as_ref())
     }
 
-    /// Asks for `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
+    /// Requests `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
     ///
     /// # Errors
     /// Every [`HttpError`]; a status that is no success is one of them.
@@ -133,14 +135,13 @@ impl Client {
         self.open_part(url, &|_, _| range.cloned(), cancel)
     }
 
-    /// Does the same, and chooses the part by the connection: its RTT is known before anything is asked.
+    /// Opens `url` as [`open`](Self::open) does; the part is chosen when the connection, and so its RTT, is known.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
     pub fn open_part(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<Opened, HttpError> {
         let mut target = self.target(url)?;
-        let mut redirects =
-            Redirects::new(target.url(), self.config.max_redirects, self.config.allow_downgrade);
+        let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
         loop {
             let asked = choose(&connection, &target);
@@ -153,7 +154,7 @@ impl Client {
                 Err(error) => return Err(error),
             };
             let next = if Redirects::is_redirect(head.status()) {
-                target.redirected(&redirects.follow(target.url(), &head)?)?
+                redirects.follow(&target, &head)?
             } else if let Some(next) = self.answer_challenge(&target, &head)? {
                 next
             } else {
@@ -180,11 +181,11 @@ impl Client {
         self.caches.idle.keep(connection);
     }
 
-    /// Connects to where a URL was opened, for a further stream; follows no redirects.
+    /// Connects to the target of an opened URL, for a further stream; follows no redirects.
     ///
-    /// A kept connection is used first. A request that fails on one may have come too late:
+    /// A kept connection is used first. The server may have closed it just before the request:
     /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses found earlier are tried in their order, the one that
-    /// worked last first; after a failure the name service is asked again.
+    /// accepted the last connection first; after a failure the name service is asked again.
     ///
     /// # Errors
     /// Those of finding, reaching and trusting the server.
@@ -199,7 +200,7 @@ impl Client {
         self.dial(target, key, proxy.as_ref(), cancel)
     }
 
-    /// Connects without a kept connection, and closes those kept to the origin: after a request failed on one of them.
+    /// Connects without a kept connection, and closes those kept to the origin, after a request has failed on one of them.
     ///
     /// # Errors
     /// As of [`connect`](Self::connect).
@@ -235,50 +236,55 @@ impl Client {
             Some(proxy) => (&proxy.host, proxy.port, format!("the proxy {}", proxy.url)),
             None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
         };
-        let wait = Wait::new(cancel, self.config.timeouts.connect);
+        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
         if !target.is_resolved() {
-            target.set_addresses(self.caches.hosts.resolve(host, port, &wait, tick)?);
+            target.set_addresses(self.caches.hosts.resolve(host, port, &deadline, tick)?);
         }
         let settings = SocketSettings {
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.as_deref(),
             tick,
         };
-        let socket = dial(&name, &target.candidates(), settings, &wait);
+        let socket = dial(&name, &target.candidates(), settings, &deadline);
         if socket.is_err() {
-            // The host may have moved.
+            // The host may have other addresses by now.
             target.set_addresses(Vec::new());
             self.caches.hosts.forget(host, port);
         }
         let (mut socket, peer) = socket?;
         target.prefer(peer);
-        let place = UrlAndPeer { url: target.safe_url(), peer };
-        let wait = Wait::new(cancel, self.config.timeouts.head);
+        let at = UrlAndPeer { url: target.safe_url(), peer };
+        let deadline = Deadline::new(cancel, self.config.timeouts.head);
         let transport = if key.https {
             if let Some(proxy) = proxy {
-                socket = tunnel::open(socket, proxy, (&server.0, server.1), &place, &wait)?;
+                socket = proxy.tunnel(socket, (&server.0, server.1), &at, &deadline)?;
             }
-            tls::handshake(socket, self.tls_settings()?, &server.0, &place, &wait)?
+            tls::handshake(socket, self.tls_settings()?, &server.0, &at, &deadline)?
         } else {
             Transport::Plain(socket)
         };
         let absolute = proxy.filter(|_| !key.https);
         let request =
             target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
-        Ok(Connection::new(transport, Arc::new(key), request, place, self.config.timeouts, cancel.clone()))
+        let transport = BufferedTransport::new(transport, at);
+        Ok(Connection::new(transport, Arc::new(key), request, self.config.timeouts, cancel.clone()))
     }
 
-    /// Aims an open connection at another URL of its origin.
+    /// Makes the following requests of a connection for another URL of its origin.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
-        let place = UrlAndPeer { url: target.safe_url(), peer: connection.peer() };
-        connection.aim(target.request_line(login, proxy.is_some()), place);
+        connection.aim(target.request_line(login, proxy.is_some()));
         Ok(())
     }
 
-    /// Returns the target with a login from .netrc, where the server wants one and none was given yet.
+    /// Begins a chain of redirects at `first`.
+    pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
+        Redirects::new(first.url(), self.config.max_redirects, self.config.allow_downgrade)
+    }
+
+    /// Returns the target with a login from .netrc, where the server requests one and none was sent.
     pub(crate) fn answer_challenge(
         &self,
         target: &ResolvedUrl,
@@ -306,17 +312,17 @@ impl Client {
 
 impl HttpError {
     /// Returns an error where `head` is no success.
-    pub(super) fn of_status(place: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
-        let place = place.clone();
+    pub(super) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
+        let at = at.clone();
         match (head.status(), head.content_range()) {
-            // The others promise no file: 202 is a notice, 204 nothing at all.
+            // The other 2xx bring no file: 202 is a notice, 204 has no content.
             (200 | 203 | 206, _) => Ok(()),
             (416, Some(ContentRange::Unsatisfied { total })) => {
-                Err(Self::RangeNotSatisfiable { place, total: Some(total) })
+                Err(Self::RangeNotSatisfiable { at, total: Some(total) })
             }
-            (416, _) => Err(Self::RangeNotSatisfiable { place, total: None }),
+            (416, _) => Err(Self::RangeNotSatisfiable { at, total: None }),
             (status, _) => Err(Self::Status {
-                place,
+                at,
                 status,
                 reason: head.reason().escape_debug().to_string(),
                 retry_after: head.retry_after(SystemTime::now()),

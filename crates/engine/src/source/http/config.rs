@@ -1,4 +1,4 @@
-//! How the client behaves.
+//! The client's settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use longhaul_core::units::Bytes;
 use super::credentials::{Credentials, netrc_path};
 use super::proxy::ProxyPolicy;
 
-/// How long the client waits for what.
+/// How long the client waits for each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For finding the host and connecting to it, in all.
+    /// For name resolution and connecting, together.
     pub connect: Duration,
     /// For each of: the TLS handshake, a proxy's answer, sending a request, a response's whole head.
     pub head: Duration,
-    /// How long a read of the body waits before it returns without data (SO_RCVTIMEO); bounds how late
-    /// cancellation is noticed.
+    /// How long a read of the body waits before it returns without data (SO_RCVTIMEO); bounds the delay of
+    /// cancellation.
     pub tick: Duration,
 }
 
@@ -31,20 +31,20 @@ impl Default for Timeouts {
     }
 }
 
-/// The client's settings; the default looks at neither environment nor files.
+/// The client's settings; the default reads neither environment nor files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Further request headers; Authorization and Cookie go only to the first URL's origin.
+    /// Additional request headers; Authorization and Cookie are sent only to the first URL's origin.
     pub headers: Vec<HeaderField>,
-    /// Credentials for the first URL's origin; a login within the URL comes before them.
+    /// Credentials for the first URL's origin; a login within the URL takes precedence.
     pub credentials: Option<Credentials>,
     /// The .netrc file, read when a server answers 401.
     pub netrc: Option<PathBuf>,
-    /// Which proxy to use for what.
+    /// The proxies to use.
     pub proxies: ProxyPolicy,
-    /// A PEM file with root certificates to trust besides the system's.
+    /// A PEM file with root certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// How long to wait for what.
+    /// The timeouts of each step.
     pub timeouts: Timeouts,
     /// The value of User-Agent, unless `headers` holds one.
     pub user_agent: String,
@@ -78,7 +78,7 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Makes the settings that the user's environment asks for: proxies and .netrc.
+    /// Makes the settings of the user's environment: proxies and .netrc.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         Self { proxies: ProxyPolicy::from_vars(variable), netrc: netrc_path(variable), ..Self::default() }

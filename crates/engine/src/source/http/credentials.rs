@@ -1,4 +1,4 @@
-//! Who we say that we are.
+//! Logins and tokens, and the .netrc file.
 
 use std::fmt;
 use std::io;
@@ -38,7 +38,7 @@ impl Credentials {
         Self::Basic(Login { user: user.to_owned(), password: password.to_owned() })
     }
 
-    /// Takes the login out of a URL, where it has one.
+    /// Reads the login in a URL, where it has one.
     pub(super) fn of_url(url: &Url) -> Option<Self> {
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let password = url.password();
@@ -61,7 +61,7 @@ impl Credentials {
     }
 }
 
-/// Finds the .netrc: $NETRC, else ~/.netrc.
+/// Returns the path of the .netrc: $NETRC, else ~/.netrc.
 pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     variable("NETRC")
         .map(PathBuf::from)

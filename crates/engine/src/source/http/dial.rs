@@ -10,10 +10,10 @@ use longhaul_sys::sockopt::set_recv_buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::deadline::Deadline;
 use super::error::{Attempts, HttpError};
-use super::wait::Wait;
 
-/// What a new socket gets before and after it connects.
+/// The options of a new socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SocketSettings<'a> {
     pub(super) recv_buffer: Option<Bytes>,
@@ -21,23 +21,23 @@ pub(super) struct SocketSettings<'a> {
     pub(super) tick: Duration,
 }
 
-/// Connects to the first of `addresses` that answers, which is returned too; the socket blocks for at most a tick at a time.
+/// Connects to the first of `addresses` that answers, and returns it too; the socket blocks for at most a tick at a time.
 pub(super) fn dial(
     host: &str,
     addresses: &[SocketAddr],
     settings: SocketSettings<'_>,
-    wait: &Wait<'_>,
+    deadline: &Deadline<'_>,
 ) -> Result<(TcpStream, SocketAddr), HttpError> {
     let mut race = Race::new(addresses, Instant::now());
     let mut running: Vec<(SocketAddr, Socket)> = Vec::new();
     let mut failed = Attempts::default();
     loop {
-        wait.check_cancel()?;
-        if wait.left().is_zero() {
+        deadline.check_cancel()?;
+        if deadline.left().is_zero() {
             failed.0.extend(running.into_iter().map(|(address, _)| (address, None)));
             return Err(HttpError::ConnectTimeout {
                 host: host.to_owned(),
-                waited: wait.limit,
+                waited: deadline.limit,
                 attempts: failed,
             });
         }
@@ -58,7 +58,7 @@ pub(super) fn dial(
             }
             Step::AllStarted => Duration::MAX,
         };
-        for index in finished(&running, pause.min(settings.tick).min(wait.left())).into_iter().rev() {
+        for index in finished(&running, pause.min(settings.tick).min(deadline.left())).into_iter().rev() {
             let (address, socket) = running.swap_remove(index);
             match finish(socket, settings) {
                 Ok(stream) => {
@@ -74,16 +74,16 @@ pub(super) fn dial(
     }
 }
 
-/// Starts to connect without waiting.
+/// Starts an attempt without waiting.
 fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(size) = settings.recv_buffer {
-        // The SYN fixes the window's scale, by what the kernel takes for the window before it has seen a packet: half
-        // of the buffer. Packets with little overhead let it announce nearly twice that, so the scale is chosen for it.
+        // The SYN fixes the window's scale, for the window that the kernel expects before the first packet: half of the
+        // buffer. Packets with little overhead raise the window to nearly the whole buffer, so the scale is chosen for that.
         set_recv_buffer(&socket, (size * 2).min(LARGEST_BUFFER))?;
     }
     if let Some(name) = settings.congestion {
-        // Before connecting: BBR leaves its mark on a connection for good.
+        // Before connecting: BBR changes a connection's pacing state for good.
         socket.set_tcp_congestion(name.as_bytes())?;
     }
     socket.set_nonblocking(true)?;
@@ -95,19 +95,19 @@ fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket
     }
 }
 
-/// The kernel takes a C integer.
+/// The option's value is a C integer.
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
-/// Waits for `pause` at most; returns the indices of attempts that have ended, well or badly, ascending.
+/// Waits for `pause` at most; returns the indices of attempts that have succeeded or failed, ascending.
 fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
     let mut fds: Vec<PollFd<'_>> = running.iter().map(|(_, s)| PollFd::new(s, PollFlags::OUT)).collect();
     let timeout = Timespec::try_from(pause).ok();
-    // An interrupted poll is a short pause; the caller looks at the clock and comes back.
+    // An interrupted poll is a short pause; the caller checks the clock and polls again.
     let _ = poll(&mut fds, timeout.as_ref());
     (0..fds.len()).filter(|index| !fds[*index].revents().is_empty()).collect()
 }
 
-/// Takes over an attempt that has ended.
+/// Completes an attempt that has ended.
 fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
@@ -116,7 +116,7 @@ fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream>
         set_recv_buffer(&socket, size.min(LARGEST_BUFFER))?;
     }
     socket.set_nonblocking(false)?;
-    // Requests are small and often pipelined: none may wait for the acknowledgement of the one before.
+    // Requests are small and often pipelined: none must wait for the acknowledgement of the one before.
     socket.set_tcp_nodelay(true)?;
     socket.set_read_timeout(Some(settings.tick))?;
     socket.set_write_timeout(Some(settings.tick))?;
@@ -139,7 +139,7 @@ mod tests {
         (listener, address)
     }
 
-    /// A listener that answers nobody: its queue is full, so the kernel drops every SYN.
+    /// A listener that accepts no connection: its queue is full, so the kernel drops every SYN.
     fn black_hole() -> (Socket, Vec<Socket>, SocketAddr) {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -158,26 +158,26 @@ mod tests {
     }
 
     #[test]
-    fn goes_round_a_dead_first_address() {
+    fn a_refusing_first_address_costs_no_stagger() {
         let (listener, dead) = listen("127.0.0.1:0");
         drop(listener);
         let (_alive, alive) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
         let started = Instant::now();
-        let (stream, _) = dial("h", &[dead, alive], SETTINGS, &wait).unwrap();
+        let (stream, _) = dial("h", &[dead, alive], SETTINGS, &deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
         assert!(started.elapsed() < Duration::from_millis(200), "a refusal must not cost the stagger");
     }
 
     #[test]
-    fn goes_round_a_silent_first_address() {
+    fn a_silent_first_address_costs_one_stagger() {
         let (_listener, _fill, silent) = black_hole();
         let (_alive, alive) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
         let started = Instant::now();
-        let (stream, _) = dial("h", &[silent, alive], SETTINGS, &wait).unwrap();
+        let (stream, _) = dial("h", &[silent, alive], SETTINGS, &deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
         assert!((240..900).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
     }
@@ -187,8 +187,8 @@ mod tests {
         let (_v4, v4) = listen("127.0.0.1:0");
         let dead = "[::1]:1".parse().unwrap();
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
-        let (stream, _) = dial("h", &[dead, v4], SETTINGS, &wait).unwrap();
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
+        let (stream, _) = dial("h", &[dead, v4], SETTINGS, &deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), v4);
     }
 
@@ -197,8 +197,8 @@ mod tests {
         let (_listener, _fill, silent) = black_hole();
         let dead: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let cancel = Cancel::new();
-        let wait = Wait::new(&cancel, Duration::from_millis(400));
-        let error = dial("h", &[silent, dead], SETTINGS, &wait).unwrap_err();
+        let deadline = Deadline::new(&cancel, Duration::from_millis(400));
+        let error = dial("h", &[silent, dead], SETTINGS, &deadline).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, HttpError::ConnectTimeout { .. }), "{text}");
         assert!(text.contains(&silent.to_string()) && text.contains(&dead.to_string()), "{text}");
@@ -213,8 +213,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             flag.cancel();
         });
-        let wait = Wait::new(&cancel, Duration::from_secs(5));
-        assert!(matches!(dial("h", &[silent], SETTINGS, &wait), Err(HttpError::Cancelled)));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
+        assert!(matches!(dial("h", &[silent], SETTINGS, &deadline), Err(HttpError::Cancelled)));
         helper.join().unwrap();
     }
 
@@ -238,7 +238,7 @@ mod tests {
         let cancel = Cancel::new();
         let settings = SocketSettings { recv_buffer: Some(Bytes::mib(20)), ..SETTINGS };
         let (stream, _) =
-            dial("h", &[address], settings, &Wait::new(&cancel, Duration::from_secs(5))).unwrap();
+            dial("h", &[address], settings, &Deadline::new(&cancel, Duration::from_secs(5))).unwrap();
         let scale = longhaul_sys::tcp_info::read(&stream).unwrap().tcpi_rcv_wscale().unwrap();
         let size = Socket::from(stream).recv_buffer_size().unwrap();
         if longhaul_sys::sockopt::may_force_recv_buffer() {

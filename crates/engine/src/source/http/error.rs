@@ -1,4 +1,4 @@
-//! What can go wrong with an HTTP source; every message names the operation, the place and what to do.
+//! The errors of an HTTP source; every message names the operation, the URL or host, and a remedy.
 
 use std::fmt;
 use std::io;
@@ -29,7 +29,7 @@ pub enum HttpError {
     /// A header given by the user is one that the transfer itself sets.
     #[error("cannot send the header '{0}': the transfer sets it; remove it")]
     OwnHeader(String),
-    /// A proxy named in the environment cannot be used. Its text is not shown: it may hold a password.
+    /// A proxy named in the environment cannot be used. Its URL is not shown: it may hold a password.
     #[error("cannot use the proxy in {variable}: {why}")]
     ProxySetting {
         /// The environment variable.
@@ -66,7 +66,7 @@ pub enum HttpError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The name service does not know the host, or could not be asked.
+    /// The name service does not know the host, or could not be reached.
     #[error("cannot find the host {host}: {source}; check its name and the network")]
     Resolve {
         /// The host.
@@ -81,7 +81,7 @@ pub enum HttpError {
     ResolveTimeout {
         /// The host.
         host: String,
-        /// How long we waited.
+        /// The timeout.
         waited: Duration,
     },
     /// No address of the host accepted a connection.
@@ -91,7 +91,7 @@ pub enum HttpError {
     Connect {
         /// The host.
         host: String,
-        /// Each address, and what came of it.
+        /// Each address, and the outcome of its attempt.
         attempts: Attempts,
     },
     /// No address of the host answered in time.
@@ -101,140 +101,140 @@ pub enum HttpError {
     ConnectTimeout {
         /// The host.
         host: String,
-        /// How long we waited.
+        /// The timeout.
         waited: Duration,
-        /// Each address, and what came of it.
+        /// Each address, and the outcome of its attempt.
         attempts: Attempts,
     },
     /// TLS failed: the certificate is not trusted, or the two ends do not agree.
-    #[error("cannot set up TLS with {place}: {why}")]
+    #[error("cannot set up TLS with {at}: {why}")]
     Tls {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// The reason, and a hint where there is one.
         why: String,
     },
     /// The proxy refused to connect us.
     #[error(
-        "the proxy of {place} refused the connection: {status} {reason}; check the proxy's settings and login"
+        "the proxy of {at} refused the connection: {status} {reason}; check the proxy's settings and login"
     )]
     ProxyRefused {
-        /// Where; the address is the proxy's.
-        place: UrlAndPeer,
+        /// The URL and the proxy's address.
+        at: UrlAndPeer,
         /// The proxy's status code.
         status: u16,
         /// The proxy's reason, escaped.
         reason: String,
     },
     /// A request could not be sent.
-    #[error("cannot send a request to {place}: {source}")]
+    #[error("cannot send a request to {at}: {source}")]
     Send {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// The system's reason.
         source: io::Error,
     },
     /// Receiving failed.
-    #[error("cannot receive from {place}: {source}")]
+    #[error("cannot receive from {at}: {source}")]
     Receive {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// The system's reason.
         source: io::Error,
     },
     /// A step between connecting and the response's head took too long.
-    #[error("{place} did not finish {step} within {waited:?}; try again later")]
+    #[error("{at} did not finish {step} within {waited:?}; try again later")]
     Timeout {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// What was awaited.
         step: &'static str,
-        /// How long we waited.
+        /// The timeout.
         waited: Duration,
     },
-    /// The head of a response is larger than anyone needs.
-    #[error("the answer of {place} has a head of more than {limit}: the server is broken or hostile")]
+    /// The head of a response exceeds the limit.
+    #[error("the answer of {at} has a head of more than {limit}: the server is broken or hostile")]
     HeadTooLong {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// The largest accepted.
         limit: Bytes,
     },
     /// The answer is not HTTP/1.
-    #[error("the answer of {place} is not HTTP/1: it starts with \"{first}\"{hint}")]
+    #[error("the answer of {at} is not HTTP/1: it starts with \"{first}\"{hint}")]
     NotHttp {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// The first bytes, escaped.
         first: String,
-        /// What it looks like and what to do, or nothing.
+        /// The protocol that it may be, with a remedy, or nothing.
         hint: &'static str,
     },
     /// The head of a response cannot be understood or trusted.
-    #[error("cannot use the answer of {place}: {source}")]
+    #[error("cannot use the answer of {at}: {source}")]
     Head {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// What is wrong.
         source: HeadError,
     },
-    /// The connection ended where an answer should have come, or in the middle of its head.
-    #[error("{place} closed the connection before it had answered ({got} of a head came)")]
+    /// The connection ended before an answer, or in the middle of its head.
+    #[error("{at} closed the connection before it had answered ({got} of a head came)")]
     ClosedBeforeHead {
-        /// Where.
-        place: UrlAndPeer,
-        /// How much of the head came.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// How much of the head was received.
         got: Bytes,
     },
     /// The connection ended before the body did.
-    #[error("{place} closed the connection early, after {} of {} bytes", .got.get(),
+    #[error("{at} closed the connection early, after {} of {} bytes", .got.get(),
         .expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string()))]
     ClosedEarly {
-        /// Where.
-        place: UrlAndPeer,
-        /// How much of the body came.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// How much of the body was received.
         got: Bytes,
-        /// How much should have come, where the head said so.
+        /// The body's length, where the head has it.
         expected: Option<Bytes>,
     },
     /// A body that ends with the connection was cut off: TLS ended without its closing message.
-    #[error("{place} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
+    #[error("{at} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
     NoCloseNotify {
-        /// Where.
-        place: UrlAndPeer,
-        /// How much of the body came.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// How much of the body was received.
         got: Bytes,
     },
     /// The body is not in the chunked coding that the head announces.
-    #[error("the body from {place} breaks its chunked coding: {source}")]
+    #[error("the body from {at} breaks its chunked coding: {source}")]
     Chunked {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// What is wrong.
         source: ChunkedError,
     },
     /// The server answered with a status that is no success.
-    #[error("{place} answered {status} {reason}{}{}", super::error_class::status_hint(*.status),
+    #[error("{at} answered {status} {reason}{}{}", super::error_class::status_hint(*.status),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// The status code.
         status: u16,
         /// The reason phrase, escaped.
         reason: String,
-        /// How long the server asks us to wait.
+        /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
     /// The range asked for lies outside the file (416).
-    #[error("{place} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
+    #[error("{at} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
     RangeNotSatisfiable {
-        /// Where.
-        place: UrlAndPeer,
-        /// The length of the file, where the server says it.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// The length of the file, where the answer has it.
         total: Option<Bytes>,
     },
-    /// Redirects lead back to where they came from.
+    /// Redirects form a loop.
     #[error("the redirects go round in a circle: {0}; ask the server's owner")]
     RedirectLoop(Chain),
     /// There are more redirects than allowed.
@@ -243,19 +243,19 @@ pub enum HttpError {
     /// A redirect cannot or must not be followed.
     #[error("will not follow the redirect from {from} to {to}: {why}")]
     RedirectRefused {
-        /// The page that redirects.
+        /// The URL that redirects.
         from: SafeUrl,
-        /// Where to, escaped and without secrets.
+        /// The target, escaped and without secrets.
         to: String,
         /// Why not.
         why: &'static str,
     },
     /// The connection's methods were called in an impossible order: an error in the program.
-    #[error("the connection to {place} was used out of order: {why}")]
+    #[error("the connection to {at} was used out of order: {why}")]
     OutOfOrder {
-        /// Where.
-        place: UrlAndPeer,
-        /// What was called too early.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// The call that came too early.
         why: &'static str,
     },
     /// The transfer was cancelled.
@@ -263,7 +263,7 @@ pub enum HttpError {
     Cancelled,
 }
 
-/// Addresses that were tried, and what came of each; no error means no answer yet.
+/// Addresses that were tried, and the outcome of each; no error means no answer yet.
 #[derive(Debug, Default)]
 pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
 
@@ -280,13 +280,13 @@ impl fmt::Display for Attempts {
     }
 }
 
-/// URLs that led from one to the next.
+/// The URLs of a chain of redirects.
 #[derive(Debug)]
 pub struct Chain(pub Vec<SafeUrl>);
 
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A long chain repeats itself; its ends tell enough.
+        // A long chain repeats itself; its start is enough.
         let shown = self.0.iter().take(8).map(SafeUrl::to_string).collect::<Vec<_>>();
         write!(f, "{}", shown.join(" -> "))?;
         if self.0.len() > shown.len() { write!(f, " -> ... ({} in all)", self.0.len()) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What an error means for the caller: its class, and whether trying again can help.
+//! Classes of errors, and which of them are worth a retry.
 
 use std::io;
 use std::time::Duration;
@@ -37,14 +37,14 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Whether trying again can help.
+/// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// It cannot.
     Never,
-    /// It can, at the caller's own pace.
+    /// It can, after the caller's own backoff.
     Now,
-    /// It can, but the server asks to be left alone for so long (Retry-After).
+    /// It can, after the server's Retry-After.
     After(Duration),
 }
 
@@ -103,7 +103,7 @@ impl HttpError {
         }
     }
 
-    /// Returns whether the server was not even reached.
+    /// Returns whether no connection was established.
     pub fn is_before_connection(&self) -> bool {
         matches!(
             self,
@@ -120,7 +120,7 @@ impl HttpError {
         refused || self.is_before_connection() || matches!(self, Self::Tls { .. })
     }
 
-    /// Says whether trying again can help.
+    /// Returns whether a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Status { status: 408 | 425 | 429 | 500 | 502 | 503 | 504, retry_after, .. } => {
@@ -142,14 +142,14 @@ impl HttpError {
     }
 }
 
-/// Tells "ask again later" (EAI_AGAIN) from "no such host".
+/// Returns whether the name service failed for now (EAI_AGAIN), and not because it knows no such host.
 ///
-/// The standard library passes on only the text of getaddrinfo's error; without setlocale it is English.
+/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English.
 fn is_temporary(error: &io::Error) -> bool {
     error.to_string().contains("Temporary failure")
 }
 
-/// Says what a user can do about a status.
+/// Returns a remedy for a status.
 pub(super) fn status_hint(status: u16) -> &'static str {
     match status {
         401 => {
@@ -174,12 +174,12 @@ mod tests {
 
     #[test]
     fn only_refusals_and_failed_connections_hint_at_an_expired_url() {
-        let place = || UrlAndPeer {
+        let at = || UrlAndPeer {
             url: SafeUrl::of(&"http://h/".parse().unwrap()),
             peer: ([127, 0, 0, 1], 80).into(),
         };
         let status =
-            |status| HttpError::Status { place: place(), status, reason: String::new(), retry_after: None };
+            |status| HttpError::Status { at: at(), status, reason: String::new(), retry_after: None };
         for expired in [401, 403, 404, 410] {
             assert!(status(expired).may_be_expired(), "{expired}");
         }
@@ -188,9 +188,9 @@ mod tests {
         }
         let refused = HttpError::Connect { host: "h".into(), attempts: Attempts::default() };
         let unknown = HttpError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
-        let untrusted = HttpError::Tls { place: place(), why: "expired".into() };
+        let untrusted = HttpError::Tls { at: at(), why: "expired".into() };
         assert!(refused.may_be_expired() && unknown.may_be_expired() && untrusted.may_be_expired());
-        let broken = HttpError::ClosedEarly { place: place(), got: Bytes::ZERO, expected: None };
+        let broken = HttpError::ClosedEarly { at: at(), got: Bytes::ZERO, expected: None };
         assert!(!broken.may_be_expired() && !HttpError::Cancelled.may_be_expired());
     }
 }

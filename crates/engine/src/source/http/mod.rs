@@ -1,50 +1,50 @@
-//! The client's side of HTTP/1.1 on blocking sockets of our own.
+//! The client's side of HTTP/1.1 on blocking sockets.
 //!
 //! ```text
-//! Client::open   resolve -> dial -> (tunnel) -> (tls) -> Connection -> redirects, one 401
+//! Client::open   resolve -> dial -> (tunnel) -> (TLS) -> Connection -> redirects, one 401
 //! Connection     send_get, send_get, ..   read_head, read_body, read_body, .. read_head, ..
-//! read_body      socket --recv(2)--> the caller's buffer; nothing in between without TLS
+//! read_body      socket --recv(2)--> the caller's buffer; TLS copies once more
+//! Client::keep   Connection -> idle connections -> the next open or connect to the origin
 //! ```
 //!
-//! Every wait is cut into ticks (SO_RCVTIMEO), at which cancellation and deadlines are looked at, so
-//! that no thread has to watch another.
+//! Every wait is cut into ticks (SO_RCVTIMEO). Cancellation and deadlines are checked at each, so that no other
+//! thread has to.
 
 mod body;
+mod buffered_transport;
 mod client;
 mod clients;
 mod config;
 mod connection;
 mod credentials;
+mod deadline;
 mod dial;
 mod error;
 mod error_class;
-mod head_reader;
 mod http_source;
 mod idle;
-mod inbox;
 mod known_pace;
 mod proxy;
 mod redirect;
 mod refit;
 mod remote_file;
-mod resolve;
+mod resolved_hosts;
 mod resolved_url;
 mod safe_url;
 mod tls;
 mod transport;
-mod tunnel;
-mod wait;
 mod worker;
 
 pub use body::Read;
 pub use client::{Chooser, Client, Opened};
 pub(crate) use clients::Clients;
 pub use config::{ClientConfig, Timeouts};
-pub use connection::{Connection, Heard};
+pub use connection::{Connection, EarlyAnswer};
 pub use credentials::Credentials;
 pub use error::HttpError;
 pub use error_class::{ErrorKind, Retry};
 pub(crate) use http_source::{HttpSource, SourceOptions};
 pub use proxy::ProxyPolicy;
+pub(crate) use redirect::Redirects;
 pub use resolved_url::ResolvedUrl;
 pub use safe_url::{SafeUrl, UrlAndPeer};

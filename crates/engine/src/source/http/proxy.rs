@@ -1,13 +1,17 @@
-//! Which proxy a URL goes through, by the environment variables that curl knows.
+//! Chooses a URL's proxy by the environment variables that curl knows, and opens tunnels through it.
 
-use std::net::IpAddr;
+use std::fmt::Write;
+use std::net::{IpAddr, TcpStream};
 
 use longhaul_core::proto::http::HeaderField;
 use url::{Host, Url};
 
+use super::buffered_transport::BufferedTransport;
 use super::credentials::Credentials;
+use super::deadline::Deadline;
 use super::error::HttpError;
-use super::safe_url::SafeUrl;
+use super::safe_url::{SafeUrl, UrlAndPeer};
+use super::transport::Transport;
 
 /// The proxies of the environment; the default uses none. `Debug` names variables only.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -17,7 +21,7 @@ pub struct ProxyPolicy {
     exceptions: Vec<String>,
 }
 
-/// A proxy as written, and the variable it stands in.
+/// A proxy as written, and the variable that holds it.
 #[derive(Clone, PartialEq, Eq)]
 struct Setting {
     variable: &'static str,
@@ -31,7 +35,7 @@ impl std::fmt::Debug for ProxyPolicy {
     }
 }
 
-/// A proxy to go through.
+/// A proxy to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Proxy {
     pub(super) host: Host<String>,
@@ -40,14 +44,48 @@ pub(super) struct Proxy {
     pub(super) authorization: Option<HeaderField>,
 }
 
+impl Proxy {
+    /// Requests a tunnel to `host` from the proxy at the other end of `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
+    /// socket once it leads there.
+    pub(super) fn tunnel(
+        &self,
+        socket: TcpStream,
+        (host, port): (&Host<String>, u16),
+        at: &UrlAndPeer,
+        deadline: &Deadline<'_>,
+    ) -> Result<TcpStream, HttpError> {
+        let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+        if let Some(field) = &self.authorization {
+            // Writing to a String cannot fail.
+            let _ = write!(request, "{}: {}\r\n", field.name(), field.value());
+        }
+        request.push_str("\r\n");
+        let mut transport = BufferedTransport::new(Transport::Plain(socket), at.clone());
+        transport.send_all(request.as_bytes(), deadline)?;
+        let head = loop {
+            let head = transport.read_head(deadline)?;
+            if !matches!(head.status(), 100..=199) {
+                break head;
+            }
+        };
+        // In TLS the client speaks first: bytes received in advance would not be the server's.
+        let socket = transport.into_socket().filter(|_| matches!(head.status(), 200..=299));
+        socket.ok_or_else(|| HttpError::ProxyRefused {
+            at: at.clone(),
+            status: head.status(),
+            reason: head.reason().escape_debug().to_string(),
+        })
+    }
+}
+
 impl ProxyPolicy {
     /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` through `variable`, lower case first.
     ///
-    /// HTTP_PROXY in capitals is not read: a CGI script's client could set it (as curl does not).
+    /// HTTP_PROXY in capitals is not read, as curl does not: the client of a CGI script could set it.
     pub fn from_vars(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&'static str]| {
             let set = names.iter().find_map(|name| variable(name).map(|url| Setting { variable: name, url }));
-            // A variable set to nothing means: no proxy.
+            // An empty variable means no proxy.
             set.filter(|setting| !setting.url.trim().is_empty())
         };
         let exceptions = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
@@ -62,7 +100,7 @@ impl ProxyPolicy {
         }
     }
 
-    /// Returns the proxy for `url`, if it goes through one.
+    /// Returns the proxy for `url`, if there is one.
     pub(super) fn for_url(&self, url: &Url) -> Result<Option<Proxy>, HttpError> {
         let setting = if url.scheme() == "https" { &self.https } else { &self.http };
         let Some((setting, host)) = setting.as_ref().zip(url.host()) else { return Ok(None) };

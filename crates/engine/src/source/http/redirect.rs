@@ -1,14 +1,15 @@
-//! Where a redirect leads, and whether to go there.
+//! Which redirects are followed, and to where.
 
 use longhaul_core::proto::http::ResponseHead;
 use url::Url;
 
 use super::error::{Chain, HttpError};
+use super::resolved_url::ResolvedUrl;
 use super::safe_url::SafeUrl;
 
-/// The URLs visited so far, and the rules for the next.
+/// The URLs requested so far, and the rules for the next.
 #[derive(Debug)]
-pub(super) struct Redirects {
+pub(crate) struct Redirects {
     visited: Vec<Url>,
     most: usize,
     allow_downgrade: bool,
@@ -19,13 +20,30 @@ impl Redirects {
         Self { visited: vec![first.clone()], most, allow_downgrade }
     }
 
-    /// Returns whether a status asks to go elsewhere.
-    pub(super) fn is_redirect(status: u16) -> bool {
+    /// Returns whether an answer of this status to a GET or HEAD is a redirect.
+    pub(crate) fn is_redirect(status: u16) -> bool {
         matches!(status, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Returns where `head`, the answer at `from`, leads.
-    pub(super) fn follow(&mut self, from: &Url, head: &ResponseHead) -> Result<Url, HttpError> {
+    /// Returns whether an answer of this status is a redirect that keeps the method and the body of the request, whichever
+    /// they are (RFC 9110, sections 15.4.8 and 15.4.9).
+    pub(crate) fn keeps_method(status: u16) -> bool {
+        matches!(status, 307 | 308)
+    }
+
+    /// Returns the target of the redirect `head`, the answer to a request for `from`.
+    ///
+    /// # Errors
+    /// [`HttpError::RedirectRefused`], [`HttpError::RedirectLoop`] and [`HttpError::TooManyRedirects`].
+    pub(crate) fn follow(
+        &mut self,
+        from: &ResolvedUrl,
+        head: &ResponseHead,
+    ) -> Result<ResolvedUrl, HttpError> {
+        from.redirected(&self.location(from.url(), head)?)
+    }
+
+    fn location(&mut self, from: &Url, head: &ResponseHead) -> Result<Url, HttpError> {
         let refuse = |to: String, why| HttpError::RedirectRefused { from: SafeUrl::of(from), to, why };
         let location =
             head.text("location").ok_or_else(|| refuse("nowhere".to_owned(), "it has no Location"))?;
@@ -66,7 +84,7 @@ mod tests {
     fn follow(from: &str, location: &str, downgrade: bool) -> Result<String, HttpError> {
         let from: Url = from.parse().unwrap();
         let head = head(&format!("Location: {location}\r\n"));
-        Redirects::new(&from, 5, downgrade).follow(&from, &head).map(String::from)
+        Redirects::new(&from, 5, downgrade).location(&from, &head).map(String::from)
     }
 
     #[test]
@@ -88,7 +106,7 @@ mod tests {
         }
         assert!(follow("https://h/", "http://o/", true).is_ok());
         let from: Url = "http://h/".parse().unwrap();
-        assert!(Redirects::new(&from, 5, false).follow(&from, &head("")).is_err());
+        assert!(Redirects::new(&from, 5, false).location(&from, &head("")).is_err());
         let error = follow("https://h/", "http://u:secret@o/?secret", false).unwrap_err().to_string();
         assert!(error.contains("http://o/") && !error.contains("secret"), "{error}");
     }
@@ -97,8 +115,8 @@ mod tests {
     fn names_the_circle() {
         let a: Url = "http://h/a".parse().unwrap();
         let mut redirects = Redirects::new(&a, 5, false);
-        let b = redirects.follow(&a, &head("Location: /b\r\n")).unwrap();
-        let error = redirects.follow(&b, &head("Location: /a\r\n")).unwrap_err();
+        let b = redirects.location(&a, &head("Location: /b\r\n")).unwrap();
+        let error = redirects.location(&b, &head("Location: /a\r\n")).unwrap_err();
         assert!(error.to_string().contains("http://h/a -> http://h/b -> http://h/a"), "{error}");
     }
 }

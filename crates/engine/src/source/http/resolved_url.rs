@@ -25,7 +25,7 @@ pub struct ResolvedUrl {
     /// The addresses of the server or proxy, the one that accepted the last connection first; empty before the
     /// first connection.
     addresses: Vec<SocketAddr>,
-    /// Addresses that connections go to only where there is no other, the one avoided last at the end.
+    /// Addresses that are used only where there is no other, the one avoided last at the end.
     avoided: Vec<SocketAddr>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for ResolvedUrl {
 }
 
 impl ResolvedUrl {
-    /// Takes the login out of `url`, or `otherwise`, into a header.
+    /// Moves the login in `url`, or `otherwise`, into a header.
     pub(super) fn new(
         url: &Url,
         mut headers: Vec<HeaderField>,
@@ -78,7 +78,7 @@ impl ResolvedUrl {
         Ok(next)
     }
 
-    /// Returns the target beside this one that has `query` as well.
+    /// Returns this target with `query` added to its query.
     pub(crate) fn with_query(&self, query: &str) -> Self {
         let mut next = self.clone();
         let whole = self.url.query().map_or_else(|| query.to_owned(), |own| format!("{own}&{query}"));
@@ -86,7 +86,16 @@ impl ResolvedUrl {
         next
     }
 
-    /// Returns the same target asked for with `credentials`.
+    /// Returns this target without the part `query` of its query.
+    pub(crate) fn without_query(&self, query: &str) -> Self {
+        let mut next = self.clone();
+        let own = self.url.query().unwrap_or_default();
+        let rest: Vec<_> = own.split('&').filter(|pair| *pair != query && !pair.is_empty()).collect();
+        next.url.set_query(Some(rest.join("&")).filter(|rest| !rest.is_empty()).as_deref());
+        next
+    }
+
+    /// Returns this target with `credentials`.
     pub(super) fn with_credentials(&self, credentials: &Credentials) -> Result<Self, HttpError> {
         let headers = Self::new(&self.url, self.headers.clone(), Some(credentials))?.headers;
         Ok(Self { headers, ..self.clone() })
@@ -129,7 +138,7 @@ impl ResolvedUrl {
 
     /// Returns whether a connection to `peer` may be used.
     pub(super) fn allows(&self, peer: SocketAddr) -> bool {
-        !self.avoided.contains(&peer) || self.addresses() == 0
+        !self.avoided.contains(&peer) || (self.is_resolved() && self.addresses() == 0)
     }
 
     /// Takes over the addresses of the host; none where they are to be looked up again.
@@ -153,7 +162,7 @@ impl ResolvedUrl {
         &self.url
     }
 
-    /// Returns the URL fit to be shown.
+    /// Returns the URL without secrets.
     pub fn safe_url(&self) -> SafeUrl {
         SafeUrl::of(&self.url)
     }
@@ -174,13 +183,15 @@ impl ResolvedUrl {
         Ok((host.to_owned(), port))
     }
 
-    /// Returns what a request needs; a proxy that passes on requests wants the whole URL (RFC 9112, section 3.2.2).
+    /// Returns the parts of a request for this URL; a proxy that forwards requests needs the `absolute` form (RFC 9112,
+    /// section 3.2.2).
     pub(super) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
         let from = if absolute { Position::BeforeScheme } else { Position::BeforePath };
         let mut headers = self.headers.clone();
         headers.extend(via_proxy.cloned());
         let host = self.url[Position::BeforeHost..Position::AfterPort].to_owned();
-        RequestLine { target: self.url[from..Position::AfterQuery].to_owned(), host, headers }
+        let target = self.url[from..Position::AfterQuery].to_owned();
+        RequestLine { target, host, headers, url: self.safe_url() }
     }
 }
 
@@ -210,6 +221,16 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_the_query_is_added_and_removed() {
+        for (plain, with) in [("http://h/f", "http://h/f?u=1"), ("http://h/f?a=b", "http://h/f?a=b&u=1")] {
+            assert_eq!(target(plain, &[]).with_query("u=1").url().as_str(), with);
+            assert_eq!(target(with, &[]).without_query("u=1").url().as_str(), plain);
+            assert_eq!(target(plain, &[]).without_query("u=1").url().as_str(), plain);
+        }
+        assert_eq!(target("http://h/f?u=1&s", &[]).without_query("u=1").url().as_str(), "http://h/f?s");
+    }
+
+    #[test]
     fn secrets_stay_within_the_origin() {
         let first = target("https://h/a", &["X: y", "Cookie: c", "Host: v"]);
         let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
@@ -235,6 +256,9 @@ mod tests {
     fn an_avoided_address_is_used_only_where_there_is_no_other() {
         let [a, b] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
         let mut target = target("http://h/a", &[]);
+        target.avoid(b);
+        assert!(target.allows(a) && !target.allows(b), "others may be found");
+        target.avoided.clear();
         target.set_addresses(vec![a, b]);
         assert_eq!((target.addresses(), target.candidates()), (2, vec![a, b]));
         target.avoid(a);

@@ -1,16 +1,16 @@
-//! Where something happened, fit to be shown.
+//! URLs without secrets, for messages.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use url::{Position, Url};
 
-/// A URL without its secrets: login, query and fragment are left out, for signed URLs carry keys in the query.
+/// A URL without its secrets: login, query and fragment are left out, as signed URLs carry keys in the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SafeUrl(String);
 
 impl SafeUrl {
-    /// Takes the harmless parts of `url`.
+    /// Takes the parts of `url` that hold no secret.
     pub fn of(url: &Url) -> Self {
         let before_login = &url[..Position::BeforeUsername];
         let rest = &url[Position::BeforeHost..Position::AfterPath];
@@ -25,12 +25,12 @@ impl fmt::Display for SafeUrl {
     }
 }
 
-/// A URL and the address that was spoken to about it: the server's, or the proxy's.
+/// A URL and the peer of the connection that requests it: the server's address, or the proxy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlAndPeer {
     /// The URL.
     pub url: SafeUrl,
-    /// The other end of the connection.
+    /// The address.
     pub peer: SocketAddr,
 }
 

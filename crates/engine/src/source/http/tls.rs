@@ -1,4 +1,4 @@
-//! TLS: whom to trust, and the handshake.
+//! TLS: root certificates, the handshake, and its errors.
 
 use std::io;
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
 
+use super::deadline::Deadline;
 use super::error::HttpError;
 use super::safe_url::UrlAndPeer;
 use super::transport::{Received, TlsStream, Transport};
-use super::wait::Wait;
 
 /// Reads the root certificates in a PEM file.
 pub(super) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
@@ -32,7 +32,7 @@ pub(super) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientCo
     for error in &native.errors {
         tracing::debug!(%error, "some of the system's root certificates cannot be read");
     }
-    // Systems ship old certificates that are no longer well-formed; the others still serve.
+    // Systems ship old certificates that are no longer well-formed; the others are used.
     roots.add_parsable_certificates(native.certs);
     roots.add_parsable_certificates(extra.iter().cloned());
     if roots.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientCo
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions();
-    // The provider supports the default versions; were it not so, nobody could be trusted.
+    // The provider supports the default versions.
     let builder = builder.map_err(|_| HttpError::NoRoots)?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -52,10 +52,10 @@ pub(super) fn handshake(
     socket: TcpStream,
     settings: Arc<ClientConfig>,
     host: &Host<String>,
-    place: &UrlAndPeer,
-    wait: &Wait<'_>,
+    at: &UrlAndPeer,
+    deadline: &Deadline<'_>,
 ) -> Result<Transport, HttpError> {
-    let fail = |why: String| HttpError::Tls { place: place.clone(), why };
+    let fail = |why: String| HttpError::Tls { at: at.clone(), why };
     let name = match host {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
         Host::Ipv4(address) => ServerName::IpAddress(std::net::IpAddr::V4(*address).into()),
@@ -64,7 +64,7 @@ pub(super) fn handshake(
     let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
     let mut tls = TlsStream { session, socket };
     while tls.session.is_handshaking() {
-        wait.check(place, "the TLS handshake")?;
+        deadline.check(at, "the TLS handshake")?;
         let step = if tls.session.wants_write() {
             tls.session.write_tls(&mut tls.socket).map(|_| Received::Idle)
         } else {
@@ -76,16 +76,16 @@ pub(super) fn handshake(
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(handshake_error(error, place)),
+            Err(error) => return Err(handshake_error(error, at)),
         }
     }
     Ok(Transport::Tls(Box::new(tls)))
 }
 
 /// Makes an error of a failed step of the handshake: one of TLS itself gets a hint.
-fn handshake_error(source: io::Error, place: &UrlAndPeer) -> HttpError {
+fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     let Some(tls) = of_tls(&source) else {
-        return HttpError::Receive { place: place.clone(), source };
+        return HttpError::Receive { at: at.clone(), source };
     };
     let hint = match tls {
         rustls::Error::InvalidMessage(_) => "; the server may not speak TLS on this port: try http://",
@@ -94,7 +94,7 @@ fn handshake_error(source: io::Error, place: &UrlAndPeer) -> HttpError {
         }
         _ => "",
     };
-    HttpError::Tls { place: place.clone(), why: format!("{tls}{hint}") }
+    HttpError::Tls { at: at.clone(), why: format!("{tls}{hint}") }
 }
 
 /// Makes an error of a failed receive after the handshake.
@@ -102,12 +102,10 @@ fn handshake_error(source: io::Error, place: &UrlAndPeer) -> HttpError {
 /// A record that was damaged on the way breaks the connection as a reset does, whichever end has found it. A server of
 /// TLS 1.3 refuses a client only after the client's handshake is over (RFC 8446, section 4.4.2.4), and that refusal is
 /// final.
-pub(super) fn receive_error(source: io::Error, place: &UrlAndPeer) -> HttpError {
+pub(super) fn receive_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     match of_tls(&source) {
-        Some(rustls::Error::AlertReceived(alert)) if !reports_damage(*alert) => {
-            handshake_error(source, place)
-        }
-        _ => HttpError::Receive { place: place.clone(), source },
+        Some(rustls::Error::AlertReceived(alert)) if !reports_damage(*alert) => handshake_error(source, at),
+        _ => HttpError::Receive { at: at.clone(), source },
     }
 }
 

@@ -7,16 +7,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 
-use super::inbox::Inbox;
-
-/// What one attempt to receive brought.
+/// The outcome of one attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// So many bytes; never zero.
+    /// This many bytes were received; never zero.
     Data(usize),
     /// The tick passed without any.
     Idle,
-    /// The other end has finished; `clean` unless TLS ended without its closing message.
+    /// The peer has closed its side; `clean` unless TLS ended without its closing message.
     End { clean: bool },
 }
 
@@ -59,24 +57,24 @@ impl Transport {
         }
     }
 
-    /// Returns whether bytes, or an end or error in their place, are there to receive; waits `limit` for them.
+    /// Returns whether bytes, or an end or error in their place, can be received; waits `limit` for them.
     ///
-    /// Where TLS has to be asked, what it has decrypted is moved to `inbox`.
-    pub(super) fn is_readable(&mut self, inbox: &mut Inbox, limit: Duration) -> bool {
-        if !inbox.data().is_empty() {
-            return true;
-        }
+    /// The number is how many bytes have been moved to `room`: TLS tells only by decrypting.
+    pub(super) fn poll_readable(&mut self, room: &mut [u8], limit: Duration) -> Option<usize> {
         match self {
-            Self::Plain(socket) => wait_readable(socket, limit),
+            Self::Plain(socket) => wait_readable(socket, limit).then_some(0),
             Self::Tls(tls) => {
-                // Without waiting first: a record that came with an earlier one is no longer in the socket.
-                tls.decrypted(inbox)
-                    || (wait_readable(&tls.socket, limit) && (tls.pull().is_err() || tls.decrypted(inbox)))
+                // Before the wait: a record that was received with an earlier one is no longer in the socket.
+                let decrypted = tls.decrypted(room);
+                if decrypted.is_some() || !wait_readable(&tls.socket, limit) {
+                    return decrypted;
+                }
+                if tls.pull().is_err() { Some(0) } else { tls.decrypted(room) }
             }
         }
     }
 
-    /// Sends from the front of `pending`, which it shortens; returns whether everything is on its way.
+    /// Sends from the front of `pending`, which it shortens; returns whether the kernel has all of it.
     ///
     /// An error of kind `WouldBlock` means that the tick has passed: try again.
     pub(super) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
@@ -113,29 +111,26 @@ impl TlsStream {
         }
     }
 
-    /// Moves what is decrypted already to `inbox`; returns whether there is any, or an end in its place.
-    fn decrypted(&mut self, inbox: &mut Inbox) -> bool {
-        const PIECE: usize = 4096;
-        match self.session.reader().read(inbox.room(PIECE)) {
-            Ok(n) => {
-                inbox.received(n);
-                true
-            }
-            // Tickets and key updates are records without bytes for us.
-            Err(error) => error.kind() != ErrorKind::WouldBlock,
+    /// Moves decrypted bytes to `room`; returns how many, 0 for an end in their place.
+    fn decrypted(&mut self, room: &mut [u8]) -> Option<usize> {
+        match self.session.reader().read(room) {
+            Ok(n) => Some(n),
+            // Tickets and key updates are records without payload.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(_) => Some(0),
         }
     }
 
-    /// Receives some records and decrypts them; answers what the protocol itself wants answered.
+    /// Receives some records and decrypts them; answers the protocol's own messages.
     pub(super) fn pull(&mut self) -> io::Result<Received> {
         let received = outcome(|| self.session.read_tls(&mut self.socket))?;
         if let Err(error) = self.session.process_new_packets() {
-            // Tells the other end why, if it still listens.
+            // Sends the alert that tells the peer why.
             let _ = self.session.write_tls(&mut self.socket);
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
         if self.session.wants_write() && !self.session.is_handshaking() {
-            // A key update; what does not fit now goes with the next request.
+            // A key update; the rest is sent with the next request.
             let _ = self.session.write_tls(&mut self.socket);
         }
         Ok(received)
@@ -145,18 +140,18 @@ impl TlsStream {
 fn wait_readable(socket: &TcpStream, limit: Duration) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
     let timeout = Timespec::try_from(limit).ok();
-    // An interrupted poll is a short one; the caller comes back.
+    // An interrupted poll is a short one; the caller polls again.
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// Maps a read's result: a tick that passed is not an error, and an interrupted call is made again.
+/// Maps a read's result: a tick that passed is no error, and an interrupted call is repeated.
 fn outcome(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<Received> {
     loop {
         return match read() {
             Ok(0) => Ok(Received::End { clean: true }),
             Ok(n) => Ok(Received::Data(n)),
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            // How a SO_RCVTIMEO that has passed shows itself.
+            // SO_RCVTIMEO has passed.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Received::Idle),
             Err(error) => Err(error),
         };

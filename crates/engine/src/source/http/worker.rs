@@ -297,7 +297,7 @@ impl Exchange<'_, '_, '_> {
                 Read::End if file.size.is_none() => break,
                 Read::End => {
                     return Err(HttpError::ClosedEarly {
-                        place: connection.place().clone(),
+                        at: connection.at().clone(),
                         got: self.stream.delivered_so_far(),
                         expected: None,
                     }

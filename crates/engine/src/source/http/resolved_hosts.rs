@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use url::Host;
 
+use super::deadline::Deadline;
 use super::error::HttpError;
-use super::wait::Wait;
 use crate::threads::lock;
 
 /// How long an answer of the name service is used: the TTLs of hosts behind load balancers are about a minute.
@@ -33,14 +33,14 @@ impl ResolvedHosts {
         &self,
         host: &Host<String>,
         port: u16,
-        wait: &Wait<'_>,
+        deadline: &Deadline<'_>,
         tick: Duration,
     ) -> Result<Vec<SocketAddr>, HttpError> {
         let key = (host.clone(), port);
         if let Some(found) = lock(&self.0).get(&key).filter(|found| found.at.elapsed() < FRESH) {
             return Ok(found.addresses.clone());
         }
-        let addresses = resolve(host, port, wait, tick)?;
+        let addresses = resolve(host, port, deadline, tick)?;
         let mut hosts = lock(&self.0);
         if hosts.len() >= MOST {
             hosts.clear();
@@ -49,7 +49,7 @@ impl ResolvedHosts {
         Ok(addresses)
     }
 
-    /// Has the name service asked again for a host that could not be reached.
+    /// Forgets a host that could not be reached: the name service is asked again.
     pub(super) fn forget(&self, host: &Host<String>, port: u16) {
         lock(&self.0).remove(&(host.clone(), port));
     }
@@ -57,12 +57,12 @@ impl ResolvedHosts {
 
 /// Finds the addresses of `host`, in the order of RFC 6724 that the system gives.
 ///
-/// The system's resolver cannot be interrupted, so it runs in a thread of its own, which is left
-/// behind when the wait is over.
+/// The system's resolver cannot be interrupted: it runs in a thread of its own, which is
+/// detached when the wait is over.
 fn resolve(
     host: &Host<String>,
     port: u16,
-    wait: &Wait<'_>,
+    deadline: &Deadline<'_>,
     tick: Duration,
 ) -> Result<Vec<SocketAddr>, HttpError> {
     let name = match host {
@@ -76,15 +76,15 @@ fn resolve(
         .name("resolve".to_owned())
         .spawn(move || {
             let found = (name.as_str(), port).to_socket_addrs().map(|found| found.collect::<Vec<_>>());
-            // Nobody listens any more once the wait is over.
+            // The receiver is gone once the wait is over.
             let _ = sender.send(found);
         })
         .map_err(|source| HttpError::Thread { host: host.to_string(), source })?;
     loop {
-        wait.check_cancel()?;
-        let left = wait.left();
+        deadline.check_cancel()?;
+        let left = deadline.left();
         if left.is_zero() {
-            return Err(HttpError::ResolveTimeout { host: host.to_string(), waited: wait.limit });
+            return Err(HttpError::ResolveTimeout { host: host.to_string(), waited: deadline.limit });
         }
         return match receiver.recv_timeout(left.min(tick)) {
             Ok(Ok(found)) if found.is_empty() => Err(fail(io::Error::other("it has no address"))),

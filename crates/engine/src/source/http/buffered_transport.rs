@@ -1,0 +1,256 @@
+//! A transport with a read buffer: heads and chunk framing are read through the buffer, payload past it.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use longhaul_core::proto::http::{MAX_HEAD, ResponseHead};
+use longhaul_core::units::Bytes;
+
+use super::deadline::Deadline;
+use super::error::HttpError;
+use super::safe_url::{SafeUrl, UrlAndPeer};
+use super::tls;
+use super::transport::{Received, Transport};
+
+/// How much of a head is received at once; what lies behind the head is copied once more, so not much.
+const HEAD_PIECE: usize = 4096;
+/// How much of an answer that is not HTTP is shown.
+const SHOWN: usize = 32;
+
+/// A byte stream to a server, and the bytes received from it beyond what has been asked for.
+pub(super) struct BufferedTransport {
+    transport: Transport,
+    buffer: ReadBuffer,
+    at: UrlAndPeer,
+}
+
+impl BufferedTransport {
+    /// Takes over a transport to `at`, which errors name.
+    pub(super) fn new(transport: Transport, at: UrlAndPeer) -> Self {
+        Self { transport, buffer: ReadBuffer::default(), at }
+    }
+
+    /// Returns the URL and the peer.
+    pub(super) fn at(&self) -> &UrlAndPeer {
+        &self.at
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.at.peer
+    }
+
+    /// Names another URL in errors from now on.
+    pub(super) fn set_url(&mut self, url: SafeUrl) {
+        self.at.url = url;
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        self.transport.socket()
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.transport, Transport::Tls(_))
+    }
+
+    /// Returns the socket of a transport without TLS from which nothing has been received in advance.
+    pub(super) fn into_socket(self) -> Option<TcpStream> {
+        match self.transport {
+            Transport::Plain(socket) if self.buffer.data().is_empty() => Some(socket),
+            _ => None,
+        }
+    }
+
+    /// Sends from the front of `pending`, as [`Transport::send`] does.
+    pub(super) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
+        self.transport.send(pending)
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn send_all(&mut self, bytes: &[u8], deadline: &Deadline<'_>) -> Result<(), HttpError> {
+        let mut pending = bytes;
+        loop {
+            deadline.check(&self.at, "taking the request")?;
+            match self.transport.send(&mut pending) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(source) => return Err(HttpError::Send { at: self.at.clone(), source }),
+            }
+        }
+    }
+
+    /// Returns whether bytes, or an end or error in their place, can be read; waits `limit` for them.
+    pub(super) fn is_readable(&mut self, limit: Duration) -> bool {
+        if self.has_buffered() {
+            return true;
+        }
+        let received = self.transport.poll_readable(self.buffer.room(HEAD_PIECE), limit);
+        self.buffer.received(received.unwrap_or(0));
+        received.is_some()
+    }
+
+    /// Returns whether bytes were received in advance.
+    pub(super) fn has_buffered(&self) -> bool {
+        !self.buffer.data().is_empty()
+    }
+
+    /// Returns the bytes received in advance.
+    pub(super) fn buffered(&self) -> &[u8] {
+        self.buffer.data()
+    }
+
+    /// Drops `n` of the bytes received in advance.
+    pub(super) fn consume(&mut self, n: usize) {
+        self.buffer.consume(n);
+    }
+
+    /// Receives up to `n` bytes into the read buffer.
+    pub(super) fn fill_buffer(&mut self, n: usize) -> Result<Received, HttpError> {
+        let received =
+            self.transport.receive(self.buffer.room(n)).map_err(|e| tls::receive_error(e, &self.at))?;
+        if let Received::Data(n) = received {
+            self.buffer.received(n);
+        }
+        Ok(received)
+    }
+
+    /// Reads into `payload`: what was received in advance, else by one call to the kernel.
+    pub(super) fn read(&mut self, payload: &mut [u8]) -> Result<Received, HttpError> {
+        match self.buffer.take(payload) {
+            0 => self.transport.receive(payload).map_err(|error| tls::receive_error(error, &self.at)),
+            n => Ok(Received::Data(n)),
+        }
+    }
+
+    /// Reads into `payload` and, once that is full, up to `more` bytes in advance, by the same call to the kernel.
+    pub(super) fn read_ahead(&mut self, payload: &mut [u8], more: usize) -> Result<Received, HttpError> {
+        if more == 0 || self.has_buffered() {
+            return self.read(payload);
+        }
+        let room = payload.len();
+        let received = self.transport.receive_two(payload, self.buffer.room(more));
+        match received.map_err(|error| tls::receive_error(error, &self.at))? {
+            Received::Data(n) => {
+                self.buffer.received(n.saturating_sub(room));
+                Ok(Received::Data(n.min(room)))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Reads the next head; bytes behind it stay in the buffer.
+    pub(super) fn read_head(&mut self, deadline: &Deadline<'_>) -> Result<ResponseHead, HttpError> {
+        let mut searched = 0;
+        loop {
+            let (data, at) = (self.buffer.data(), &self.at);
+            check_start(data, at)?;
+            if let Some(end) = ResponseHead::end(data, searched).filter(|end| *end <= MAX_HEAD.as_usize()) {
+                let head = ResponseHead::parse(&data[..end]);
+                let head = head.map_err(|source| HttpError::Head { at: at.clone(), source });
+                self.buffer.consume(end);
+                return head;
+            }
+            searched = data.len();
+            if searched >= MAX_HEAD.as_usize() {
+                return Err(HttpError::HeadTooLong { at: at.clone(), limit: MAX_HEAD });
+            }
+            deadline.check(at, "the head of its answer")?;
+            if let Received::End { .. } = self.fill_buffer(HEAD_PIECE)? {
+                let got = Bytes::new(searched as u64);
+                return Err(HttpError::ClosedBeforeHead { at: self.at.clone(), got });
+            }
+        }
+    }
+}
+
+/// A queue of bytes that is almost always empty or small.
+#[derive(Debug, Default)]
+struct ReadBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+    filled: usize,
+}
+
+impl ReadBuffer {
+    /// Returns the bytes that have not been consumed.
+    fn data(&self) -> &[u8] {
+        &self.bytes[self.start..self.filled]
+    }
+
+    /// Drops `n` bytes off the front.
+    fn consume(&mut self, n: usize) {
+        self.start = (self.start + n).min(self.filled);
+    }
+
+    /// Moves bytes off the front into `buffer`; returns how many.
+    fn take(&mut self, buffer: &mut [u8]) -> usize {
+        let n = self.data().len().min(buffer.len());
+        buffer[..n].copy_from_slice(&self.data()[..n]);
+        self.consume(n);
+        n
+    }
+
+    /// Returns room for `n` more bytes; those written to it count after [`received`](Self::received).
+    fn room(&mut self, n: usize) -> &mut [u8] {
+        self.bytes.copy_within(self.start..self.filled, 0);
+        self.filled -= self.start;
+        self.start = 0;
+        if self.bytes.len() < self.filled + n {
+            self.bytes.resize(self.filled + n, 0);
+        }
+        &mut self.bytes[self.filled..self.filled + n]
+    }
+
+    /// Accounts for `n` bytes written into the room.
+    fn received(&mut self, n: usize) {
+        self.filled = (self.filled + n).min(self.bytes.len());
+    }
+}
+
+/// Fails as soon as the answer cannot become HTTP/1 any more.
+fn check_start(data: &[u8], at: &UrlAndPeer) -> Result<(), HttpError> {
+    const START: &[u8] = b"HTTP/1.";
+    let n = data.len().min(START.len());
+    if data[..n] == START[..n] {
+        return Ok(());
+    }
+    let first = data[..data.len().min(SHOWN)].escape_ascii().to_string();
+    Err(HttpError::NotHttp { at: at.clone(), first, hint: recognise(data) })
+}
+
+/// Recognises other protocols by their first bytes.
+fn recognise(data: &[u8]) -> &'static str {
+    match data {
+        // A TLS record: alert or handshake, version 3.x.
+        [0x15 | 0x16, 0x03, ..] => ": the server speaks TLS on this port; try https://",
+        // A SETTINGS frame on stream 0, with which an HTTP/2 server begins.
+        [_, _, _, 0x04, _, 0, 0, 0, 0, ..]
+        | [b'P', b'R', b'I', b' ', ..]
+        | [b'H', b'T', b'T', b'P', b'/', b'2', ..] => {
+            ": the server speaks only HTTP/2 on this port, which is not supported"
+        }
+        [b'S', b'S', b'H', b'-', ..] => ": this is an SSH server; check the port",
+        [b'2', b'2', b'0', ..] => ": this looks like an FTP or mail server; check the port",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_buffer_keeps_the_order() {
+        let mut buffer = ReadBuffer::default();
+        buffer.room(8)[..5].copy_from_slice(b"hello");
+        buffer.received(5);
+        buffer.consume(1);
+        buffer.room(4)[..3].copy_from_slice(b"abc");
+        buffer.received(3);
+        assert_eq!(buffer.data(), b"elloabc");
+        let mut taken = [0; 5];
+        assert_eq!((buffer.take(&mut taken), &taken), (5, b"elloa"));
+        assert_eq!((buffer.take(&mut taken), buffer.data()), (2, &b""[..]));
+    }
+}
