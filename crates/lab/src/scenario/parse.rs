@@ -27,7 +27,15 @@ impl Scenario {
     pub fn load(path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
         let text =
             fs::read_to_string(path).map_err(|cause| LabError::Read { path: path.to_owned(), cause })?;
-        Self::parse(&text, path, set).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
+        Self::from_text(&text, path, set)
+    }
+
+    /// Reads the text of a scenario file; `path` is that of the file, for errors and where the text gives no name.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_text(text: &str, path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
+        Self::parse(text, path, set).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
     }
 
     /// Makes a scenario of its text; `file` gives the name where the text does not.

@@ -45,8 +45,11 @@ impl Record {
         Self::read(BufReader::with_capacity(256 << 10, file), path)
     }
 
-    /// Reads a record; `path` is for errors.
-    fn read(from: impl BufRead, path: &Path) -> Result<Self, RecordError> {
+    /// Reads a record as [`load`](Self::load) does; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn read(from: impl BufRead, path: &Path) -> Result<Self, RecordError> {
         let fail = |source| RecordError::Read { path: path.to_owned(), source };
         let mut lines = Lines::new(from);
         let first = lines.next(LONGEST_HEADER).map_err(fail)?;

@@ -17,13 +17,13 @@ impl FileName {
     pub fn sanitise(suggested: &str) -> Option<Self> {
         let last = suggested.rsplit(['/', '\\']).next().unwrap_or_default();
         let kept: String = last.chars().filter(|c| !c.is_control() && !misleading(*c)).collect();
-        let trimmed = kept.trim().trim_end_matches('.').trim_end();
+        let trimmed = trim_end(kept.trim_start());
         if trimmed.trim_start_matches('.').is_empty() {
             return None;
         }
         let visible =
             if trimmed.starts_with(['.', '-']) { format!("_{trimmed}") } else { trimmed.to_owned() };
-        Some(Self(shorten(&visible)))
+        Some(Self(trim_end(&shorten(&visible)).to_owned()))
     }
 
     /// Takes the name from a Content-Disposition value (RFC 6266): `filename*` before `filename`.
@@ -58,6 +58,11 @@ impl fmt::Display for FileName {
 /// Returns whether `c` hides text or turns its direction ("exe.txt" shown for "txt.exe").
 fn misleading(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Removes dots and white space from the end; file systems of other systems drop them.
+fn trim_end(name: &str) -> &str {
+    name.trim_end_matches(|c: char| c == '.' || c.is_whitespace())
 }
 
 /// Cuts a long name, keeping a short extension.
@@ -164,6 +169,7 @@ mod tests {
             ("good\u{202e}txt.exe", "goodtxt.exe"),
             ("a\u{61c}b", "ab"),
             (" spaced. ", "spaced"),
+            ("dots . . .", "dots"),
         ] {
             assert_eq!(FileName::sanitise(given).unwrap().as_str(), expected, "{given:?}");
         }
@@ -178,6 +184,8 @@ mod tests {
     fn long_names_keep_their_extension() {
         let cut = FileName::sanitise(&format!("{}.tar.zst", "é".repeat(300))).unwrap();
         assert!(cut.0.len() <= MAX_NAME && cut.0.ends_with(".zst"));
+        let cut = FileName::sanitise(&format!("{}. . .{}", "a".repeat(195), "b".repeat(100))).unwrap();
+        assert_eq!(cut.0, "a".repeat(195));
     }
 
     proptest! {

@@ -74,7 +74,7 @@ impl RangeAnswer {
             _ => return Ok(Self::Whole { total: length }),
         }
         let asked = asked.ok_or(RangeError::Unasked)?;
-        if head.text("content-type").is_some_and(is_multipart) {
+        if head.all("content-type").any(is_multipart) {
             return Err(RangeError::Multipart);
         }
         let Some(ContentRange::Part { range, total }) = head.content_range() else {
@@ -98,9 +98,10 @@ fn holds_a_part(head: &ResponseHead, length: Option<Bytes>) -> bool {
     !whole || length.is_some_and(|length| length != range.len())
 }
 
-fn is_multipart(media_type: &str) -> bool {
-    let media_type = media_type.split(';').next().unwrap_or_default();
-    media_type.trim().eq_ignore_ascii_case("multipart/byteranges")
+fn is_multipart(media_type: &[u8]) -> bool {
+    // Parameters may hold any bytes.
+    let media_type = media_type.split(|b| *b == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(b"multipart/byteranges")
 }
 
 #[cfg(test)]
@@ -134,6 +135,7 @@ mod tests {
             "Content-Range: bytes */9\r\n",
             "Content-Range: bytes 5-7/9\r\nContent-Range: bytes 5-6/9\r\n",
             "Content-Range: bytes 5-7/9\r\nContent-Type: Multipart/ByteRanges; boundary=x\r\n",
+            "Content-Range: bytes 5-7/9\r\nContent-Type: a/b\r\nContent-Type: multipart/byteranges; boundary=é\r\n",
             "Content-Range: bytes 5-18446744073709551615/*\r\n",
             "Content-Range: bytes 5-7/7\r\n",
         ] {

@@ -1,0 +1,33 @@
+//! One function for each parser of foreign bytes. Each feeds its argument to the parser and asserts what must
+//! hold for any input: no panic, ranges inside totals, harmless names, and that what is written back reads as equal.
+//!
+//! The targets in `fuzz/` call these functions with what libFuzzer finds; `tests/entries.rs` calls them with random
+//! and with damaged valid bytes. A failed assertion is a bug in the parser.
+
+mod bodies;
+mod files;
+mod heads;
+
+pub use bodies::{chunked, multipart};
+pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
+pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
+
+/// A function that checks one parser with any bytes.
+pub type Entry = fn(&[u8]);
+
+/// All entries by name; each has a target of that name in `fuzz/` and a folder in `fuzz/corpus`.
+pub const ENTRIES: &[(&str, Entry)] = &[
+    ("chunked", chunked),
+    ("content_range", content_range),
+    ("disposition", disposition),
+    ("journal", journal),
+    ("link_and_digest", link_and_digest),
+    ("metalink", metalink),
+    ("multipart", multipart),
+    ("netrc", netrc),
+    ("record", record),
+    ("request_head", request_head),
+    ("response_head", response_head),
+    ("scenario", scenario),
+    ("tcp_info", tcp_info),
+];
