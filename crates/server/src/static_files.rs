@@ -1,4 +1,4 @@
-//! What lies below the root, as replies. Everything here may wait for a disk, and runs on a blocking thread.
+//! Answers GET and HEAD with the files and directories below the root; runs on a blocking thread, for it may wait for the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -6,31 +6,30 @@ use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
 use longhaul_engine::sink::part_names::is_partial;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
+use crate::directory_listing::{DirectoryListing, ListingOptions, SortOrder};
+use crate::directory_page;
 use crate::file_reply::file_reply;
-use crate::listing::{Listing, Order};
-use crate::page;
 use crate::reply::Reply;
 use crate::root::{Found, Root};
 
-/// All but the characters that no part of a URL gives a meaning (RFC 3986, section 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// What is served, whoever asks.
-pub(crate) struct Site {
+/// The served tree, and what of it is shown.
+pub(crate) struct StaticFiles {
     pub(crate) root: Root,
+    /// Names that begin with a dot are served too.
     pub(crate) hidden: bool,
-    pub(crate) listing: usize,
+    /// The most entries on a directory's page.
+    pub(crate) max_entries: usize,
+    /// Limits the directory pages being made or sent at once.
     pub(crate) pages: Arc<Semaphore>,
 }
 
-impl Site {
-    /// Answers a GET or HEAD for what `path` leads to.
+impl StaticFiles {
+    /// Answers a GET or HEAD for `path`.
     pub(crate) fn read(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> Reply {
-        self.find(path, request, now).unwrap_or_else(|error| refuse(&error, request))
+        self.find(path, request, now).unwrap_or_else(|error| error_reply(&error, request))
     }
 
     fn find(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> io::Result<Reply> {
@@ -45,7 +44,7 @@ impl Site {
         };
         if !path.has_trailing_slash() {
             let query = path.query().map(|query| format!("?{query}")).unwrap_or_default();
-            let location = format!("{}{query}", url_of(path.names()));
+            let location = format!("{}{query}", directory_page::directory_url(path.names()));
             let head = ReplyHead::new(301).with("Location", &location);
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
@@ -54,30 +53,22 @@ impl Site {
             Ok(Found::File(source)) => return file_reply(&source, request, now),
             Ok(Found::Directory(_)) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
-            // One that cannot be read was meant to be shown instead of the names beside it.
+            // An unreadable index.html must not expose the directory's listing instead.
             Err(error) => return Err(error),
         }
         let Ok(permit) = Arc::clone(&self.pages).try_acquire_owned() else {
             let head = ReplyHead::new(503).with("Retry-After", "1");
             return Ok(Reply::explained(head, "too many directories are being listed; try again"));
         };
-        let listing = Listing::read(self, &directory, path.names(), Order::from_query(path.query()))?;
-        Ok(page::reply(path.names(), &listing).holding(permit))
+        let order = SortOrder::from_query(path.query());
+        let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
+        let listing = DirectoryListing::read(&self.root, &directory, path.names(), options)?;
+        Ok(directory_page::reply(path.names(), &listing).holding(permit))
     }
 }
 
-/// Writes the path of a directory as a URL's path.
-pub(crate) fn url_of(names: &[Vec<u8>]) -> String {
-    names.iter().fold("/".to_owned(), |url, name| url + &encode(name) + "/")
-}
-
-/// Writes a name so that it stands for itself in a URL.
-pub(crate) fn encode(name: &[u8]) -> String {
-    percent_encode(name, RESERVED).to_string()
-}
-
-/// Tells the client what it may know: names that lead out of the root are missing, like all others.
-fn refuse(error: &io::Error, request: &RequestHead) -> Reply {
+/// Maps an error of opening a file to a status; a name that leads out of the root is 404 like a missing one.
+fn error_reply(error: &io::Error, request: &RequestHead) -> Reply {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO) => {
             Reply::text(404, "there is no such file")
@@ -100,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_tell_no_more_than_they_may() {
+    fn names_outside_the_root_are_answered_like_missing_ones() {
         let head = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
         let request = RequestHead::parse(head).unwrap().unwrap().0;
         for (errno, status) in [
@@ -112,7 +103,7 @@ mod tests {
             (Errno::MFILE, 503),
             (Errno::IO, 500),
         ] {
-            assert_eq!(refuse(&errno.into(), &request).status(), status, "{errno}");
+            assert_eq!(error_reply(&errno.into(), &request).status(), status, "{errno}");
         }
     }
 }

@@ -1,31 +1,45 @@
-//! A directory's page: one document, no script, nothing fetched from elsewhere.
+//! The HTML page of a directory: one document without scripts or external resources.
 
 use std::fmt::Write;
 
 use longhaul_core::proto::http::ReplyHead;
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::Piece;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::listing::{Entry, Key, Listing, Order};
+use crate::directory_listing::{DirectoryEntry, DirectoryListing, SortKey, SortOrder};
 use crate::reply::Reply;
-use crate::site::{encode, url_of};
 
-const STYLE: &str = include_str!("page.css");
+/// All characters except the unreserved ones (RFC 3986, section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Only the page's own style may run: a file's name can never become a script.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const STYLE: &str = include_str!("directory_page.css");
 
-/// Makes the page for the directory that `names` lead to.
-pub(crate) fn reply(names: &[Vec<u8>], listing: &Listing) -> Reply {
+/// Allows the page's inline style only: no file name can become a script.
+const CONTENT_SECURITY_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// Makes the page of the directory at `names`, the path's components below the root.
+pub(crate) fn reply(names: &[Vec<u8>], listing: &DirectoryListing) -> Reply {
     let head = ReplyHead::new(200)
         .with("Content-Type", "text/html; charset=utf-8")
-        .with("Content-Security-Policy", POLICY)
+        .with("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         .with("X-Content-Type-Options", "nosniff")
         .with("Cache-Control", "no-cache");
     Reply::new(head, vec![Piece::Text(html(names, listing).into_bytes())])
 }
 
-fn html(names: &[Vec<u8>], listing: &Listing) -> String {
+/// Returns the path of a directory's URL.
+pub(crate) fn directory_url(names: &[Vec<u8>]) -> String {
+    names.iter().fold("/".to_owned(), |url, name| url + &url_encoded(name) + "/")
+}
+
+/// Percent-encodes a name as a component of a URL's path.
+fn url_encoded(name: &[u8]) -> String {
+    percent_encode(name, RESERVED).to_string()
+}
+
+fn html(names: &[Vec<u8>], listing: &DirectoryListing) -> String {
     let title = names.last().map_or_else(|| "Files".to_owned(), |name| escape(name));
     let mut rows = String::new();
     if !names.is_empty() {
@@ -45,9 +59,9 @@ fn html(names: &[Vec<u8>], listing: &Listing) -> String {
          <table>\n<thead><tr>{name}{size}{modified}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n\
          <footer>{summary}</footer>\n</main>\n</body>\n</html>\n",
         crumbs = crumbs(names),
-        name = heading("Name", "name", Key::Name, listing.order),
-        size = heading("Size", "size", Key::Size, listing.order),
-        modified = heading("Modified (UTC)", "modified", Key::Modified, listing.order),
+        name = heading("Name", "name", SortKey::Name, listing.order),
+        size = heading("Size", "size", SortKey::Size, listing.order),
+        modified = heading("Modified (UTC)", "modified", SortKey::Modified, listing.order),
         summary = summary(listing),
     )
 }
@@ -56,15 +70,17 @@ fn crumbs(names: &[Vec<u8>]) -> String {
     let mut crumbs = String::from("<a href=\"/\">Files</a>");
     for depth in 1..=names.len() {
         let name = escape(&names[depth - 1]);
-        let (url, mark) =
-            (url_of(&names[..depth]), if depth == names.len() { " aria-current=\"page\"" } else { "" });
+        let (url, mark) = (
+            directory_url(&names[..depth]),
+            if depth == names.len() { " aria-current=\"page\"" } else { "" },
+        );
         // Writing to a String cannot fail.
         let _ = write!(crumbs, "<span>/</span><a href=\"{url}\"{mark}>{name}</a>");
     }
     crumbs
 }
 
-fn heading(label: &str, word: &str, key: Key, order: Order) -> String {
+fn heading(label: &str, word: &str, key: SortKey, order: SortOrder) -> String {
     let current = order.key == key;
     let (next, aria, arrow) = match (current, order.descending) {
         (true, false) => ("desc", " aria-sort=\"ascending\"", " \u{2191}"),
@@ -74,10 +90,10 @@ fn heading(label: &str, word: &str, key: Key, order: Order) -> String {
     format!("<th{aria}><a href=\"?sort={word}&amp;order={next}\">{label}{arrow}</a></th>")
 }
 
-fn row(rows: &mut String, entry: &Entry) {
+fn row(rows: &mut String, entry: &DirectoryEntry) {
     let name = escape(&entry.name);
-    // "./" keeps a name with a colon from being read as a scheme.
-    let href = encode(&entry.name);
+    // Without "./" a name with a colon would be read as a URL with a scheme.
+    let href = url_encoded(&entry.name);
     let date = httpdate::fmt_http_date(entry.modified);
     // "Sun, 06 Nov 1994 08:49:37 GMT" without the weekday, the seconds and the zone.
     let date = date.get(5..22).unwrap_or_default();
@@ -96,7 +112,7 @@ fn row(rows: &mut String, entry: &Entry) {
     };
 }
 
-fn summary(listing: &Listing) -> String {
+fn summary(listing: &DirectoryListing) -> String {
     let directories = listing.entries.iter().filter(|entry| entry.is_directory).count();
     let files = listing.entries.len() - directories;
     let total = listing
@@ -115,7 +131,7 @@ fn summary(listing: &Listing) -> String {
     )
 }
 
-/// Writes a name as text; bytes outside UTF-8 and control characters become U+FFFD.
+/// Escapes a name for HTML; bytes outside UTF-8 and control characters become U+FFFD.
 fn escape(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for c in String::from_utf8_lossy(name).chars() {

@@ -1,4 +1,4 @@
-//! A request's body, read by a thread that may wait for it: straight into the memory that it is given.
+//! Reads and unframes a request's body, blocking, into the caller's memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,39 +10,39 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// How long one read waits at most, so that whoever reads can look around.
-pub(super) const TICK: Duration = Duration::from_millis(100);
+/// The longest wait of one read, so that the caller can check for cancellation and stalls.
+pub(super) const BODY_READ_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How much is read at once where framing comes, and payload may follow.
-const FRAMING: usize = 8 << 10;
+/// Bytes read at once where chunk framing is expected.
+const FRAMING_READ_SIZE: usize = 8 << 10;
 
-/// A body on its way.
-pub(super) struct Body {
-    /// Non-blocking: the connection itself, or the near end of a pair behind which TLS is.
+/// A body being received.
+pub(super) struct BodyReader {
+    /// Non-blocking: the connection itself, or a socket pair that carries the decrypted bytes.
     source: OwnedFd,
-    /// What had come already, as with the request's head.
+    /// Bytes received before, such as with the request's head.
     inbox: Vec<u8>,
-    framing: Framing,
+    framing: BodyFraming,
 }
 
-enum Framing {
+enum BodyFraming {
     Length(Bytes),
     Chunked(ChunkedDecoder),
 }
 
-/// What a read brought.
+/// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum BodyRead {
     Data(usize),
-    /// No payload: nothing has come for a [`TICK`], or only framing, which may go on and on too.
+    /// No payload within [`BODY_READ_TIMEOUT`]: nothing, or only chunk framing.
     Idle,
-    /// That was all.
+    /// The body is complete.
     End,
 }
 
-/// Why a body is not whole.
+/// Why a body is incomplete.
 #[derive(Debug, Error)]
-pub(super) enum BodyError {
+pub(super) enum UploadBodyError {
     #[error("the connection ended before the body did")]
     Closed,
     #[error("the body is not in chunked coding: {0}")]
@@ -51,35 +51,35 @@ pub(super) enum BodyError {
     Socket(#[from] io::Error),
 }
 
-impl Body {
-    /// Frames a body; `inbox` holds what has come after the head, and gets back what comes after the body.
+impl BodyReader {
+    /// Starts to read a body; `inbox` holds the bytes that came with the head.
     pub(super) fn new(source: OwnedFd, inbox: Vec<u8>, body: RequestBody) -> Self {
         let framing = match body {
-            RequestBody::None => Framing::Length(Bytes::ZERO),
-            RequestBody::Length(length) => Framing::Length(length),
-            RequestBody::Chunked => Framing::Chunked(ChunkedDecoder::default()),
+            RequestBody::None => BodyFraming::Length(Bytes::ZERO),
+            RequestBody::Length(length) => BodyFraming::Length(length),
+            RequestBody::Chunked => BodyFraming::Chunked(ChunkedDecoder::default()),
         };
         Self { source, inbox, framing }
     }
 
     /// Reads payload into `into`, which must not be empty.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Read, BodyError> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<BodyRead, UploadBodyError> {
         let left = match &mut self.framing {
-            Framing::Length(left) => *left,
-            Framing::Chunked(decoder) => {
+            BodyFraming::Length(left) => *left,
+            BodyFraming::Chunked(decoder) => {
                 let framed = decoder.framing(&self.inbox)?;
                 self.inbox.drain(..framed);
                 decoder.payload_left()
             }
         };
         if self.is_done() {
-            return Ok(Read::End);
+            return Ok(BodyRead::End);
         }
         let most = left.as_usize().min(into.len());
         let read = match (most, self.inbox.len()) {
-            // Framing: a little is read, for what follows may be of the next request.
+            // Chunk framing: small reads, for bytes after the last chunk belong to the next request.
             (0, _) => {
-                let mut chunk = [0; FRAMING];
+                let mut chunk = [0; FRAMING_READ_SIZE];
                 let length = receive(&self.source, &mut chunk)?.unwrap_or(0);
                 self.inbox.extend_from_slice(&chunk[..length]);
                 None
@@ -92,36 +92,36 @@ impl Body {
                 Some(length)
             }
         };
-        let Some(length) = read else { return Ok(Read::Idle) };
+        let Some(length) = read else { return Ok(BodyRead::Idle) };
         let taken = Bytes::new(length as u64);
         match &mut self.framing {
-            Framing::Length(left) => *left = left.saturating_sub(taken),
-            Framing::Chunked(decoder) => decoder.took_payload(taken),
+            BodyFraming::Length(left) => *left = left.saturating_sub(taken),
+            BodyFraming::Chunked(decoder) => decoder.took_payload(taken),
         }
-        Ok(Read::Data(length))
+        Ok(BodyRead::Data(length))
     }
 
-    /// Returns whether all of it was read.
+    /// Returns whether the body was read completely.
     pub(super) fn is_done(&self) -> bool {
         match &self.framing {
-            Framing::Length(left) => *left == Bytes::ZERO,
-            Framing::Chunked(decoder) => decoder.is_done(),
+            BodyFraming::Length(left) => *left == Bytes::ZERO,
+            BodyFraming::Chunked(decoder) => decoder.is_done(),
         }
     }
 
-    /// Gives back what came after the body.
+    /// Returns the bytes received after the body.
     pub(super) fn into_inbox(self) -> Vec<u8> {
         self.inbox
     }
 }
 
-/// Reads what there is, waiting a [`TICK`] for it; `None` where nothing came.
-fn receive(source: &OwnedFd, into: &mut [u8]) -> Result<Option<usize>, BodyError> {
-    const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos() as i64 };
+/// Reads what is available; `None` where nothing arrives within [`BODY_READ_TIMEOUT`].
+fn receive(source: &OwnedFd, into: &mut [u8]) -> Result<Option<usize>, UploadBodyError> {
+    const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: BODY_READ_TIMEOUT.subsec_nanos() as i64 };
     let mut waited = false;
     loop {
         match rustix::io::read(source, &mut *into) {
-            Ok(0) => return Err(BodyError::Closed),
+            Ok(0) => return Err(UploadBodyError::Closed),
             Ok(length) => return Ok(Some(length)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if waited => return Ok(None),
@@ -133,7 +133,7 @@ fn receive(source: &OwnedFd, into: &mut [u8]) -> Result<Option<usize>, BodyError
                     Err(error) => return Err(io::Error::from(error).into()),
                 }
             }
-            Err(Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT) => return Err(BodyError::Closed),
+            Err(Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT) => return Err(UploadBodyError::Closed),
             Err(error) => return Err(io::Error::from(error).into()),
         }
     }
@@ -146,35 +146,35 @@ mod tests {
 
     use super::*;
 
-    fn body(framing: RequestBody, inbox: &[u8]) -> (Body, UnixStream) {
+    fn body(framing: RequestBody, inbox: &[u8]) -> (BodyReader, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        (Body::new(near.into(), inbox.to_vec(), framing), far)
+        (BodyReader::new(near.into(), inbox.to_vec(), framing), far)
     }
 
-    fn all(body: &mut Body) -> Result<Vec<u8>, BodyError> {
+    fn all(body: &mut BodyReader) -> Result<Vec<u8>, UploadBodyError> {
         let (mut got, mut part) = (Vec::new(), [0; 5]);
         loop {
             match body.read(&mut part)? {
-                Read::Data(length) => got.extend_from_slice(&part[..length]),
-                Read::Idle => {}
-                Read::End => return Ok(got),
+                BodyRead::Data(length) => got.extend_from_slice(&part[..length]),
+                BodyRead::Idle => {}
+                BodyRead::End => return Ok(got),
             }
         }
     }
 
     #[test]
-    fn reads_as_much_as_was_announced() {
+    fn reads_no_further_than_content_length() {
         let (mut body, mut far) = body(RequestBody::Length(Bytes::new(12)), b"hello");
         far.write_all(b", worldGET /").unwrap();
         assert_eq!(all(&mut body).unwrap(), b"hello, world");
         let mut next = [0; 5];
         assert_eq!(rustix::io::read(&body.source, &mut next).unwrap(), 5);
-        assert_eq!(&next, b"GET /", "what follows was not left where it is");
+        assert_eq!(&next, b"GET /", "the next request must stay in the socket");
     }
 
     #[test]
-    fn reads_chunks_and_gives_back_what_follows() {
+    fn bytes_after_the_last_chunk_are_returned() {
         let (mut body, mut far) = body(RequestBody::Chunked, b"5\r\nhel");
         far.write_all(b"lo\r\n7;x\r\n, world\r\n0\r\nA: b\r\n\r\nGET /").unwrap();
         assert_eq!(all(&mut body).unwrap(), b"hello, world");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_not_whole() {
+    fn truncated_body_is_an_error() {
         for (framing, sent) in [
             (RequestBody::Length(Bytes::new(9)), b"12345678".as_slice()),
             (RequestBody::Chunked, b"5\r\nhello\r\n"),
@@ -191,16 +191,16 @@ mod tests {
             let (mut body, mut far) = body(framing, b"");
             far.write_all(sent).unwrap();
             drop(far);
-            assert!(matches!(all(&mut body), Err(BodyError::Closed)));
+            assert!(matches!(all(&mut body), Err(UploadBodyError::Closed)));
         }
         let (mut body, mut far) = body(RequestBody::Chunked, b"");
         far.write_all(b"many\r\n").unwrap();
-        assert!(matches!(all(&mut body), Err(BodyError::Chunked(_))));
+        assert!(matches!(all(&mut body), Err(UploadBodyError::Chunked(_))));
     }
 
     #[test]
-    fn silence_is_told() {
+    fn read_without_data_is_idle() {
         let (mut body, _far) = body(RequestBody::Length(Bytes::new(1)), b"");
-        assert_eq!(body.read(&mut [0]).unwrap(), Read::Idle);
+        assert_eq!(body.read(&mut [0]).unwrap(), BodyRead::Idle);
     }
 }

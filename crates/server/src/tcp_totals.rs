@@ -1,4 +1,4 @@
-//! What connections count from their beginning.
+//! Totals of TCP_INFO's counters, over one or more connections.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::telemetry::Counters;
 
-/// Counters of one or more senders; they only grow.
+/// Counters of one or more sending connections; they only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Totals {
+pub(crate) struct TcpTotals {
     pub(crate) counters: Counters,
     /// Time with data to send (`tcpi_busy_time`).
     pub(crate) busy: Duration,
-    /// Of that, the time in which the peer's window was the limit (`tcpi_rwnd_limited`).
+    /// Part of `busy` in which the peer's receive window was the limit (`tcpi_rwnd_limited`).
     pub(crate) rwnd_limited: Duration,
-    /// Of that, the time in which the send buffer was the limit (`tcpi_sndbuf_limited`).
+    /// Part of `busy` in which the send buffer was the limit (`tcpi_sndbuf_limited`).
     pub(crate) sndbuf_limited: Duration,
 }
 
-impl Totals {
-    /// Takes them from a reading.
+impl TcpTotals {
+    /// Reads the totals of one connection.
     pub(crate) fn of(tcp: &TcpInfo) -> Self {
         let time = |us: Option<u64>| Duration::from_micros(us.unwrap_or(0));
         Self {
@@ -39,10 +39,8 @@ impl Totals {
             sndbuf_limited: self.sndbuf_limited.saturating_sub(before.sndbuf_limited),
         }
     }
-}
 
-impl Totals {
-    /// Returns the later of two readings of one sender, whichever way round they come.
+    /// Returns the later of two readings of one connection, in whichever order they are given.
     pub(crate) fn later(self, other: Self) -> Self {
         Self {
             counters: self.counters.later(other.counters),
@@ -53,7 +51,7 @@ impl Totals {
     }
 }
 
-impl AddAssign for Totals {
+impl AddAssign for TcpTotals {
     fn add_assign(&mut self, other: Self) {
         self.counters += other.counters;
         self.busy += other.busy;
