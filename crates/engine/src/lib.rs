@@ -4,6 +4,7 @@
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
+mod connection_telemetry;
 pub mod digest;
 pub mod failure;
 pub mod pacing;
@@ -11,9 +12,8 @@ pub mod path_memory;
 pub mod send;
 pub mod sink;
 pub mod source;
-mod sustained;
+mod sustained_rate;
 pub mod telemetry;
 mod threads;
 pub mod transfer;
 pub mod upload;
-mod watched;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use longhaul_core::tune::pace::Known;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 /// The paths to clients, at times that the caller passes in.
@@ -18,7 +18,7 @@ pub(crate) struct ClientPaths {
 #[derive(Debug, Default)]
 struct ClientPath {
     /// Rate of all connections together, minimum RTT, and when they were measured.
-    known: Option<(Known, Duration)>,
+    known: Option<(HeldRate, Duration)>,
     /// Connections on which something is being sent.
     sending: u32,
 }
@@ -55,7 +55,7 @@ impl ClientPaths {
     }
 
     /// Records the rate of all connections to a client together; returns it where it is remembered.
-    pub(crate) fn record(&mut self, client: IpAddr, found: Known, now: Duration) -> Option<Known> {
+    pub(crate) fn record(&mut self, client: IpAddr, found: HeldRate, now: Duration) -> Option<HeldRate> {
         if found.rtt < MIN_CLIENT_RTT {
             return None;
         }
@@ -74,12 +74,12 @@ impl ClientPaths {
     pub(crate) fn record_lower_bound(
         &mut self,
         client: IpAddr,
-        share: Known,
+        share: HeldRate,
         now: Duration,
-    ) -> Option<Known> {
+    ) -> Option<HeldRate> {
         let sharing = u64::from(self.sending_connections(client).max(1));
         let all = share.rate.as_bits_per_sec().saturating_mul(sharing);
-        let found = Known { rate: Rate::bits_per_sec(all), ..share };
+        let found = HeldRate { rate: Rate::bits_per_sec(all), ..share };
         let known =
             self.clients.get(&client).and_then(|entry| entry.known).and_then(|known| unexpired(known, now));
         match known.filter(|known| known.may_hold_at(found.rtt) && known.rate >= found.rate) {
@@ -95,17 +95,17 @@ impl ClientPaths {
     pub(crate) fn starting_rate(
         &self,
         client: IpAddr,
-        claimed: Option<Known>,
+        claimed: Option<HeldRate>,
         rtt: Rtt,
         segment: Bytes,
         now: Duration,
     ) -> Option<Rate> {
         let entry = self.clients.get(&client);
-        let claimed = claimed.map(|claimed| Known { rate: claimed.rate.min(MAX_CLAIMED_RATE), ..claimed });
+        let claimed = claimed.map(|claimed| HeldRate { rate: claimed.rate.min(MAX_CLAIMED_RATE), ..claimed });
         let path = entry.and_then(|entry| entry.known).and_then(|known| unexpired(known, now)).or(claimed)?;
         let sending = entry.map_or(1, |entry| entry.sending.max(1));
         let share =
-            Known { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
+            HeldRate { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
         let usable =
             share.may_hold_at(rtt) && rtt >= MIN_CLIENT_RTT && share.initial_window(segment).is_some();
         usable.then_some(share.rate)
@@ -129,7 +129,7 @@ impl ClientPaths {
     }
 }
 
-fn unexpired((known, at): (Known, Duration), now: Duration) -> Option<Known> {
+fn unexpired((known, at): (HeldRate, Duration), now: Duration) -> Option<HeldRate> {
     (now.saturating_sub(at) <= CLIENT_PATH_LIFETIME).then_some(known)
 }
 
@@ -142,8 +142,8 @@ mod tests {
     const MS: fn(u64) -> Rtt = |ms| Rtt::new(Duration::from_millis(ms));
     const AT: fn(u64) -> Duration = Duration::from_secs;
 
-    fn known(mbit: u64) -> Known {
-        Known { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: MS(100) }
+    fn known(mbit: u64) -> HeldRate {
+        HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: MS(100) }
     }
 
     fn starting_mbit(clients: &ClientPaths, ms: u64, at: u64) -> Option<u64> {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(starting_mbit(&clients, 120, 2), Some(400));
         assert_eq!(starting_mbit(&clients, 250, 2), None, "another RTT");
         assert_eq!(starting_mbit(&clients, 100, 1 + CLIENT_PATH_LIFETIME.as_secs() + 1), None, "too old");
-        assert_eq!(clients.record(HOST, Known { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
+        assert_eq!(clients.record(HOST, HeldRate { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
         clients.record(HOST, known(1), AT(3));
         assert_eq!(starting_mbit(&clients, 100, 3), None, "slower than slow start begins");
     }
@@ -199,13 +199,13 @@ mod tests {
             clients.record_lower_bound(HOST, known(40), AT(3 + CLIENT_PATH_LIFETIME.as_secs())),
             Some(known(40))
         );
-        let longer = Known { rtt: MS(300), ..known(30) };
+        let longer = HeldRate { rtt: MS(300), ..known(30) };
         assert_eq!(
             clients.record_lower_bound(HOST, longer, AT(4 + CLIENT_PATH_LIFETIME.as_secs())),
             Some(longer)
         );
         assert_eq!(
-            clients.record_lower_bound(HOST, Known { rtt: MS(2), ..known(400) }, AT(0)),
+            clients.record_lower_bound(HOST, HeldRate { rtt: MS(2), ..known(400) }, AT(0)),
             None,
             "too short"
         );

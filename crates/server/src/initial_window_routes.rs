@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use longhaul_core::initial_window::InitialWindow;
-use longhaul_engine::pacing::Finding;
+use longhaul_engine::pacing::PathMeasurement;
 use longhaul_sys::host_route::{Added, HostRoute, HostRoutes};
 
 use crate::client_paths::CLIENT_PATH_LIFETIME;
@@ -115,7 +115,7 @@ impl Drop for InitialWindowRoutes {
 
 impl RouteRequests {
     /// Requests the window that fits the measured path of a client.
-    pub(crate) fn request(&self, client: IpAddr, local: IpAddr, found: Finding) {
+    pub(crate) fn request(&self, client: IpAddr, local: IpAddr, found: PathMeasurement) {
         let segments = match self.window {
             InitialWindow::Off => None,
             InitialWindow::Auto => found.known.initial_window(found.segment),

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::tcp_info::TcpInfo;
-use longhaul_core::tune::pace::Known;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_engine::pacing::{Finding, Hears, Paced, Pacing, Start};
+use longhaul_engine::pacing::{PacingHandle, PacingStart, PacingThread, PathMeasurement, PathObserver};
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
@@ -27,7 +27,7 @@ const HELD_SHARE: f64 = 0.8;
 pub(crate) struct PacePolicy {
     pace: Pace,
     congestion: Option<Arc<str>>,
-    pacing: Arc<Pacing>,
+    pacing: Arc<PacingThread>,
     paths: Arc<SharedPaths>,
 }
 
@@ -44,7 +44,7 @@ struct SharedPaths {
 pub(crate) struct PacedConnection {
     initial_window: Option<InitialWindowPacing>,
     in_force: Option<Pace>,
-    paced: Option<Paced>,
+    paced: Option<PacingHandle>,
     sending: Option<SendingGuard>,
 }
 
@@ -84,16 +84,16 @@ impl SharedPaths {
     }
 
     /// Returns the rate at which a connection may start.
-    fn starting_rate(&self, client: IpAddr, claimed: Option<Known>, socket: impl AsFd) -> Option<Rate> {
+    fn starting_rate(&self, client: IpAddr, claimed: Option<HeldRate>, socket: impl AsFd) -> Option<Rate> {
         let tcp = tcp_info::read(socket).ok()?;
         let (rtt, segment) = (tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?));
         self.clients().starting_rate(client, claimed, rtt, segment, self.started.elapsed())
     }
 
     /// Requests the initial window that fits the remembered path of a client.
-    fn request_window(&self, client: IpAddr, local: IpAddr, known: Option<Known>, found: Finding) {
+    fn request_window(&self, client: IpAddr, local: IpAddr, known: Option<HeldRate>, found: PathMeasurement) {
         if let Some((routes, known)) = self.routes.as_ref().zip(known) {
-            routes.request(client, local, Finding { known, ..found });
+            routes.request(client, local, PathMeasurement { known, ..found });
         }
     }
 }
@@ -106,12 +106,12 @@ struct PathRecorder {
     local: IpAddr,
 }
 
-impl Hears for PathRecorder {
-    fn sharing(&self) -> u32 {
+impl PathObserver for PathRecorder {
+    fn connections(&self) -> u32 {
         self.paths.clients().sending_connections(self.client)
     }
 
-    fn hear(&self, found: Finding) {
+    fn measured(&self, found: PathMeasurement) {
         let Self { paths, client, local } = self;
         let known = paths.clients().record(*client, found.known, paths.started.elapsed());
         paths.request_window(*client, *local, known, found);
@@ -131,7 +131,7 @@ impl PacedConnection {
         socket: impl AsFd,
         pace: Pace,
         client: IpAddr,
-        claimed: Option<Known>,
+        claimed: Option<HeldRate>,
     ) {
         let paths = &policy.paths;
         self.sending = Some(SendingGuard::new(paths, client));
@@ -145,20 +145,22 @@ impl PacedConnection {
         // The pacer starts at half of the known rate: doubled, the initial window's rate stays in force.
         let window_rate =
             self.initial_window.as_ref().and_then(InitialWindowPacing::rate).map(|rate| rate.scaled(2.0));
-        let claimed = claimed
-            .map(|claimed| Known { rate: claimed.rate.min(window_rate.unwrap_or(claimed.rate)), ..claimed });
+        let claimed = claimed.map(|claimed| HeldRate {
+            rate: claimed.rate.min(window_rate.unwrap_or(claimed.rate)),
+            ..claimed
+        });
         let pace = self.initial_window.as_ref().map_or(pace, |window| window.limit(pace));
         let start = match local_address(&socket) {
             Some(local) if pace == Pace::Auto => {
-                let hears = PathRecorder { paths: Arc::clone(paths), client, local };
-                Start {
+                let recorder = PathRecorder { paths: Arc::clone(paths), client, local };
+                PacingStart {
                     known: paths.starting_rate(client, claimed, &socket).or(window_rate),
-                    hears: Some(Box::new(hears)),
+                    observer: Some(Box::new(recorder)),
                 }
             }
-            _ => Start::default(),
+            _ => PacingStart::default(),
         };
-        match policy.pacing.take(socket, pace, policy.congestion.as_deref(), start) {
+        match policy.pacing.pace(socket, pace, policy.congestion.as_deref(), start) {
             Ok(paced) => self.paced = paced,
             Err(error) => tracing::warn!(%pace, "a reply is not paced: {error}"),
         }
@@ -167,7 +169,7 @@ impl PacedConnection {
     /// Ends the pacing of a reply; records a fixed pace that the path has held.
     pub(crate) fn end(&mut self, policy: &PacePolicy, socket: impl AsFd) {
         if let Some(paced) = &self.paced {
-            paced.rest();
+            paced.pause();
         }
         let Some(sending) = self.sending.take() else { return };
         // No pacer measures a path whose pace the server fixes.
@@ -202,9 +204,9 @@ fn local_address(socket: impl AsFd) -> Option<IpAddr> {
 }
 
 /// Returns the path of a connection that has delivered at the pace `rate`; `None` where it delivered less.
-fn held_pace(rate: Rate, tcp: &TcpInfo) -> Option<Finding> {
-    let known = Known { rate, rtt: tcp.min_rtt()? };
+fn held_pace(rate: Rate, tcp: &TcpInfo) -> Option<PathMeasurement> {
+    let known = HeldRate { rate, rtt: tcp.min_rtt()? };
     let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
     let segment = Bytes::new(tcp.tcpi_snd_mss()?);
-    (tcp.delivery_rate()? >= rate.scaled(HELD_SHARE)).then_some(Finding { known, segment, mtu })
+    (tcp.delivery_rate()? >= rate.scaled(HELD_SHARE)).then_some(PathMeasurement { known, segment, mtu })
 }

@@ -23,7 +23,7 @@ use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::upload::{Uploads, abandoned};
 use crate::{Config, Limits, Metrics, ServeError, tls};
-use longhaul_engine::pacing::Congestion;
+use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
 const METRICS_CONNECTIONS: usize = 16;
@@ -79,10 +79,10 @@ impl Server {
     /// Opens the directory, the certificate and the listening sockets.
     pub fn bind(mut config: Config) -> Result<Self, ServeError> {
         if let Some(name) = &config.congestion {
-            Congestion::check(name).map_err(|source| ServeError::congestion(name, source))?;
+            CongestionPlan::check(name).map_err(|source| ServeError::congestion(name, source))?;
         }
-        let congestion = Congestion::plan(config.congestion.as_deref(), config.pace);
-        config.congestion = congestion.at_first;
+        let congestion = CongestionPlan::plan(config.congestion.as_deref(), config.pace);
+        config.congestion = congestion.initial;
         let root = Root::open(&config.root)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
@@ -125,7 +125,7 @@ impl Server {
             tls,
             limits,
             pace: config.pace,
-            congestion: congestion.later,
+            congestion: congestion.paced,
             initial_window: config.initial_window,
             phase: watch::Sender::new(ServerPhase::Running),
         })

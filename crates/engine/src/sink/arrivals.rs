@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use longhaul_core::tune::window::WindowTuner;
+use longhaul_core::tune::receive_window::ReceiveWindowTuner;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
@@ -31,7 +31,7 @@ pub struct Arrivals {
     stall: Mark,
     /// What lay unread in the socket at the start of the window: it had arrived before.
     unread: Bytes,
-    tuner: Option<WindowTuner>,
+    tuner: Option<ReceiveWindowTuner>,
     /// Whether somebody else has the window.
     released: bool,
 }
@@ -65,7 +65,7 @@ impl Arrivals {
             window: Mark::now(now),
             stall: Mark::now(now),
             unread: Bytes::ZERO,
-            tuner: (hold && rtt.get() >= SHORTEST).then(WindowTuner::default),
+            tuner: (hold && rtt.get() >= SHORTEST).then(ReceiveWindowTuner::default),
             released: false,
         }
     }
@@ -74,7 +74,7 @@ impl Arrivals {
     #[must_use]
     pub fn of_several(mut self, share: Bytes) -> Self {
         if let Some(tuner) = &mut self.tuner {
-            *tuner = WindowTuner::of_several(share);
+            *tuner = ReceiveWindowTuner::of_several(share);
         }
         self
     }

@@ -1,10 +1,10 @@
-//! Moves the right edge of a socket's receive window as [`EdgePacer`] says.
+//! Moves the right edge of a socket's receive window as [`ReceiveWindowPacer`] says.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use longhaul_core::plan::LARGEST_WINDOW;
-use longhaul_core::tune::edge::{EdgePacer, Seen, Step};
+use longhaul_core::tune::receive_window_pace::{ReceiveWindowPacer, ReceiverObservation, WindowStep};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{sockopt, tcp_info};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +23,7 @@ pub enum Turn {
 /// The window of one connection, which reads nothing but through this.
 #[derive(Debug)]
 pub struct PacedWindow {
-    pacer: EdgePacer,
+    pacer: ReceiveWindowPacer,
     rtt: Rtt,
     buffer: Option<Bytes>,
     start: Instant,
@@ -54,7 +54,7 @@ impl PacedWindow {
     pub fn new(rtt: Rtt, limit: Option<Rate>, buffer: Option<Bytes>, now: Instant) -> Self {
         Self {
             buffer,
-            pacer: EdgePacer::new(limit),
+            pacer: ReceiveWindowPacer::new(limit),
             rtt,
             start: now,
             read: Bytes::ZERO,
@@ -75,7 +75,7 @@ impl PacedWindow {
         let step = self.pacer.observe(&seen, self.start.elapsed());
         tracing::trace!(target: "longhaul::pacing", ?step, ?seen, ratio = self.ratio, pacer = ?self.pacer);
         match step {
-            Step::Off => {
+            WindowStep::Off => {
                 // A buffer that was set is autotuned no more: it must be large enough for good.
                 let buffer = self.buffer.or(self.holds.then_some(LARGEST_WINDOW));
                 if let Some(buffer) = buffer {
@@ -85,9 +85,9 @@ impl PacedWindow {
                 Turn::Off
             }
             // The end of the stream, or an error, is read too.
-            Step::Listen if ready => Turn::Read(room),
-            Step::Listen => Turn::Wait,
-            Step::Hold(window) => {
+            WindowStep::Listen if ready => Turn::Read(room),
+            WindowStep::Listen => Turn::Wait,
+            WindowStep::Hold(window) => {
                 self.learn(&socket);
                 self.holds = true;
                 let most = unread.min(READ).min(room);
@@ -119,9 +119,9 @@ impl PacedWindow {
         due
     }
 
-    fn see(&self, socket: impl AsFd) -> Option<Seen> {
+    fn see(&self, socket: impl AsFd) -> Option<ReceiverObservation> {
         let tcp = tcp_info::read(&socket).ok()?;
-        Some(Seen {
+        Some(ReceiverObservation {
             read: self.read,
             unread: sockopt::unread(&socket).ok()?,
             offered: tcp.rcv_wnd()?,

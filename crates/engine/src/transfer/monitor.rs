@@ -10,7 +10,7 @@ use longhaul_sys::host;
 
 use super::shared::Shared;
 use crate::sink::pages::PageCounter;
-use crate::sustained::SustainedRate;
+use crate::sustained_rate::SustainedRate;
 use crate::threads::lock;
 
 const TICK: Duration = Duration::from_millis(100);

@@ -13,10 +13,10 @@ use super::crew::Crew;
 use super::error::TransferError;
 use super::work::Work;
 use crate::cancel::Cancel;
+use crate::connection_telemetry::ConnectionTelemetry;
 use crate::sink::pipeline::Pipeline;
 pub(super) use crate::threads::add;
 use crate::threads::lock;
-use crate::watched::Watched;
 
 /// State shared by streams, writers and the monitor of a transfer.
 pub(super) struct Shared<'a> {
@@ -34,7 +34,7 @@ pub(super) struct Shared<'a> {
     /// What all streams together brought at best, in bits per second.
     path_rate: AtomicU64,
     pub(super) waits: Waits,
-    pub(super) sockets: Watched,
+    pub(super) sockets: ConnectionTelemetry,
     /// The latest count of the file's pages, where somebody counts them.
     pub(super) pages: Mutex<Option<PageCache>>,
     failure: Mutex<Option<TransferError>>,
@@ -81,7 +81,7 @@ impl<'a> Shared<'a> {
             paced: AtomicBool::new(false),
             path_rate: AtomicU64::new(0),
             waits: Waits::default(),
-            sockets: Watched::default(),
+            sockets: ConnectionTelemetry::default(),
             pages: Mutex::default(),
             failure: Mutex::default(),
             given_up: Mutex::default(),

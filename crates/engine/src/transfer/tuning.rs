@@ -6,7 +6,7 @@ use longhaul_core::advice::Facts;
 use longhaul_core::pace::Pace;
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
-use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
+use longhaul_core::tune::streams::{Remembered, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 
@@ -35,7 +35,7 @@ pub(super) fn choose(request: &GetRequest, opening: &Opening) -> Tuning {
         Streams::Auto if request.leaves_pace_to(&opening.remote) => Tuning::Fixed(1),
         Streams::Auto if opening.shareable && rest > Bytes::ZERO => {
             let remembered = opening.known.as_ref().and_then(|known| known.still_holds(rtt));
-            let tuner = StreamTuner::new(&Start { rtt, left, most: MOST_STREAMS, remembered });
+            let tuner = StreamTuner::new(&StreamTunerStart { rtt, left, most: MOST_STREAMS, remembered });
             // Several in slow start at once would overflow what one that is paced does not.
             let wait = edge::is_for(request, &opening.remote, &opening.connection);
             Tuning::Auto { tuner: Box::new(tuner), rtt, wait }

@@ -2,7 +2,7 @@
 
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::tune::pace::Known;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Rate, Rtt};
 
 use super::{Answer, handshake_rtt};
@@ -15,7 +15,7 @@ use crate::transfer::request::{GetRequest, Streams};
 /// A path whose server has paced, before it is known to be the same.
 pub(super) struct KnownPace {
     path: KnownPath,
-    known: Known,
+    known: HeldRate,
 }
 
 impl KnownPace {

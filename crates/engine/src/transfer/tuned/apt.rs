@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::Apt;
-use longhaul_core::tune::ceiling::Ceiling;
+use longhaul_core::tune::stream_limit::StreamLimit;
 use longhaul_core::units::{Bytes, Rate};
 
 use super::obey;
@@ -23,7 +23,7 @@ const SMALLEST: Bytes = Bytes::mib(1);
 /// Connections stay open between chunks.
 pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
     let shared = foreman.shared();
-    let mut ceiling = Ceiling::new(MOST_STREAMS);
+    let mut limit = StreamLimit::new(MOST_STREAMS);
     loop {
         let (began, before) = (Instant::now(), shared.received_so_far());
         while !shared.work.rest_of_chunk(LOOK, &shared.stop) {
@@ -39,9 +39,9 @@ pub(super) fn run(mut apt: Apt, foreman: &Foreman<'_, '_, '_>) {
         tracing::debug!(target: "longhaul::streams", %goodput, ?next, phase = ?apt.phase());
         let refusal = shared.crew.take_refusal();
         if let Some(Refusal { open, wait }) = refusal {
-            ceiling.refuse(open, wait, shared.start.elapsed());
+            limit.refused(open, wait, shared.start.elapsed());
         }
-        obey(next.streams.min(ceiling.at(shared.start.elapsed())), refusal, foreman);
+        obey(next.streams.min(limit.at(shared.start.elapsed())), refusal, foreman);
         shared.work.allow(next.size.max(SMALLEST));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::units::Rate;
 
 use super::Interval;
-use super::start::SEGMENT;
+use super::initial_count::SEGMENT;
 
 /// So many intervals are kept.
 const KEPT: usize = 16;
@@ -36,7 +36,7 @@ const STANDS: f64 = 1.01;
 const HELD_BACK: f64 = 0.25;
 
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct IntervalSample {
     at: Duration,
     /// Bits per second.
     goodput: f64,
@@ -48,19 +48,19 @@ struct Sample {
 
 /// Keeps the last intervals.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Meter {
+pub(super) struct IntervalStatistics {
     /// When the last interval ended.
     last: Option<Duration>,
     /// The share of the packets that come out of order. A stream that leaves slow start may have many: the mean is a long one.
     out_of_order: f64,
-    samples: VecDeque<Sample>,
+    samples: VecDeque<IntervalSample>,
     /// Whether anything was lost since the last change.
     has_lost: bool,
 }
 
 /// The mean of several intervals.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View {
+pub(super) struct IntervalMean {
     /// How many there were.
     pub(super) intervals: usize,
     /// Bits per second.
@@ -82,7 +82,7 @@ pub(super) struct View {
     held_back: f64,
 }
 
-impl Meter {
+impl IntervalStatistics {
     pub(super) fn push(&mut self, seen: &Interval, now: Duration) {
         let rtt = seen.rtt.get();
         let waits = seen.data_rtt.map_or(Duration::ZERO, |data| data.get().saturating_sub(rtt));
@@ -97,7 +97,7 @@ impl Meter {
         if self.samples.len() == KEPT {
             self.samples.pop_front();
         }
-        self.samples.push_back(Sample {
+        self.samples.push_back(IntervalSample {
             at: now,
             goodput: seen.goodput.as_bits_per_sec() as f64,
             queue: if waits >= LEAST_QUEUE && queue >= QUEUE { queue } else { 0.0 },
@@ -121,7 +121,7 @@ impl Meter {
     /// Returns the mean of the last `most` intervals of those that ended after `since`; none if nothing arrived in them.
     ///
     /// Intervals in which we held the streams back do not count, unless they are many.
-    pub(super) fn view(&self, since: Duration, most: usize) -> Option<View> {
+    pub(super) fn view(&self, since: Duration, most: usize) -> Option<IntervalMean> {
         let recent: Vec<_> =
             self.samples.iter().rev().take_while(|s| s.at > since).take(most).copied().collect();
         let held_back = share(&recent, |s| s.held_back);
@@ -136,7 +136,7 @@ impl Meter {
             counted.iter().map(|s| (s.goodput - goodput).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
         let mut queues: Vec<_> = counted.iter().map(|s| s.queue).collect();
         queues.sort_by(f64::total_cmp);
-        Some(View {
+        Some(IntervalMean {
             intervals: counted.len(),
             goodput,
             error: (variance / n).sqrt() / goodput,
@@ -174,7 +174,7 @@ impl Meter {
     }
 }
 
-impl View {
+impl IntervalMean {
     /// Returns the mean goodput.
     pub(super) fn rate(&self) -> Rate {
         Rate::bits_per_sec(self.goodput as u64)
@@ -232,7 +232,7 @@ impl View {
     }
 }
 
-fn share(samples: &[Sample], is: impl Fn(&Sample) -> bool) -> f64 {
+fn share(samples: &[IntervalSample], is: impl Fn(&IntervalSample) -> bool) -> f64 {
     samples.iter().filter(|s| is(s)).count() as f64 / samples.len().max(1) as f64
 }
 
@@ -255,8 +255,8 @@ mod tests {
         }
     }
 
-    fn meter(intervals: &[Interval]) -> Meter {
-        let mut meter = Meter::default();
+    fn meter(intervals: &[Interval]) -> IntervalStatistics {
+        let mut meter = IntervalStatistics::default();
         for (seen, at) in intervals.iter().zip(1..) {
             meter.push(seen, MS(100 * at));
         }

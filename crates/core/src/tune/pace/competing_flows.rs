@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::cut::{least_pace, shortest_queue};
+use super::congestion::{least_pace, shortest_queue};
 use super::{Observation, Pacer, Phase};
-use crate::tune::train::FASTEST;
+use crate::tune::packet_train::MAX_TRAIN_RATE;
 use crate::units::Rate;
 
 /// Beside others the bound of the rate doubles in so many round trips: the window may be twice of what was let in flight.
@@ -60,7 +60,7 @@ impl Pacer {
     pub(super) fn share(&mut self, from: Rate, since: Duration, seen: &Observation, now: Duration) {
         let min_rtt = seen.min_rtt.get();
         let doublings = now.saturating_sub(since).as_secs_f64() / min_rtt.as_secs_f64() / SLOW;
-        self.pace = Some(from.scaled(doublings.exp2())).filter(|pace| *pace < FASTEST);
+        self.pace = Some(from.scaled(doublings.exp2())).filter(|pace| *pace < MAX_TRAIN_RATE);
         let passed = self.passed(seen, now);
         let looked = now.saturating_sub((min_rtt * EMPTY).max(LONGEST_LULL));
         if since > looked || !self.history.reaches(looked) {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::super::{Interval, Remembered, Start, StreamTuner};
+use super::super::{Interval, Remembered, StreamTuner, StreamTunerStart};
 use super::red::Red;
 use crate::tune::MOST_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
@@ -109,7 +109,7 @@ impl Path {
     }
 
     pub(super) fn remembering(&self, begins: f64, left: f64, remembered: Option<Remembered>) -> Session {
-        let start = Start {
+        let start = StreamTunerStart {
             rtt: seconds_rtt(self.rtt),
             left: Bytes::new(left as u64),
             most: MOST_STREAMS,

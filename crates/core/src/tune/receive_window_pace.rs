@@ -14,12 +14,12 @@ mod tests;
 
 use std::time::Duration;
 
-use super::train::{FASTEST, Train, Trains};
+use super::packet_train::{MAX_TRAIN_RATE, PacketTrain, PacketTrains};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// What a receiver sees of its connection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReceiverObservation {
     /// Bytes read from the socket.
     pub read: Bytes,
     /// Bytes that wait in it.
@@ -36,7 +36,7 @@ pub struct Seen {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum WindowStep {
     /// Read as ever, and look again soon.
     Listen,
     /// The window is to end so far beyond what was read.
@@ -47,14 +47,14 @@ pub enum Step {
 
 /// Moves the right edge of one connection's window.
 #[derive(Debug, Clone)]
-pub struct EdgePacer {
+pub struct ReceiveWindowPacer {
     phase: Phase,
     limit: Option<Rate>,
 }
 
 #[derive(Debug, Clone)]
 enum Phase {
-    Listen(Trains),
+    Listen(PacketTrains),
     Hold(Box<Edge>),
     Off,
 }
@@ -82,7 +82,7 @@ struct Edge {
     /// Since when the sender has made no use of what the edge lets it.
     unused: Option<Duration>,
     /// The clumps that still come until the edge is drawn out.
-    trains: Trains,
+    trains: PacketTrains,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,42 +141,47 @@ const UNUSED: (u32, Duration, f64) = (8, Duration::from_secs(2), 0.25);
 /// So few segments out of order are an accident.
 const FEW: u64 = 8;
 
-impl EdgePacer {
+impl ReceiveWindowPacer {
     /// Starts to listen; never faster than `limit`.
     pub fn new(limit: Option<Rate>) -> Self {
-        Self { phase: Phase::Listen(Trains::default()), limit }
+        Self { phase: Phase::Listen(PacketTrains::default()), limit }
     }
 
     /// Observes the connection at `now`, since any fixed moment, every few milliseconds and after each read.
-    pub fn observe(&mut self, seen: &Seen, now: Duration) -> Step {
+    pub fn observe(&mut self, seen: &ReceiverObservation, now: Duration) -> WindowStep {
         if seen.rtt.get() < SHORTEST {
             self.phase = Phase::Off;
         }
         match &mut self.phase {
-            Phase::Off => Step::Off,
+            Phase::Off => WindowStep::Off,
             Phase::Listen(trains) => {
-                let Some(train) = trains.ended(seen.read + seen.unread, now) else { return Step::Listen };
-                if seen.out_of_order > FEW || train.is_telling() && train.rate > FASTEST {
+                let Some(train) = trains.ended(seen.read + seen.unread, now) else {
+                    return WindowStep::Listen;
+                };
+                if seen.out_of_order > FEW || train.is_measurable() && train.rate > MAX_TRAIN_RATE {
                     self.phase = Phase::Off;
-                    return Step::Off;
+                    return WindowStep::Off;
                 }
-                if !(train.is_telling() && (train.proven || train.is_large())) {
-                    return Step::Listen;
+                if !(train.is_measurable() && (train.proven || train.is_large())) {
+                    return WindowStep::Listen;
                 }
                 let edge = Edge::new(train, std::mem::take(trains), seen, now);
                 let window = edge.window(seen.read);
                 self.phase = Phase::Hold(Box::new(edge));
-                Step::Hold(window)
+                WindowStep::Hold(window)
             }
             Phase::Hold(edge) => {
                 edge.advance(seen, now);
                 edge.review(seen, now);
                 edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
-                if edge.is_beyond_recovery(seen, now) || edge.is_unused(seen, now) || edge.rate > FASTEST {
+                if edge.is_beyond_recovery(seen, now)
+                    || edge.is_unused(seen, now)
+                    || edge.rate > MAX_TRAIN_RATE
+                {
                     self.phase = Phase::Off;
-                    return Step::Off;
+                    return WindowStep::Off;
                 }
-                Step::Hold(edge.window(seen.read))
+                WindowStep::Hold(edge.window(seen.read))
             }
         }
     }
@@ -184,7 +189,7 @@ impl EdgePacer {
 
 impl Edge {
     /// Begins after a clump that has told the bottleneck's rate: its acknowledgements have let out twice as much.
-    fn new(train: Train, trains: Trains, seen: &Seen, now: Duration) -> Self {
+    fn new(train: PacketTrain, trains: PacketTrains, seen: &ReceiverObservation, now: Duration) -> Self {
         let rtt = seen.rtt.get();
         let round = Round { since: now, arrived: seen.read + seen.unread, out_of_order: seen.out_of_order };
         Self {
@@ -210,7 +215,7 @@ impl Edge {
     }
 
     /// Moves the edge by what the rate lets out since the last look.
-    fn advance(&mut self, seen: &Seen, now: Duration) {
+    fn advance(&mut self, seen: &ReceiverObservation, now: Duration) {
         let (time, rtt) = (now.saturating_sub(self.looked), seen.rtt.get());
         self.looked = now;
         if now < self.still_until {
@@ -235,12 +240,12 @@ impl Edge {
     }
 
     /// Says whether the sender takes too long to fill the gaps that a loss has left.
-    fn is_beyond_recovery(&self, seen: &Seen, now: Duration) -> bool {
+    fn is_beyond_recovery(&self, seen: &ReceiverObservation, now: Duration) -> bool {
         self.recovery.is_some_and(|recovery| now.saturating_sub(recovery.since) > seen.rtt.get() * PATIENCE)
     }
 
     /// Says whether the sender has for long made little use of what it is let.
-    fn is_unused(&self, seen: &Seen, now: Duration) -> bool {
+    fn is_unused(&self, seen: &ReceiverObservation, now: Duration) -> bool {
         let long = UNUSED.1.max(seen.rtt.get() * UNUSED.0);
         self.unused.is_some_and(|since| now.saturating_sub(since) >= long)
     }
@@ -248,7 +253,7 @@ impl Edge {
     /// Looks for losses, and once a round trip at what the rate has come to.
     ///
     /// After a loss the sender's window is still the larger one, for it had grown to twice ours: the edge goes on to pace.
-    fn review(&mut self, seen: &Seen, now: Duration) {
+    fn review(&mut self, seen: &ReceiverObservation, now: Duration) {
         let (time, rtt) = (now.saturating_sub(self.round.since), seen.rtt.get());
         let arrived = seen.read + seen.unread;
         // A server that reads a cold disk sends a clump in pieces, and the first tells too little.

@@ -7,9 +7,9 @@ const LONGEST: u32 = 8;
 /// The least step is this part of the streams, rounded down, so that its effect stands out from noise.
 const LEAST: usize = 8;
 
-/// Patience in one direction.
+/// StepBackoff in one direction.
 #[derive(Debug, Clone)]
-pub(super) struct Patience {
+pub(super) struct StepBackoff {
     step: usize,
     /// The rest after a first failure.
     shortest: Duration,
@@ -17,7 +17,7 @@ pub(super) struct Patience {
     due: Duration,
 }
 
-impl Patience {
+impl StepBackoff {
     pub(super) const fn new(step: usize, shortest: Duration) -> Self {
         Self { step, shortest, rest: shortest, due: Duration::ZERO }
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn failures_make_it_rare_and_small_and_successes_bold() {
-        let mut up = Patience::new(usize::MAX, SEC(4));
+        let mut up = StepBackoff::new(usize::MAX, SEC(4));
         assert_eq!((up.step(16), up.step(1)), (16, 1));
         up.failed(SEC(10));
         assert_eq!((up.step(16), up.step(15), up.is_due(SEC(13)), up.is_due(SEC(14))), (2, 1, false, true));

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_cut_leaves_less_however_thin_the_path_is() {
     let mut path = Path::new(4.0, 20, 20e3);
-    let mut pacer = knowing(&mut path, 6.0);
+    let mut pacer = with_known_rate(&mut path, 6.0);
     path.run(&mut pacer, 1.0);
     let (share, lost) = (path.run(&mut pacer, 10.0), path.lost);
     assert!(share > 0.9 && lost == 0.0, "{share} of the path, {lost} lost: {pacer:?}");
@@ -18,7 +18,7 @@ fn a_cut_leaves_less_however_thin_the_path_is() {
 fn an_outage_that_leaves_nothing_leaves_a_pace() {
     let mut path = Path::new(100.0, 100, 1e6);
     let (capacity, queue) = (path.capacity, path.queue);
-    let mut pacer = knowing(&mut path, 95.0);
+    let mut pacer = with_known_rate(&mut path, 95.0);
     (path.capacity, path.queue) = (0.0, 0.0);
     // The first window is lost, the pace is cut, and a round trip and a half later nothing has arrived.
     path.run(&mut pacer, 0.3);

@@ -23,7 +23,7 @@ struct Path {
     allowed: VecDeque<(Duration, Bytes)>,
     sent: Bytes,
     edge: Bytes,
-    pacer: EdgePacer,
+    pacer: ReceiveWindowPacer,
     longest_queue: Duration,
 }
 
@@ -43,13 +43,13 @@ impl Path {
             ]),
             sent: Bytes::ZERO,
             edge: HALF_CLUMP + CLUMP * 3,
-            pacer: EdgePacer::new(limit),
+            pacer: ReceiveWindowPacer::new(limit),
             longest_queue: Duration::ZERO,
         }
     }
 
     /// Goes on for `time` and looks once.
-    fn look_after(&mut self, time: Duration) -> Step {
+    fn look_after(&mut self, time: Duration) -> WindowStep {
         self.now += time;
         while let Some((_, bytes)) = self.allowed.pop_front_if(|(at, _)| *at <= self.now) {
             self.sent = self.sent.max(bytes);
@@ -61,7 +61,7 @@ impl Path {
         if self.now > seconds(5) {
             self.longest_queue = self.longest_queue.max(queue);
         }
-        let seen = Seen {
+        let seen = ReceiverObservation {
             read: self.arrived,
             unread: Bytes::ZERO,
             offered: self.edge - self.arrived,
@@ -70,7 +70,7 @@ impl Path {
             out_of_order: self.out_of_order,
         };
         let step = self.pacer.observe(&seen, self.now);
-        if let Step::Hold(window) = step {
+        if let WindowStep::Hold(window) = step {
             self.edge = self.arrived + window;
             self.allowed.push_back((self.now + self.rtt, self.edge));
         }
@@ -78,8 +78,8 @@ impl Path {
     }
 
     /// Looks often until `time`.
-    fn run(&mut self, time: Duration) -> Step {
-        let mut step = Step::Listen;
+    fn run(&mut self, time: Duration) -> WindowStep {
+        let mut step = WindowStep::Listen;
         while self.now < time {
             step = self.look_after(LOOK);
         }
@@ -87,8 +87,8 @@ impl Path {
     }
 
     /// Looks until the window is held, or never will be.
-    fn first_answer(&mut self) -> Step {
-        (0..4000).map(|_| self.look_after(LOOK)).find(|step| *step != Step::Listen).unwrap()
+    fn first_answer(&mut self) -> WindowStep {
+        (0..4000).map(|_| self.look_after(LOOK)).find(|step| *step != WindowStep::Listen).unwrap()
     }
 
     /// Returns at which rate data arrives in the next round trip.
@@ -106,7 +106,7 @@ fn seconds(seconds: u64) -> Duration {
 #[test]
 fn the_second_clump_is_enough_and_moves_nothing() {
     let mut path = Path::new(GBIT, RTT, None);
-    let Step::Hold(window) = path.first_answer() else { panic!("{:?}", path.pacer) };
+    let WindowStep::Hold(window) = path.first_answer() else { panic!("{:?}", path.pacer) };
     assert!(path.now < RTT + Duration::from_millis(10), "{:?}", path.now);
     // What was offered stays offered, no more and no less.
     assert_eq!((path.arrived, window), (HALF_CLUMP + CLUMP, CLUMP * 2));
@@ -118,7 +118,7 @@ fn a_large_first_clump_is_enough() {
     let mut path = Path::new(GBIT, RTT, None);
     path.allowed = VecDeque::from([(Duration::ZERO, Bytes::mib(3))]);
     path.edge = Bytes::mib(9);
-    assert!(matches!(path.first_answer(), Step::Hold(_)) && path.now < RTT, "{:?}", path.pacer);
+    assert!(matches!(path.first_answer(), WindowStep::Hold(_)) && path.now < RTT, "{:?}", path.pacer);
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn a_limit_is_kept() {
 fn after_a_loss_it_goes_on_more_slowly_and_grows_again() {
     for at in [2, 6] {
         let mut path = Path::new(GBIT, RTT, None);
-        assert!(matches!(path.run(seconds(at)), Step::Hold(_)));
+        assert!(matches!(path.run(seconds(at)), WindowStep::Hold(_)));
         let before = path.goodput();
         path.out_of_order += FEW + 1;
-        assert!(matches!(path.look_after(LOOK), Step::Hold(_)));
+        assert!(matches!(path.look_after(LOOK), WindowStep::Hold(_)));
         // What comes until the gap is filled is out of order too, and no further loss.
         path.out_of_order += 1000;
         path.run(seconds(at) + RTT * 5);
@@ -192,10 +192,10 @@ fn gaps_that_are_not_filled_leave_the_window_to_the_kernel() {
     path.look_after(LOOK);
     // Nothing more comes in order.
     path.capacity = Rate::default();
-    assert!(matches!(path.run(path.now + RTT * PATIENCE), Step::Hold(_)));
-    assert_eq!(path.look_after(RTT), Step::Off);
+    assert!(matches!(path.run(path.now + RTT * PATIENCE), WindowStep::Hold(_)));
+    assert_eq!(path.look_after(RTT), WindowStep::Off);
     // For good.
-    assert_eq!(path.run(path.now + RTT), Step::Off);
+    assert_eq!(path.run(path.now + RTT), WindowStep::Off);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_sender_with_a_window_of_its_own_is_left_to_it() {
     // As another's losses leave it.
     path.capacity = GBIT.scaled(0.05);
     let until = path.now + seconds(8);
-    while path.now < until && path.look_after(LOOK) != Step::Off {
+    while path.now < until && path.look_after(LOOK) != WindowStep::Off {
         path.allowed.iter_mut().for_each(|(_, bytes)| *bytes = (*bytes).min(path.arrived + Bytes::kib(900)));
     }
     assert!(path.now < until, "{:?}", path.pacer);
@@ -219,7 +219,7 @@ fn a_sender_that_pauses_is_paced_when_it_goes_on() {
         path.capacity = Rate::default();
         path.run(path.now + Duration::from_millis(700));
         path.capacity = GBIT;
-        assert!(matches!(path.run(path.now + seconds(2)), Step::Hold(_)), "{:?}", path.pacer);
+        assert!(matches!(path.run(path.now + seconds(2)), WindowStep::Hold(_)), "{:?}", path.pacer);
     }
 }
 
@@ -229,7 +229,7 @@ fn a_few_segments_out_of_order_are_an_accident() {
     path.run(seconds(2));
     for _ in 0..10 {
         path.out_of_order += FEW;
-        assert!(matches!(path.look_after(LOOK), Step::Hold(_)));
+        assert!(matches!(path.look_after(LOOK), WindowStep::Hold(_)));
         path.goodput();
     }
 }
@@ -240,7 +240,7 @@ fn a_queue_makes_it_slower() {
     path.run(seconds(6));
     let Phase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
     let before = edge.rate;
-    let seen = Seen {
+    let seen = ReceiverObservation {
         read: path.arrived,
         unread: Bytes::ZERO,
         offered: path.edge - path.arrived,
@@ -258,14 +258,14 @@ fn a_queue_makes_it_slower() {
 #[test]
 fn a_short_or_a_fast_path_is_none_for_it() {
     let mut short = Path::new(GBIT, Duration::from_millis(19), None);
-    assert_eq!(short.first_answer(), Step::Off);
+    assert_eq!(short.first_answer(), WindowStep::Off);
     // A longer clump, or it would be over too soon to be timed.
     let mut fast = Path::new(Rate::bits_per_sec(4_000_000_000), RTT, None);
     fast.allowed = VecDeque::from([(Duration::ZERO, CLUMP * 10)]);
-    assert_eq!(fast.first_answer(), Step::Off);
+    assert_eq!(fast.first_answer(), WindowStep::Off);
     let mut lossy = Path::new(GBIT, RTT, None);
     lossy.out_of_order = FEW + 1;
-    assert_eq!(lossy.first_answer(), Step::Off);
+    assert_eq!(lossy.first_answer(), WindowStep::Off);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn clumps_that_somebody_was_late_to_see_are_not_believed() {
         }
         piece = piece * 2;
     }
-    assert_eq!(path.run(RTT * 6), Step::Listen);
+    assert_eq!(path.run(RTT * 6), WindowStep::Listen);
 }
 
 #[test]

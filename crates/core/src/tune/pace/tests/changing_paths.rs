@@ -15,7 +15,7 @@ fn a_shallow_queue_is_filled_without_loss() {
 fn what_the_congestion_control_did_not_send_proves_nothing() {
     for known in [500.0, 600.0, 700.0] {
         let mut path = Path::new(1000.0, 300, 1e6);
-        let mut pacer = knowing(&mut path, known);
+        let mut pacer = with_known_rate(&mut path, known);
         path.run(&mut pacer, 1.0);
         path.own_pace = Some(1.25);
         path.run(&mut pacer, 12.0);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_known_path_is_full_within_three_round_trips() {
     let mut path = Path::new(1000.0, 200, 1e6);
-    let mut pacer = knowing(&mut path, 950.0);
+    let mut pacer = with_known_rate(&mut path, 950.0);
     path.run(&mut pacer, 0.6);
     let share = path.run(&mut pacer, 2.0);
     assert!(share > 0.9 && path.lost == 0.0, "{share} of the path, {} lost", path.lost);
@@ -15,7 +15,7 @@ fn a_known_path_is_full_within_three_round_trips() {
     path.run(&mut pacer, 0.6);
     let unknown = path.run(&mut pacer, 2.0);
     assert!(unknown < share * 0.7, "{unknown}");
-    assert_eq!(Pacer::knowing(Rate::bits_per_sec(1)).found(), None, "nothing is found yet");
+    assert_eq!(Pacer::with_known_rate(Rate::bits_per_sec(1)).found(), None, "nothing is found yet");
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn what_is_found_is_what_the_path_holds() {
 fn a_path_that_has_become_narrow_is_left_at_once_and_followed() {
     for mbit in [600.0, 300.0, 100.0] {
         let mut path = Path::new(mbit, 200, 1e6);
-        let mut pacer = knowing(&mut path, 950.0);
+        let mut pacer = with_known_rate(&mut path, 950.0);
         path.run(&mut pacer, 1.5);
         // One round trip at half of what it held, and no more.
         let most = 950e6 / 8.0 / 2.0 * 0.45;
@@ -46,7 +46,7 @@ fn a_path_that_has_become_narrow_is_left_at_once_and_followed() {
 #[test]
 fn a_path_that_has_become_wide_is_found_too() {
     let mut path = Path::new(1000.0, 200, 1e6);
-    let mut pacer = knowing(&mut path, 200.0);
+    let mut pacer = with_known_rate(&mut path, 200.0);
     path.run(&mut pacer, 12.0);
     let share = path.run(&mut pacer, 20.0);
     assert!(share > 0.9, "{share} of the path");
@@ -55,7 +55,7 @@ fn a_path_that_has_become_wide_is_found_too() {
 #[test]
 fn a_pause_confirms_nothing() {
     let mut path = Path::new(1000.0, 200, 1e6);
-    let mut pacer = Pacer::knowing(Rate::bits_per_sec(950_000_000));
+    let mut pacer = Pacer::with_known_rate(Rate::bits_per_sec(950_000_000));
     pacer.observe(&path.seen(), path.now);
     pacer.resume();
     // A clump of a few milliseconds, at more than the first pace.
@@ -70,7 +70,7 @@ fn a_pause_confirms_nothing() {
 #[test]
 fn a_pause_is_no_climb() {
     let mut path = Path::new(1000.0, 200, 1e6);
-    let mut pacer = knowing(&mut path, 950.0);
+    let mut pacer = with_known_rate(&mut path, 950.0);
     let mut until = 0.0;
     while !matches!(pacer.as_ref().unwrap().phase, Phase::Climb { .. }) {
         until += 0.01;
@@ -86,7 +86,7 @@ fn a_pause_is_no_climb() {
 #[test]
 fn who_makes_no_use_of_a_known_rate_is_not_paced_for_ever() {
     let mut path = Path::new(1000.0, 200, 1e6);
-    let mut pacer = knowing(&mut path, 950.0);
+    let mut pacer = with_known_rate(&mut path, 950.0);
     // The receiver's window lets no more in.
     (path.cwnd, path.slow_start) = (65_536.0, false);
     for (until, off) in [(19.0, false), (21.0, true)] {
@@ -99,7 +99,7 @@ fn who_makes_no_use_of_a_known_rate_is_not_paced_for_ever() {
 #[test]
 fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
     let mut path = Path::new(10_000.0, 100, 250e6);
-    let mut pacer = knowing(&mut path, 9_000.0);
+    let mut pacer = with_known_rate(&mut path, 9_000.0);
     path.run(&mut pacer, 0.5);
     let seen = path.seen();
     let pacer = pacer.as_mut().unwrap();
@@ -110,7 +110,7 @@ fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
 #[test]
 fn a_rate_too_high_to_be_true_is_bounded_by_what_arrives() {
     let mut path = Path::new(100.0, 50, 1e6);
-    let mut pacer = Some(Pacer::knowing(Rate::bits_per_sec(u64::MAX)));
+    let mut pacer = Some(Pacer::with_known_rate(Rate::bits_per_sec(u64::MAX)));
     path.run(&mut pacer, 4.0);
     let share = path.run(&mut pacer, 20.0);
     assert!(share > 0.9, "{share} of the path");

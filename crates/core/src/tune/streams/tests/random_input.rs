@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::tune::streams::{Interval, Remembered, Start, StreamTuner};
+use crate::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
 use crate::units::{Bytes, Rate, Rtt};
 
 fn rtts() -> impl Strategy<Value = Rtt> {
@@ -22,9 +22,9 @@ prop_compose! {
         left in any::<u64>(),
         most in 0..300_usize,
         remembered in proptest::option::of((rtts(), rates(), any::<usize>())),
-    ) -> Start {
+    ) -> StreamTunerStart {
         let remembered = remembered.map(|(rtt, rate, streams)| Remembered { rtt, rate, streams });
-        Start { rtt, left: Bytes::new(left), most, remembered }
+        StreamTunerStart { rtt, left: Bytes::new(left), most, remembered }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-use super::Start;
+use super::StreamTunerStart;
 use crate::tune::INITIAL_SEGMENTS;
 
 /// What a packet carries, where nothing larger than Ethernet's frames is on the way.
@@ -23,7 +23,7 @@ const LEAST_SHARE: Bytes = Bytes::mib(8);
 /// Returns how many streams to begin with.
 ///
 /// k connections save log2(k) round trips of slow start: each begins with a window of its own.
-pub(super) fn streams(start: &Start) -> usize {
+pub(super) fn streams(start: &StreamTunerStart) -> usize {
     let rtt = start.rtt.get();
     let mut ramp = if rtt < SHORTEST { 1 } else { (rtt.as_nanos() / PER_STREAM.as_nanos()) as usize };
     if let Some(path) = start.remembered {
@@ -47,14 +47,19 @@ mod tests {
     use super::*;
     use crate::tune::MOST_STREAMS;
 
-    const fn start(rtt_ms: u64, left: Bytes) -> Start {
-        Start { rtt: Rtt::new(Duration::from_millis(rtt_ms)), left, most: MOST_STREAMS, remembered: None }
+    const fn start(rtt_ms: u64, left: Bytes) -> StreamTunerStart {
+        StreamTunerStart {
+            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
+            left,
+            most: MOST_STREAMS,
+            remembered: None,
+        }
     }
 
-    fn remembering(rtt_ms: u64, mbit: u64, streams: usize) -> Start {
+    fn remembering(rtt_ms: u64, mbit: u64, streams: usize) -> StreamTunerStart {
         let rate = Rate::bits_per_sec(mbit * 1_000_000);
         let path = Remembered { rtt: Rtt::new(Duration::from_millis(rtt_ms)), rate, streams };
-        Start { remembered: Some(path), ..start(200, Bytes::gib(8)) }
+        StreamTunerStart { remembered: Some(path), ..start(200, Bytes::gib(8)) }
     }
 
     #[test]
@@ -65,8 +70,8 @@ mod tests {
         }
         assert_eq!(streams(&start(200, Bytes::mib(64))), 8);
         assert_eq!(streams(&start(200, Bytes::mib(4))), 1);
-        assert_eq!(streams(&Start { most: 3, ..start(200, Bytes::gib(8)) }), 3);
-        assert_eq!(streams(&Start { most: 0, ..start(0, Bytes::ZERO) }), 1);
+        assert_eq!(streams(&StreamTunerStart { most: 3, ..start(200, Bytes::gib(8)) }), 3);
+        assert_eq!(streams(&StreamTunerStart { most: 0, ..start(0, Bytes::ZERO) }), 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The connections of a transfer, for whoever measures them.
+//! Reads TCP_INFO of a transfer's connections, and keeps the counters of closed ones.
 
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -9,23 +9,23 @@ use longhaul_sys::tcp_info;
 use crate::telemetry;
 use crate::threads::lock;
 
-/// Sockets that are read now and then, and what those have counted that are closed.
+/// The open sockets of a transfer, and the counters of its closed ones.
 #[derive(Default)]
-pub(crate) struct Watched(Mutex<Inner>);
+pub(crate) struct ConnectionTelemetry(Mutex<Connections>);
 
-/// Under one lock, for a connection that closes must be counted once: as open, or as closed.
+/// Under one lock, so that a connection is counted once: as open or as closed.
 #[derive(Default)]
-struct Inner {
+struct Connections {
     open: Vec<(usize, TcpStream)>,
     closed: Counters,
     /// The most that were open at once.
     most: usize,
 }
 
-impl Watched {
-    /// Watches a stream's socket.
+impl ConnectionTelemetry {
+    /// Adds a stream's socket.
     pub(crate) fn add(&self, stream: usize, socket: &TcpStream) {
-        // Without a duplicate the stream is only not watched.
+        // Without a free descriptor the stream runs, but its socket is not read.
         if let Ok(socket) = socket.try_clone() {
             let mut inner = lock(&self.0);
             inner.open.push((stream, socket));
@@ -33,10 +33,10 @@ impl Watched {
         }
     }
 
-    /// Ends that; what the socket has counted is kept.
+    /// Removes a stream's socket, and keeps its counters.
     pub(crate) fn remove(&self, stream: usize) {
         let mut inner = lock(&self.0);
-        let Inner { open, closed, .. } = &mut *inner;
+        let Connections { open, closed, .. } = &mut *inner;
         for (_, socket) in open.extract_if(.., |(id, _)| *id == stream) {
             if let Ok(info) = tcp_info::read(socket) {
                 *closed += Counters::of(&info);
@@ -44,7 +44,7 @@ impl Watched {
         }
     }
 
-    /// Reads every watched socket; returns what each tells, and all of them together.
+    /// Reads every open socket; returns a sample of each, and the sum with the closed ones.
     pub(crate) fn read(&self) -> (Vec<StreamSample>, Sockets) {
         let inner = lock(&self.0);
         let streams: Vec<_> =
@@ -72,22 +72,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_never_fall_while_streams_connect_anew() {
+    fn counters_never_fall_while_streams_reconnect() {
         const BYTES: usize = 1000;
-        let (watched, done) = (Watched::default(), AtomicBool::new(false));
+        let (sockets, done) = (ConnectionTelemetry::default(), AtomicBool::new(false));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = |stream: usize| {
             let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (mut far, _) = listener.accept().unwrap();
-            watched.add(stream, &near);
+            sockets.add(stream, &near);
             near.write_all(&[7; BYTES]).unwrap();
             far.read_exact(&mut [0; BYTES]).unwrap();
-            // Carries the acknowledgement.
+            // The reply carries the acknowledgement.
             far.write_all(b"!").unwrap();
             near.read_exact(&mut [0]).unwrap();
-            watched.remove(stream);
+            sockets.remove(stream);
         };
-        let acked = || watched.read().1.counters.acked;
+        let acked = || sockets.read().1.counters.acked;
         std::thread::scope(|threads| {
             let reader = threads.spawn(|| {
                 let mut before = Bytes::ZERO;
@@ -102,7 +102,7 @@ mod tests {
             reader.join().unwrap();
         });
         // A SYN is acknowledged like a byte.
-        assert_eq!((acked(), watched.most()), (Bytes::new(200 * (BYTES as u64 + 1)), 1));
-        assert!(watched.read().0.is_empty());
+        assert_eq!((acked(), sockets.most()), (Bytes::new(200 * (BYTES as u64 + 1)), 1));
+        assert!(sockets.read().0.is_empty());
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::units::{Rate, Rtt};
 
-use super::meter::{FAST, SLOWLY, View};
-use super::trial::{INTERVALS, Level, More, keeps};
+use super::statistics::{FAST, IntervalMean, SLOWLY};
+use super::trial::{INTERVALS, Level, TrialVerdict, keeps};
 use super::{Anchor, Interval, Phase, Remembered, StreamTuner, round_trips};
 
 /// So many intervals show what the present number of streams brings.
@@ -48,17 +48,17 @@ impl StreamTuner {
             return;
         };
         let late = now > first.saturating_add(round_trips(LONGEST_RAMP_UP, seen));
-        if late || self.since.is_some() && self.meter.is_level() {
+        if late || self.since.is_some() && self.statistics.is_level() {
             self.phase = Phase::Hold;
             self.since = Some(first);
             // These are level already.
-            self.meter.keep_last(3);
+            self.statistics.keep_last(3);
         }
     }
 
     pub(super) fn hold(&mut self, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let Some(view) = self.meter.view(settled, VIEW) else { return };
+        let Some(view) = self.statistics.view(settled, VIEW) else { return };
         if view.intervals < INTERVALS.0 {
             return;
         }
@@ -80,12 +80,12 @@ impl StreamTuner {
             }
         } else if several && self.down.is_due(now) && self.may_do_with_fewer(&view, left, now) {
             self.shrink(&view, seen.rtt, now);
-        } else if self.up.is_due(now) && !view.is_held_back() && self.meter.is_level() {
+        } else if self.up.is_due(now) && !view.is_held_back() && self.statistics.is_level() {
             self.grow(&view, seen, now);
         }
     }
 
-    fn may_do_with_fewer(&self, view: &View, left: Duration, now: Duration) -> bool {
+    fn may_do_with_fewer(&self, view: &IntervalMean, left: Duration, now: Duration) -> bool {
         if view.spare(self.wanted) > 0 {
             return left > LONG;
         }
@@ -93,7 +93,7 @@ impl StreamTuner {
     }
 
     /// Notes where the path has become another.
-    fn follow(&mut self, view: &View, now: Duration) {
+    fn follow(&mut self, view: &IntervalMean, now: Duration) {
         if view.intervals < VIEW {
             return;
         }
@@ -107,7 +107,7 @@ impl StreamTuner {
         }
     }
 
-    fn conclude(&mut self, view: &View, rtt: Rtt) {
+    fn conclude(&mut self, view: &IntervalMean, rtt: Rtt) {
         self.confident |= view.has_queue() && view.intervals == VIEW;
         if self.confident && !view.is_held_back() {
             self.concluded = Some(Remembered { rtt, rate: view.rate(), streams: self.wanted });
@@ -129,7 +129,7 @@ impl StreamTuner {
     }
 
     /// Tries more streams, where there are more to have and enough to fetch for them.
-    fn grow(&mut self, view: &View, seen: &Interval, now: Duration) {
+    fn grow(&mut self, view: &IntervalMean, seen: &Interval, now: Duration) {
         let mut from = Level::new(self.wanted, view);
         from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
         let ramp_up = from.ramp_up(seen.rtt);
@@ -140,7 +140,7 @@ impl StreamTuner {
             step if view.is_losing() && !view.has_queue() => step.max(lossy),
             step => step,
         };
-        let more = (self.wanted + step).min(self.ceiling.at(now)).min(view.bearable());
+        let more = (self.wanted + step).min(self.limit.at(now)).min(view.bearable());
         if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
             self.phase = Phase::Trial { from };
             self.change(more, ramp_up, now);
@@ -148,7 +148,7 @@ impl StreamTuner {
     }
 
     /// Tries fewer streams: those that only fill the queue, or a few.
-    fn shrink(&mut self, view: &View, rtt: Rtt, now: Duration) {
+    fn shrink(&mut self, view: &IntervalMean, rtt: Rtt, now: Duration) {
         let step = match view.spare(self.wanted) {
             0 => self.down.step(self.wanted),
             spare => spare,
@@ -159,7 +159,7 @@ impl StreamTuner {
     }
 
     pub(super) fn try_more(&mut self, from: &Level, seen: &Interval, now: Duration) {
-        if let Some(last) = self.meter.view(self.changed, 2)
+        if let Some(last) = self.statistics.view(self.changed, 2)
             && from.is_outgrown(self.wanted, &last)
         {
             // In time for the next streams to come before these have grown up.
@@ -168,17 +168,17 @@ impl StreamTuner {
             return;
         }
         let Some(grown_up) = self.settled() else { return };
-        let view = self.meter.view(grown_up, INTERVALS.1);
+        let view = self.statistics.view(grown_up, INTERVALS.1);
         let late = now > grown_up.saturating_add(round_trips(LONGEST_RAMP_UP, seen));
         let verdict = match view {
-            Some(view) if late || self.meter.is_level() => from.judge_more(self.wanted, &view),
-            None if late => More::InVain,
-            _ => More::Unknown,
+            Some(view) if late || self.statistics.is_level() => from.judge_more(self.wanted, &view),
+            None if late => TrialVerdict::InVain,
+            _ => TrialVerdict::Unknown,
         };
         match verdict {
-            More::Unknown => {}
-            More::InProportion => self.keep_more(Some(grown_up), now),
-            More::Fills(needed) => {
+            TrialVerdict::Unknown => {}
+            TrialVerdict::InProportion => self.keep_more(Some(grown_up), now),
+            TrialVerdict::Fills(needed) => {
                 self.keep_more(Some(grown_up), now);
                 self.up.failed(now);
                 if needed < self.wanted {
@@ -186,7 +186,7 @@ impl StreamTuner {
                     self.phase = Phase::HandOver { to: needed };
                 }
             }
-            More::InVain => {
+            TrialVerdict::InVain => {
                 self.phase = Phase::HandOver { to: from.streams };
                 self.up.failed(now);
                 self.down.hesitate(now);
@@ -199,7 +199,7 @@ impl StreamTuner {
     /// Gives streams up that do not pay, as long as the others carry more: what was lost on the way to this has hurt them.
     pub(super) fn hand_over(&mut self, to: usize, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let view = self.meter.view(settled, INTERVALS.0);
+        let view = self.statistics.view(settled, INTERVALS.0);
         let before = self.anchor.map_or(0.0, |anchor| anchor.goodput);
         if let Some(view) = view.filter(|view| keeps(before, view)) {
             let step = view.spare(self.wanted).max(self.wanted / 8).max(1);
@@ -221,15 +221,15 @@ impl StreamTuner {
 
     pub(super) fn try_fewer(&mut self, from: &Level, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let Some(view) = self.meter.view(settled, VIEW) else { return };
+        let Some(view) = self.statistics.view(settled, VIEW) else { return };
         let before = self.anchor.map_or(from.goodput, |anchor| anchor.goodput);
         let elapsed = now.saturating_sub(settled);
         let price = elapsed.mul_f64((1.0 - view.goodput / before).max(0.0));
         let left = view.rate().time_for(seen.left);
         // What does not grow will not come back either; where much is missing, that shows at once.
         let is_far = view.intervals >= INTERVALS.0 && view.goodput * (1.0 + 2.0 * view.error) < FAR * before;
-        let is_final =
-            (is_far || view.intervals == VIEW) && !self.meter.is_growing(if is_far { FAST } else { SLOWLY });
+        let is_final = (is_far || view.intervals == VIEW)
+            && !self.statistics.is_growing(if is_far { FAST } else { SLOWLY });
         if keeps(before, &view) {
             self.phase = Phase::Hold;
             self.down.succeeded(now);

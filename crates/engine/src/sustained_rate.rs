@@ -1,13 +1,13 @@
-//! The highest rate that was held for a while.
+//! The highest rate that a transfer sustained for a second.
 
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-/// A rate is taken over at least this long; less would be that of a burst.
-const OVER: Duration = Duration::from_secs(1);
+/// The shortest span over which a rate is measured; a shorter one would measure a burst.
+const SPAN: Duration = Duration::from_secs(1);
 
-/// Follows a count of bytes, and keeps the highest rate.
+/// Follows a byte counter, and keeps its highest rate.
 #[derive(Debug, Default)]
 pub(crate) struct SustainedRate {
     since: Duration,
@@ -16,16 +16,16 @@ pub(crate) struct SustainedRate {
 }
 
 impl SustainedRate {
-    /// Accounts for `bytes` so far at `now`; the last call may close a shorter span where there was no whole one.
+    /// Observes `bytes` so far at `now`; the last call may close a shorter span where no whole one has passed.
     pub(crate) fn observe(&mut self, bytes: Bytes, now: Duration, last: bool) {
         let span = now.saturating_sub(self.since);
-        if span >= OVER || (last && self.best == Rate::default()) {
+        if span >= SPAN || (last && self.best == Rate::default()) {
             self.best = self.best.max(Rate::over(bytes - self.before, span));
             (self.since, self.before) = (now, bytes);
         }
     }
 
-    /// Returns the highest so far.
+    /// Returns the highest rate so far.
     pub(crate) fn best(&self) -> Rate {
         self.best
     }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_no_rate_and_a_short_transfer_has_one() {
+    fn burst_shorter_than_the_span_counts_only_at_the_end_of_a_short_transfer() {
         let mut rate = SustainedRate::default();
         rate.observe(Bytes::mib(100), Duration::from_millis(100), false);
         assert_eq!(rate.best(), Rate::default());

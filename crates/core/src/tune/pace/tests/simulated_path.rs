@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::{Observation, Pacer, first_pace};
+use super::super::{Observation, Pacer, initial_pace};
 use crate::units::{Bytes, Rate, Rtt};
 
 const STEP: Duration = Duration::from_micros(250);
@@ -176,8 +176,8 @@ impl Path {
 }
 
 /// Begins with what the path is known to hold, and the window that goes with it.
-pub(super) fn knowing(path: &mut Path, mbit: f64) -> Option<Pacer> {
+pub(super) fn with_known_rate(path: &mut Path, mbit: f64) -> Option<Pacer> {
     let rate = Rate::bits_per_sec((mbit * 1e6) as u64);
-    path.cwnd = first_pace(rate).bdp(Rtt::new(path.rtt)).get() as f64;
-    Some(Pacer::knowing(rate))
+    path.cwnd = initial_pace(rate).bdp(Rtt::new(path.rtt)).get() as f64;
+    Some(Pacer::with_known_rate(rate))
 }

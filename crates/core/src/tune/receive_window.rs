@@ -15,7 +15,7 @@ use crate::units::{Bytes, Rate, Rtt};
 
 /// Chooses the window clamp of one connection, once a round trip.
 #[derive(Debug, Clone, Default)]
-pub struct WindowTuner {
+pub struct ReceiveWindowTuner {
     last: Rate,
     /// The highest rate that was sustained for two round trips.
     best: Rate,
@@ -43,7 +43,7 @@ const ROOM: (u64, u64) = (5, 4);
 /// Below this a window is never held: single packets dominate what is measured.
 const SMALLEST: Bytes = Bytes::mib(2);
 
-impl WindowTuner {
+impl ReceiveWindowTuner {
     /// Starts with a window for this share of a path whose rate is planned: several that begin at once would overshoot together
     /// before any of them sees a queue.
     pub fn of_several(share: Bytes) -> Self {
@@ -132,7 +132,7 @@ mod tests {
         }
 
         /// Runs for some round trips; returns what is in flight, in BDPs.
-        fn run(&mut self, tuner: &mut WindowTuner, round_trips: u32) -> f64 {
+        fn run(&mut self, tuner: &mut ReceiveWindowTuner, round_trips: u32) -> f64 {
             let bdp = self.rate.bdp(RTT).get() as f64;
             let mut load = 0.0;
             for _ in 0..round_trips {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn ramp_up_is_free_and_a_full_path_is_held() {
-        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
         assert!(path.run(&mut tuner, 14) < 1.0 && path.held.is_infinite());
         let held = path.run(&mut tuner, 20);
         assert!((1.2..1.3).contains(&held), "{held}");
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_path_that_becomes_faster_is_followed() {
-        let (mut path, mut tuner) = (Path::new(1), WindowTuner::default());
+        let (mut path, mut tuner) = (Path::new(1), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         path.rate = Rate::bits_per_sec(10_000_000_000);
         let held = path.run(&mut tuner, 20);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_window_that_is_too_small_opens_again() {
-        let mut tuner = WindowTuner::default();
+        let mut tuner = ReceiveWindowTuner::default();
         let slow = Rate::bits_per_sec(70_000_000);
         let noise = Rtt::new(Duration::from_millis(300));
         tuner.observe(slow, RTT, RTT, Bytes::ZERO);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_window_that_nobody_fills_stays() {
-        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         let before = path.held;
         let after = (0..50)
@@ -195,19 +195,19 @@ mod tests {
 
     #[test]
     fn one_of_several_opens_when_it_brings_more() {
-        let mut tuner = WindowTuner::of_several(Bytes::mib(16));
+        let mut tuner = ReceiveWindowTuner::of_several(Bytes::mib(16));
         assert_eq!(tuner.clamp, Some(Bytes::mib(20)));
-        let limited = |tuner: &WindowTuner| window_ceiling(tuner.clamp.unwrap(), RTT);
+        let limited = |tuner: &ReceiveWindowTuner| window_ceiling(tuner.clamp.unwrap(), RTT);
         for _ in 0..20 {
             tuner.observe(limited(&tuner), RTT, RTT, Bytes::ZERO);
         }
         assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
-        assert_eq!(WindowTuner::of_several(Bytes::ZERO).clamp, Some(SMALLEST));
+        assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(SMALLEST));
     }
 
     #[test]
     fn one_of_several_is_not_held_below_its_share() {
-        let mut tuner = WindowTuner::default();
+        let mut tuner = ReceiveWindowTuner::default();
         let (slow, crowded) = (Rate::bits_per_sec(70_000_000), Rtt::new(Duration::from_millis(600)));
         let share = Bytes::mib(20);
         assert_eq!(tuner.observe(slow, RTT, RTT, share), None);
@@ -218,10 +218,10 @@ mod tests {
 
     #[test]
     fn beside_others_who_fill_the_queue_it_is_not_held() {
-        let (mut path, mut tuner) = (Path::new(1), WindowTuner::default());
+        let (mut path, mut tuner) = (Path::new(1), ReceiveWindowTuner::default());
         path.others = 1.4;
         // The sender's window is as large as the others'.
-        let run = |path: &mut Path, tuner: &mut WindowTuner, round_trips| {
+        let run = |path: &mut Path, tuner: &mut ReceiveWindowTuner, round_trips| {
             for _ in 0..round_trips {
                 path.window = 1.4 * path.rate.bdp(RTT).get() as f64;
                 path.run(tuner, 1);
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn on_a_path_that_has_become_slower_it_is_held_anew() {
-        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         path.rate = Rate::bits_per_sec(5_000_000_000);
         for _ in 0..300 {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_neighbours_queue_never_shrinks_it() {
-        let (mut path, mut tuner) = (Path::new(10), WindowTuner::default());
+        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         let before = path.held;
         let crowded = Rtt::new(Duration::from_millis(600));

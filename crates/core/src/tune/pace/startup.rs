@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::cut::{DEEPEST_CUT, NOTICED};
-use super::{Observation, Pacer, Phase, first_pace};
-use crate::tune::train::FASTEST;
+use super::congestion::{DEEPEST_CUT, NOTICED};
+use super::{Observation, Pacer, Phase, initial_pace};
+use crate::tune::packet_train::MAX_TRAIN_RATE;
 use crate::units::Rate;
 
 /// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
@@ -15,7 +15,7 @@ const CONFIRMED: f64 = 0.8;
 impl Pacer {
     /// Waits until what was sent at the first pace arrives.
     pub(super) fn trust(&mut self, known: Rate, seen: &Observation, late: bool, now: Duration) {
-        let pace = first_pace(known);
+        let pace = initial_pace(known);
         if self.is_congested(seen, now) {
             self.settle(pace, seen, now);
             // It never was held on this connection: all of it may be too much.
@@ -34,7 +34,7 @@ impl Pacer {
         let window = Rate::over(seen.window, seen.min_rtt.get());
         let Some(rate) = told else {
             let brought = self.passed(seen, now);
-            if late || brought > FASTEST {
+            if late || brought > MAX_TRAIN_RATE {
                 self.phase = Phase::Off;
             } else if seen.retransmits > self.counted.0 {
                 // A queue too small even for clumps: probes find the rate from where slow start has come to.
@@ -42,7 +42,7 @@ impl Pacer {
             }
             return;
         };
-        if rate > FASTEST {
+        if rate > MAX_TRAIN_RATE {
             self.phase = Phase::Off;
             return;
         }
@@ -72,9 +72,9 @@ impl Pacer {
             return;
         }
         match most {
-            Some(most) if pace >= most && most <= FASTEST => self.settle(most, seen, now),
+            Some(most) if pace >= most && most <= MAX_TRAIN_RATE => self.settle(most, seen, now),
             // What such a path holds is left to the congestion control.
-            _ if pace >= most.unwrap_or(FASTEST) => (self.phase, self.pace) = (Phase::Off, None),
+            _ if pace >= most.unwrap_or(MAX_TRAIN_RATE) => (self.phase, self.pace) = (Phase::Off, None),
             _ => self.pace = Some(pace),
         }
     }
