@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::tune::pace::Known;
+use crate::tune::pace::HeldRate;
 use crate::units::{Rate, Rtt};
 
 /// The header that asks a server for a pace, and tells a client which one is in force (docs/uploads.md).
@@ -47,7 +47,7 @@ pub struct PaceRequest {
     /// The pace.
     pub pace: Pace,
     /// What the path held when it was last used.
-    pub known: Option<Known>,
+    pub known: Option<HeldRate>,
 }
 
 impl PaceRequest {
@@ -56,7 +56,7 @@ impl PaceRequest {
         let pace = self.pace.header();
         match self.known {
             None => pace,
-            Some(Known { rate, rtt }) => {
+            Some(HeldRate { rate, rtt }) => {
                 format!("{pace};held={};rtt={}", rate.as_bits_per_sec(), rtt.get().as_secs_f64())
             }
         }
@@ -75,7 +75,7 @@ impl PaceRequest {
         let rtt = value("rtt").and_then(|(_, rtt)| rtt.trim().parse().ok());
         let rtt = rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok());
         let known =
-            rate.zip(rtt).map(|(rate, rtt)| Known { rate: Rate::bits_per_sec(rate), rtt: Rtt::new(rtt) });
+            rate.zip(rtt).map(|(rate, rtt)| HeldRate { rate: Rate::bits_per_sec(rate), rtt: Rtt::new(rtt) });
         Ok(Self { pace: pace.parse()?, known })
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_request_tells_what_is_remembered() {
         let known =
-            Known { rate: Rate::bits_per_sec(930_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
+            HeldRate { rate: Rate::bits_per_sec(930_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
         let request = PaceRequest { pace: Pace::Auto, known: Some(known) };
         assert_eq!(request.header(), "auto;held=930000000;rtt=0.2");
         assert_eq!(PaceRequest::parse(&request.header()), Ok(request));

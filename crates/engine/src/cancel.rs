@@ -1,13 +1,13 @@
-//! The wish to stop, shared by every thread of a transfer.
+//! A cancellation flag, shared by every thread of a transfer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How late a sleeper notices that the flag was raised.
-const TICK: Duration = Duration::from_millis(50);
+/// The interval at which [`Cancel::sleep`] checks the flag.
+const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A flag that is raised once; every blocking call of a transfer looks at it several times a second.
+/// A flag that is raised once; every blocking call of a transfer checks it several times a second.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<Flag>);
 
@@ -23,7 +23,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Makes a flag that is raised with this one, and can be raised without it.
+    /// Makes a flag that is also raised when this one is; raising it does not raise this one.
     pub fn child(&self) -> Self {
         Self(Arc::new(Flag { raised: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
@@ -46,7 +46,7 @@ impl Cancel {
             if left.is_zero() {
                 return false;
             }
-            std::thread::sleep(left.min(TICK));
+            std::thread::sleep(left.min(SLEEP_CHECK_INTERVAL));
         }
         true
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sleep_ends_when_cancelled() {
+    fn sleep_ends_when_cancelled() {
         let cancel = Cancel::new();
         assert!(!cancel.sleep(Duration::from_millis(1)));
         let began = Instant::now();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_follows_and_does_not_lead() {
+    fn child_is_cancelled_with_its_parent_but_not_its_parent_with_it() {
         let parent = Cancel::new();
         let (first, second) = (parent.child(), parent.child());
         let grandchild = second.child();

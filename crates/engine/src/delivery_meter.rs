@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use longhaul_core::tune::window::WindowTuner;
+use longhaul_core::tune::receive_window::ReceiveWindowTuner;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
@@ -30,7 +30,7 @@ pub struct DeliveryMeter {
     stall: Mark,
     /// What lay unread in the socket when the window began.
     unread: Bytes,
-    tuner: Option<WindowTuner>,
+    tuner: Option<ReceiveWindowTuner>,
     /// Whether the window was ever set.
     holds_window: bool,
 }
@@ -64,7 +64,7 @@ impl DeliveryMeter {
             window: Mark::now(now),
             stall: Mark::now(now),
             unread: Bytes::ZERO,
-            tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(WindowTuner::default),
+            tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(ReceiveWindowTuner::default),
             holds_window: false,
         }
     }
@@ -73,7 +73,7 @@ impl DeliveryMeter {
     #[must_use]
     pub fn of_several(mut self, share: Bytes) -> Self {
         if let Some(tuner) = &mut self.tuner {
-            *tuner = WindowTuner::of_several(share);
+            *tuner = ReceiveWindowTuner::of_several(share);
         }
         self
     }

@@ -4,6 +4,7 @@
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
+mod connection_telemetry;
 pub mod delivery_meter;
 pub mod digest;
 pub mod engine;
@@ -15,9 +16,8 @@ pub mod send;
 pub mod sink;
 pub mod source;
 mod streams;
-mod sustained;
+mod sustained_rate;
 pub mod telemetry;
 mod threads;
 mod transfer;
 pub mod upload;
-mod watched;

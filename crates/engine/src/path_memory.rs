@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::tune::pace::Known;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use rustix::fs::OFlags;
@@ -136,8 +136,8 @@ impl KnownPath {
     }
 
     /// Returns what to ask a server for that paces what it sends, before the path is known to be the same.
-    pub fn pace(&self) -> Option<Known> {
-        let known = Known {
+    pub fn pace(&self) -> Option<HeldRate> {
+        let known = HeldRate {
             rate: Rate::bits_per_sec(self.rate_bps),
             rtt: Rtt::new(Duration::from_micros(self.rtt_us)),
         };
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(newer.still_holds(MS(130)).unwrap().streams, 8);
         assert_eq!([MS(200), MS(10), Rtt::default()].map(|rtt| newer.still_holds(rtt)), [None; 3]);
         assert_eq!(path("h", 0).still_holds(MS(100)), None, "too old");
-        let known = Known { rate: Rate::bits_per_sec(1_000_000_000), rtt: MS(100) };
+        let known = HeldRate { rate: Rate::bits_per_sec(1_000_000_000), rtt: MS(100) };
         assert_eq!((newer.pace(), newer.paced().pace()), (None, Some(known)));
         assert_eq!(path("h", 0).paced().pace(), None, "too old");
         let left = fs::read_dir(file.parent().unwrap()).unwrap().count();

@@ -1,4 +1,4 @@
-//! Measuring, alike for whoever receives and whoever sends.
+//! Samples of connections, for receivers and senders alike.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use longhaul_core::event::Event;
 use longhaul_core::telemetry::{Sample, StreamSample};
 use longhaul_sys::{host, sockopt, tcp_info};
 
-/// Reads what the kernel tells of the connection with the number `stream`.
+/// Reads the kernel's state of the connection with the number `stream`.
 pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
     StreamSample {
         stream,
@@ -17,31 +17,31 @@ pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
     }
 }
 
-/// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
+/// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
 ///
-/// Runs on the calling thread, whose CPU time it tells at the end. `take` hears whether this is the last one;
-/// where it gives none, nothing is told.
+/// Runs on the calling thread, and emits its CPU time at the end. `take` gets whether this is the last sample; where
+/// it returns `None`, no event is emitted.
 pub fn sample(
     interval: Duration,
     alive: &Receiver<()>,
     mut take: impl FnMut(bool) -> Option<Sample>,
-    tell: impl Fn(&Event),
+    emit: impl Fn(&Event),
 ) {
     let cpu = host::thread_cpu_time();
     let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
     loop {
         if let Some(sample) = take(ended) {
-            tell(&Event::Sample(sample));
+            emit(&Event::Sample(sample));
             samples += 1;
         }
         if ended {
             break;
         }
-        // From the time that it was due, so that the interval does not drift; what was missed is not made up for.
+        // Counted from the previous due time, so that the interval does not drift; missed samples are skipped.
         due = (due + interval).max(Instant::now());
         ended = alive.recv_deadline(due) == Err(RecvTimeoutError::Disconnected);
     }
-    tell(&Event::Sampled { samples, cpu: host::thread_cpu_time() - cpu });
+    emit(&Event::Sampled { samples, cpu: host::thread_cpu_time() - cpu });
 }
 
 #[cfg(test)]
@@ -51,24 +51,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sample_is_taken_at_the_end_and_counted_if_told() {
+    fn last_sample_is_taken_at_the_end_and_counted_if_emitted() {
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
-        let (taken, told, lasts) = (Mutex::new(0u64), Mutex::new(Vec::new()), Mutex::new(0));
+        let (taken, emitted, lasts) = (Mutex::new(0u64), Mutex::new(Vec::new()), Mutex::new(0));
         let take = |last| {
             *lasts.lock().unwrap() += u32::from(last);
             let mut taken = taken.lock().unwrap();
             *taken += 1;
-            // Every second one has nothing to tell.
+            // Every second call returns no sample.
             (*taken % 2 == 1).then(Sample::default)
         };
-        let tell = |event: &Event| told.lock().unwrap().push(event.clone());
+        let emit = |event: &Event| emitted.lock().unwrap().push(event.clone());
         std::thread::scope(|threads| {
-            threads.spawn(|| sample(Duration::from_millis(1), &ended, take, tell));
+            threads.spawn(|| sample(Duration::from_millis(1), &ended, take, emit));
             std::thread::sleep(Duration::from_millis(50));
             drop(alive);
         });
-        let (taken, told) = (*taken.lock().unwrap(), told.into_inner().unwrap());
-        let Some((Event::Sampled { samples, .. }, before)) = told.split_last() else { panic!("{told:?}") };
+        let (taken, emitted) = (*taken.lock().unwrap(), emitted.into_inner().unwrap());
+        let Some((Event::Sampled { samples, .. }, before)) = emitted.split_last() else {
+            panic!("{emitted:?}")
+        };
         assert!(taken >= 5, "{taken} in 50 ms");
         assert_eq!(lasts.into_inner().unwrap(), 1);
         assert_eq!((*samples, before.len() as u64), (taken.div_ceil(2), taken.div_ceil(2)));

@@ -1,4 +1,4 @@
-//! What all code with threads needs.
+//! Starts named threads, locks mutexes, and adds to shared time counters.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,12 +23,12 @@ pub(crate) fn spawn_guarded<'scope>(
     named(name).spawn_scoped(threads, guarded).map(drop)
 }
 
-/// Names a thread to be started, as `ps` and `top` show it.
+/// Makes a builder of a thread with a name, which `top -H` and debuggers show.
 pub(crate) fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
 }
 
-/// Locks, whatever happened to another thread that held it: the data is counters and lists.
+/// Locks a mutex, also a poisoned one: the protected counters and lists stay valid after a panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

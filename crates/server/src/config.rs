@@ -1,4 +1,4 @@
-//! What a server is told before it starts.
+//! The configuration of a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,36 +22,36 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The congestion control of every connection; the kernel's default where `None`.
     pub congestion: Option<String>,
-    /// How large replies are paced; a client may ask for less with `Longhaul-Pace`, never for more.
+    /// The pace of replies of 1 MiB and more; a client may request less with `Longhaul-Pace`, never more.
     pub pace: Pace,
-    /// With which window connections to a client begin whose rate is known; it is given by routes of the host.
+    /// The initial window of connections to clients whose rate is known, set by host routes.
     pub initial_window: InitialWindow,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
-    /// Takes files from whoever shows this token; files are only read where `None`.
+    /// Accepts uploads with this bearer token; the server is read-only where `None`.
     pub writable: Option<Token>,
     /// The application buffer of each upload.
     pub app_buffer: AppBuffer,
     /// Where `/metrics` is served.
     pub metrics: Metrics,
-    /// How much clients may ask for, and how long they may take.
+    /// Limits of what clients may request, and how long they may take.
     pub limits: Limits,
 }
 
 /// Where `/metrics` is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Metrics {
-    /// Nowhere: the name is one like any other.
+    /// Nowhere: a file named `metrics` is served like any other.
     #[default]
     Off,
     /// Beside the files; a file of that name is not served.
     WithFiles,
-    /// At an address of its own, over plain HTTP, with nothing else.
+    /// At a separate address, over plain HTTP, which serves nothing else.
     At(SocketAddr),
 }
 
 impl Config {
-    /// Serves `root` at `listen` over plain HTTP with every other choice at its default.
+    /// Serves `root` at `listen` over plain HTTP, with every other setting at its default.
     pub fn new(root: impl Into<PathBuf>, listen: SocketAddr) -> Self {
         Self {
             root: root.into(),
@@ -72,37 +72,36 @@ impl Config {
 /// A certificate and its key, in PEM files.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// The certificate, then the certificates up to, not including, the root's.
+    /// The server's certificate, then its chain without the root certificate.
     pub cert: PathBuf,
     /// The private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
 }
 
-/// How much clients may ask for, and how long they may take.
+/// Limits of what clients may request, and how long they may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// How many connections are open at once; a further one replaces the longest idle, else it waits.
+    /// Connections open at once; a further one evicts the longest idle one, or waits until one closes.
     pub connections: usize,
-    /// How long a request's head, or a TLS handshake, may take from its first byte to its last.
+    /// Timeout of a request's head, and of a TLS handshake, from the first byte to the last.
     pub head: Duration,
-    /// How long a connection may wait for a request while nothing moves on it.
+    /// Idle timeout: how long a connection may wait for a request without any progress.
     pub idle: Duration,
-    /// How long a reply may go on without the peer acknowledging a byte, or an upload without it sending
-    /// any. A slow peer is not a dead one.
+    /// Stall timeout: how long a reply may last without an acknowledged byte, or an upload without a received one.
     pub stall: Duration,
-    /// The rate below which a peer, on average over three stall times and more, is no better than a dead one.
+    /// The rate below which a peer counts as stalled, on average over at least three stall timeouts.
     ///
-    /// Never more than half of [`Config::pace`].
+    /// Lowered to half of [`Config::pace`] where that is less.
     pub slowest: Rate,
-    /// How long replies under way may take once the server is told to finish.
+    /// How long replies in progress may take once the server finishes.
     pub grace: Duration,
-    /// How many entries a directory's page shows at most.
+    /// The most entries on a directory's page.
     pub listing: usize,
-    /// How many uploads are received at once; further ones are told to come back.
+    /// Uploads in progress at once; further ones get 503 with Retry-After.
     pub uploads: usize,
-    /// How often the client of an upload hears that its file is still being written or verified.
+    /// The interval of 102 (Processing) while an upload's file is being written or verified.
     pub processing: Duration,
-    /// How many directories' pages are made or being sent at once; further requests are told to come back.
+    /// Directory pages being made or sent at once; further requests get 503 with Retry-After.
     pub pages: usize,
 }
 

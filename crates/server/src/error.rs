@@ -1,4 +1,4 @@
-//! Why a server does not start.
+//! Errors that keep a server from starting.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use longhaul_core::units::Rate;
 use thiserror::Error;
 
-/// Why a server does not start; each names what was tried, on what, and what to do.
+/// An error that keeps a server from starting; its message names the operation, its object, and the remedy.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// The directory to serve does not exist, is no directory or may not be read.
+    /// The directory to serve does not exist, is not a directory, or may not be read.
     #[error("cannot serve {path}: {source}", path = path.display())]
     Root {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel cannot confine file names to a directory.
@@ -23,75 +23,75 @@ pub enum ServeError {
     NoOpenat2 {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Files that were looked at cannot be opened.
+    /// Files cannot be reopened through /proc for reading.
     #[error("cannot serve {path}: /proc/self/fd cannot be used ({source}); mount /proc here", path = path.display())]
     NoProc {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}: {source}; choose another with --listen ADDR:PORT")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The address for metrics cannot be listened on.
+    /// The server cannot listen on the address for metrics.
     #[error("cannot serve metrics on {address}: {source}; choose another with --metrics=ADDR:PORT")]
     Metrics {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refuses the congestion control.
     #[error("the kernel refuses congestion control '{name}' ({source}); it offers: {available}")]
     Congestion {
-        /// The name asked for.
+        /// The configured name.
         name: String,
-        /// Those it has loaded.
+        /// The controls that the kernel has loaded.
         available: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refuses to pace.
     #[error("the kernel refuses to pace connections at {rate}: {source}; serve with --pace off")]
     Pace {
-        /// The rate asked for.
+        /// The configured rate.
         rate: Rate,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A certificate or key file holds none, or cannot be read.
+    /// A certificate or key file cannot be read, or contains none.
     #[error("cannot read a {what} from {path}: {reason}", path = path.display())]
     TlsFile {
         /// "certificate" or "private key".
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the file.
         reason: String,
     },
-    /// The certificate and the key do not make an HTTPS server.
+    /// The certificate and the key do not match.
     #[error("cannot serve HTTPS with {cert} and {key}: {source}", cert = cert.display(), key = key.display())]
     TlsPair {
         /// The certificate's file.
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What rustls said.
+        /// The error from rustls.
         source: rustls::Error,
     },
 }
 
 impl ServeError {
-    /// Tells what the kernel would take instead of `name`.
+    /// Reports a refused congestion control, with those that the kernel offers.
     pub(crate) fn congestion(name: &str, source: io::Error) -> Self {
         Self::Congestion { name: name.to_owned(), available: available_congestion_controls(), source }
     }

@@ -1,4 +1,4 @@
-//! The reply that is a file, or parts of one.
+//! Replies with a file, or ranges of one.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -15,7 +15,7 @@ use longhaul_engine::send::{Piece, SourceFile};
 
 use crate::reply::Reply;
 
-/// Answers a GET or HEAD for an open file: its conditions first, then its range (RFC 9110, section 13.2.2).
+/// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110, section 13.2.2).
 pub(crate) fn file_reply(
     source: &Arc<SourceFile>,
     request: &RequestHead,
@@ -24,7 +24,7 @@ pub(crate) fn file_reply(
     let metadata = source.metadata();
     let size = Bytes::new(metadata.size());
     let written = metadata.modified()?;
-    // A date ahead of this clock would make no condition come true (RFC 9110, section 8.8.2.1).
+    // A Last-Modified in the future must not be sent (RFC 9110, section 8.8.2.1).
     let modified = written.min(now);
     let tag =
         format!("{:x}-{:x}-{:x}.{:09}", metadata.ino(), size.get(), metadata.mtime(), metadata.mtime_nsec());
@@ -75,16 +75,16 @@ pub(crate) fn file_reply(
     })
 }
 
-/// Returns whether the file was written so recently that the next write may leave the same tag.
+/// Returns whether the file was written so recently that a further write could keep the entity tag.
 ///
-/// Clocks of files tick in steps of up to two seconds (FAT); one on another host may be ahead of this one.
+/// File times have a resolution of up to two seconds (FAT); the clock of a file server may be ahead of this one.
 fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
-    const STEP: Duration = Duration::from_secs(2);
+    const FILE_TIME_RESOLUTION: Duration = Duration::from_secs(2);
     let apart = now.duration_since(written).unwrap_or_else(|ahead| ahead.duration());
-    apart < STEP
+    apart < FILE_TIME_RESOLUTION
 }
 
-/// Reads the range that counts; only GET has one (RFC 9110, section 14.2).
+/// Returns the requested ranges; Range applies to GET only (RFC 9110, section 14.2).
 fn wanted(request: &RequestHead, validators: &Validators, size: Bytes, now: SystemTime) -> RangeHeader {
     match request.list("range") {
         Some(range) if request.method() == "GET" && validators.range_applies(request, now) => {
@@ -107,7 +107,7 @@ fn media_type(source: &SourceFile) -> String {
     }
 }
 
-/// Makes a boundary that no file's author could know.
+/// Makes an unpredictable boundary, so that no file can contain it on purpose.
 fn boundary() -> String {
     let word = || RandomState::new().hash_one("boundary");
     format!("longhaul{:016x}{:016x}", word(), word())

@@ -1,43 +1,45 @@
-//! Longhaul's HTTP server: the files of one directory, over HTTP/1.1 and HTTPS, at the path's rate.
+//! Longhaul's HTTP server: serves the files of one directory over HTTP/1.1 and HTTPS, paced to the path's rate.
 //!
 //! ```text
-//!   listen -> accept -> session (one task a connection) -> routes -> site -> reply
-//!                          |                                          |
-//!                          |                                         root (openat2, never above DIR)
-//!                          |-> transport -> engine::send: file -> sendfile -> socket
-//!                          '-> upload <- socket: engine::sink::pipeline -> file (where the server is writable)
+//!   listen -> accept -> http_connection (one task each) -> routes -> static_files -> reply
+//!                |               |                                       |
+//!        connection_limit        |                                root (openat2: never above DIR)
+//!                                |-> transport -> engine::send: file -> sendfile -> socket
+//!                                '-> upload <- socket: engine::sink::pipeline -> file (writable servers)
 //! ```
 //!
-//! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may
-//! wait for a disk. The `census` knows every connection, and tells an observer and `/metrics`. An idle connection therefore costs a task of a few kilobytes, no thread, and makes room where
-//! the limit of connections is reached.
+//! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may wait
+//! for the disk. `connection_stats` counts connections and replies for an observer and `/metrics`.
+//! An idle connection costs a task of a few kilobytes and no thread; `connection_limit` evicts the
+//! longest idle one where a new connection needs its slot.
 
 mod accept;
-mod census;
-mod clients;
+mod client_paths;
 mod config;
+mod connection_limit;
+mod connection_stats;
+mod context;
+mod directory_listing;
+mod directory_page;
 mod error;
 mod file_reply;
-mod greeting;
-mod initial_window;
+mod http_connection;
+mod initial_window_pacing;
+mod initial_window_routes;
 mod listen;
-mod listing;
 mod metrics;
-mod pace;
-mod page;
-mod patience;
 mod reply;
+mod reply_pacing;
 mod root;
 mod routes;
 mod server;
-mod session;
-mod site;
+mod stall_detector;
+mod static_files;
+mod tcp_totals;
 mod telemetry;
 mod tls;
-mod totals;
 mod transport;
 mod upload;
-mod waiting;
 
 pub use config::{Config, Limits, Metrics, TlsFiles};
 pub use error::ServeError;

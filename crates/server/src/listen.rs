@@ -1,4 +1,4 @@
-//! Listening sockets; connections inherit their options, so none is set once per connection.
+//! Listening sockets and their options, which accepted connections inherit.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,13 +10,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{Config, ServeError};
 
-/// How much unsent data the kernel holds for a connection (TCP_NOTSENT_LOWAT).
+/// The most unsent data in the kernel's send buffer of a connection (TCP_NOTSENT_LOWAT).
 ///
-/// The send buffer itself is left to autotuning, for it must hold a whole BDP in flight; without
-/// this bound it would also pin a BDP of bytes that are not yet due. At 10 Gbit/s it is 3 ms of data.
-const UNSENT: Bytes = Bytes::mib(4);
+/// The kernel tunes the size of the send buffer, which must hold a whole BDP in flight; without this bound
+/// it would also hold a BDP of unsent bytes. At 10 Gbit/s 4 MiB last 3 ms.
+const MAX_UNSENT: Bytes = Bytes::mib(4);
 
-/// How many connections wait in the kernel while the server is at its limit.
+/// Connections that wait in the kernel's accept queue while the server is at its limit.
 const BACKLOG: i32 = 1024;
 
 /// Opens a listening socket for one address.
@@ -36,13 +36,13 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        // Else [::] would take the port of 0.0.0.0 too, or not, as a sysctl has it.
+        // Otherwise net.ipv6.bindv6only decides whether [::] also takes the port of 0.0.0.0.
         socket.set_only_v6(true)?;
     }
     socket.set_nonblocking(true)?;
-    // The end of a reply must not wait a round trip for the acknowledgement of what came before it.
+    // Nagle's algorithm would delay the last segment of a reply by one RTT.
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_notsent_lowat(u32::try_from(UNSENT.get()).unwrap_or(u32::MAX))?;
+    socket.set_tcp_notsent_lowat(u32::try_from(MAX_UNSENT.get()).unwrap_or(u32::MAX))?;
     Ok(socket)
 }
 

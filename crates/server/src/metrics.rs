@@ -7,21 +7,21 @@ use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::send::Piece;
 
-use crate::census::{Census, Reading};
+use crate::connection_stats::{ConnectionStats, StatsSnapshot};
 use crate::reply::Reply;
 
 /// The only name at which metrics are served.
 pub(crate) const NAME: &[u8] = b"metrics";
 
 /// Answers a GET or HEAD for the metrics; no disk is waited for, nor any thread that may wait for one.
-pub(crate) async fn reply(census: &Census) -> Reply {
+pub(crate) async fn reply(stats: &ConnectionStats) -> Reply {
     let head = ReplyHead::new(200)
         .with("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         .with("Cache-Control", "no-cache");
-    Reply::new(head, vec![Piece::Text(text(&census.read_in_turns().await).into_bytes())])
+    Reply::new(head, vec![Piece::Text(text(&stats.read_yielding().await).into_bytes())])
 }
 
-fn text(reading: &Reading) -> String {
+fn text(reading: &StatsSnapshot) -> String {
     let mut page = Page(String::with_capacity(4096));
     totals(&mut page, reading);
     present(&mut page, reading);
@@ -29,7 +29,7 @@ fn text(reading: &Reading) -> String {
 }
 
 /// Writes what only grows.
-fn totals(page: &mut Page, reading: &Reading) {
+fn totals(page: &mut Page, reading: &StatsSnapshot) {
     let totals = &reading.totals;
     page.counter(
         "longhaul_connections_total",
@@ -72,7 +72,7 @@ fn totals(page: &mut Page, reading: &Reading) {
 }
 
 /// Writes how everything stands now.
-fn present(page: &mut Page, reading: &Reading) {
+fn present(page: &mut Page, reading: &StatsSnapshot) {
     let version = concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}").to_owned();
     page.family("gauge", "longhaul_build_info", "The version that runs, as a label", [(version, 1)]);
     page.gauge("longhaul_connections", "Connections open, idle ones included", Some(reading.open));

@@ -1,4 +1,4 @@
-//! The directory that is served: names are found below it or not at all.
+//! The served directory; openat2(2) confines names to it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 
 use crate::ServeError;
 
-/// An open directory that no name leads out of.
+/// The open directory; no name and no link is resolved to a place outside it.
 pub(crate) struct Root {
     dir: OwnedFd,
     path: PathBuf,
 }
 
-/// What a name led to.
+/// The file or directory that a name denotes.
 pub(crate) enum Found {
     /// A regular file.
     File(Arc<SourceFile>),
@@ -30,7 +30,7 @@ pub(crate) enum Found {
 }
 
 impl Root {
-    /// Opens the directory and makes sure that the kernel can confine names to it.
+    /// Opens the directory and checks that the kernel supports openat2(2) and /proc.
     pub(crate) fn open(path: &Path) -> Result<Self, ServeError> {
         let error = |errno: Errno| ServeError::Root { path: path.to_owned(), source: errno.into() };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -42,11 +42,10 @@ impl Root {
         Ok(root)
     }
 
-    /// Opens what `names` lead to from the root down.
+    /// Opens the file or directory at `names`, the path's components below the root.
     ///
-    /// What is neither a regular file nor a directory counts as missing and is never opened, for
-    /// opening a FIFO or a device is heard at its other end. Symbolic links are followed while they
-    /// stay below the root.
+    /// Other types count as missing and are never opened: opening a FIFO or a device has side effects.
+    /// Follows symbolic links that stay below the root.
     pub(crate) fn find(&self, names: &[Vec<u8>]) -> io::Result<Found> {
         let below = join(names);
         let looked = self.beneath(&below)?;
@@ -60,12 +59,12 @@ impl Root {
         }
     }
 
-    /// Returns the file or directory that `names` lead to, without the right to read it.
+    /// Opens the file or directory at `names` with O_PATH: for its metadata only.
     pub(crate) fn look(&self, names: &[Vec<u8>]) -> io::Result<File> {
         Ok(File::from(self.beneath(&join(names))?))
     }
 
-    /// Opens the directory that `names` lead to, for writing into it.
+    /// Opens the directory at `names`, for creating files in it.
     pub(crate) fn directory(&self, names: &[Vec<u8>]) -> io::Result<Directory> {
         let below = join(names);
         let looked = self.beneath(&below)?;
@@ -75,13 +74,13 @@ impl Root {
         }
     }
 
-    /// Returns its path as it was given.
+    /// Returns the directory's path as configured.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     fn path_of(&self, names: &[Vec<u8>]) -> PathBuf {
-        // Not `join`: the root itself would be shown as `root/.`.
+        // `join` would show the root itself as `root/.`.
         let mut path = self.path.clone();
         path.extend(names.iter().map(|name| OsStr::from_bytes(name)));
         path
@@ -91,7 +90,7 @@ impl Root {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let open = || rustix::fs::openat2(&self.dir, below, flags, Mode::empty(), resolve);
-        // EAGAIN means that a rename raced with a ".." in a link, so that the kernel could not be sure.
+        // EAGAIN: a rename raced with the resolution of ".." in a link; openat2(2) says to retry.
         (0..8)
             .map(|_| open())
             .find(|opened| !matches!(opened, Err(Errno::AGAIN | Errno::INTR)))
@@ -99,13 +98,13 @@ impl Root {
     }
 }
 
-/// Opens for reading what has been looked at: that very file, whatever its name leads to by now.
+/// Opens an O_PATH descriptor's file for reading: the same inode, even if its name denotes another one by now.
 fn reopen(looked: &OwnedFd) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", looked.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Tells a kernel or sandbox without openat2 from a directory that cannot be entered.
+/// Distinguishes a kernel or sandbox without openat2 from a directory that cannot be opened.
 fn no_openat2(path: &Path, errno: Errno) -> ServeError {
     let (path, source) = (path.to_owned(), errno.into());
     match errno {
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_may_not_be_entered_is_not_an_old_kernel() {
+    fn permission_error_is_not_reported_as_missing_openat2() {
         let why = |errno| no_openat2(Path::new("dir"), errno);
         assert!(matches!(why(Errno::ACCESS), ServeError::Root { .. }));
         assert!(matches!(why(Errno::NOSYS), ServeError::NoOpenat2 { .. }));

@@ -1,24 +1,24 @@
-//! What a request asks for. Nothing is looked at here: that waits for a disk, and comes later.
+//! Routes a request by method and target; opens no file.
 
 use longhaul_core::proto::http::{PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetPath};
 
 use crate::metrics;
 use crate::reply::Reply;
 
-/// The methods that are served.
-const ALLOWED: &str = "GET, HEAD, OPTIONS";
-/// The same where files are taken too.
-const ALLOWED_TO_WRITE: &str = "GET, HEAD, OPTIONS, PUT, PATCH, DELETE";
+/// The methods of a read-only server.
+const READ_METHODS: &str = "GET, HEAD, OPTIONS";
+/// The methods of a writable server.
+const WRITE_METHODS: &str = "GET, HEAD, OPTIONS, PUT, PATCH, DELETE";
 
-/// What is to be done about a request.
+/// How to answer a request.
 pub(crate) enum Action {
-    /// Send this.
+    /// With this reply.
     Reply(Reply),
-    /// Send what has this name.
+    /// With the file or directory at this path.
     Read(TargetPath),
-    /// Send what was measured.
+    /// With the metrics.
     Metrics,
-    /// Take what comes, or say how far that is.
+    /// By the upload handler.
     Upload,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Served {
     Metrics,
 }
 
-/// Decides about a request to an address where `served` is, and files are taken too where it is `writable`.
+/// Routes a request to an address that serves `served`, and accepts uploads where it is `writable`.
 pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Action {
     match request.method() {
         "PUT" | "PATCH" | "DELETE" if writable => Action::Upload,
@@ -47,12 +47,12 @@ pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Ac
             Err(error) => Action::Reply(Reply::text(400, &error.to_string())),
         },
         "OPTIONS" if writable => {
-            let head = ReplyHead::new(204).with("Allow", ALLOWED_TO_WRITE);
+            let head = ReplyHead::new(204).with("Allow", WRITE_METHODS);
             Action::Reply(Reply::empty(head.with("Accept-Patch", PARTIAL_UPLOAD)))
         }
-        "OPTIONS" => Action::Reply(Reply::empty(ReplyHead::new(204).with("Allow", ALLOWED))),
+        "OPTIONS" => Action::Reply(Reply::empty(ReplyHead::new(204).with("Allow", READ_METHODS))),
         _ => {
-            let allowed = if writable { ALLOWED_TO_WRITE } else { ALLOWED };
+            let allowed = if writable { WRITE_METHODS } else { READ_METHODS };
             let head = ReplyHead::new(405).with("Allow", allowed);
             let why = if writable { "files are read and written here" } else { "files are only read here" };
             Action::Reply(Reply::explained(head, why))
@@ -60,7 +60,7 @@ pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Ac
     }
 }
 
-/// Returns whether the query names an upload, well or badly.
+/// Returns whether the query has an `upload` parameter, valid or not.
 fn names_upload(target: &str) -> bool {
     target.split_once('?').is_some_and(|(_, query)| query.split('&').any(|pair| pair.starts_with("upload=")))
 }

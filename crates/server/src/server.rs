@@ -1,4 +1,4 @@
-//! The server as a whole: started, running, finishing, ended.
+//! The server: binds its sockets, runs until it is stopped, and finishes replies in progress.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,77 +10,68 @@ use longhaul_core::units::Rate;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::accept::{Shared, accept};
-use crate::census::Census;
-use crate::initial_window::InitialWindows;
+use crate::accept::accept;
+use crate::connection_limit::ConnectionLimit;
+use crate::connection_stats::ConnectionStats;
+use crate::context::{ServerContext, ServerPhase};
+use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
-use crate::pace::PacePolicy;
+use crate::reply_pacing::PacePolicy;
 use crate::root::Root;
 use crate::routes::Served;
-use crate::site::Site;
+use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::upload::{Uploads, abandoned};
 use crate::{Config, Limits, Metrics, ServeError, tls};
-use longhaul_engine::pacing::Congestion;
+use longhaul_engine::pacing::CongestionPlan;
 
-/// How many connections an address that serves nothing but metrics has at once.
+/// The limit of connections to a separate address for metrics.
 const METRICS_CONNECTIONS: usize = 16;
-
-/// How far the server is in its life; it only goes forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// Connections are accepted.
-    Running,
-    /// Replies under way are finished; nothing new begins.
-    Finishing,
-    /// Connections end where they are.
-    Ended,
-}
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     served: Served,
-    /// Where nothing but metrics is served.
+    /// The separate address for metrics.
     metrics: Option<(TcpListener, SocketAddr)>,
     telemetry: Option<Telemetry>,
-    site: Arc<Site>,
+    static_files: Arc<StaticFiles>,
     uploads: Option<Arc<Uploads>>,
     tls: Option<TlsAcceptor>,
     limits: Arc<Limits>,
     pace: Pace,
     congestion: Option<String>,
     initial_window: InitialWindow,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ServerPhase>,
 }
 
-/// Tells a running server to stop; clones tell the same one.
+/// Stops a running server; clones stop the same server.
 #[derive(Debug, Clone)]
 pub struct Stopper {
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ServerPhase>,
 }
 
 impl Stopper {
-    /// Stops accepting, closes idle connections and lets replies under way finish within the grace.
+    /// Stops accepting, closes idle connections, and lets replies in progress finish within [`Limits::grace`].
     pub fn finish(&self) {
-        self.raise(Phase::Finishing);
+        self.raise(ServerPhase::Finishing);
     }
 
-    /// Ends every connection at once.
+    /// Cuts every connection at once.
     pub fn end(&self) {
-        self.raise(Phase::Ended);
+        self.raise(ServerPhase::Ended);
     }
 
-    fn raise(&self, to: Phase) {
+    fn raise(&self, to: ServerPhase) {
         self.phase.send_if_modified(|phase| std::mem::replace(phase, to.max(*phase)) < to);
     }
 }
 
-/// How a server came to its end.
+/// The outcome of a server's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// How many connections were cut because the grace was over or the server was told to end.
+    /// Connections that were cut when the grace was over or [`Stopper::end`] was called.
     pub cut: usize,
 }
 
@@ -88,10 +79,10 @@ impl Server {
     /// Opens the directory, the certificate and the listening sockets.
     pub fn bind(mut config: Config) -> Result<Self, ServeError> {
         if let Some(name) = &config.congestion {
-            Congestion::check(name).map_err(|source| ServeError::congestion(name, source))?;
+            CongestionPlan::check(name).map_err(|source| ServeError::congestion(name, source))?;
         }
-        let congestion = Congestion::plan(config.congestion.as_deref(), config.pace);
-        config.congestion = congestion.at_first;
+        let congestion = CongestionPlan::plan(config.congestion.as_deref(), config.pace);
+        config.congestion = congestion.initial;
         let root = Root::open(&config.root)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
@@ -107,13 +98,18 @@ impl Server {
         };
         let mut limits = config.limits;
         if let Pace::Rate(pace) = config.pace {
-            // Whoever takes all that the pace allows is not slow.
+            // A peer that receives at the configured pace must not count as too slow.
             limits.slowest = limits.slowest.min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
         }
         let pages = Arc::new(Semaphore::new(limits.pages));
-        let site = Site { root, hidden: config.hidden, listing: limits.listing, pages };
+        let static_files =
+            Arc::new(StaticFiles { root, hidden: config.hidden, max_entries: limits.listing, pages });
+        let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;
-        let uploads = config.writable.map(|token| Arc::new(Uploads::new(token, app_buffer, &limits)));
+        let uploads = config.writable.map(|token| {
+            let files = Arc::clone(&static_files);
+            Arc::new(Uploads::new(token, app_buffer, files, Arc::clone(&limits)))
+        });
         Ok(Self {
             listeners,
             addresses,
@@ -124,65 +120,69 @@ impl Server {
             },
             metrics,
             telemetry: None,
-            site: Arc::new(site),
+            static_files,
             uploads,
             tls,
-            limits: Arc::new(limits),
+            limits,
             pace: config.pace,
-            congestion: congestion.later,
+            congestion: congestion.paced,
             initial_window: config.initial_window,
-            phase: watch::Sender::new(Phase::Running),
+            phase: watch::Sender::new(ServerPhase::Running),
         })
     }
 
-    /// Returns the addresses listened on, with the ports that the kernel chose.
+    /// Returns the addresses that the server listens on, with ports chosen by the kernel where 0 was configured.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Returns the address where nothing but metrics is served.
+    /// Returns the separate address for metrics.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|(_, address)| *address)
     }
 
-    /// Tells an observer what happens from the start of [`Server::run`] on.
+    /// Sets the observer of [`Server::run`].
     ///
-    /// It comes after [`Server::bind`], so that no record is begun, nor an older one replaced, for a
-    /// server that cannot start.
+    /// Called after [`Server::bind`], so that a server that cannot start neither begins a record nor replaces one.
     pub fn observe(&mut self, telemetry: Telemetry) {
         self.telemetry = Some(telemetry);
     }
 
-    /// Returns what stops this server.
+    /// Returns a handle that stops this server.
     pub fn stopper(&self) -> Stopper {
         Stopper { phase: self.phase.clone() }
     }
 
-    /// Answers until told to stop; must run on a Tokio runtime with I/O and time enabled.
+    /// Serves until stopped; must run on a Tokio runtime with I/O and time enabled.
     pub async fn run(self) -> Result<Ended, ServeError> {
-        let watched = self.served == Served::FilesAndMetrics || self.metrics.is_some();
-        let census = Arc::new(Census::new(self.telemetry, watched));
-        let sampler = Sampler::start(&census);
-        // Dropped when the last connection has ended, or this itself is dropped.
-        let (windows, teller) = InitialWindows::start(self.initial_window).unzip();
+        let serves_metrics = self.served == Served::FilesAndMetrics || self.metrics.is_some();
+        let (observer, interval) = match self.telemetry {
+            Some(telemetry) => (Some(telemetry.observer), telemetry.sample),
+            None => (None, None),
+        };
+        let active_uploads =
+            self.uploads.as_ref().map(|uploads| Arc::clone(&uploads.active)).unwrap_or_default();
+        let stats = Arc::new(ConnectionStats::new(observer, interval, serves_metrics, active_uploads));
+        let sampler = Sampler::start(&stats);
+        // Dropped, with all routes, when the last connection has closed or this future is dropped.
+        let (window_routes, route_requests) = InitialWindowRoutes::start(self.initial_window).unzip();
         let mut phase = self.phase.subscribe();
         if self.uploads.is_some() {
-            abandoned::report(self.site.root.path());
+            abandoned::report(self.static_files.root.path());
         }
-        let files = Shared {
+        let files = ServerContext {
             served: self.served,
-            census,
-            site: self.site,
+            stats,
+            static_files: self.static_files,
             uploads: self.uploads,
-            slots: Arc::new(Semaphore::new(self.limits.connections)),
+            connection_limit: Arc::new(ConnectionLimit::new(self.limits.connections)),
             limits: self.limits,
-            pace: PacePolicy::new(self.pace, self.congestion.as_deref(), teller),
+            pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
             tls: self.tls,
-            waiting: Arc::default(),
             cut: Arc::default(),
             phase: phase.clone(),
         };
-        let metrics = metrics_only(&files);
+        let metrics = metrics_context(&files);
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
             let failed = |source| ServeError::Listen { address, source };
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
@@ -194,23 +194,23 @@ impl Server {
             tokio::spawn(accept(listener, metrics.clone()));
         }
         // `self.phase` lives until this returns, so waiting for it cannot fail.
-        let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
-        let empty = async || {
-            files.empty().await;
-            metrics.empty().await;
+        let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
+        let drained = async || {
+            files.connection_limit.drained().await;
+            metrics.connection_limit.drained().await;
         };
         tokio::select! {
-            () = empty() => {}
+            () = drained() => {}
             () = tokio::time::sleep(files.limits.grace) => {}
-            _ = phase.wait_for(|phase| *phase == Phase::Ended) => {}
+            _ = phase.wait_for(|phase| *phase == ServerPhase::Ended) => {}
         }
-        self.phase.send_replace(Phase::Ended);
-        // Lets every task see the end and drop its connection before the runtime goes.
-        empty().await;
-        drop(windows);
-        // What has come is made durable, so that uploads can go on.
+        self.phase.send_replace(ServerPhase::Ended);
+        // Every task drops its connection before the runtime shuts down.
+        drained().await;
+        drop(window_routes);
+        // Received bytes are made durable, so that uploads can be resumed.
         if let Some(uploads) = &files.uploads {
-            uploads.empty(&files.limits).await;
+            uploads.drained().await;
         }
         if let Some(sampler) = sampler {
             sampler.end();
@@ -219,7 +219,7 @@ impl Server {
     }
 }
 
-/// Opens the listening socket for metrics; gives its address too, with the port that the kernel chose.
+/// Opens the listening socket for metrics; returns its address too, with a port chosen by the kernel.
 fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListener, SocketAddr), ServeError> {
     let failed = |source| ServeError::Metrics { address, source };
     let listener = listen(address, config).map_err(|error| match error {
@@ -230,16 +230,15 @@ fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListen
     Ok((listener, address))
 }
 
-/// Makes what connections that only ask for metrics share: a few places of their own, so that files never take them.
-fn metrics_only(files: &Shared) -> Shared {
+/// Makes the context of the separate address for metrics: its own limit, so that connections for files cannot use it up.
+fn metrics_context(files: &ServerContext) -> ServerContext {
     let limits = Limits { connections: METRICS_CONNECTIONS, ..(*files.limits).clone() };
-    Shared {
+    ServerContext {
         served: Served::Metrics,
-        slots: Arc::new(Semaphore::new(limits.connections)),
+        connection_limit: Arc::new(ConnectionLimit::new(limits.connections)),
         limits: Arc::new(limits),
         tls: None,
         uploads: None,
-        waiting: Arc::default(),
         ..files.clone()
     }
 }

@@ -11,8 +11,8 @@ use longhaul_core::telemetry::{Sample, Sparingly};
 use longhaul_engine::telemetry;
 use longhaul_sys::host;
 
-use crate::census::Census;
-use crate::totals::Totals;
+use crate::connection_stats::ConnectionStats;
+use crate::tcp_totals::TcpTotals;
 
 /// Who hears what happens on a server, and how often everything is measured.
 #[derive(Clone)]
@@ -43,13 +43,13 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// Starts where samples are asked for.
-    pub(crate) fn start(census: &Arc<Census>) -> Option<Self> {
-        let interval = census.interval()?;
+    pub(crate) fn start(stats: &Arc<ConnectionStats>) -> Option<Self> {
+        let interval = stats.interval()?;
         let (alive, ended) = crossbeam_channel::bounded(0);
-        let census = Arc::clone(census);
+        let stats = Arc::clone(stats);
         let run = move || {
-            let mut reader = Reader { census: &census, sparingly: Sparingly::one_in(SHARE), told: None };
-            telemetry::sample(interval, &ended, |last| reader.take(last), |event| census.tell(event));
+            let mut reader = Reader { stats: &stats, sparingly: Sparingly::one_in(SHARE), told: None };
+            telemetry::sample(interval, &ended, |last| reader.take(last), |event| stats.emit(event));
         };
         match std::thread::Builder::new().name("sampler".to_owned()).spawn(run) {
             Ok(thread) => Some(Self { alive, thread }),
@@ -70,21 +70,21 @@ impl Sampler {
 
 /// Reads the connections as often as that is cheap and has anything new to tell.
 struct Reader<'a> {
-    census: &'a Census,
+    stats: &'a ConnectionStats,
     sparingly: Sparingly,
     /// What was told last: whether anything was being sent, and what had been counted.
-    told: Option<(bool, Totals)>,
+    told: Option<(bool, TcpTotals)>,
 }
 
 impl Reader<'_> {
     /// Takes a sample; none where it would say the same as the one before, for an idle server would else fill its disk.
     fn take(&mut self, last: bool) -> Option<Sample> {
-        let now = self.census.age();
+        let now = self.stats.age();
         if !last && !self.sparingly.is_due(now) {
             return None;
         }
         let before = host::thread_cpu_time();
-        let reading = self.census.read();
+        let reading = self.stats.read();
         if reading.streams.len() > FEW {
             self.sparingly.took(now, host::thread_cpu_time().saturating_sub(before));
         }
@@ -92,7 +92,7 @@ impl Reader<'_> {
         let new = last || state.0 || self.told != Some(state);
         new.then(|| {
             self.told = Some(state);
-            let (page_cache, host_pages) = self.census.receiving().pages(now);
+            let (page_cache, host_pages) = self.stats.uploads().pages(now);
             Sample { page_cache, host_pages, ..reading.sample() }
         })
     }

@@ -1,4 +1,4 @@
-//! HTTPS: a certificate and a key become an acceptor.
+//! Reads the certificate and key for HTTPS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{ServeError, TlsFiles};
 
-/// Reads the files and checks that they belong together.
+/// Makes a TLS acceptor of a certificate and its key; checks that they match.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
     let bad = |what, path: &Path, error: pem::Error| ServeError::TlsFile {
         what,

@@ -1,4 +1,4 @@
-//! One connection's bytes, plain or through TLS.
+//! Reads and writes one connection, plain or through TLS.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,29 +17,29 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
-use crate::patience::Patience;
+use crate::stall_detector::StallDetector;
 
-/// How much of a file is read at once for TLS; two such buffers make one reply's memory.
-const TLS_CHUNK: Bytes = Bytes::kib(64);
+/// Bytes encrypted or decrypted at once; a reply over TLS needs two such buffers.
+pub(crate) const TLS_CHUNK: Bytes = Bytes::kib(64);
 
-/// How long one connection keeps a thread that may wait for disks, before others have their turn.
-const STAY: Duration = Duration::from_millis(20);
+/// How long a connection may keep a blocking thread before other connections get it.
+const BLOCKING_TURN: Duration = Duration::from_millis(20);
 
-/// How long such a thread waits for its socket: what a peer at 3 Gbit/s needs to make room.
-const KEEPS_UP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// How long a blocking thread waits for its socket: a peer at 3 Gbit/s acknowledges 1.9 MB in this time.
+const SOCKET_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// How much is read from the peer at once.
-const READ: usize = 8 << 10;
+/// Bytes read from the peer at once.
+const READ_SIZE: usize = 8 << 10;
 
-/// A connection after its handshake, if it had one.
-pub(crate) enum Transport {
-    /// HTTP: files leave by sendfile.
+/// A connection, after its TLS handshake if it uses TLS.
+pub(crate) enum ServerTransport {
+    /// HTTP: files are sent by sendfile(2).
     Plain(Arc<TcpStream>),
-    /// HTTPS: files are copied and encrypted here.
+    /// HTTPS: files are read and encrypted in this process.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Why a reply did not reach the socket whole.
+/// Why a reply was not written completely.
 #[derive(Debug, Error)]
 pub(crate) enum ReplyError {
     #[error(transparent)]
@@ -56,8 +56,8 @@ impl From<io::Error> for ReplyError {
     }
 }
 
-impl Transport {
-    /// Returns the socket underneath.
+impl ServerTransport {
+    /// Returns the TCP socket.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         match self {
             Self::Plain(stream) => stream.as_fd(),
@@ -65,13 +65,13 @@ impl Transport {
         }
     }
 
-    /// Appends what the peer has sent to `inbox`; gives zero at its end.
+    /// Appends received bytes to `inbox` and returns their number; zero at the end of the connection.
     pub(crate) async fn read(&mut self, inbox: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => loop {
-                // No buffer exists while waiting: thousands of idle connections wait here.
+                // Idle connections wait here, thousands of them: none holds a buffer while it waits.
                 stream.readable().await?;
-                let mut chunk = [0; READ];
+                let mut chunk = [0; READ_SIZE];
                 match stream.try_read(&mut chunk) {
                     Ok(length) => {
                         inbox.extend_from_slice(&chunk[..length]);
@@ -82,50 +82,48 @@ impl Transport {
                 }
             },
             Self::Tls(stream) => {
-                inbox.reserve(READ);
+                inbox.reserve(READ_SIZE);
                 stream.read_buf(inbox).await
             }
         }
     }
 
-    /// Sends everything queued, waiting for the peer as long as it goes on acknowledging fast enough.
+    /// Writes everything queued; fails where the peer stalls or acknowledges too slowly.
     pub(crate) async fn send(&mut self, outgoing: &mut Outgoing, limits: &Limits) -> Result<(), ReplyError> {
-        let patience = Patience::new(self.socket(), limits.stall, limits.slowest);
+        let detector = StallDetector::new(self.socket(), limits.stall, limits.slowest);
         match self {
-            Self::Plain(stream) => send_plain(stream, outgoing, limits, patience).await,
-            Self::Tls(stream) => send_tls(stream, outgoing, limits, patience).await,
+            Self::Plain(stream) => send_plain(stream, outgoing, limits, detector).await,
+            Self::Tls(stream) => send_tls(stream, outgoing, limits, detector).await,
         }
     }
 
-    /// Ends the connection so that the peer can still read the last reply.
+    /// Closes the connection in a way that lets the peer read the last reply (RFC 9112, section 9.6).
     ///
-    /// Says that no more comes, then reads off what the peer still sends, for closing on unread
-    /// bytes would reset the connection (RFC 9112, section 9.6). Waits at most `limit` after the
-    /// peer's last acknowledgement, and not for one slower than `slowest`.
-    ///
-    /// No more than `most` is read off: a request's body that nobody wants may be long.
-    pub(crate) async fn finish(&mut self, limit: Duration, slowest: Rate, most: Bytes) {
-        let said = match self {
+    /// Shuts down the sending side, then discards what the peer still sends, up to `most` bytes: closing a socket
+    /// with unread bytes would reset the connection. Waits at most `limit` after the peer's last
+    /// acknowledgement, and not for a peer slower than `slowest`.
+    pub(crate) async fn close(&mut self, limit: Duration, slowest: Rate, most: Bytes) {
+        let shut_down = match self {
             Self::Plain(stream) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_ok(),
             Self::Tls(stream) => matches!(timeout(limit, stream.shutdown()).await, Ok(Ok(()))),
         };
-        let mut patience = Patience::new(self.socket(), limit, slowest);
+        let mut detector = StallDetector::new(self.socket(), limit, slowest);
         let mut deadline = Instant::now() + limit;
         let (mut dropped, mut inbox) = (Bytes::ZERO, Vec::new());
-        while said && dropped < most {
+        while shut_down && dropped < most {
             match timeout_at(deadline, self.read(&mut inbox)).await {
                 Ok(Ok(length @ 1..)) => dropped += Bytes::new(length as u64),
                 Ok(_) => return,
-                Err(_) if patience.renewed(self.socket()) => deadline = Instant::now() + limit,
+                Err(_) if detector.has_progressed(self.socket()) => deadline = Instant::now() + limit,
                 Err(_) => return,
             }
             inbox.clear();
         }
     }
 
-    /// Ends the connection and drops what the kernel still holds for a peer that takes nothing.
+    /// Resets the connection; discards what is still in its send buffer, for a peer that does not read.
     pub(crate) fn reset(self) {
-        // Where the option is refused, the kernel gives up on the peer by itself, only later.
+        // Where the option is refused, the kernel's own retransmission timeout ends the connection later.
         let _ = SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO));
     }
 }
@@ -134,19 +132,19 @@ async fn send_plain(
     stream: &Arc<TcpStream>,
     outgoing: &mut Outgoing,
     limits: &Limits,
-    mut patience: Patience,
+    mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     loop {
         match timeout(limits.stall, stream.writable()).await {
             Ok(writable) => writable?,
-            Err(_) if patience.renewed(stream) => continue,
+            Err(_) if detector.has_progressed(stream) => continue,
             Err(_) => return Err(ReplyError::Stalled(limits.stall)),
         }
-        if !patience.keeps_up(stream) {
+        if !detector.is_fast_enough(stream) {
             return Err(ReplyError::Slow(limits.slowest));
         }
         let turn = if outgoing.reads_files() {
-            // sendfile may wait for a disk, so it runs where waiting stops nobody else.
+            // sendfile may wait for the disk, which must not block other tasks.
             let (stream, mut queue) = (Arc::clone(stream), std::mem::take(outgoing));
             let (queue, turn) = spawn_blocking(move || {
                 let turn = take_turns(&stream, &mut queue);
@@ -165,12 +163,12 @@ async fn send_plain(
     }
 }
 
-/// Takes turns while the peer keeps up, for changing threads at each would cost more than sending does.
+/// Sends turn after turn while the peer keeps up: a change of threads per turn would cost more than the sending.
 fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendError> {
-    let end = std::time::Instant::now() + STAY;
+    let end = std::time::Instant::now() + BLOCKING_TURN;
     let ready = || {
         let mut sockets = [PollFd::new(stream, PollFlags::OUT)];
-        matches!(poll(&mut sockets, Some(&KEEPS_UP)), Ok(1..))
+        matches!(poll(&mut sockets, Some(&SOCKET_WAIT)), Ok(1..))
     };
     while std::time::Instant::now() < end {
         match outgoing.turn(stream)? {
@@ -182,17 +180,17 @@ fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendE
     take_turn(stream, outgoing)
 }
 
-/// Takes a turn and tells the runtime when the socket is full, so that `writable` waits.
+/// Sends one turn; clears the runtime's readiness where the socket is full, so that `writable` waits.
 fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendError> {
     let mut turn = Ok(Turn::Blocked);
-    let told = stream.try_io(Interest::WRITABLE, || {
+    let readiness = stream.try_io(Interest::WRITABLE, || {
         turn = outgoing.turn(stream);
         match turn {
             Ok(Turn::Blocked) => Err(io::ErrorKind::WouldBlock.into()),
             _ => Ok(()),
         }
     });
-    drop(told);
+    drop(readiness);
     turn
 }
 
@@ -201,13 +199,13 @@ async fn send_tls(
     stream: &mut TlsStream<TcpStream>,
     outgoing: &mut Outgoing,
     limits: &Limits,
-    mut patience: Patience,
+    mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     let mut chunk = read_chunk(outgoing, Vec::new()).await?;
     let mut spare = Vec::new();
     while !chunk.is_empty() {
         let (written, next) = tokio::join!(
-            write_tls(stream, &chunk, limits, &mut patience),
+            write_tls(stream, &chunk, limits, &mut detector),
             read_chunk(outgoing, std::mem::take(&mut spare))
         );
         written?;
@@ -220,11 +218,11 @@ async fn write_tls(
     stream: &mut TlsStream<TcpStream>,
     mut chunk: &[u8],
     limits: &Limits,
-    patience: &mut Patience,
+    detector: &mut StallDetector,
 ) -> Result<(), ReplyError> {
     let mut flushed = false;
     while !flushed {
-        // Both can be given up and tried again: neither loses count of what was written.
+        // Both are cancel-safe: a timeout loses no count of what was written.
         let step = async {
             match chunk {
                 [] => stream.flush().await.map(|()| 0),
@@ -236,10 +234,10 @@ async fn write_tls(
                 flushed = chunk.is_empty();
                 chunk = &chunk[written?..];
             }
-            Err(_) if patience.renewed(stream.get_ref().0) => {}
+            Err(_) if detector.has_progressed(stream.get_ref().0) => {}
             Err(_) => return Err(ReplyError::Stalled(limits.stall)),
         }
-        if !patience.keeps_up(stream.get_ref().0) {
+        if !detector.is_fast_enough(stream.get_ref().0) {
             return Err(ReplyError::Slow(limits.slowest));
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{self, Apt};
-use longhaul_core::tune::streams::{Start, StreamTuner};
+use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::model::session::{Fixed, Record, Session, Tuner, run};
 use longhaul_lab::model::tcp::{Algorithm, Network, Tcp};
@@ -162,7 +162,7 @@ impl Trial {
                 let window = TCP.buffer;
                 Box::new(Apt::new(apt::Parameters { n0, alpha, delta, window, rtt, most: MOST_STREAMS }))
             }
-            Method::Longhaul => Box::new(StreamTuner::new(&Start {
+            Method::Longhaul => Box::new(StreamTuner::new(&StreamTunerStart {
                 rtt,
                 left: self.file,
                 most: MOST_STREAMS,

@@ -1,6 +1,6 @@
-//! How evenly sessions share a path.
+//! Jain's index: how evenly sessions share a path.
 
-/// Returns Jain's index of fairness of some shares: 1 where all are equal, or nobody has anything; 1/n where one has everything.
+/// Returns Jain's index of fairness: 1 for equal shares, 1/n where one share is everything; 1 where all are zero.
 ///
 /// Source: R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared
 /// Computer Systems", DEC-TR-301, 1984.
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_how_equal_shares_are() {
+    fn equal_shares_have_index_one_and_a_single_one_has_one_nth() {
         assert_eq!(jain_index(&[5.0, 5.0, 5.0, 5.0]), 1.0);
         assert_eq!(jain_index(&[8.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!((jain_index(&[0.0, 0.0]), jain_index(&[])), (1.0, 1.0));

@@ -1,16 +1,16 @@
-//! Controllers: functions of what was observed, without I/O, clock or threads.
+//! Controllers: functions of observations and of the time that is passed in, without I/O, clock or threads.
 
+pub mod app_buffer;
 pub mod apt;
-pub mod ceiling;
 pub mod fairness;
 pub mod pace;
-pub mod ring;
+mod packet_train;
+pub mod receive_window;
+pub mod stream_limit;
 pub mod streams;
-mod train;
-pub mod window;
 
 /// Segments that a connection sends in its first round trip (RFC 6928).
 pub const INITIAL_SEGMENTS: u64 = 10;
 
-/// The most streams that a tuner is allowed; more only hurt, the server first.
+/// The limit of streams for tuners; more load the server without a gain.
 pub const MOST_STREAMS: usize = 128;

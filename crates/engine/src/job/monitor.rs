@@ -10,7 +10,7 @@ use longhaul_core::telemetry::Sample;
 use longhaul_sys::host;
 
 use crate::sink::pages::{HostCounter, PageCounter};
-use crate::sustained::SustainedRate;
+use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
 use crate::threads::lock;
 use crate::transfer::TransferState;

@@ -1,10 +1,9 @@
 //! Paces sending sockets: reads them, asks [`Pacer`](longhaul_core::tune::pace::Pacer), and sets SO_MAX_PACING_RATE.
 //!
-//! Bytes on their way touch nothing here: one thread has descriptors of its own and looks at each socket some
-//! hundred times a second, as long as something is being sent on it.
+//! One thread observes each sending socket some hundred times a second, through a duplicate of its descriptor;
+//! the data path is not involved.
 
-mod driven;
-mod whole;
+mod paced_socket;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,193 +14,198 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use longhaul_core::pace::Pace;
-use longhaul_core::tune::pace::{Known, first_pace};
+use longhaul_core::tune::pace::{HeldRate, initial_pace};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use socket2::{Domain, Socket, Type};
 
 use crate::threads::lock;
-use driven::{AT_FIRST, BBR, Driven, hand_over};
+use paced_socket::{BBR, PacedSocket, STARTUP_CONTROL, set_final_control};
 
-/// The thread that paces, from the first socket whose pace is to be found until this and the last [`Paced`] are gone.
+/// The pacing thread: starts with the first socket of [`Pace::Auto`], ends when this and the last [`PacingHandle`] are dropped.
 #[derive(Debug, Default)]
-pub struct Pacing {
-    orders: Mutex<Option<Sender<Order>>>,
+pub struct PacingThread {
+    commands: Mutex<Option<Sender<PacingCommand>>>,
     next: AtomicU64,
 }
 
-/// What pacing begins with, and who hears what it comes to.
+/// The known rate that pacing starts from, and the observer of the path.
 #[derive(Default)]
-pub struct Start {
-    /// What the path held when it was last used.
+pub struct PacingStart {
+    /// The rate that the path held when it was last used.
     pub known: Option<Rate>,
-    /// Who hears of it.
-    pub hears: Option<Box<dyn Hears>>,
+    /// Receives the measurements of the path.
+    pub observer: Option<Box<dyn PathObserver>>,
 }
 
-/// Hears in the pacing thread what a path holds: when its rate is found, at most once a second from then on, and when sending rests.
-pub trait Hears: Send {
-    /// Returns how many connections share the path at the moment, the one that is paced among them.
-    fn sharing(&self) -> u32;
+/// Receives measurements of a path in the pacing thread: when its rate is found, then at most once a second, and when
+/// sending pauses.
+pub trait PathObserver: Send {
+    /// Returns how many connections share the path now, the paced one included.
+    fn connections(&self) -> u32;
 
-    /// Takes in what was found when so many shared the path.
-    fn hear(&self, found: Finding);
+    /// Receives a measurement.
+    fn measured(&self, path: PathMeasurement);
 }
 
-/// What a path was found to hold.
+/// A measured path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Finding {
-    /// Its rate, for all connections that share it together, and its RTT.
-    pub known: Known,
-    /// The size of a segment.
+pub struct PathMeasurement {
+    /// The rate of all connections that share the path together, and the minimum RTT.
+    pub known: HeldRate,
+    /// The size of a segment (MSS).
     pub segment: Bytes,
-    /// The largest packet that arrives, in bytes, where the kernel tells.
+    /// The path MTU in bytes, where the kernel reports it.
     pub mtu: Option<u32>,
 }
 
-/// A socket that is being paced, until this is dropped.
+/// A socket in the pacing thread; dropping the handle removes it there.
 #[derive(Debug)]
-pub struct Paced {
+pub struct PacingHandle {
     number: u64,
-    orders: Sender<Order>,
+    commands: Sender<PacingCommand>,
 }
 
-enum Order {
-    Add(u64, Box<Driven>),
-    Rest(u64),
+enum PacingCommand {
+    Add(u64, Box<PacedSocket>),
+    Pause(u64),
     Resume(u64),
     Remove(u64),
 }
 
-/// So many sockets are looked at as often as their controllers ask; more, less often.
-const AT_ONCE: u32 = 32;
+/// Up to this many sockets are observed at their controllers' interval; more, proportionally less often.
+const FULL_RATE_SOCKETS: u32 = 32;
 
-/// Which congestion control a paced socket has, and when.
+/// The congestion controls of a paced socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Congestion {
-    /// The one to connect or listen with; `None` leaves it to the kernel.
-    pub at_first: Option<String>,
-    /// The one for [`Pacing::take`].
-    pub later: Option<String>,
+pub struct CongestionPlan {
+    /// The control to connect or listen with; `None` leaves the kernel's default.
+    pub initial: Option<String>,
+    /// The control to pass to [`PacingThread::pace`].
+    pub paced: Option<String>,
 }
 
-impl Congestion {
-    /// Plans for a socket that is to have `asked`, or what the host has by default.
+impl CongestionPlan {
+    /// Plans for a socket with the control `asked`, or the host's default.
     pub fn plan(asked: Option<&str>, pace: Pace) -> Self {
         let is_bbr = |name: &String| name.as_bytes() == BBR;
         let wanted = asked.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
-        let put_off = pace == Pace::Auto && wanted.as_ref().is_some_and(is_bbr);
-        let at_first =
-            if put_off { Some(String::from_utf8_lossy(AT_FIRST).into_owned()) } else { wanted.clone() };
-        Self { at_first, later: wanted }
+        let delays_bbr = pace == Pace::Auto && wanted.as_ref().is_some_and(is_bbr);
+        let initial = if delays_bbr {
+            Some(String::from_utf8_lossy(STARTUP_CONTROL).into_owned())
+        } else {
+            wanted.clone()
+        };
+        Self { initial, paced: wanted }
     }
 
-    /// Makes sure that the kernel has what was asked for, on a socket of no other use.
+    /// Checks, on a temporary socket, that the kernel permits a congestion control.
     ///
     /// # Errors
-    /// What the kernel says of it.
+    /// The kernel's refusal.
     pub fn check(name: &str) -> io::Result<()> {
         Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(name.as_bytes())
     }
 }
 
-impl Pacing {
-    /// Paces a connected `socket` as `pace` says; once that has slow start behind it, under `congestion` where given.
+impl PacingThread {
+    /// Paces a connected `socket` by `pace`; after slow start under `congestion` where given.
     ///
-    /// Where the rate is to be found, it begins as `start` says: the first pace is in force when this returns.
+    /// With [`Pace::Auto`] pacing starts as `start` says: its first pace is in force when this returns.
     ///
     /// # Errors
-    /// What the kernel says of the socket, or where it has no thread left.
-    pub fn take(
+    /// The kernel's refusal of an option, or of a thread.
+    pub fn pace(
         &self,
         socket: impl AsFd,
         pace: Pace,
         congestion: Option<&str>,
-        start: Start,
-    ) -> io::Result<Option<Paced>> {
+        start: PacingStart,
+    ) -> io::Result<Option<PacingHandle>> {
         match pace {
             Pace::Off => unset_max_pacing_rate(&socket)?,
             Pace::Rate(rate) => set_max_pacing_rate(&socket, rate)?,
             Pace::Auto => {
                 match start.known {
-                    Some(known) => set_max_pacing_rate(&socket, first_pace(known))?,
+                    Some(known) => set_max_pacing_rate(&socket, initial_pace(known))?,
                     None => unset_max_pacing_rate(&socket)?,
                 }
-                return self.drive(socket.as_fd().try_clone_to_owned()?, congestion, start).map(Some);
+                return self.add(socket.as_fd().try_clone_to_owned()?, congestion, start).map(Some);
             }
         }
-        hand_over(&socket, congestion.map(str::as_bytes));
+        set_final_control(&socket, congestion.map(str::as_bytes));
         Ok(None)
     }
 
-    fn drive(&self, socket: OwnedFd, congestion: Option<&str>, start: Start) -> io::Result<Paced> {
+    fn add(&self, socket: OwnedFd, congestion: Option<&str>, start: PacingStart) -> io::Result<PacingHandle> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let driven = Driven::new(socket, congestion, start);
-        let orders = self.thread()?;
+        let socket = PacedSocket::new(socket, congestion, start);
+        let commands = self.thread()?;
         // Fails only where the thread has panicked: then nothing is paced.
-        let _ = orders.send(Order::Add(number, Box::new(driven)));
-        Ok(Paced { number, orders })
+        let _ = commands.send(PacingCommand::Add(number, Box::new(socket)));
+        Ok(PacingHandle { number, commands })
     }
 
-    /// Returns where the thread takes orders, which is started with the first.
-    fn thread(&self) -> io::Result<Sender<Order>> {
-        let mut running = lock(&self.orders);
-        if let Some(orders) = &*running {
-            return Ok(orders.clone());
+    /// Returns the channel to the thread; starts the thread on the first call.
+    fn thread(&self) -> io::Result<Sender<PacingCommand>> {
+        let mut running = lock(&self.commands);
+        if let Some(commands) = &*running {
+            return Ok(commands.clone());
         }
-        let (orders, received) = crossbeam_channel::unbounded();
+        let (commands, received) = crossbeam_channel::unbounded();
         std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&received))?;
-        Ok(running.insert(orders).clone())
+        Ok(running.insert(commands).clone())
     }
 }
 
-impl Paced {
-    /// Stops looking: nothing is being sent, and what is seen would not be the path.
-    pub fn rest(&self) {
-        let _ = self.orders.send(Order::Rest(self.number));
+impl PacingHandle {
+    /// Pauses the pacer: nothing is being sent, and observations would not show the path.
+    pub fn pause(&self) {
+        let _ = self.commands.send(PacingCommand::Pause(self.number));
     }
 
-    /// Looks again.
+    /// Resumes the pacer.
     pub fn resume(&self) {
-        let _ = self.orders.send(Order::Resume(self.number));
+        let _ = self.commands.send(PacingCommand::Resume(self.number));
     }
 }
 
-impl Drop for Paced {
+impl Drop for PacingHandle {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::Remove(self.number));
+        let _ = self.commands.send(PacingCommand::Remove(self.number));
     }
 }
 
-fn run(orders: &Receiver<Order>) {
+fn run(commands: &Receiver<PacingCommand>) {
     let start = Instant::now();
-    let mut sockets: BTreeMap<u64, Driven> = BTreeMap::new();
+    let mut sockets: BTreeMap<u64, PacedSocket> = BTreeMap::new();
     loop {
-        let due = sockets.values().filter(|driven| !driven.rests()).map(|driven| driven.due()).min();
-        let order = match due {
-            Some(due) => orders.recv_deadline(start + due),
-            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let due = sockets.values().filter(|socket| !socket.is_paused()).map(|socket| socket.due()).min();
+        let command = match due {
+            Some(due) => commands.recv_deadline(start + due),
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match order {
-            Ok(Order::Add(number, driven)) => drop(sockets.insert(number, *driven)),
-            Ok(Order::Rest(number)) => with(&mut sockets, number, Driven::rest),
-            Ok(Order::Resume(number)) => with(&mut sockets, number, Driven::resume),
-            Ok(Order::Remove(number)) => drop(sockets.remove(&number)),
+        match command {
+            Ok(PacingCommand::Add(number, socket)) => drop(sockets.insert(number, *socket)),
+            Ok(PacingCommand::Pause(number)) => with(&mut sockets, number, PacedSocket::pause),
+            Ok(PacingCommand::Resume(number)) => with(&mut sockets, number, PacedSocket::resume),
+            Ok(PacingCommand::Remove(number)) => drop(sockets.remove(&number)),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                let crowd = u32::try_from(sockets.len()).unwrap_or(u32::MAX).div_ceil(AT_ONCE);
+                let slowdown = u32::try_from(sockets.len()).unwrap_or(u32::MAX).div_ceil(FULL_RATE_SOCKETS);
                 let now = start.elapsed();
-                for driven in sockets.values_mut().filter(|driven| !driven.rests() && driven.due() <= now) {
-                    driven.look(start.elapsed(), crowd);
+                for socket in sockets.values_mut().filter(|socket| !socket.is_paused() && socket.due() <= now)
+                {
+                    socket.update(start.elapsed(), slowdown);
                 }
             }
         }
     }
 }
 
-fn with(sockets: &mut BTreeMap<u64, Driven>, number: u64, act: impl FnOnce(&mut Driven)) {
-    if let Some(driven) = sockets.get_mut(&number) {
-        act(driven);
+fn with(sockets: &mut BTreeMap<u64, PacedSocket>, number: u64, act: impl FnOnce(&mut PacedSocket)) {
+    if let Some(socket) = sockets.get_mut(&number) {
+        act(socket);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::plan::{self, SegmentPlan};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
-use longhaul_core::tune::ring::{RingTuner, START, Stalls, growth_left};
+use longhaul_core::tune::app_buffer::{AppBufferTuner, INITIAL_SIZE, WriterStalls, growth_left};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 
@@ -27,7 +27,7 @@ impl AppBuffer {
     /// Returns its size before anything was measured.
     pub const fn at_start(self) -> Bytes {
         match self {
-            Self::Auto => START,
+            Self::Auto => INITIAL_SIZE,
             Self::Fixed(size) => size,
         }
     }
@@ -53,8 +53,8 @@ pub struct Ring {
     buffer: AppBuffer,
     /// The size of a segment that was asked for.
     segment: Option<Bytes>,
-    tuner: Option<Mutex<RingTuner>>,
-    stalls: Mutex<Stalls>,
+    tuner: Option<Mutex<AppBufferTuner>>,
+    stalls: Mutex<WriterStalls>,
     growth: Growth,
     /// By how much this one has grown.
     drawn: Mutex<Bytes>,
@@ -74,7 +74,7 @@ impl Ring {
 
     /// Does the same for one of several that grow at the expense of each other.
     pub fn sharing(growth: Growth, buffer: AppBuffer, segment: Option<Bytes>, streams: usize) -> Self {
-        let tuner = (buffer == AppBuffer::Auto).then(RingTuner::default);
+        let tuner = (buffer == AppBuffer::Auto).then(AppBufferTuner::default);
         let pool = SegmentPool::new(plan_for(buffer.at_start(), segment, streams));
         let (tuner, stalls, drawn) = (tuner.map(Mutex::new), Mutex::default(), Mutex::default());
         Self { pool, buffer, segment, tuner, stalls, growth, drawn, started: Instant::now() }
@@ -115,10 +115,10 @@ impl Ring {
     /// Grows towards a size, as far as memory allows.
     fn grow(&self, wanted: Bytes) {
         let mut drawn = lock(&self.drawn);
-        let more = wanted.saturating_sub(START + *drawn);
+        let more = wanted.saturating_sub(INITIAL_SIZE + *drawn);
         if more > Bytes::ZERO {
             *drawn += self.growth.draw(more);
-            self.pool.grow(START + *drawn);
+            self.pool.grow(INITIAL_SIZE + *drawn);
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn grows_while_the_writers_stall() {
         let ring = Ring::new(AppBuffer::Auto, None, 1);
-        assert_eq!(ring.usage().capacity(), START);
+        assert_eq!(ring.usage().capacity(), INITIAL_SIZE);
         let held = ring.writing(|| fill(&ring, 20));
         assert_eq!(held.len(), 20);
         // At least a BDP of 250 MB, on a host that has eight times that.

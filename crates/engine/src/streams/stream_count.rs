@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
-use longhaul_core::tune::ceiling::Ceiling;
-use longhaul_core::tune::streams::{Remembered, Start, StreamTuner};
+use longhaul_core::tune::stream_limit::StreamLimit;
+use longhaul_core::tune::streams::{Remembered, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
@@ -43,7 +43,8 @@ pub(crate) fn chosen(streams: Streams, paced: bool, description: &Description, l
         Streams::Auto if paced => CountControl::Fixed(1),
         Streams::Auto if *divisible && rest > Bytes::ZERO => {
             let remembered = known.as_ref().and_then(|known| known.still_holds(*rtt));
-            let tuner = StreamTuner::new(&Start { rtt: *rtt, left, most: MOST_STREAMS, remembered });
+            let tuner =
+                StreamTuner::new(&StreamTunerStart { rtt: *rtt, left, most: MOST_STREAMS, remembered });
             CountControl::Auto { tuner: Box::new(tuner), rtt: *rtt }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if *divisible => {
@@ -142,7 +143,7 @@ fn control_apt<'scope, 'a: 'scope>(
     starter: &Starter<'scope, '_, 'a>,
 ) {
     let transfer = set.transfer;
-    let mut ceiling = Ceiling::new(MOST_STREAMS);
+    let mut limit = StreamLimit::new(MOST_STREAMS);
     loop {
         let (began, before) = (Instant::now(), transfer.received());
         while !transfer.schedule.rest_until_idle(CHUNK_LOOK, &transfer.stop) {
@@ -158,9 +159,9 @@ fn control_apt<'scope, 'a: 'scope>(
         tracing::debug!(target: "longhaul::streams", %goodput, ?next, phase = ?apt.phase());
         let refusal = set.take_refusal();
         if let Some(Refusal { open, wait }) = refusal {
-            ceiling.refuse(open, wait, transfer.start.elapsed());
+            limit.refused(open, wait, transfer.start.elapsed());
         }
-        obey(next.streams.min(ceiling.at(transfer.start.elapsed())), refusal, set, starter);
+        obey(next.streams.min(limit.at(transfer.start.elapsed())), refusal, set, starter);
         transfer.schedule.change(|schedule| schedule.allow(next.size.max(SMALLEST_CHUNK)));
     }
 }

@@ -1,7 +1,7 @@
 //! The receive buffer that a path needs.
 
 use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
-use longhaul_core::tune::pace::Known;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{host, sockopt};
 
@@ -16,7 +16,7 @@ const WORTH_OPENING: Bytes = Bytes::mib(1);
 ///
 /// Autotuning opens it from 64 KiB: ten round trips on the way to 100 MB. A buffer that is set is offered at once, and ends
 /// autotuning: so it is no smaller than what that reaches, nor than what a path of this RTT gets that is not known.
-pub(crate) fn open_at_once(known: Known) -> Option<Bytes> {
+pub(crate) fn open_at_once(known: HeldRate) -> Option<Bytes> {
     if known.rate.bdp(known.rtt) < WORTH_OPENING {
         return None;
     }
@@ -63,7 +63,7 @@ mod tests {
             [(1, 1, false), (1_000, 1, false), (100, 20, false), (1_000, 200, true), (40_000, 300, true)]
         {
             let rtt = Rtt::new(Duration::from_millis(ms));
-            let set = open_at_once(Known { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt });
+            let set = open_at_once(HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt });
             let (reached, unknown) = (host::tcp_rmem_max().unwrap(), larger_than_kernels(rtt, 1));
             assert!(set.is_none_or(|set| set * 2 >= reached), "{mbit} Mbit/s x {ms} ms: {set:?}, {reached}");
             assert!(

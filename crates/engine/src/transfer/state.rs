@@ -15,9 +15,9 @@ use super::error::TransferError;
 use super::shared_schedule::SharedSchedule;
 use super::stream::StreamHandle;
 use crate::cancel::Cancel;
+use crate::connection_telemetry::ConnectionTelemetry;
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
-use crate::watched::Watched;
 
 /// State shared by streams, writers and the monitor of a transfer.
 pub(crate) struct TransferState<'a> {
@@ -50,7 +50,7 @@ pub(crate) struct TransferState<'a> {
 #[derive(Default)]
 pub(crate) struct SourceProgress {
     received: AtomicU64,
-    pub(crate) sockets: Watched,
+    pub(crate) sockets: ConnectionTelemetry,
     /// How many streams the source should have.
     pub(crate) wanted: AtomicUsize,
     /// The highest number of streams that was ever wanted.
@@ -237,7 +237,7 @@ impl<'a> TransferState<'a> {
 
     /// Reads every socket; returns each stream's sample, and all of them together.
     pub(crate) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
-        Watched::read_all(self.sources.iter().map(|source| &source.sockets))
+        ConnectionTelemetry::read_all(self.sources.iter().map(|source| &source.sockets))
     }
 
     /// Returns whether `--limit` bounds the rate.

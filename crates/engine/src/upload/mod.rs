@@ -39,7 +39,7 @@ pub use error::UploadError;
 pub use request::{PutOutcome, PutRequest, destination};
 
 use crate::cancel::Cancel;
-use crate::pacing::Congestion;
+use crate::pacing::CongestionPlan;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError, Retry};
 use crate::threads::named;
@@ -67,10 +67,11 @@ pub fn put(
     let reader =
         Reader::choose(request.reader, &source).map_err(|_| UploadError::NoDirectIo(request.path.clone()))?;
     if let Some(name) = &request.congestion {
-        Congestion::check(name).map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
+        CongestionPlan::check(name)
+            .map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
     }
-    let congestion = Congestion::plan(request.congestion.as_deref(), request.pace);
-    let client = Client::new(ClientConfig { congestion: congestion.at_first, ..request.client.clone() })?;
+    let congestion = CongestionPlan::plan(request.congestion.as_deref(), request.pace);
+    let client = Client::new(ClientConfig { congestion: congestion.initial, ..request.client.clone() })?;
     let size = Bytes::new(source.metadata().len());
     let shared = Shared::new(request, start, observer, cancel, size);
     let (facts, result) = thread::scope(|threads| {
@@ -85,7 +86,7 @@ pub fn put(
         }
         let watch = move || monitor::watch(shared, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
-        let session = Session::new(request, shared, &source, reader, &client, congestion.later);
+        let session = Session::new(request, shared, &source, reader, &client, congestion.paced);
         let result = session.and_then(|session| Upload::new(session, threads).run());
         shared.cancel.cancel();
         drop(alive);

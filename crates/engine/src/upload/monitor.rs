@@ -12,7 +12,7 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::host;
 
 use super::shared::Shared;
-use crate::sustained::SustainedRate;
+use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
 
 const TICK: Duration = Duration::from_millis(100);

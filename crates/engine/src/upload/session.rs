@@ -16,7 +16,7 @@ use super::body;
 use super::error::UploadError;
 use super::request::PutRequest;
 use super::shared::Shared;
-use crate::pacing::{Paced, Pacing, Start};
+use crate::pacing::{PacingHandle, PacingStart, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
 use crate::threads::add;
@@ -38,9 +38,9 @@ pub(super) struct Session<'a> {
     /// The redirects since the last request to the original.
     redirects: Redirects,
     connection: Option<Connection>,
-    pacing: Pacing,
+    pacing: PacingThread,
     /// The connection's pace, while it is being found.
-    paced: Option<Paced>,
+    paced: Option<PacingHandle>,
     /// The congestion control for when slow start is over.
     congestion: Option<String>,
     /// The thread's CPU time when the session began.
@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
             redirects: client.redirects(&original),
             original,
             connection: None,
-            pacing: Pacing::default(),
+            pacing: PacingThread::default(),
             paced: None,
             congestion,
             cpu: thread_cpu_time(),
@@ -172,7 +172,7 @@ impl<'a> Session<'a> {
             let sent =
                 body::send(connection, &mut supply, (self.source, self.reader), shared, self.request.stall);
             if let Some(paced) = paced {
-                paced.rest();
+                paced.pause();
             }
             add(&shared.waits.disk, supply.waited());
             sent.map_err(|error| error.at(&place))?;
@@ -186,10 +186,11 @@ impl<'a> Session<'a> {
         let (request, shared) = (self.request, self.shared);
         let connection = self.client.connect(&mut self.target, &shared.cancel)?;
         let socket = connection.socket();
-        let paced = self.pacing.take(socket, request.pace, self.congestion.as_deref(), Start::default());
+        let paced =
+            self.pacing.pace(socket, request.pace, self.congestion.as_deref(), PacingStart::default());
         self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
         if let Some(paced) = &self.paced {
-            paced.rest();
+            paced.pause();
         }
         if let Pace::Rate(wanted) = request.pace {
             // The kernel's word counts, not that it took the option.

@@ -11,9 +11,9 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::request::PutRequest;
 use crate::cancel::Cancel;
+use crate::connection_telemetry::ConnectionTelemetry;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::threads::{add, lock};
-use crate::watched::Watched;
 
 /// State shared by the sender, the hasher and those who measure.
 pub(super) struct Shared<'a> {
@@ -21,7 +21,7 @@ pub(super) struct Shared<'a> {
     observer: &'a dyn Observer,
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
-    pub(super) sockets: Watched,
+    pub(super) sockets: ConnectionTelemetry,
     limiter: Option<Mutex<Limiter>>,
     body: Mutex<Body>,
     /// How much of the file, from its start, has been read to be sent.
@@ -77,7 +77,7 @@ impl<'a> Shared<'a> {
             observer,
             cancel: cancel.child(),
             size,
-            sockets: Watched::default(),
+            sockets: ConnectionTelemetry::default(),
             limiter: request.limit.map(Limiter::new).map(Mutex::new),
             body: Mutex::default(),
             read: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! Uploads that nobody has finished: what they have reserved stays taken until somebody goes on with them.
+//! Reports unfinished uploads when the server starts: their reserved space stays allocated until they are resumed or removed.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::part_names::is_part;
 
-/// How many entries are looked at: a tree may be larger than is worth the disk's time.
-const MOST: usize = 100_000;
+/// The most directory entries scanned, to bound the disk time for a large tree.
+const MAX_SCANNED: usize = 100_000;
 
-/// A partial file, as it was found.
+/// A partial file without an upload in progress.
 #[derive(Debug, PartialEq, Eq)]
 struct Abandoned {
     path: PathBuf,
-    /// What it takes of the disk.
+    /// The allocated space.
     space: Bytes,
 }
 
-/// Logs the unfinished uploads below a directory, from a thread of its own.
+/// Logs the unfinished uploads below a directory, on a separate thread.
 pub(crate) fn report(root: &Path) {
     let root = root.to_owned();
     let look = move || {
-        for Abandoned { path, space } in find(&root, MOST) {
+        for Abandoned { path, space } in find(&root, MAX_SCANNED) {
             let path = path.display();
-            tracing::info!(%path, %space, "an unfinished upload; who will not go on with it may remove the file and its journal");
+            tracing::info!(%path, %space, "an unfinished upload; if it is not to be resumed, remove the file and its journal");
         }
     };
     if let Err(error) = std::thread::Builder::new().name("abandoned".to_owned()).spawn(look) {
@@ -32,7 +32,7 @@ pub(crate) fn report(root: &Path) {
     }
 }
 
-/// Finds partial files below a directory; what cannot be read is left out.
+/// Finds partial files below a directory; skips what cannot be read.
 fn find(root: &Path, most: usize) -> Vec<Abandoned> {
     let (mut found, mut directories, mut looked) = (Vec::new(), vec![root.to_owned()], 0);
     while let Some(directory) = directories.pop() {
@@ -41,7 +41,7 @@ fn find(root: &Path, most: usize) -> Vec<Abandoned> {
             if looked > most {
                 return found;
             }
-            // Links are not followed: they may lead round in circles.
+            // Symbolic links are not followed: they may form cycles.
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => directories.push(entry.path()),
                 Ok(kind) if kind.is_file() && is_part(entry.file_name().as_encoded_bytes()) => {
@@ -55,7 +55,7 @@ fn find(root: &Path, most: usize) -> Vec<Abandoned> {
 }
 
 fn abandoned(entry: &std::fs::DirEntry) -> io::Result<Abandoned> {
-    // Blocks are counted in 512 bytes.
+    // `st_blocks` counts units of 512 bytes.
     Ok(Abandoned { path: entry.path(), space: Bytes::new(entry.metadata()?.blocks() * 512) })
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_takes_space_and_nothing_else() {
+    fn partial_files_are_found_and_other_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let below = dir.path().join("a/b");
         std::fs::create_dir_all(&below).unwrap();
@@ -72,10 +72,10 @@ mod tests {
         for name in ["f", "f.longhaul-part", "f.longhaul-journal"] {
             std::fs::write(below.join(name), [7; 10_000]).unwrap();
         }
-        let found = find(dir.path(), MOST);
+        let found = find(dir.path(), MAX_SCANNED);
         assert_eq!(found.len(), 1);
         assert!(found[0].path == below.join("f.longhaul-part") && found[0].space >= Bytes::new(10_000));
         assert_eq!(find(dir.path(), 1), []);
-        assert_eq!(find(&dir.path().join("none"), MOST), []);
+        assert_eq!(find(&dir.path().join("none"), MAX_SCANNED), []);
     }
 }

@@ -1,4 +1,4 @@
-//! The beginning of an upload: everything that can be refused is refused here, before the body comes.
+//! Starts an upload: checks token, name, lock and space, so that a refusal precedes the body.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,32 +23,32 @@ use longhaul_engine::sink::ring::Ring;
 use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
-use super::receive::{Then, Upload};
-use super::receiving::Claim;
-use super::request::{Append, Operation, Whole};
-use super::{Receiving, Uploads, refusal};
+use super::active::PartFileLock;
+use super::receive::{AfterBody, InboundUpload};
+use super::request::{AppendPart, UploadOperation, WholeFile};
+use super::{ActiveUploads, Uploads, refusal};
 use crate::reply::Reply;
-use crate::site::Site;
+use crate::static_files::StaticFiles;
 
-/// What came of a request's head.
-pub(super) enum Begun {
-    /// Everything: this is the answer.
+/// The outcome of a request's head.
+pub(super) enum UploadStart {
+    /// The request is answered; no body is received.
     Answered(Reply),
-    /// The body may come.
-    Ready(Box<Upload>),
+    /// The body can be received.
+    Ready(Box<InboundUpload>),
 }
 
-/// Why an upload does not begin.
-pub(super) enum Unready {
-    /// It is not taken.
+/// Why an upload has not started.
+pub(super) enum NotStarted {
+    /// Refused, with this reply.
     Refused(Reply),
-    /// An older connection of it is as good as dead and ends now: it can begin when that is done.
-    Ending,
-    /// Another upload has the file; its client may be gone already, which shows in a moment.
+    /// An older, silent connection of the same upload is being closed; retry once it has ended.
+    Superseding,
+    /// Another upload has locked the file; retry for a moment, for its client may have just disconnected.
     Busy,
 }
 
-impl From<OutputError> for Unready {
+impl From<OutputError> for NotStarted {
     fn from(error: OutputError) -> Self {
         match error {
             OutputError::Busy(_) => Self::Busy,
@@ -57,35 +57,30 @@ impl From<OutputError> for Unready {
     }
 }
 
-impl From<Reply> for Unready {
+impl From<Reply> for NotStarted {
     fn from(reply: Reply) -> Self {
         Self::Refused(reply)
     }
 }
 
-/// A partial file that is this request's alone.
-struct Held {
-    /// Given back before the file is closed: its inode's number may then be another's.
-    claim: Claim,
+/// A partial file, locked for this request.
+struct LockedPartFile {
+    /// Dropped before `part` closes the file: a closed file's inode number may be reused.
+    lock: PartFileLock,
     part: PartFile,
 }
 
-/// A name to write to.
-struct Target {
+/// The file that an upload writes.
+struct UploadTarget {
     directory: Directory,
     name: Vec<u8>,
-    /// Whether a file has it.
+    /// Whether a file of this name exists.
     exists: bool,
 }
 
 impl Uploads {
-    /// Does all that can be done without the body; waits for the disk.
-    pub(super) fn begin(
-        &self,
-        site: &Site,
-        receiving: &Arc<Receiving>,
-        request: &RequestHead,
-    ) -> Result<Begun, Unready> {
+    /// Does everything that does not need the body; blocks on the disk.
+    pub(super) fn begin(&self, request: &RequestHead) -> Result<UploadStart, NotStarted> {
         if !self.token.allows(request) {
             return Err(refusal::unauthorized().into());
         }
@@ -93,49 +88,54 @@ impl Uploads {
             TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
             error => Reply::text(400, &error.to_string()),
         })?;
-        let operation = Operation::of(request, &path)?;
-        let target = Target::find(site, &path)?;
+        let operation = UploadOperation::of(request, &path)?;
+        let target = UploadTarget::find(&self.static_files, &path)?;
         match operation {
-            Operation::Look(id) => Ok(Begun::Answered(target.look(id, receiving)?)),
-            Operation::Drop(id) => Ok(Begun::Answered(target.drop_upload(id, receiving)?)),
-            Operation::Append(append) => self.append(target, append, request.body(), receiving),
-            Operation::Whole(whole) => self.whole(target, whole, receiving),
+            UploadOperation::Status(id) => Ok(UploadStart::Answered(target.status(id, &self.active)?)),
+            UploadOperation::Discard(id) => Ok(UploadStart::Answered(target.discard(id, &self.active)?)),
+            UploadOperation::AppendPart(append) => self.append(target, append, request.body()),
+            UploadOperation::WholeFile(whole) => self.whole(target, whole),
         }
     }
 
     fn append(
         &self,
-        target: Target,
-        append: Append,
+        target: UploadTarget,
+        append: AppendPart,
         body: RequestBody,
-        receiving: &Arc<Receiving>,
-    ) -> Result<Begun, Unready> {
+    ) -> Result<UploadStart, NotStarted> {
         let id = append.id;
         target.may_be_replaced(append.replace)?;
-        let Held { part, claim } = target.open_for(id, receiving)?;
+        let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
         let journal = journal(id, size).inspect_err(|_| part.abandon())?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
-        let then = match append.complete {
-            true => Then::Finish { digest: append.digest, replace: append.replace },
-            false => Then::GoOn,
+        let after = match append.complete {
+            true => AfterBody::Finish { digest: append.digest, replace: append.replace },
+            false => AfterBody::KeepPartial,
         };
         let pipeline =
             Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.ring());
-        Ok(Begun::ready(Upload::prepare(pipeline, then, exists, receiving, (claim, slot))?))
+        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, exists, &self.active, (lock, slot))?))
     }
 
-    fn whole(&self, target: Target, whole: Whole, receiving: &Arc<Receiving>) -> Result<Begun, Unready> {
-        let Whole { length, digest, replace } = whole;
+    fn whole(&self, target: UploadTarget, whole: WholeFile) -> Result<UploadStart, NotStarted> {
+        let WholeFile { length, digest, replace } = whole;
         target.may_be_replaced(replace)?;
-        let Held { part, claim } = target.open(receiving)?;
+        let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
         let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.ring());
-        let then = Then::Finish { digest, replace };
-        Ok(Begun::ready(Upload::prepare(pipeline, then, target.exists, receiving, (claim, slot))?))
+        let after = AfterBody::Finish { digest, replace };
+        Ok(UploadStart::ready(InboundUpload::prepare(
+            pipeline,
+            after,
+            target.exists,
+            &self.active,
+            (lock, slot),
+        )?))
     }
 
     fn ring(&self) -> Ring {
@@ -144,16 +144,16 @@ impl Uploads {
 
     fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {
         let slot = Arc::clone(&self.slots).try_acquire_owned();
-        slot.map_err(|_| refusal::crowded())
+        slot.map_err(|_| refusal::too_many_uploads())
     }
 }
 
-impl Append {
-    /// Finds out whether the part follows what is there; returns the whole file's size.
+impl AppendPart {
+    /// Checks that the part continues the upload; returns the size of the whole file.
     fn follows(&self, prior: Option<&Journal>, body: RequestBody) -> Result<Bytes, Reply> {
         let there = prior.map_or(Bytes::ZERO, prefix);
         if self.offset != there {
-            return Err(refusal::elsewhere(there));
+            return Err(refusal::offset_mismatch(there));
         }
         let size = match (prior.map(Journal::size), self.length) {
             (None, None) => return Err(Reply::text(400, "an upload begins with Upload-Length")),
@@ -171,26 +171,26 @@ impl Append {
     }
 }
 
-impl Begun {
-    fn ready(upload: Upload) -> Self {
+impl UploadStart {
+    fn ready(upload: InboundUpload) -> Self {
         Self::Ready(Box::new(upload))
     }
 }
 
-impl Target {
-    /// Finds the directory below the root, and what has the name there.
-    fn find(site: &Site, path: &TargetPath) -> Result<Self, Reply> {
+impl UploadTarget {
+    /// Opens the directory below the root, and checks what exists under the name.
+    fn find(files: &StaticFiles, path: &TargetPath) -> Result<Self, Reply> {
         let Some((name, above)) = path.names().split_last() else {
             return Err(Reply::text(409, "the root is a directory; name a file"));
         };
         if path.has_trailing_slash() {
             return Err(Reply::text(409, "a name that ends in a slash is a directory's; name a file"));
         }
-        if (path.is_hidden() && !site.hidden) || path.names().iter().any(is_partial) {
+        if (path.is_hidden() && !files.hidden) || path.names().iter().any(is_partial) {
             return Err(Reply::text(403, "files of this name are not taken"));
         }
-        let directory = site.root.directory(above).map_err(|error| refusal::directory(&error))?;
-        // A link may lead out of the root, and what is no file is not replaced by one.
+        let directory = files.root.directory(above).map_err(|error| refusal::directory(&error))?;
+        // A symbolic link may lead out of the root; other types than files are not replaced.
         let exists = match directory.look(OsStr::from_bytes(name), false) {
             Ok(there) => match FileType::from_raw_mode(there.st_mode) {
                 FileType::RegularFile => true,
@@ -214,41 +214,47 @@ impl Target {
         Ok(())
     }
 
-    fn open(&self, receiving: &Arc<Receiving>) -> Result<Held, OutputError> {
+    fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, OutputError> {
         let name = OsStr::from_bytes(&self.name);
         let failed = |source| OutputError::Create { path: self.path(), source };
         let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
-        let claim = receiving.claim(part.identity().map_err(failed)?);
-        claim.map(|claim| Held { part, claim }).ok_or_else(|| OutputError::Busy(self.path()))
+        let lock = active.lock_part(part.identity().map_err(failed)?);
+        lock.map(|lock| LockedPartFile { part, lock }).ok_or_else(|| OutputError::Busy(self.path()))
     }
 
-    /// Opens the partial file for a part of an upload; where an older connection of the same upload is as good
-    /// as dead, that one ends first: its client would otherwise wait until it is found out.
-    fn open_for(&self, id: UploadId, receiving: &Arc<Receiving>) -> Result<Held, Unready> {
-        let opened = match self.open(receiving) {
-            Err(OutputError::Busy(_)) if self.end_silent(id, receiving) => return Err(Unready::Ending),
-            // It may have ended just now.
-            Err(OutputError::Busy(_)) => self.open(receiving),
+    /// Opens the partial file for a part of an upload; cancels an older, silent connection of the same upload,
+    /// which would otherwise keep the lock until its stall timeout.
+    fn open_superseding(
+        &self,
+        id: UploadId,
+        active: &Arc<ActiveUploads>,
+    ) -> Result<LockedPartFile, NotStarted> {
+        let opened = match self.open(active) {
+            Err(OutputError::Busy(_)) if self.cancel_silent(id, active) => {
+                return Err(NotStarted::Superseding);
+            }
+            // The other upload may have ended since.
+            Err(OutputError::Busy(_)) => self.open(active),
             opened => opened,
         };
         Ok(opened?)
     }
 
-    fn end_silent(&self, id: UploadId, receiving: &Receiving) -> bool {
-        receiving.end_silent(&self.path(), |journal| is_of(journal, id))
+    fn cancel_silent(&self, id: UploadId, active: &ActiveUploads) -> bool {
+        active.cancel_silent(&self.path(), |journal| is_of(journal, id))
     }
 
-    /// Returns what is there of an upload; one that is under way is further than that by now.
+    /// Reads the journal of an upload; one in progress may have received more than its journal says.
     fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
         let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
         usable(journal, id)?.ok_or_else(refusal::no_upload)
     }
 
-    /// Says how far an upload is.
-    fn look(&self, id: UploadId, receiving: &Receiving) -> Result<Reply, Unready> {
-        if self.end_silent(id, receiving) {
-            // It commits what it has, and lets go of the file.
-            return Err(Unready::Ending);
+    /// Reports the offset of an upload.
+    fn status(&self, id: UploadId, active: &ActiveUploads) -> Result<Reply, NotStarted> {
+        if self.cancel_silent(id, active) {
+            // The cancelled upload commits what it has received; its journal is then exact.
+            return Err(NotStarted::Superseding);
         }
         let journal = self.journal(id)?;
         let head = ReplyHead::new(204)
@@ -259,18 +265,18 @@ impl Target {
         Ok(Reply::empty(head))
     }
 
-    /// Forgets an upload.
-    fn drop_upload(&self, id: UploadId, receiving: &Arc<Receiving>) -> Result<Reply, Unready> {
+    /// Removes the partial file and journal of an upload.
+    fn discard(&self, id: UploadId, active: &Arc<ActiveUploads>) -> Result<Reply, NotStarted> {
         self.journal(id)?;
-        let held = self.open_for(id, receiving)?;
-        // Whoever had the lock meanwhile may have finished it, or begun another.
-        self.journal(id).inspect_err(|_| held.part.abandon())?;
-        held.part.discard();
+        let locked = self.open_superseding(id, active)?;
+        // The previous holder of the lock may have finished this upload, or begun another.
+        self.journal(id).inspect_err(|_| locked.part.abandon())?;
+        locked.part.discard();
         Ok(Reply::empty(ReplyHead::new(204)))
     }
 }
 
-/// Makes the journal of an upload: its ID takes the place of the URL and of the entity tag.
+/// Makes the journal of an upload, with its ID as the URL and the validator.
 fn journal(id: UploadId, size: Bytes) -> Result<Journal, Reply> {
     let (name, identity) = (url_of(id), identity_of(id));
     let identity = identity.ok_or_else(|| Reply::text(400, "the upload's name is no entity tag"))?;

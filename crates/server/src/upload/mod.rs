@@ -1,20 +1,20 @@
-//! Files that clients put here: PUT, and the parts of uploads that can be resumed (docs/uploads.md).
+//! Uploads: whole files by PUT, and resumable uploads by PATCH (docs/uploads.md).
 //!
 //! ```text
 //!   routes -> Uploads::begin (a blocking thread: token, names, lock, space)
-//!                |  refused: the reply goes out before the body comes in
+//!                |  refused: the reply precedes the body
 //!                v  100 Continue
-//!   transport -> Body -> Upload::receive (a thread of its own) -> engine::sink::pipeline -> file
+//!   transport -> BodyReader -> InboundUpload (a thread of its own) -> engine::sink::pipeline -> file
 //!      plain: the socket itself                                      |
-//!      TLS:   a pair of sockets                     sync, journal, digest, final name
+//!      TLS:   a socket pair                         sync, journal, digest, final name
 //! ```
 
 pub(crate) mod abandoned;
+mod active;
 mod begin;
-mod body;
-mod exchange;
+mod body_reader;
+mod handler;
 mod receive;
-mod receiving;
 mod refusal;
 mod repr_digest;
 mod request;
@@ -28,33 +28,43 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::Limits;
+use crate::static_files::StaticFiles;
 
-pub(crate) use exchange::{Received, exchange};
-pub(crate) use receiving::{Receiving, Written};
+pub(crate) use active::{ActiveUploads, UploadUsage};
+pub(crate) use handler::{UploadReply, handle};
 pub use token::{Token, TokenError};
 
-/// What a server that takes files needs for it.
+/// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {
     pub(crate) token: Token,
     pub(crate) app_buffer: AppBuffer,
-    /// What their buffers may grow by, all together.
+    /// The budget by which all buffers together may grow.
     pub(crate) growth: Growth,
-    /// Places for uploads under way: each has threads and a buffer.
+    /// Limits the uploads in progress: each has threads and a buffer.
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) active: Arc<ActiveUploads>,
+    pub(crate) static_files: Arc<StaticFiles>,
+    pub(crate) limits: Arc<Limits>,
 }
 
-/// How long the disk may take with what has come, once the server has ended every connection.
+/// How long the last syncs of cancelled uploads may take at the end of the server.
 const LAST_SYNC: Duration = Duration::from_secs(20);
 
 impl Uploads {
-    pub(crate) fn new(token: Token, app_buffer: AppBuffer, limits: &Limits) -> Self {
+    pub(crate) fn new(
+        token: Token,
+        app_buffer: AppBuffer,
+        static_files: Arc<StaticFiles>,
+        limits: Arc<Limits>,
+    ) -> Self {
         let slots = Arc::new(Semaphore::new(limits.uploads));
-        Self { token, app_buffer, growth: Growth::default(), slots }
+        let (growth, active) = (Growth::default(), Arc::default());
+        Self { token, app_buffer, growth, slots, active, static_files, limits }
     }
 
-    /// Waits until no upload is left, unless the disk takes too long.
-    pub(crate) async fn empty(&self, limits: &Limits) {
-        let all = u32::try_from(limits.uploads).unwrap_or(u32::MAX);
+    /// Waits until every upload has ended, at most [`LAST_SYNC`].
+    pub(crate) async fn drained(&self) {
+        let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
         if timeout(LAST_SYNC, self.slots.acquire_many(all)).await.is_err() {
             tracing::warn!("uploads are cut off while the disk is busy with them");
         }

@@ -1,4 +1,4 @@
-//! An upload under way, on a thread of its own: socket to segments, and what follows the last byte.
+//! Receives an upload on a thread of its own: socket to segments, then digest and final name.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,81 +19,80 @@ use longhaul_engine::sink::writer::Writer;
 use longhaul_sys::tcp_info;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{Body, BodyError, Read, TICK};
-use super::receiving::{Claim, Life, Place, Receiving};
+use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
+use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::refusal;
 use crate::Limits;
 use crate::reply::Reply;
+use crate::stall_detector::SETTLING_STALLS;
 
-/// What follows the last byte of a request.
-pub(super) enum Then {
-    /// Another part, some day.
-    GoOn,
-    /// The file's end: it is verified, and gets its name.
+/// What to do when the body is received.
+pub(super) enum AfterBody {
+    /// Keep the partial file for further parts.
+    KeepPartial,
+    /// The file is complete: verify its digest, and give it its final name.
     Finish { digest: Option<Checksum>, replace: bool },
 }
 
-/// A file that is being received; its space is reserved. What is of use to nobody goes when it is dropped.
-pub(super) struct Upload {
+/// An upload whose space is reserved; dropping it removes a partial file that cannot be resumed.
+pub(super) struct InboundUpload {
     pipeline: Arc<Pipeline>,
     writer: Arc<dyn Writer>,
-    then: Then,
-    /// Whether a file stood under its name before.
+    after: AfterBody,
+    /// Whether a file of this name existed before.
     exists: bool,
-    receiving: Arc<Receiving>,
-    pub(super) life: Arc<Life>,
-    /// Held to the end, the last sync included; given back before the file is free for whoever comes back.
+    active: Arc<ActiveUploads>,
+    pub(super) liveness: Arc<UploadLiveness>,
+    /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.
     _slot: OwnedSemaphorePermit,
-    /// Given back before the place, which closes the file: its inode's number may then be another's.
-    _claim: Claim,
-    _place: Place,
+    /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
+    _lock: PartFileLock,
+    _entry: ActiveEntry,
 }
 
-/// How a connection brings a body.
-pub(super) struct Connection {
-    pub(super) body: Body,
-    /// The TCP socket, of which the window is held and the round trip is known.
+/// The connection of an upload's body.
+pub(super) struct BodyConnection {
+    pub(super) body: BodyReader,
+    /// The TCP socket, for its RTT and receive window.
     pub(super) socket: OwnedFd,
     pub(super) limits: Arc<Limits>,
-    /// Set once the body is there.
-    pub(super) whole: Arc<AtomicBool>,
+    /// Set once the body is received.
+    pub(super) body_received: Arc<AtomicBool>,
 }
 
-/// What came of it.
-pub(super) struct Outcome {
+/// The outcome of an upload.
+pub(super) struct UploadOutcome {
     pub(super) reply: Reply,
     pub(super) received: Bytes,
-    /// Whether the body was read to its end, so that another request may follow.
+    /// Whether the body was read completely, so that another request may follow.
     pub(super) body_read: bool,
-    /// What came after it.
+    /// Bytes received after the body.
     pub(super) inbox: Vec<u8>,
 }
 
-/// Why a body was not taken whole.
-enum Trouble {
-    Body(BodyError),
-    /// More came than was announced.
+/// Why a body was not received completely.
+enum ReceiveError {
+    BodyReader(UploadBodyError),
+    /// The body is longer than the announced file.
     TooLong,
-    /// Next to nothing came for so long.
+    /// The client stalled for this long, or sent too slowly.
     Slow(Duration),
     Memory(std::io::Error),
-    /// Told to stop: by a writer that failed, or from outside.
-    Stopped,
+    /// Cancelled by a failed writer, a newer connection, or the end of the server.
+    Cancelled,
 }
 
-/// A partly filled segment of a slow client is written after this time, so that a crash costs little.
+/// A partly filled segment is written after this time, so that a crash loses little of a slow upload.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
-/// After how many stall times a mean rate says something, as for replies.
-const SETTLED: u32 = 3;
 
-impl Upload {
-    /// Reserves the file's space; a partial file that nobody can go on with goes again where that fails.
+impl InboundUpload {
+    /// Reserves the file's space; where that fails, removes a partial file that holds nothing to resume.
     pub(super) fn prepare(
         pipeline: Pipeline,
-        then: Then,
+        after: AfterBody,
         exists: bool,
-        receiving: &Arc<Receiving>,
-        (claim, slot): (Claim, OwnedSemaphorePermit),
+        active: &Arc<ActiveUploads>,
+        (lock, slot): (PartFileLock, OwnedSemaphorePermit),
     ) -> Result<Self, Reply> {
         let prepared = pipeline.prepare().and_then(|writer| pipeline.note().map(|()| writer));
         let writer = prepared.map_err(|error| {
@@ -101,56 +100,56 @@ impl Upload {
             refusal::output(&error)
         })?;
         let pipeline = Arc::new(pipeline);
-        let life = Arc::new(Life::default());
-        let place = receiving.enter(&pipeline, &life);
-        let receiving = Arc::clone(receiving);
+        let liveness = Arc::new(UploadLiveness::default());
+        let entry = active.enter(&pipeline, &liveness);
+        let active = Arc::clone(active);
         Ok(Self {
             pipeline,
             writer,
-            then,
+            after,
             exists,
-            receiving,
-            life,
+            active,
+            liveness,
             _slot: slot,
-            _place: place,
-            _claim: claim,
+            _entry: entry,
+            _lock: lock,
         })
     }
 
-    /// Receives the body and does what follows it.
-    pub(super) fn run(self, mut connection: Connection) -> Outcome {
+    /// Receives the body, then concludes the request.
+    pub(super) fn run(self, mut connection: BodyConnection) -> UploadOutcome {
         let before = self.pipeline.resumed();
         let failure: Mutex<Option<PipelineError>> = Mutex::default();
-        let stop = self.life.cancel.child();
+        let stop = self.liveness.cancel.child();
         let fail = |error: PipelineError| {
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             stop.cancel();
         };
         let mut received = Bytes::ZERO;
-        let taken = thread::scope(|threads| {
+        let body = thread::scope(|threads| {
             let (inlet, segments) = self.pipeline.inlet();
             let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
-            let taken = Receiver::new(&self, &mut connection, inlet, &stop).run(&mut received);
-            connection.whole.store(taken.is_ok(), Ordering::Relaxed);
-            self.life.note(None);
+            let body = BodyReceiver::new(&self, &mut connection, inlet, &stop).run(&mut received);
+            connection.body_received.store(body.is_ok(), Ordering::Relaxed);
+            self.liveness.set_last_data(None);
             running.end();
-            taken
+            body
         });
         let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let reply = match (failure, taken) {
+        let reply = match (failure, body) {
             (Some(error), _) => Err(refusal::pipeline(&error)),
-            (None, Err(trouble)) => Err(trouble.reply()),
-            (None, Ok(())) => self.conclude(before + received, &self.life.cancel),
+            (None, Err(error)) => Err(error.reply()),
+            (None, Ok(())) => self.conclude(before + received, &self.liveness.cancel),
         };
         let reply = reply.unwrap_or_else(|refused| refused);
         let body_read = connection.body.is_done();
-        Outcome { reply, received, body_read, inbox: connection.body.into_inbox() }
+        UploadOutcome { reply, received, body_read, inbox: connection.body.into_inbox() }
     }
 
-    /// Answers for a body that is on the device, the file being there up to `end`.
+    /// Concludes a request whose body is written; the file is received up to `end`.
     fn conclude(&self, end: Bytes, cancel: &Cancel) -> Result<Reply, Reply> {
         let pipeline = &self.pipeline;
-        let Then::Finish { digest, replace } = &self.then else {
+        let AfterBody::Finish { digest, replace } = &self.after else {
             pipeline.sync_names().map_err(|error| refusal::output(&error))?;
             let head = ReplyHead::new(204)
                 .with(UPLOAD_OFFSET, &end.get().to_string())
@@ -158,13 +157,13 @@ impl Upload {
             return Ok(Reply::empty(head));
         };
         if pipeline.size().is_some() && !pipeline.is_complete() {
-            return Err(refusal::elsewhere(end));
+            return Err(refusal::offset_mismatch(end));
         }
         if let Some(wanted) = digest {
             let found =
                 pipeline.read_back(wanted.algorithm, cancel).map_err(|error| refusal::output(&error))?;
             match found {
-                None => return Err(Trouble::Stopped.reply()),
+                None => return Err(ReceiveError::Cancelled.reply()),
                 Some(found) if found != *wanted => {
                     pipeline.part().discard();
                     return Err(Reply::text(422, &format!("the file has the digest {found}, not {wanted}")));
@@ -178,8 +177,8 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
-    /// Part of a whole file is of no use to anybody; part of an upload is.
+impl Drop for InboundUpload {
+    /// Removes the partial file of a PUT, which cannot be resumed.
     fn drop(&mut self) {
         if self.pipeline.journal().is_none() {
             self.pipeline.part().discard();
@@ -187,52 +186,57 @@ impl Drop for Upload {
     }
 }
 
-/// Moves a body into segments.
-struct Receiver<'a> {
-    upload: &'a Upload,
-    connection: &'a mut Connection,
+/// Reads a body into segments.
+struct BodyReceiver<'a> {
+    upload: &'a InboundUpload,
+    connection: &'a mut BodyConnection,
     inlet: Inlet<'a>,
     stop: &'a Cancel,
-    arrivals: DeliveryMeter,
+    delivery: DeliveryMeter,
     started: Instant,
-    /// The next byte's place in the file.
+    /// The file offset of the next byte.
     at: u64,
     segment: Option<Segment>,
-    /// When the segment was taken.
+    /// When the segment was taken from the pool.
     since: Instant,
 }
 
-impl<'a> Receiver<'a> {
-    fn new(upload: &'a Upload, connection: &'a mut Connection, inlet: Inlet<'a>, stop: &'a Cancel) -> Self {
+impl<'a> BodyReceiver<'a> {
+    fn new(
+        upload: &'a InboundUpload,
+        connection: &'a mut BodyConnection,
+        inlet: Inlet<'a>,
+        stop: &'a Cancel,
+    ) -> Self {
         let rtt = tcp_info::read(&connection.socket).ok().and_then(|tcp| tcp.rtt()).unwrap_or_default();
         let now = Instant::now();
         let at = upload.pipeline.resumed().get();
-        let arrivals = DeliveryMeter::new(rtt, true, now);
-        upload.life.note(Some(now));
-        Self { upload, connection, inlet, stop, arrivals, started: now, at, segment: None, since: now }
+        let delivery = DeliveryMeter::new(rtt, true, now);
+        upload.liveness.set_last_data(Some(now));
+        Self { upload, connection, inlet, stop, delivery, started: now, at, segment: None, since: now }
     }
 
-    /// Reads to the end of the body; what came before a trouble is handed over too.
-    fn run(mut self, received: &mut Bytes) -> Result<(), Trouble> {
+    /// Reads to the end of the body; bytes received before an error are written too.
+    fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
         let result = self.receive();
         self.flush();
-        *received = self.arrivals.total;
+        *received = self.delivery.total;
         result
     }
 
-    fn receive(&mut self) -> Result<(), Trouble> {
+    fn receive(&mut self) -> Result<(), ReceiveError> {
         let end = self.upload.pipeline.size().map_or(u64::MAX, Bytes::get);
         while !self.stop.is_cancelled() {
             let read = if self.at == end {
-                // Nothing more may come; only the end of chunked coding.
+                // The file is complete: only the end of chunked coding may follow.
                 match self.connection.body.read(&mut [0])? {
-                    Read::Data(_) => return Err(Trouble::TooLong),
+                    BodyRead::Data(_) => return Err(ReceiveError::TooLong),
                     other => other,
                 }
             } else {
                 let mut segment = self.segment(ByteRange::new(self.at, end))?;
                 let read = self.connection.body.read(segment.spare());
-                if let Ok(Read::Data(length)) = read {
+                if let Ok(BodyRead::Data(length)) = read {
                     segment.fill(length);
                 }
                 let full = segment.is_full();
@@ -243,40 +247,42 @@ impl<'a> Receiver<'a> {
                 read?
             };
             match read {
-                Read::End => return Ok(()),
-                Read::Idle => {}
-                Read::Data(length) => {
+                BodyRead::End => return Ok(()),
+                BodyRead::Idle => {}
+                BodyRead::Data(length) => {
                     self.at += length as u64;
                     let now = Instant::now();
-                    self.upload.receiving.received(length);
-                    self.upload.life.note(Some(now));
+                    self.upload.active.add_received(length);
+                    self.upload.liveness.set_last_data(Some(now));
                     let length = Bytes::new(length as u64);
-                    self.arrivals.add(length, Bytes::ZERO, &self.connection.socket, now);
+                    self.delivery.add(length, Bytes::ZERO, &self.connection.socket, now);
                 }
             }
-            self.check_pace()?;
+            self.check_progress()?;
         }
-        Err(Trouble::Stopped)
+        Err(ReceiveError::Cancelled)
     }
 
-    /// Takes the segment that is being filled, or a fresh one; waiting for it is no fault of the peer's.
-    fn segment(&mut self, left: ByteRange) -> Result<Segment, Trouble> {
+    /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of the client.
+    fn segment(&mut self, left: ByteRange) -> Result<Segment, ReceiveError> {
         if let Some(segment) = self.segment.take() {
             return Ok(segment);
         }
-        let flow = Flow { rate: self.arrivals.rate, rtt: self.arrivals.rtt };
+        let flow = Flow { rate: self.delivery.rate, rtt: self.delivery.rtt };
         let waited = Instant::now();
         while !self.stop.is_cancelled() {
-            if let Some(segment) = self.inlet.take(left, TICK, flow).map_err(Trouble::Memory)? {
+            if let Some(segment) =
+                self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(ReceiveError::Memory)?
+            {
                 self.since = Instant::now();
-                self.upload.life.note(Some(self.since));
-                self.arrivals.exclude(waited.elapsed());
+                self.upload.liveness.set_last_data(Some(self.since));
+                self.delivery.exclude(waited.elapsed());
                 self.started += waited.elapsed();
                 return Ok(segment);
             }
-            self.upload.life.note(None);
+            self.upload.liveness.set_last_data(None);
         }
-        Err(Trouble::Stopped)
+        Err(ReceiveError::Cancelled)
     }
 
     fn flush(&mut self) {
@@ -285,34 +291,35 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Tells a slow peer from a dead one, as for replies.
-    fn check_pace(&mut self) -> Result<(), Trouble> {
+    /// Fails where the client has stalled, or sends too slowly on average.
+    fn check_progress(&mut self) -> Result<(), ReceiveError> {
         let (limits, now) = (&self.connection.limits, Instant::now());
         let age = now.saturating_duration_since(self.started);
-        let crawls = age > limits.stall * SETTLED && Rate::over(self.arrivals.total, age) < limits.slowest;
-        if self.arrivals.stalled(limits.stall, now) || crawls {
-            return Err(Trouble::Slow(limits.stall));
+        let too_slow =
+            age > limits.stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < limits.slowest;
+        if self.delivery.stalled(limits.stall, now) || too_slow {
+            return Err(ReceiveError::Slow(limits.stall));
         }
         Ok(())
     }
 }
 
-impl From<BodyError> for Trouble {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
+impl From<UploadBodyError> for ReceiveError {
+    fn from(error: UploadBodyError) -> Self {
+        Self::BodyReader(error)
     }
 }
 
-impl Trouble {
+impl ReceiveError {
     fn reply(&self) -> Reply {
         match self {
-            Self::Body(error) => Reply::text(400, &error.to_string()),
+            Self::BodyReader(error) => Reply::text(400, &error.to_string()),
             Self::TooLong => Reply::text(400, "the body is longer than the file"),
             Self::Slow(stall) => {
                 Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
             }
             Self::Memory(error) => refusal::exhausted(error),
-            Self::Stopped => Reply::text(503, "the upload was ended here; ask how far it is, and go on"),
+            Self::Cancelled => Reply::text(503, "the upload was ended here; ask how far it is, and go on"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a file is not taken, as replies: what the client may know, and the log the rest.
+//! Replies to refused uploads; details that clients must not see go to the log.
 
 use std::io;
 
@@ -10,24 +10,24 @@ use rustix::io::Errno;
 
 use crate::reply::Reply;
 
-/// Refuses a request without the token.
+/// 401: the request lacks the token.
 pub(super) fn unauthorized() -> Reply {
     let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
     Reply::explained(head, "files are written here with a token: Authorization: Bearer TOKEN")
 }
 
-/// Refuses a part that does not follow what is there.
-pub(super) fn elsewhere(offset: Bytes) -> Reply {
+/// 409: the part's offset is not that of the upload.
+pub(super) fn offset_mismatch(offset: Bytes) -> Reply {
     let head = ReplyHead::new(409).with(UPLOAD_OFFSET, &offset.get().to_string());
     Reply::explained(head, "the upload stands at another offset")
 }
 
-/// Tells that nothing is there of an upload.
+/// 404: the server has no such upload.
 pub(super) fn no_upload() -> Reply {
     Reply::text(404, "nothing is there of this upload")
 }
 
-/// Tells why the directory of a target cannot be used.
+/// Maps an error of opening the target's directory to a status.
 pub(super) fn directory(error: &io::Error) -> Reply {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR) => {
@@ -41,7 +41,7 @@ pub(super) fn directory(error: &io::Error) -> Reply {
     }
 }
 
-/// Tells why a partial file cannot be made or written.
+/// Maps an error of creating or writing the partial file to a status.
 pub(super) fn output(error: &OutputError) -> Reply {
     match error {
         OutputError::IsDirectory(_) => Reply::text(409, "there is a directory of this name"),
@@ -50,7 +50,7 @@ pub(super) fn output(error: &OutputError) -> Reply {
         OutputError::Create { source, .. }
         | OutputError::Reserve { source, .. }
         | OutputError::Write { source, .. } => match Errno::from_io_error(source) {
-            // Some file systems have reserved nothing, and say so only at the last byte.
+            // Some file systems do not reserve space, and fail only when it is written.
             Some(Errno::NOSPC | Errno::DQUOT) => full(error),
             _ if source.kind() == io::ErrorKind::StorageFull => full(error),
             Some(Errno::FBIG) => Reply::text(413, "the file is larger than the server may store"),
@@ -64,7 +64,7 @@ pub(super) fn output(error: &OutputError) -> Reply {
     }
 }
 
-/// Tells why writing ended.
+/// Maps an error of the writing threads to a status.
 pub(super) fn pipeline(error: &PipelineError) -> Reply {
     match error {
         PipelineError::Output(error) => output(error),
@@ -75,19 +75,19 @@ pub(super) fn pipeline(error: &PipelineError) -> Reply {
     }
 }
 
-/// Asks to come back when the file is free.
+/// 423: another upload has locked the file.
 pub(super) fn busy() -> Reply {
     let head = ReplyHead::new(423).with("Retry-After", "5");
     Reply::explained(head, "the file is being written by another upload; try again when that is over")
 }
 
-/// Asks to come back when there are fewer.
-pub(super) fn crowded() -> Reply {
+/// 503: as many uploads as allowed are in progress.
+pub(super) fn too_many_uploads() -> Reply {
     let head = ReplyHead::new(503).with("Retry-After", "5");
     Reply::explained(head, "the server is busy with other uploads; try again")
 }
 
-/// Asks to come back when the server has memory, threads and descriptors again.
+/// 503: the server lacks memory, threads or descriptors.
 pub(super) fn exhausted(why: &dyn std::fmt::Display) -> Reply {
     tracing::warn!(%why, "out of resources");
     let head = ReplyHead::new(503).with("Retry-After", "5");

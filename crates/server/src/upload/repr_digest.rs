@@ -1,20 +1,20 @@
-//! `Repr-Digest`: what the client says that the whole file's digest is (RFC 9530).
+//! Parses `Repr-Digest`: the client's digest of the whole file (RFC 9530).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::checksum::{Algorithm, Checksum};
 
-/// Those that are known here, the fastest first; `blake3` is known to Longhaul only.
+/// Supported algorithms, the fastest first; `blake3` is not registered, and used between Longhaul's own programs.
 const KNOWN: [(&str, Algorithm); 3] =
     [("blake3", Algorithm::Blake3), ("sha-256", Algorithm::Sha256), ("sha-512", Algorithm::Sha512)];
 
-/// Reads a dictionary of byte sequences, as in `blake3=:BASE64:, sha-256=:BASE64:` (RFC 9651).
+/// Parses a dictionary of byte sequences, as in `blake3=:BASE64:, sha-256=:BASE64:` (RFC 9651).
 ///
-/// `None` where it holds no known algorithm with a digest of its length: a client that asks for
-/// verification shall not take silence for a yes.
+/// `None` without a supported algorithm with a digest of the right length: the request must be refused then,
+/// or its client would take the file for verified.
 pub(super) fn parse(field: &str) -> Option<Checksum> {
     let digest_of = |name: &str| {
-        // Of a key that is given twice the last counts (RFC 9651, section 3.2).
+        // The last of several members with one key counts (RFC 9651, section 3.2).
         let mut members = field.rsplit(',').filter_map(|member| member.trim().split_once('='));
         let (_, value) = members.find(|(key, _)| *key == name)?;
         let text = value.strip_prefix(':')?.strip_suffix(':')?;
@@ -29,7 +29,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_it_knows() {
+    fn fastest_supported_digest_is_used() {
         let text = |algorithm: Algorithm, bytes: &[u8]| Checksum::new(algorithm, bytes).unwrap().to_string();
         let zeros = STANDARD.encode([0; 32]);
         for (field, checksum) in [

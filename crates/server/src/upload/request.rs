@@ -1,4 +1,4 @@
-//! What a request to write asks for; nothing is looked at on the disk yet.
+//! Parses the head of an upload request; reads nothing from the disk.
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
@@ -10,53 +10,54 @@ use longhaul_core::units::Bytes;
 use super::repr_digest;
 use crate::reply::Reply;
 
-/// Headers of which a second one would contradict the first.
-const ONCE: [&str; 5] = [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, "Content-Type", "Authorization"];
+/// Header fields that must not be repeated.
+const SINGLE_FIELDS: [&str; 5] =
+    [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, "Content-Type", "Authorization"];
 
-/// What is to be done with an upload.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Operation {
-    /// Say how far it is.
-    Look(UploadId),
-    /// Add a part to it.
-    Append(Append),
-    /// Forget it.
-    Drop(UploadId),
-    /// Take a whole file in one request.
-    Whole(Whole),
+pub(super) enum UploadOperation {
+    /// HEAD: report the offset of an upload.
+    Status(UploadId),
+    /// PATCH: append a part.
+    AppendPart(AppendPart),
+    /// DELETE: discard an upload.
+    Discard(UploadId),
+    /// PUT: receive a whole file in one request.
+    WholeFile(WholeFile),
 }
 
 /// A part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Append {
+pub(super) struct AppendPart {
     pub(super) id: UploadId,
     pub(super) offset: Bytes,
-    /// The whole file's; needed where the upload begins.
+    /// The size of the whole file; required in the first part.
     pub(super) length: Option<Bytes>,
-    /// The file is whole once this part is there.
+    /// This part is the last one.
     pub(super) complete: bool,
     pub(super) digest: Option<Checksum>,
-    /// Whether a file of that name may be replaced.
+    /// Whether an existing file may be replaced.
     pub(super) replace: bool,
 }
 
 /// A whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Whole {
-    /// `None` where it comes in chunks.
+pub(super) struct WholeFile {
+    /// `None` with chunked coding.
     pub(super) length: Option<Bytes>,
     pub(super) digest: Option<Checksum>,
-    /// Whether a file of that name may be replaced.
+    /// Whether an existing file may be replaced.
     pub(super) replace: bool,
 }
 
-impl Operation {
-    /// Reads it off a request's head.
+impl UploadOperation {
+    /// Parses the operation of a request's head.
     pub(super) fn of(request: &RequestHead, path: &TargetPath) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
         let id = path.query().and_then(UploadId::of_query);
-        // Which of them counts would be a guess.
-        if let Some(name) = ONCE.iter().find(|name| request.repeats(name)) {
+        // A repeated field is ambiguous.
+        if let Some(name) = SINGLE_FIELDS.iter().find(|name| request.repeats(name)) {
             return bad(&format!("there may be one {name} only"));
         }
         let replace = may_replace(request)?;
@@ -66,13 +67,13 @@ impl Operation {
             ("PATCH", Some(id)) => Self::append(request, id, replace),
             (_, Some(_)) if request.body() != RequestBody::None => bad("this request carries no body"),
             (_, Some(_)) if !replace => Err(Reply::text(412, "no condition is known for this request")),
-            ("DELETE", Some(id)) => Ok(Self::Drop(id)),
-            (_, Some(id)) => Ok(Self::Look(id)),
+            ("DELETE", Some(id)) => Ok(Self::Discard(id)),
+            (_, Some(id)) => Ok(Self::Status(id)),
         }
     }
 
     fn whole(request: &RequestHead, replace: bool) -> Result<Self, Reply> {
-        // A server that ignored it would replace the file by its part (RFC 9110, section 14.5).
+        // Ignoring Content-Range would replace the file by a part of it (RFC 9110, section 14.5).
         if request.header("content-range").is_some() {
             return Err(Reply::text(400, "PUT writes whole files; parts go by PATCH, see OPTIONS"));
         }
@@ -80,7 +81,7 @@ impl Operation {
             return Err(Reply::text(415, "files are stored as they come; send it without Content-Encoding"));
         }
         let length = match request.body() {
-            // It would have no body (RFC 9112, section 6.3), and empty the file of whoever forgot to say.
+            // The body would be empty (RFC 9112, section 6.3), and a forgotten header would empty the file.
             RequestBody::None if request.header("content-length").is_none() => {
                 return Err(Reply::text(
                     411,
@@ -91,7 +92,7 @@ impl Operation {
             RequestBody::Length(length) => Some(length),
             RequestBody::Chunked => None,
         };
-        Ok(Self::Whole(Whole { length, digest: digest(request)?, replace }))
+        Ok(Self::WholeFile(WholeFile { length, digest: digest(request)?, replace }))
     }
 
     fn append(request: &RequestHead, id: UploadId, replace: bool) -> Result<Self, Reply> {
@@ -116,11 +117,11 @@ impl Operation {
         if length.is_some_and(|length| offset > length) {
             return bad("the part begins past the end of the file");
         }
-        Ok(Self::Append(Append { id, offset, length, complete, digest: digest(request)?, replace }))
+        Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest: digest(request)?, replace }))
     }
 }
 
-/// Returns whether a file that has the name may be replaced; a condition that is not known here is not met.
+/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match: *`.
 fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
     let unknown =
         || Reply::text(412, "the only condition for writing that is known here is If-None-Match: *");
@@ -148,28 +149,31 @@ fn digest(request: &RequestHead) -> Result<Option<Checksum>, Reply> {
 mod tests {
     use super::*;
 
-    fn read(first: &str, lines: &[&str]) -> Result<Operation, u16> {
+    fn read(first: &str, lines: &[&str]) -> Result<UploadOperation, u16> {
         let text = format!("{first} HTTP/1.1\r\nHost: h\r\n{}\r\n\r\n", lines.join("\r\n"));
         let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
         let path = TargetPath::parse(request.target()).unwrap();
-        Operation::of(&request, &path).map_err(|reply| reply.status())
+        UploadOperation::of(&request, &path).map_err(|reply| reply.status())
     }
 
     const PART: &str = "PATCH /f?upload=00112233445566778899aabbccddeeff";
     const TYPE: &str = "Content-Type: application/partial-upload";
 
     #[test]
-    fn reads_a_part() {
+    fn patch_appends_a_part() {
         let lines = [TYPE, "Upload-Offset: 3", "Upload-Length: 9", "Upload-Complete: ?0"];
-        let Ok(Operation::Append(part)) = read(PART, &lines) else { panic!() };
+        let Ok(UploadOperation::AppendPart(part)) = read(PART, &lines) else { panic!() };
         let of = (part.offset, part.length, part.complete, part.digest);
         assert_eq!(of, (Bytes::new(3), Some(Bytes::new(9)), false, None));
         let kept = [lines.as_slice(), &["If-None-Match: *"]].concat();
-        assert!(matches!(read(PART, &kept), Ok(Operation::Append(Append { replace: false, .. }))));
+        assert!(matches!(
+            read(PART, &kept),
+            Ok(UploadOperation::AppendPart(AppendPart { replace: false, .. }))
+        ));
     }
 
     #[test]
-    fn refuses_what_is_unclear() {
+    fn ambiguous_and_unsupported_requests_are_refused() {
         let chunked = "Transfer-Encoding: chunked";
         for (first, lines, status) in [
             (PART, vec!["Upload-Offset: 0", "Upload-Complete: ?0"], 415),
@@ -203,8 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_whole_file() {
-        let whole = |length, replace| Ok(Operation::Whole(Whole { length, digest: None, replace }));
+    fn put_receives_a_whole_file() {
+        let whole =
+            |length, replace| Ok(UploadOperation::WholeFile(WholeFile { length, digest: None, replace }));
         assert_eq!(read("PUT /f", &["Content-Length: 7"]), whole(Some(Bytes::new(7)), true));
         assert_eq!(
             read("PUT /f", &["If-None-Match: *", "Content-Length: 0"]),

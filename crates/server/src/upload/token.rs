@@ -1,4 +1,4 @@
-//! The secret that lets a client write.
+//! The bearer token that permits uploads.
 
 use std::fmt;
 
@@ -8,26 +8,26 @@ use thiserror::Error;
 /// A bearer token (RFC 6750); `Debug` hides it.
 #[derive(Clone)]
 pub struct Token {
-    /// Digests are compared in constant time, and tell nothing of the token's length.
+    /// Digests are compared in constant time, and do not reveal the token's length.
     digest: blake3::Hash,
 }
 
-/// Why a text is no token.
+/// Why a text is not a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TokenError {
-    /// Everybody could write.
+    /// An empty token would permit every client.
     #[error("it is empty")]
     Empty,
-    /// No client could send it.
+    /// A header field cannot carry it.
     #[error("it holds other characters than letters, digits and -._~+/=")]
     Characters,
 }
 
 impl Token {
-    /// Takes a token as it stands in a file, spaces and lines around it excepted.
+    /// Makes a token of a file's text without surrounding white space.
     ///
     /// # Errors
-    /// [`TokenError`] for what no `Authorization: Bearer` can carry.
+    /// [`TokenError`] for a text that `Authorization: Bearer` cannot carry.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -38,7 +38,7 @@ impl Token {
         }
     }
 
-    /// Returns whether a request shows it.
+    /// Returns whether a request carries the token.
     pub(crate) fn allows(&self, request: &RequestHead) -> bool {
         let shown = request.header("authorization").and_then(|value| value.split_once(' '));
         shown.is_some_and(|(scheme, token)| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_itself_is_let_in() {
+    fn only_requests_with_the_token_are_allowed() {
         let token = Token::new(" s3cret\n").unwrap();
         assert!(token.allows(&request("Authorization: bearer  s3cret")));
         for line in [
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_client_can_send_is_no_token() {
+    fn token_that_no_header_can_carry_is_refused() {
         assert_eq!(Token::new(" \n").unwrap_err(), TokenError::Empty);
         for text in ["two words", "zw\u{f6}lf", "a\nb"] {
             assert_eq!(Token::new(text).unwrap_err(), TokenError::Characters, "{text}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cut::DEEPEST_CUT;
+use super::congestion::DEEPEST_CUT;
 use super::probe::Probe;
 use super::{Observation, Pacer, Phase};
 use crate::units::Rate;

@@ -1,4 +1,4 @@
-//! What was observed during the last round trips.
+//! Observations of the last RTTs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use crate::units::{Bytes, Rate};
 
 /// One observation.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct PastObservation {
     at: Duration,
     delivered: Bytes,
-    /// `None` where nothing has arrived since the entry before: the RTT is then that of something older.
+    /// `None` where nothing was delivered since the previous observation: the RTT is an old one then.
     rtt: Option<Duration>,
     sent: Bytes,
 }
 
-/// The observations of some time, oldest first.
+/// Recent observations, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<PastObservation>,
 }
 
 impl History {
-    /// Adds an observation, and forgets those older than `keep`.
+    /// Adds an observation, and removes those older than `keep`.
     pub(super) fn push(
         &mut self,
         at: Duration,
@@ -32,7 +32,7 @@ impl History {
         keep: Duration,
     ) {
         let news = self.entries.back().is_none_or(|last| last.delivered != delivered);
-        self.entries.push_back(Entry { at, delivered, rtt: news.then_some(rtt), sent });
+        self.entries.push_back(PastObservation { at, delivered, rtt: news.then_some(rtt), sent });
         let oldest = at.saturating_sub(keep);
         while self.entries.get(1).is_some_and(|next| next.at <= oldest) {
             self.entries.pop_front();
@@ -45,27 +45,27 @@ impl History {
         rate(first.zip(self.entries.back()), |e| e.delivered)
     }
 
-    /// Returns the rate at which was sent in a span of time.
+    /// Returns the rate of sending in a span of time.
     pub(super) fn sending_rate(&self, from: Duration, to: Duration) -> Rate {
         let first = self.entries.iter().rev().find(|e| e.at <= from).or(self.entries.front());
-        // A span of less than an entry is that entry's.
+        // A span shorter than the interval of observation is widened to one interval.
         let last = self.entries.iter().find(|e| e.at >= to).or(self.entries.back());
         rate(first.zip(last), |e| e.sent)
     }
 
-    /// Returns whether it goes back to `since`: it begins anew after a time in which nothing was sent.
+    /// Returns whether the observations go back to `since`; a pause in sending clears them.
     pub(super) fn reaches(&self, since: Duration) -> bool {
         self.entries.front().is_some_and(|first| first.at <= since)
     }
 
-    /// Returns the least RTT seen in a span of time.
+    /// Returns the smallest RTT in a span of time.
     pub(super) fn least_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
         self.within(from, to).min()
     }
 
-    /// Returns the least RTT seen since `since`, and last before; `None` where nothing has arrived since then.
+    /// Returns the smallest RTT since `since`, including the last one before; `None` where nothing was delivered since then.
     ///
-    /// So that an acknowledgement that was held up, and nothing before it, is no queue that stands.
+    /// Including the one before, a single delayed acknowledgement does not count as a standing queue.
     pub(super) fn standing_rtt(&self, since: Duration) -> Option<Duration> {
         let mut seen = self.entries.iter().rev().filter_map(|e| Some((e.at, e.rtt?)));
         let (mut at, mut least) = seen.next().filter(|(at, _)| *at >= since)?;
@@ -77,7 +77,7 @@ impl History {
         Some(least)
     }
 
-    /// Returns the largest RTT seen in a span of time.
+    /// Returns the largest RTT in a span of time.
     pub(super) fn largest_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
         self.within(from, to).max()
     }
@@ -87,8 +87,11 @@ impl History {
     }
 }
 
-/// Returns the rate of what is counted between two entries.
-fn rate(between: Option<(&Entry, &Entry)>, counted: impl Fn(&Entry) -> Bytes) -> Rate {
+/// Returns the rate of a counter between two observations.
+fn rate(
+    between: Option<(&PastObservation, &PastObservation)>,
+    counted: impl Fn(&PastObservation) -> Bytes,
+) -> Rate {
     match between {
         Some((first, last)) if last.at > first.at => {
             Rate::over(counted(last) - counted(first), last.at - first.at)

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
-//! at the bottleneck's rate long before the window reaches the BDP (`Trains`).
+//! at the bottleneck's rate long before the window reaches the BDP (`PacketTrains`).
 //!
 //! **Climb.** From then on the window is sent evenly, at a pace that doubles each round trip as slow start does, up to
 //! 85 % of that rate. No clump is left to overflow the queue of a switch.
@@ -26,19 +26,19 @@
 //! are left. Beside them the congestion control decides, until the queue has been empty for some round trips. A queue that stands
 //! when the climb has hardly begun is of such others as well, or of some who leave next to nothing anyway.
 //!
-//! **Trust.** Where an earlier transfer has told the rate ([`Known`]), nothing needs to be listened for: half of it is the pace
+//! **Trust.** Where an earlier transfer has told the rate ([`HeldRate`]), nothing needs to be listened for: half of it is the pace
 //! from the first segment on. What then arrives without a queue confirms it, and the climb ends at the known rate. A queue
 //! or a loss says that the path is another by now, and the pace becomes what arrives.
 //!
-//! Everything is a function of what was observed. A sender far away is paced by [`edge`](super::edge).
+//! Everything is a function of what was observed. A sender far away is paced by [`receive_window_pace`](super::receive_window_pace).
 
-mod begin;
+mod competing_flows;
+mod congestion;
 mod cruise;
-mod cut;
+mod held_rate;
 mod history;
-mod known;
 mod probe;
-mod share;
+mod startup;
 #[cfg(test)]
 mod tests;
 
@@ -46,10 +46,10 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-use super::train::{FASTEST, Trains};
-use cut::{Cut, Standing};
+use super::packet_train::{MAX_TRAIN_RATE, PacketTrains};
+use congestion::{Cut, Standing};
+pub use held_rate::{HeldRate, initial_pace};
 use history::History;
-pub use known::{Known, first_pace};
 use probe::Probe;
 
 /// What is seen of a connection at one moment.
@@ -102,7 +102,7 @@ pub struct Pacer {
 enum Phase {
     Off,
     Listen {
-        trains: Trains,
+        trains: PacketTrains,
         since: Option<Duration>,
     },
     Trust {
@@ -140,7 +140,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 impl Default for Pacer {
     fn default() -> Self {
         Self {
-            phase: Phase::Listen { trains: Trains::default(), since: None },
+            phase: Phase::Listen { trains: PacketTrains::default(), since: None },
             history: History::default(),
             capacity: None,
             pace: None,
@@ -160,9 +160,9 @@ impl Default for Pacer {
 impl Pacer {
     /// Begins on a path that held `known` when it was last used.
     ///
-    /// Until the first observation the pace is [`first_pace`].
-    pub fn knowing(known: Rate) -> Self {
-        let pace = Some(first_pace(known));
+    /// Until the first observation the pace is [`initial_pace`].
+    pub fn with_known_rate(known: Rate) -> Self {
+        let pace = Some(initial_pace(known));
         Self { phase: Phase::Trust { known, since: None }, pace, ..Self::default() }
     }
 
@@ -174,7 +174,7 @@ impl Pacer {
             Phase::Cruise { target, .. } => {
                 Some(target).filter(|_| self.cut.is_none() && self.standing.is_none())
             }
-            Phase::Off => Some(self.peak).filter(|peak| *peak > FASTEST),
+            Phase::Off => Some(self.peak).filter(|peak| *peak > MAX_TRAIN_RATE),
             Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } | Phase::Share { .. } => None,
         }
     }
@@ -197,7 +197,8 @@ impl Pacer {
                 if since.is_none() {
                     self.counted = (seen.retransmits, seen.sent);
                     // The queues of such a path are deeper, and what else is on it more.
-                    self.tolerated = if *known > FASTEST { min_rtt / DEEP_QUEUE } else { Duration::ZERO };
+                    self.tolerated =
+                        if *known > MAX_TRAIN_RATE { min_rtt / DEEP_QUEUE } else { Duration::ZERO };
                 }
                 let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
                 let known = *known;
@@ -256,7 +257,7 @@ impl Pacer {
         self.history = History::default();
         (self.cut, self.standing, self.others, self.held_back) = (None, None, None, None);
         match &mut self.phase {
-            Phase::Listen { trains, since } => (*trains, *since) = (Trains::default(), None),
+            Phase::Listen { trains, since } => (*trains, *since) = (PacketTrains::default(), None),
             Phase::Trust { since, .. } => *since = None,
             Phase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
             Phase::Off => self.peak = Rate::default(),

@@ -12,7 +12,7 @@ use crate::units::{Bytes, Rate};
 /// at that, it waits in the queue, and a round trip later the RTT is higher by up to `excess`; where it is not, nothing shows.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
-    state: State,
+    state: ProbeState,
     /// By how much faster the next probe sends.
     gain: f64,
     /// How much longer, at most, a probe makes the queue.
@@ -28,7 +28,7 @@ pub(super) struct Probe {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ProbeState {
     Resting { until: Duration },
     Sending { from: Duration, to: Duration, sent: Bytes, retransmits: Bytes },
     Waiting { from: Duration, to: Duration, until: Duration, sent: Rate, retransmits: Bytes },
@@ -70,7 +70,7 @@ impl Probe {
     /// Rests until `until`.
     pub(super) fn new(until: Duration) -> Self {
         Self {
-            state: State::Resting { until },
+            state: ProbeState::Resting { until },
             gain: FIRST_GAIN,
             excess: EXCESS,
             patience: 2,
@@ -82,18 +82,18 @@ impl Probe {
 
     /// Gives up a probe that is under way, and rests until `until`: the path has changed.
     pub(super) fn put_off(&mut self, until: Duration) {
-        self.state = State::Resting { until };
+        self.state = ProbeState::Resting { until };
         (self.gain, self.patience, self.trims) = (FIRST_GAIN, 2, 0);
     }
 
     /// Says whether it has rested: only then does a queue of our own matter.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        matches!(self.state, State::Resting { until } if now >= until)
+        matches!(self.state, ProbeState::Resting { until } if now >= until)
     }
 
     /// Returns how long a queue may be that is of a probe's making.
     pub(super) fn queue(&self, now: Duration) -> Duration {
-        let rests = matches!(self.state, State::Resting { .. }) && now >= self.drains_until;
+        let rests = matches!(self.state, ProbeState::Resting { .. }) && now >= self.drains_until;
         if rests { Duration::ZERO } else { self.excess + DOUBT }
     }
 
@@ -105,7 +105,7 @@ impl Probe {
     /// Returns the pace to have now, where `target` is held.
     pub(super) fn pace(&self, target: Rate, now: Duration) -> Rate {
         match self.state {
-            State::Sending { to, .. } if now < to => target.scaled(1.0 + self.gain),
+            ProbeState::Sending { to, .. } if now < to => target.scaled(1.0 + self.gain),
             _ => target,
         }
     }
@@ -123,17 +123,17 @@ impl Probe {
         let rtt = seen.min_rtt.get();
         match self.state {
             // Where less is sent than the pace allows, a faster pace would change nothing.
-            State::Resting { until }
+            ProbeState::Resting { until }
                 if now >= until && history.delivery_rate(now.saturating_sub(rtt)) < target.scaled(USED) =>
             {
-                self.state = State::Resting { until: now + rtt };
+                self.state = ProbeState::Resting { until: now + rtt };
                 target
             }
-            State::Resting { until } if now >= until => {
+            ProbeState::Resting { until } if now >= until => {
                 let is_full = capacity.is_some_and(|capacity| target > capacity.scaled(FULL));
                 if stands && is_full && self.trims < MOST_TRIMS {
                     self.trims += 1;
-                    self.state = State::Resting { until: now + rtt * 2 };
+                    self.state = ProbeState::Resting { until: now + rtt * 2 };
                     return target.scaled(TRIMMED);
                 }
                 self.trims = 0;
@@ -141,10 +141,11 @@ impl Probe {
                 // No shorter than a look at it or two.
                 self.gain = self.gain.min(slower * BOLD);
                 let to = now + self.excess.mul_f64(slower / self.gain);
-                self.state = State::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
+                self.state =
+                    ProbeState::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
                 target
             }
-            State::Sending { from, to, sent, retransmits } if now >= to => {
+            ProbeState::Sending { from, to, sent, retransmits } if now >= to => {
                 let (sent, asked) =
                     (Rate::over(seen.sent - sent, now - from), target.scaled(1.0 + self.gain));
                 // The congestion control may have paced it lower; what is little lower is by the edges of the time.
@@ -152,19 +153,19 @@ impl Probe {
                 if sent < target.scaled(1.0 + self.gain / 2.0) {
                     // Near what the bottleneck was seen to pass there is little to find.
                     self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR));
-                    self.state = State::Resting { until: now + rtt };
+                    self.state = ProbeState::Resting { until: now + rtt };
                     return target;
                 }
                 // `now`, not `to`: a look that came late has sent for longer.
                 let until = now + seen.rtt.get() + AFTER;
-                self.state = State::Waiting { from, to: now, until, sent, retransmits };
+                self.state = ProbeState::Waiting { from, to: now, until, sent, retransmits };
                 target
             }
-            State::Waiting { from, to, until, sent, retransmits } if now >= until => {
+            ProbeState::Waiting { from, to, until, sent, retransmits } if now >= until => {
                 let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
                 let Some((before, peak)) = before.zip(history.largest_rtt(from + rtt, until)) else {
                     // Acknowledgements came too seldom to tell.
-                    self.state = State::Resting { until: now + rtt };
+                    self.state = ProbeState::Resting { until: now + rtt };
                     return target;
                 };
                 let rise = peak.saturating_sub(before);
@@ -190,12 +191,13 @@ impl Probe {
             // A shorter probe leaves more in doubt: then a longer one tells more, and soon.
             self.patience = if self.gain > GAINS.0 { 1 } else { (2 * self.patience).min(MOST_PATIENCE) };
             self.gain = (self.gain / 2.0).max(GAINS.0);
-            self.state =
-                State::Resting { until: self.drains_until.min(now + rtt * 8).max(now + rtt * self.patience) };
+            self.state = ProbeState::Resting {
+                until: self.drains_until.min(now + rtt * 8).max(now + rtt * self.patience),
+            };
         } else {
             self.gain = (2.0 * self.gain).min(GAINS.1);
             self.patience = 1;
-            self.state = State::Resting { until: now };
+            self.state = ProbeState::Resting { until: now };
         }
     }
 }

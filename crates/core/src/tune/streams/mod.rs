@@ -21,26 +21,26 @@
 //!
 //! Everything is a function of what was observed; `docs/streams.md` tells more.
 
-mod decide;
-mod meter;
-mod patience;
-mod start;
+mod initial_count;
+mod phases;
+mod statistics;
+mod step_backoff;
 #[cfg(test)]
 mod tests;
 mod trial;
 
 use std::time::Duration;
 
-use crate::tune::ceiling::Ceiling;
+use crate::tune::stream_limit::StreamLimit;
 use crate::units::{Bytes, Rate, Rtt};
 
-use meter::Meter;
-use patience::Patience;
+use statistics::IntervalStatistics;
+use step_backoff::StepBackoff;
 use trial::Level;
 
 /// What is known before anything was fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Start {
+pub struct StreamTunerStart {
     /// The RTT of the path.
     pub rtt: Rtt,
     /// What is still to be fetched.
@@ -85,8 +85,8 @@ pub struct Interval {
 #[derive(Debug, Clone)]
 pub struct StreamTuner {
     wanted: usize,
-    ceiling: Ceiling,
-    meter: Meter,
+    limit: StreamLimit,
+    statistics: IntervalStatistics,
     phase: Phase,
     /// When the number was last changed,
     changed: Duration,
@@ -94,9 +94,9 @@ pub struct StreamTuner {
     since: Option<Duration>,
     /// and how long after that what arrives is what they bring.
     settling: Duration,
-    up: Patience,
-    down: Patience,
-    cut: Patience,
+    up: StepBackoff,
+    down: StepBackoff,
+    cut: StepBackoff,
     /// What the present number brought when it was chosen, in bits per second.
     usual: Option<f64>,
     /// What streams brought before the first of several steps, so that small losses do not add up.
@@ -130,23 +130,23 @@ enum Phase {
 
 impl StreamTuner {
     /// Begins; [`Self::streams`] may be opened as soon as the server is known to honour ranges.
-    pub fn new(start: &Start) -> Self {
+    pub fn new(start: &StreamTunerStart) -> Self {
         // A change costs round trips.
         let rest =
             |seconds| Duration::from_secs(seconds).max(start.rtt.get().saturating_mul(10 * seconds as u32));
         let known = start.remembered.is_some();
         Self {
-            wanted: start::streams(start),
-            ceiling: Ceiling::new(start.most),
-            meter: Meter::default(),
+            wanted: initial_count::streams(start),
+            limit: StreamLimit::new(start.most),
+            statistics: IntervalStatistics::default(),
             phase: Phase::RampUp { first: None },
             changed: Duration::ZERO,
             since: None,
             settling: Duration::ZERO,
             // What is remembered is only checked; else it is doubled.
-            up: Patience::new(if known { 1 } else { usize::MAX }, rest(4)),
-            down: Patience::new(1, rest(8)),
-            cut: Patience::new(1, rest(4)),
+            up: StepBackoff::new(if known { 1 } else { usize::MAX }, rest(4)),
+            down: StepBackoff::new(1, rest(8)),
+            cut: StepBackoff::new(1, rest(4)),
             usual: None,
             anchor: None,
             confident: false,
@@ -166,8 +166,8 @@ impl StreamTuner {
 
     /// Notes that the server allows no more than `open` streams for now, and for how long where it has said so.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
-        self.ceiling.refuse(open, wait, now);
-        let allowed = self.ceiling.at(now);
+        self.limit.refused(open, wait, now);
+        let allowed = self.limit.at(now);
         if allowed >= self.wanted {
             return;
         }
@@ -186,7 +186,7 @@ impl StreamTuner {
     ///
     /// Where these are fewer, the slowest should go.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
-        self.meter.push(seen, now);
+        self.statistics.push(seen, now);
         self.await_streams(seen, now);
         match self.phase {
             Phase::RampUp { first } => self.ramp_up(first, seen, now),
@@ -216,12 +216,12 @@ impl StreamTuner {
     }
 
     fn change(&mut self, streams: usize, settling: Duration, now: Duration) {
-        self.wanted = streams.min(self.ceiling.at(now));
+        self.wanted = streams.min(self.limit.at(now));
         self.changed = now;
         self.since = None;
         self.settling = settling;
         self.usual = None;
-        self.meter.clear();
+        self.statistics.clear();
     }
 }
 

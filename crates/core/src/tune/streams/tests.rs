@@ -1,12 +1,12 @@
 //! The tuner on paths in virtual time, held against what it must reach.
 
-mod alone;
-mod any;
-mod path;
+mod random_input;
 mod red;
-mod shared;
+mod several_sessions;
+mod simulated_path;
+mod single_session;
 
-use path::{Path, Session};
+use simulated_path::{Path, Session};
 
 const FOREVER: f64 = 1e15;
 const PACKET: f64 = 1500.0;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::units::{Rate, Rtt};
 
-use super::meter::View;
-use super::start::INITIAL_WINDOW;
+use super::initial_count::INITIAL_WINDOW;
+use super::statistics::IntervalMean;
 
 /// More streams must bring so much more.
 const PAYS: f64 = 0.05;
@@ -37,7 +37,7 @@ pub(super) struct Level {
 
 /// What a trial of more streams has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum More {
+pub(super) enum TrialVerdict {
     /// Nothing yet.
     Unknown,
     /// The sum grew in proportion: go on.
@@ -49,7 +49,7 @@ pub(super) enum More {
 }
 
 impl Level {
-    pub(super) fn new(streams: usize, view: &View) -> Self {
+    pub(super) fn new(streams: usize, view: &IntervalMean) -> Self {
         let (queue, losing) = (view.has_queue(), view.is_losing());
         Self {
             streams,
@@ -71,7 +71,7 @@ impl Level {
     }
 
     /// Says whether `streams`, more than these, already bring what is in proportion, by the last two or three intervals.
-    pub(super) fn is_outgrown(&self, streams: usize, last: &View) -> bool {
+    pub(super) fn is_outgrown(&self, streams: usize, last: &IntervalMean) -> bool {
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
         last.intervals >= 2
             && last.was_never_full()
@@ -79,29 +79,29 @@ impl Level {
     }
 
     /// Judges `streams`, more than these, by a view of them after their ramp-up.
-    pub(super) fn judge_more(&self, streams: usize, view: &View) -> More {
+    pub(super) fn judge_more(&self, streams: usize, view: &IntervalMean) -> TrialVerdict {
         let (least, most) = INTERVALS;
         let gain = view.goodput / self.goodput - 1.0;
         let noise = 2.0 * view.error.hypot(self.error);
         if view.intervals < least || (gain - PAYS).abs() < noise && view.intervals < most {
-            return More::Unknown;
+            return TrialVerdict::Unknown;
         }
         // Not by luck.
         let certain = gain - noise / 2.0;
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
         let fair = if self.lost { FAIR * share } else { 0.0 };
         if certain < PAYS.max(fair) {
-            More::InVain
+            TrialVerdict::InVain
         } else if certain >= IN_PROPORTION * share {
-            More::InProportion
+            TrialVerdict::InProportion
         } else {
             let needed = (self.streams as f64 * (1.0 + gain) * ROOM).ceil() as usize;
-            More::Fills(if self.had_room { needed.min(streams) } else { streams })
+            TrialVerdict::Fills(if self.had_room { needed.min(streams) } else { streams })
         }
     }
 }
 
 /// Says whether fewer streams keep a goodput of `before`, in bits per second, by a view of them.
-pub(super) fn keeps(before: f64, view: &View) -> bool {
+pub(super) fn keeps(before: f64, view: &IntervalMean) -> bool {
     view.intervals >= INTERVALS.0 && view.goodput * (1.0 - view.error) >= KEEPS * before
 }

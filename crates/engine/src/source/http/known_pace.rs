@@ -2,7 +2,7 @@
 
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::tune::pace::Known;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Rate, Rtt};
 
 use super::config::ClientConfig;
@@ -13,7 +13,7 @@ use crate::transfer::{Streams, recv_buffer};
 
 /// The remembered rate of a path whose server paces, before the path is known to be the same.
 pub(super) struct KnownPace {
-    known: Known,
+    known: HeldRate,
     pace: Pace,
 }
 

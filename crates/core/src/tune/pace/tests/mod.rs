@@ -1,12 +1,12 @@
 //! The controller in virtual time, on a fluid path.
 
-mod cuts;
-mod follows;
-mod knows;
-mod path;
-mod shares;
+mod changing_paths;
+mod competing_flows;
+mod congestion;
+mod held_rate;
+mod simulated_path;
 
-use super::begin::ROOM;
-use super::cut::least_pace;
+use super::congestion::least_pace;
+use super::startup::ROOM;
 use super::*;
-use path::{MSS, Path, knowing};
+use simulated_path::{MSS, Path, with_known_rate};

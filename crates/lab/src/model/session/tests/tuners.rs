@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::fairness::jain_index;
-use longhaul_core::tune::streams::{Start, StreamTuner};
+use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
 
 use super::{FILE, TCP, fetch, mbits, path};
@@ -17,7 +17,7 @@ const ENDLESS: Bytes = Bytes::gib(1 << 20);
 
 fn auto(one_way_ms: u64, file: Bytes) -> StreamTuner {
     let rtt = Rtt::new(Duration::from_millis(2 * one_way_ms));
-    StreamTuner::new(&Start { rtt, left: file, most: MOST_STREAMS, remembered: None })
+    StreamTuner::new(&StreamTunerStart { rtt, left: file, most: MOST_STREAMS, remembered: None })
 }
 
 #[test]

@@ -1,0 +1,137 @@
+//! Sizes the application buffer (ICDC's ring) by the stalls of the disk.
+//!
+//! While the writers stall, data arrives at the path's rate. When the buffer is full, data stays in the socket, the
+//! receive window closes, and a long path needs several RTTs to recover. So the buffer holds what arrives during a stall, and
+//! one BDP more, which is in flight when the window closes.
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate, Rtt};
+
+/// The size before any stall was measured (UsadaFox, 64 MB).
+pub const INITIAL_SIZE: Bytes = Bytes::mib(64);
+/// The largest size (ICDC's ring, 4 GB).
+pub const MAX_SIZE: Bytes = Bytes::gib(4);
+/// All buffers together may grow by one part in this many of the available memory.
+const MEMORY_SHARE: u64 = 8;
+
+/// Returns by how much buffers may still grow that have grown by `drawn`, with `available` memory on the host.
+pub fn growth_left(available: Bytes, drawn: Bytes) -> Bytes {
+    // `drawn` is no longer part of `available`.
+    Bytes::new((available + drawn).get() / MEMORY_SHARE).saturating_sub(drawn)
+}
+
+/// Chooses the size of one transfer's application buffer; the size only grows.
+#[derive(Debug, Clone)]
+pub struct AppBufferTuner {
+    size: Bytes,
+    /// The highest rate seen, which the path must reach again after a stall.
+    best: Rate,
+}
+
+impl Default for AppBufferTuner {
+    fn default() -> Self {
+        Self { size: INITIAL_SIZE, best: Rate::default() }
+    }
+}
+
+impl AppBufferTuner {
+    /// Observes a full buffer: the longest stall of the writers so far, the rate of arrival and the RTT; returns the size to use.
+    ///
+    /// size = rate x (2 x stall + RTT): a stall in progress is expected to last as long again.
+    pub fn observe(&mut self, stall: Duration, rate: Rate, rtt: Rtt) -> Bytes {
+        self.best = self.best.max(rate);
+        let covered = stall.saturating_mul(2).saturating_add(rtt.get());
+        let needed = self.best.bdp(Rtt::new(covered));
+        self.size = self.size.max(needed.min(MAX_SIZE));
+        self.size
+    }
+}
+
+/// Measures the stalls of a file's writers; `now` counts from any fixed moment.
+#[derive(Debug, Clone, Default)]
+pub struct WriterStalls {
+    in_progress: usize,
+    /// When a write last completed, or the first write in progress began.
+    since: Duration,
+    longest: Duration,
+}
+
+impl WriterStalls {
+    /// Records that a write begins.
+    pub fn begin(&mut self, now: Duration) {
+        if self.in_progress == 0 {
+            self.since = now;
+        }
+        self.in_progress += 1;
+    }
+
+    /// Records that a write is complete.
+    pub fn done(&mut self, now: Duration) {
+        self.longest = self.longest(now);
+        self.in_progress = self.in_progress.saturating_sub(1);
+        self.since = now;
+    }
+
+    /// Returns the longest time, up to `now`, in which writes were in progress and none completed.
+    pub fn longest(&self, now: Duration) -> Duration {
+        let present = if self.in_progress > 0 { now.saturating_sub(self.since) } else { Duration::ZERO };
+        self.longest.max(present)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate::bits_per_sec(10_000_000_000);
+    const LONG: Rtt = Rtt::new(Duration::from_millis(200));
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn buffer_keeps_its_size_while_the_disk_keeps_up() {
+        let mut tuner = AppBufferTuner::default();
+        assert_eq!(tuner.observe(MS(5), Rate::bits_per_sec(100_000_000), LONG), INITIAL_SIZE);
+    }
+
+    #[test]
+    fn buffer_covers_twice_the_stall_and_a_bdp() {
+        let mut tuner = AppBufferTuner::default();
+        // 1.25 GB/s for 2 x 300 ms + 200 ms.
+        assert_eq!(tuner.observe(MS(300), RATE, LONG), Bytes::new(1_000_000_000));
+        // A lower rate does not shrink it: the path may recover.
+        assert_eq!(tuner.observe(MS(300), Rate::default(), LONG), Bytes::new(1_000_000_000));
+        assert_eq!(tuner.observe(MS(400), Rate::default(), LONG), Bytes::new(1_250_000_000));
+    }
+
+    #[test]
+    fn buffers_grow_by_at_most_an_eighth_of_memory() {
+        assert_eq!(AppBufferTuner::default().observe(Duration::MAX, RATE, LONG), MAX_SIZE);
+        let (mut available, mut drawn) = (Bytes::gib(64), Bytes::ZERO);
+        // Any number of buffers share an eighth of the memory.
+        for _ in 0..16 {
+            let more = growth_left(available, drawn).min(MAX_SIZE);
+            (available, drawn) = (available - more, drawn + more);
+        }
+        assert_eq!(drawn, Bytes::gib(8));
+        // Others have taken memory meanwhile.
+        assert_eq!(growth_left(Bytes::gib(8), drawn), Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_stall_is_time_in_which_nothing_was_done_though_there_was_work() {
+        let mut stalls = WriterStalls::default();
+        stalls.begin(MS(100));
+        stalls.begin(MS(110));
+        assert_eq!(stalls.longest(MS(120)), MS(20));
+        stalls.done(MS(130));
+        stalls.done(MS(140));
+        // Idle: nobody waits.
+        assert_eq!(stalls.longest(MS(9_000)), MS(30));
+        stalls.begin(MS(10_000));
+        // Still under way.
+        assert_eq!(stalls.longest(MS(10_500)), MS(500));
+        stalls.done(MS(10_010));
+        assert_eq!(stalls.longest(MS(20_000)), MS(30));
+    }
+}

@@ -1,0 +1,75 @@
+//! A path's rate from an earlier transfer, and the first pace of the next one.
+//!
+//! The next transfer starts at half of the rate, and speeds up only when its first data has arrived without a queue:
+//! the path's capacity may have changed (Careful Resume, RFC 9959).
+
+use crate::tune::INITIAL_SEGMENTS;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// The rate and minimum RTT of a path, from an earlier transfer or another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldRate {
+    /// The rate that one connection held, or all connections of one client together.
+    pub rate: Rate,
+    /// The minimum RTT.
+    pub rtt: Rtt,
+}
+
+/// The share of a known rate to start with (RFC 9959, section 3.3, for the window).
+const INITIAL_SHARE: f64 = 0.5;
+/// A path whose RTT is less than this share of the known one counts as another path.
+const MIN_RTT_RATIO: f64 = 0.5;
+/// A path whose RTT is more than this multiple counts as another path. Stricter than the RFC's tenfold, for the known RTT is a
+/// minimum.
+const MAX_RTT_RATIO: f64 = 2.0;
+/// The largest initial window: about one second at 1 Gbit/s, more than receivers usually announce.
+const MAX_INITIAL_WINDOW: u64 = 100_000;
+/// The smallest segment size (MSS) that is assumed.
+const MIN_SEGMENT: Bytes = Bytes::new(500);
+
+impl HeldRate {
+    /// Returns whether a path with this RTT may be the same one.
+    pub fn may_hold_at(&self, rtt: Rtt) -> bool {
+        let (known, rtt) = (self.rtt.get().as_secs_f64(), rtt.get().as_secs_f64());
+        (MIN_RTT_RATIO * known..=MAX_RTT_RATIO * known).contains(&rtt)
+    }
+
+    /// Returns the segments of this size that the first pace sends in one RTT; `None` where the kernel's default of ten suffices.
+    pub fn initial_window(&self, segment: Bytes) -> Option<u32> {
+        let window = initial_pace(self.rate).bdp(self.rtt).get() / segment.max(MIN_SEGMENT).get();
+        let window = u32::try_from(window.min(MAX_INITIAL_WINDOW)).ok()?;
+        (u64::from(window) > INITIAL_SEGMENTS).then_some(window)
+    }
+}
+
+/// Returns the pace to start with on a path that held the rate `known`.
+pub fn initial_pace(known: Rate) -> Rate {
+    known.scaled(INITIAL_SHARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn known(mbit: u64, ms: u64) -> HeldRate {
+        HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: Rtt::new(Duration::from_millis(ms)) }
+    }
+
+    #[test]
+    fn initial_window_is_half_of_the_paths_bdp() {
+        let segment = Bytes::new(1448);
+        // 100 Mbit/s x 100 ms = 1.25 MB.
+        assert_eq!(known(100, 100).initial_window(segment), Some(1_250_000 / 2 / 1448));
+        assert_eq!(known(1, 100).initial_window(segment), None);
+        assert_eq!(known(400_000, 300).initial_window(segment), Some(100_000));
+        assert!(known(100, 100).initial_window(Bytes::ZERO).is_some());
+    }
+
+    #[test]
+    fn rtt_outside_half_to_twice_is_another_path() {
+        let holds = |ms| known(100, 100).may_hold_at(Rtt::new(Duration::from_millis(ms)));
+        assert_eq!([0, 49, 51, 100, 199, 201].map(holds), [false, false, true, true, true, false]);
+    }
+}

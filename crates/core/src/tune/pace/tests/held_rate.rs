@@ -1,0 +1,117 @@
+//! On a path that an earlier transfer has told of.
+
+use super::*;
+
+#[test]
+fn a_known_path_is_full_within_three_round_trips() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = with_known_rate(&mut path, 950.0);
+    path.run(&mut pacer, 0.6);
+    let share = path.run(&mut pacer, 2.0);
+    assert!(share > 0.9 && path.lost == 0.0, "{share} of the path, {} lost", path.lost);
+    // Listening takes longer: slow start from ten segments.
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 0.6);
+    let unknown = path.run(&mut pacer, 2.0);
+    assert!(unknown < share * 0.7, "{unknown}");
+    assert_eq!(Pacer::with_known_rate(Rate::bits_per_sec(1)).found(), None, "nothing is found yet");
+}
+
+#[test]
+fn what_is_found_is_what_the_path_holds() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 8.0);
+    let found = pacer.unwrap().found().unwrap().as_bits_per_sec() as f64 / 1e9;
+    assert!((0.9..1.0).contains(&found), "{found}");
+}
+
+#[test]
+fn a_path_that_has_become_narrow_is_left_at_once_and_followed() {
+    for mbit in [600.0, 300.0, 100.0] {
+        let mut path = Path::new(mbit, 200, 1e6);
+        let mut pacer = with_known_rate(&mut path, 950.0);
+        path.run(&mut pacer, 1.5);
+        // One round trip at half of what it held, and no more.
+        let most = 950e6 / 8.0 / 2.0 * 0.45;
+        assert!(path.lost < most, "{mbit} Mbit/s: {} lost", path.lost);
+        let lost = path.lost;
+        let share = path.run(&mut pacer, 12.0);
+        assert!(share > 0.85, "{mbit} Mbit/s: {share} of the path");
+        assert!(path.lost - lost < 0.1 * most, "{mbit} Mbit/s: {} lost later", path.lost - lost);
+    }
+}
+
+#[test]
+fn a_path_that_has_become_wide_is_found_too() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = with_known_rate(&mut path, 200.0);
+    path.run(&mut pacer, 12.0);
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.9, "{share} of the path");
+}
+
+#[test]
+fn a_pause_confirms_nothing() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = Pacer::with_known_rate(Rate::bits_per_sec(950_000_000));
+    pacer.observe(&path.seen(), path.now);
+    pacer.resume();
+    // A clump of a few milliseconds, at more than the first pace.
+    for _ in 0..20 {
+        path.now += Duration::from_millis(1);
+        path.acked += 1e6;
+        assert_eq!(pacer.observe(&path.seen(), path.now), Some(Rate::bits_per_sec(475_000_000)));
+    }
+    assert!(matches!(pacer.phase, Phase::Trust { .. }));
+}
+
+#[test]
+fn a_pause_is_no_climb() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = with_known_rate(&mut path, 950.0);
+    let mut until = 0.0;
+    while !matches!(pacer.as_ref().unwrap().phase, Phase::Climb { .. }) {
+        until += 0.01;
+        path.run(&mut pacer, until);
+    }
+    let pacer = pacer.as_mut().unwrap();
+    let before = pacer.pace.unwrap();
+    pacer.resume();
+    path.now += Duration::from_secs(60);
+    assert_eq!(pacer.observe(&path.seen(), path.now), Some(before));
+}
+
+#[test]
+fn who_makes_no_use_of_a_known_rate_is_not_paced_for_ever() {
+    let mut path = Path::new(1000.0, 200, 1e6);
+    let mut pacer = with_known_rate(&mut path, 950.0);
+    // The receiver's window lets no more in.
+    (path.cwnd, path.slow_start) = (65_536.0, false);
+    for (until, off) in [(19.0, false), (21.0, true)] {
+        path.run(&mut pacer, until);
+        let pacer = pacer.as_ref().unwrap();
+        assert_eq!((matches!(pacer.phase, Phase::Off), pacer.pace.is_none()), (off, off), "{until} s");
+    }
+}
+
+#[test]
+fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
+    let mut path = Path::new(10_000.0, 100, 250e6);
+    let mut pacer = with_known_rate(&mut path, 9_000.0);
+    path.run(&mut pacer, 0.5);
+    let seen = path.seen();
+    let pacer = pacer.as_mut().unwrap();
+    assert_eq!(pacer.observe(&seen, path.now), None);
+    assert!(pacer.has_settled(&seen));
+}
+
+#[test]
+fn a_rate_too_high_to_be_true_is_bounded_by_what_arrives() {
+    let mut path = Path::new(100.0, 50, 1e6);
+    let mut pacer = Some(Pacer::with_known_rate(Rate::bits_per_sec(u64::MAX)));
+    path.run(&mut pacer, 4.0);
+    let share = path.run(&mut pacer, 20.0);
+    assert!(share > 0.9, "{share} of the path");
+}

@@ -1,0 +1,183 @@
+//! A fluid path: what is in front of a bottleneck, and what comes out of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::{Observation, Pacer, initial_pace};
+use crate::units::{Bytes, Rate, Rtt};
+
+const STEP: Duration = Duration::from_micros(250);
+pub(super) const MSS: f64 = 1448.0;
+
+/// A sender in slow start, a bottleneck with a DropTail queue and background traffic, and a delay.
+pub(super) struct Path {
+    pub(super) capacity: f64,
+    pub(super) queue: f64,
+    pub(super) rtt: Duration,
+    /// Others' rate from each moment on.
+    pub(super) others: Vec<(f64, f64)>,
+    pub(super) now: Duration,
+    pub(super) sent: f64,
+    pub(super) cwnd: f64,
+    pub(super) slow_start: bool,
+    pub(super) cut_until: Duration,
+    /// Ours and theirs in the queue, in order.
+    pub(super) waiting: VecDeque<(f64, f64)>,
+    /// When what passed arrives as acknowledged: bytes, and the RTT they saw.
+    pub(super) returning: VecDeque<(Duration, f64, Duration)>,
+    /// When a loss is noticed.
+    pub(super) losses: VecDeque<(Duration, f64)>,
+    pub(super) acked: f64,
+    pub(super) in_flight: f64,
+    pub(super) lost: f64,
+    pub(super) others_sent: f64,
+    pub(super) others_lost: f64,
+    pub(super) srtt: Duration,
+    /// By how much faster than what arrives the congestion control paces itself.
+    pub(super) own_pace: Option<f64>,
+    pub(super) arrives: f64,
+    /// By how much the RTT sways without anybody's doing, within 2 s.
+    pub(super) sway: Duration,
+}
+
+impl Path {
+    pub(super) fn new(mbit: f64, rtt_ms: u64, queue: f64) -> Self {
+        let rtt = Duration::from_millis(rtt_ms);
+        Self {
+            capacity: mbit * 1e6 / 8.0,
+            queue,
+            rtt,
+            others: vec![(0.0, 0.0)],
+            now: Duration::ZERO,
+            sent: 0.0,
+            cwnd: 10.0 * MSS,
+            slow_start: true,
+            cut_until: Duration::ZERO,
+            waiting: VecDeque::new(),
+            returning: VecDeque::new(),
+            losses: VecDeque::new(),
+            acked: 0.0,
+            in_flight: 0.0,
+            lost: 0.0,
+            others_sent: 0.0,
+            others_lost: 0.0,
+            srtt: rtt,
+            own_pace: None,
+            arrives: 0.0,
+            sway: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn with_others(mut self, shares: &[(f64, f64)]) -> Self {
+        self.others = shares.iter().map(|&(at, share)| (at, share * self.capacity)).collect();
+        self
+    }
+
+    fn step(&mut self, pace: Option<Rate>) {
+        let dt = STEP.as_secs_f64();
+        self.now += STEP;
+        while self.returning.front().is_some_and(|(at, ..)| *at <= self.now) {
+            let Some((_, bytes, rtt)) = self.returning.pop_front() else { break };
+            self.acked += bytes;
+            self.in_flight -= bytes;
+            self.srtt = self.srtt.mul_f64(0.7) + rtt.mul_f64(0.3);
+            if self.slow_start && self.cwnd < 2.0 * self.in_flight.max(bytes) + 2.0 * bytes {
+                self.cwnd += bytes;
+            }
+        }
+        while self.losses.front().is_some_and(|(at, _)| *at <= self.now) {
+            let Some((_, bytes)) = self.losses.pop_front() else { break };
+            self.in_flight -= bytes;
+            self.lost += bytes;
+            if self.now >= self.cut_until {
+                self.cwnd = (self.cwnd * 0.7).max(2.0 * MSS);
+                self.slow_start = false;
+                self.cut_until = self.now + self.rtt;
+            }
+        }
+        let room = (self.cwnd - self.in_flight).max(0.0);
+        let own = self.own_pace.map_or(room, |times| times * self.arrives * dt);
+        let ours = pace.map_or(room, |pace| room.min(pace.as_bytes_per_sec() as f64 * dt)).min(own);
+        let t = self.now.as_secs_f64();
+        let theirs = self.others.iter().rev().find(|(at, _)| *at <= t).map_or(0.0, |(_, rate)| rate * dt);
+        self.in_flight += ours;
+        self.sent += ours;
+        self.others_sent += theirs;
+        // Served in order.
+        let mut service = self.capacity * dt;
+        let mut passed = 0.0;
+        self.waiting.push_back((ours, theirs));
+        while service > 0.0
+            && let Some((a, b)) = self.waiting.pop_front()
+        {
+            let all = a + b;
+            let share = if all > service { service / all } else { 1.0 };
+            passed += a * share;
+            service -= all * share;
+            if share < 1.0 {
+                self.waiting.push_front((a * (1.0 - share), b * (1.0 - share)));
+                break;
+            }
+        }
+        self.arrives += (passed - self.arrives * dt) / self.rtt.as_secs_f64();
+        let backlog: f64 = self.waiting.iter().map(|(a, b)| a + b).sum();
+        let over = backlog - self.queue;
+        if over > 0.0
+            && let Some((a, b)) = self.waiting.back_mut()
+        {
+            let share = (over / (*a + *b).max(1e-9)).min(1.0);
+            self.others_lost += *b * share;
+            if *a * share > 0.0 {
+                self.losses.push_back((self.now + self.rtt, *a * share));
+            }
+            (*a, *b) = (*a * (1.0 - share), *b * (1.0 - share));
+        }
+        if passed > 0.0 {
+            let sway = self.sway.mul_f64((self.now.as_secs_f64() * std::f64::consts::PI).sin().abs());
+            let rtt = self.rtt + Duration::from_secs_f64(backlog.min(self.queue) / self.capacity) + sway;
+            self.returning.push_back((self.now + self.rtt, passed, rtt));
+        }
+    }
+
+    /// Holds what returns up for `time`, on its way back; it then comes within another tenth of that.
+    pub(super) fn hold_up(&mut self, time: Duration) {
+        let until = self.now + time;
+        for (at, _, rtt) in &mut self.returning {
+            let held = (until + time / 10).saturating_sub(*at).mul_f64(10.0 / 11.0);
+            (*at, *rtt) = (*at + held, *rtt + held);
+        }
+    }
+
+    pub(super) fn seen(&self) -> Observation {
+        Observation {
+            goodput: Bytes::new(self.acked as u64),
+            window: Bytes::new(self.cwnd as u64),
+            rtt: Rtt::new(self.srtt),
+            min_rtt: Rtt::new(self.rtt),
+            sent: Bytes::new(self.sent as u64),
+            retransmits: Bytes::new(self.lost as u64),
+        }
+    }
+
+    /// Runs until `seconds`; returns the goodput since the call over the bottleneck's rate.
+    pub(super) fn run(&mut self, pacer: &mut Option<Pacer>, seconds: f64) -> f64 {
+        let (from, acked) = (self.now, self.acked);
+        let (mut pace, mut due) = (None, self.now);
+        while self.now.as_secs_f64() < seconds {
+            if let Some(pacer) = pacer.as_mut().filter(|_| self.now >= due) {
+                pace = pacer.observe(&self.seen(), self.now);
+                self.slow_start |= pacer.is_held_back(&self.seen(), self.now);
+                due = self.now + pacer.interval();
+            }
+            self.step(pace);
+        }
+        (self.acked - acked) / (self.now - from).as_secs_f64() / self.capacity
+    }
+}
+
+/// Begins with what the path is known to hold, and the window that goes with it.
+pub(super) fn with_known_rate(path: &mut Path, mbit: f64) -> Option<Pacer> {
+    let rate = Rate::bits_per_sec((mbit * 1e6) as u64);
+    path.cwnd = initial_pace(rate).bdp(Rtt::new(path.rtt)).get() as f64;
+    Some(Pacer::with_known_rate(rate))
+}

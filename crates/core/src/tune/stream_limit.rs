@@ -1,0 +1,80 @@
+//! The limit of streams: the tuner's own, lowered for a time after the server has refused connections.
+
+use std::time::Duration;
+
+/// How long the first refusal lowers the limit; each further one doubles the time.
+const FIRST_REFUSAL: Duration = Duration::from_secs(60);
+/// The longest time that a refusal lowers the limit, unless the server asks for more.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(600);
+
+/// A limit of the number of streams, lower for a time after each refusal.
+#[derive(Debug, Clone)]
+pub struct StreamLimit {
+    most: usize,
+    last_refusal: Option<ServerRefusal>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ServerRefusal {
+    open: usize,
+    until: Duration,
+    lasts: Duration,
+}
+
+impl StreamLimit {
+    /// Allows `most` streams until the server refuses one.
+    pub fn new(most: usize) -> Self {
+        Self { most: most.max(1), last_refusal: None }
+    }
+
+    /// Records that the server accepts no more than `open` connections, for `wait` where it sent Retry-After.
+    pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
+        let last = self.last_refusal.filter(|last| now < last.until);
+        let lasts = match (last, self.last_refusal) {
+            // Another stream reports the same refusal.
+            (Some(last), _) => last.lasts,
+            (None, Some(before)) => (2 * before.lasts).min(LONGEST_REFUSAL),
+            (None, None) => FIRST_REFUSAL,
+        };
+        let until = now.saturating_add(lasts.max(wait.unwrap_or_default()));
+        let until = last.map_or(until, |last| until.max(last.until));
+        self.last_refusal = Some(ServerRefusal { open: open.max(1), until, lasts });
+    }
+
+    /// Returns the limit at `now`.
+    pub fn at(&self, now: Duration) -> usize {
+        match self.last_refusal {
+            Some(refusal) if now < refusal.until => self.most.min(refusal.open),
+            _ => self.most,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn refusal_lowers_the_limit_for_twice_as_long_when_repeated() {
+        let mut limit = StreamLimit::new(64);
+        limit.refused(4, None, SEC(10));
+        limit.refused(3, None, SEC(11));
+        assert_eq!([3, 3, 64], [SEC(12), SEC(70), SEC(71)].map(|now| limit.at(now)));
+        limit.refused(0, None, SEC(80));
+        assert_eq!([1, 64], [SEC(199), SEC(200)].map(|now| limit.at(now)));
+    }
+
+    #[test]
+    fn retry_after_lengthens_a_refusal_and_later_ones_do_not_shorten_it() {
+        let mut limit = StreamLimit::new(64);
+        limit.refused(4, Some(SEC(1)), SEC(0));
+        assert_eq!([4, 64], [SEC(59), SEC(60)].map(|now| limit.at(now)));
+        limit.refused(4, Some(SEC(3600)), SEC(100));
+        limit.refused(2, None, SEC(101));
+        assert_eq!([2, 64], [SEC(3699), SEC(3700)].map(|now| limit.at(now)));
+        limit.refused(2, Some(Duration::MAX), SEC(4000));
+        assert_eq!(limit.at(SEC(u64::MAX / 2)), 2);
+    }
+}

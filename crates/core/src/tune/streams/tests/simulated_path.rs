@@ -1,0 +1,361 @@
+//! A path in virtual time: connections that share a bottleneck with a DropTail queue, as windows that grow and are cut.
+//!
+//! What is in flight beyond the BDP stands in the queue; what does not fit there is lost, and connections taken by
+//! lot, by their windows, are cut until it fits. Windows grow as in slow start (left early where a queue shows, as
+//! HyStart does) and CUBIC (RFC 9438), up to what the sockets' buffers allow.
+
+use std::time::Duration;
+
+use super::super::{Interval, Remembered, StreamTuner, StreamTunerStart};
+use super::red::Red;
+use crate::tune::MOST_STREAMS;
+use crate::units::{Bytes, Rate, Rtt};
+
+const MSS: f64 = 1448.0;
+/// CUBIC's constant and its decrease.
+const C: f64 = 0.4;
+const BETA: f64 = 0.7;
+
+/// xorshift64*: the same lots in every run.
+#[derive(Debug, Clone)]
+struct Lots(u64);
+
+impl Lots {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Times in seconds, sizes in bytes, rates in bytes per second.
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    pub(super) capacity: f64,
+    pub(super) rtt: f64,
+    pub(super) buffer: f64,
+    /// What a connection may have in flight: its sockets' buffers.
+    pub(super) window: f64,
+    /// Packets lost by accident, of all.
+    pub(super) accidents: f64,
+    /// What drops before the queue is full.
+    pub(super) red: Option<Red>,
+    /// The relative spread of what is measured.
+    pub(super) noise: f64,
+    /// What other traffic leaves, from each time on.
+    pub(super) left_by_others: Vec<(f64, f64)>,
+    /// More connections than this are refused.
+    pub(super) server_takes: usize,
+    /// What the disk takes.
+    pub(super) disk: f64,
+    lots: Lots,
+    now: f64,
+}
+
+#[derive(Debug, Clone)]
+struct Connection {
+    opens: f64,
+    window: f64,
+    threshold: f64,
+    before_cut: f64,
+    cut: f64,
+    /// When after that CUBIC reaches the window from before it.
+    k: f64,
+    /// Its last packets were lost: it waits for a timeout.
+    silent_until: f64,
+    carried: bool,
+}
+
+/// A session: a tuner, or a fixed number of connections.
+pub(super) struct Session {
+    pub(super) tuner: Option<StreamTuner>,
+    begins: f64,
+    connections: Vec<Connection>,
+    pub(super) left: f64,
+    pub(super) received: f64,
+    /// The numbers it has had: when, how many.
+    pub(super) trace: Vec<(f64, usize)>,
+    due: f64,
+    interval: (f64, f64, f64, f64, bool),
+}
+
+impl Path {
+    pub(super) fn new(mbit: f64, rtt_ms: f64, buffer: f64, window: f64) -> Self {
+        Self {
+            capacity: mbit * 1e6 / 8.0,
+            rtt: rtt_ms / 1e3,
+            buffer,
+            window,
+            accidents: 0.0,
+            red: None,
+            noise: 0.02,
+            left_by_others: Vec::new(),
+            server_takes: usize::MAX,
+            disk: f64::INFINITY,
+            lots: Lots(0x9E37_79B9_7F4A_7C15),
+            now: 0.0,
+        }
+    }
+
+    /// Returns the path with something changed.
+    pub(super) fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    pub(super) fn session(&self, begins: f64, left: f64) -> Session {
+        self.remembering(begins, left, None)
+    }
+
+    pub(super) fn remembering(&self, begins: f64, left: f64, remembered: Option<Remembered>) -> Session {
+        let start = StreamTunerStart {
+            rtt: seconds_rtt(self.rtt),
+            left: Bytes::new(left as u64),
+            most: MOST_STREAMS,
+            remembered,
+        };
+        Session::new(Some(StreamTuner::new(&start)), begins, left)
+    }
+
+    pub(super) fn seed(&mut self, seed: u64) {
+        self.lots = Lots(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    }
+
+    /// Returns the time.
+    pub(super) fn now(&self) -> f64 {
+        self.now
+    }
+
+    fn available(&self) -> f64 {
+        let share =
+            self.left_by_others.iter().rev().find(|(at, _)| *at <= self.now).map_or(1.0, |(_, share)| *share);
+        self.capacity * share
+    }
+
+    /// Runs the sessions until `end`, or until all have what they want.
+    pub(super) fn run(&mut self, sessions: &mut [Session], end: f64) {
+        let step = (self.rtt / 8.0).clamp(0.002, 0.02);
+        while self.now < end && sessions.iter().any(|s| s.left > 0.0) {
+            self.now += step;
+            self.pass(sessions, step);
+            for session in sessions.iter_mut() {
+                if session.begins <= self.now && session.left > 0.0 {
+                    session.tick(self);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, sessions: &mut [Session], step: f64) {
+        let (now, capacity) = (self.now, self.available());
+        for session in sessions.iter_mut().filter(|s| s.left <= 0.0) {
+            session.connections.clear();
+        }
+        let mut open: Vec<_> = sessions
+            .iter_mut()
+            .enumerate()
+            .flat_map(|(i, s)| s.connections.iter_mut().map(move |c| (i, c)))
+            .filter(|(_, c)| c.opens <= now && c.silent_until <= now)
+            .collect();
+        let bdp = capacity * self.rtt;
+        let mut in_flight: f64 = open.iter().map(|(_, c)| c.window).sum();
+        let mut out_of_order = vec![0.0; sessions_len(&open)];
+        // DropTail, by lot.
+        while in_flight > bdp + self.buffer {
+            let mut lot = self.lots.next() * in_flight;
+            let hit = open.iter_mut().find(|(_, c)| {
+                lot -= c.window;
+                lot <= 0.0
+            });
+            let Some((i, connection)) = hit.filter(|(_, c)| c.window > MSS) else { break };
+            out_of_order[*i] += connection.window / MSS;
+            in_flight -= connection.window;
+            connection.lose(now);
+            in_flight += connection.window;
+        }
+        let queue = (in_flight - bdp).max(0.0);
+        let round_trip = self.rtt + queue / capacity;
+        let rate = in_flight / round_trip;
+        let early = self.red.as_mut().map_or(0.0, |red| red.follow(queue, rate * step));
+        let mut arrived = vec![0.0; out_of_order.len()];
+        for (i, connection) in &mut open {
+            let bytes = connection.window / round_trip * step;
+            arrived[*i] += bytes;
+            connection.carried = true;
+            // All that a queue drops in a round trip is one sign of congestion.
+            let early = if now > connection.cut + round_trip { early } else { 0.0 };
+            let dropped = self.accidents + early;
+            if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS {
+                out_of_order[*i] += connection.window / MSS;
+                connection.lose(now);
+            } else {
+                connection.grow(
+                    bytes,
+                    now,
+                    round_trip,
+                    queue / capacity > (self.rtt / 8.0).clamp(0.004, 0.016),
+                );
+                connection.window = connection.window.min(self.window);
+            }
+        }
+        debug_assert!(rate <= capacity * 1.001);
+        drop(open);
+        for (i, session) in sessions.iter_mut().enumerate() {
+            let network = arrived.get(i).copied().unwrap_or(0.0);
+            let bytes = network.min(self.disk * step).min(session.left);
+            session.left -= bytes;
+            session.received += bytes;
+            let seen = &mut session.interval;
+            seen.0 += bytes;
+            seen.1 += queue / capacity * step;
+            seen.2 += step;
+            seen.3 += out_of_order.get(i).copied().unwrap_or(0.0);
+            seen.4 |= network > self.disk * step;
+        }
+    }
+
+    fn measured(&mut self, value: f64) -> f64 {
+        // The sum of four lots is near enough to a normal one: mean 0, deviation 1.
+        let normal = (0..4).map(|_| self.lots.next()).sum::<f64>() * 3f64.sqrt() - 2.0 * 3f64.sqrt();
+        (value * (1.0 + self.noise * normal)).max(0.0)
+    }
+}
+
+fn sessions_len(open: &[(usize, &mut Connection)]) -> usize {
+    open.iter().map(|(i, _)| i + 1).max().unwrap_or(0)
+}
+
+impl Connection {
+    fn new(opens: f64) -> Self {
+        let window = 10.0 * MSS;
+        Self {
+            opens,
+            window,
+            threshold: f64::INFINITY,
+            before_cut: 0.0,
+            cut: 0.0,
+            k: 0.0,
+            silent_until: 0.0,
+            carried: false,
+        }
+    }
+
+    fn lose(&mut self, now: f64) {
+        if self.window < 4.0 * MSS {
+            // Too few packets follow to tell of a loss.
+            self.silent_until = now + 0.3;
+        }
+        self.before_cut = self.window;
+        self.k = (self.window / MSS * (1.0 - BETA) / C).cbrt();
+        self.window = (self.window * BETA).max(MSS);
+        self.threshold = self.window;
+        self.cut = now;
+    }
+
+    fn grow(&mut self, acked: f64, now: f64, round_trip: f64, queue_shows: bool) {
+        if self.window < self.threshold {
+            self.window += acked;
+            if queue_shows {
+                (self.threshold, self.before_cut, self.cut, self.k) = (self.window, self.window, now, 0.0);
+            }
+            return;
+        }
+        let elapsed = now - self.cut;
+        let cubic = C * (elapsed - self.k).powi(3) + self.before_cut / MSS;
+        let friendly = self.threshold / MSS + 3.0 * (1.0 - BETA) / (1.0 + BETA) * elapsed / round_trip;
+        self.window = self.window.max(MSS * cubic.max(friendly).min(1.5 * self.window / MSS));
+    }
+}
+
+impl Session {
+    fn new(tuner: Option<StreamTuner>, begins: f64, left: f64) -> Self {
+        Self {
+            tuner,
+            begins,
+            connections: Vec::new(),
+            left,
+            received: 0.0,
+            trace: Vec::new(),
+            due: begins,
+            interval: (0.0, 0.0, 0.0, 0.0, false),
+        }
+    }
+
+    /// A session with this number of connections from the start.
+    pub(super) fn fixed(streams: usize, begins: f64, left: f64) -> Self {
+        Self { trace: vec![(begins, streams)], ..Self::new(None, begins, left) }
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.trace.last().map_or(0, |(_, streams)| *streams)
+    }
+
+    /// Returns how often the number changed after `since`.
+    pub(super) fn changes(&self, since: f64) -> usize {
+        self.trace.iter().filter(|(at, _)| *at > since).count()
+    }
+
+    /// Returns the number it had at a time.
+    pub(super) fn streams_at(&self, at: f64) -> usize {
+        self.trace.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, streams)| *streams)
+    }
+
+    /// Returns the largest number it had from a time on.
+    pub(super) fn most_streams(&self, since: f64) -> usize {
+        let later = self.trace.iter().filter(|(at, _)| *at > since).map(|(_, streams)| *streams);
+        later.max().unwrap_or(0).max(self.streams_at(since))
+    }
+
+    fn tick(&mut self, path: &mut Path) {
+        let now = path.now;
+        if now >= self.due {
+            if self.due > self.begins {
+                self.observe(path);
+            }
+            self.due = now + path.rtt.max(0.1);
+            let wanted = self.tuner.as_ref().map_or(self.streams(), StreamTuner::streams);
+            if self.streams() != wanted {
+                self.trace.push((now, wanted));
+            }
+        }
+        let wanted = self.streams();
+        if wanted > path.server_takes {
+            let takes = path.server_takes;
+            if let Some(tuner) = &mut self.tuner {
+                tuner.refused(takes, None, Duration::from_secs_f64(now));
+            }
+        }
+        // The slowest go.
+        self.connections.sort_by(|a, b| b.window.total_cmp(&a.window));
+        self.connections.truncate(wanted);
+        while self.connections.len() < wanted.min(path.server_takes) {
+            // Connect and ask; the first response must come before any more.
+            let first = if self.connections.is_empty() { 2.0 } else { 3.0 };
+            self.connections.push(Connection::new(now + first * path.rtt));
+        }
+    }
+
+    fn observe(&mut self, path: &mut Path) {
+        let (bytes, waited, time, out_of_order, held_back) = std::mem::take(&mut self.interval);
+        let wait = path.measured(waited / time);
+        let rate = path.measured(bytes / time);
+        let seen = Interval {
+            goodput: Rate::bytes_per_sec(rate as u64),
+            rtt: seconds_rtt(path.rtt),
+            data_rtt: Some(seconds_rtt(path.rtt + wait)),
+            streams: self.connections.iter().filter(|c| c.carried).count(),
+            out_of_order: out_of_order as u64,
+            left: Bytes::new(self.left as u64),
+            held_back,
+        };
+        self.connections.iter_mut().for_each(|c| c.carried = false);
+        if let Some(tuner) = &mut self.tuner {
+            tuner.observe(&seen, Duration::from_secs_f64(path.now));
+        }
+    }
+}
+
+fn seconds_rtt(seconds: f64) -> Rtt {
+    Rtt::new(Duration::from_secs_f64(seconds))
+}

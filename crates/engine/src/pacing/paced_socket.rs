@@ -1,0 +1,218 @@
+//! One paced socket: its observation by TCP_INFO, its controller, and the pace that is set on it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::tune::pace::{HeldRate, Observation, Pacer, initial_pace};
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
+use longhaul_sys::tcp_info;
+use socket2::SockRef;
+
+use super::{PacingStart, PathMeasurement, PathObserver};
+
+/// The congestion control until the pacer knows the bottleneck's rate: its slow start is unpaced, and every kernel
+/// permits it to every process.
+///
+/// BBR paces its first windows, so that the bottleneck's rate cannot be measured from them.
+pub(super) const STARTUP_CONTROL: &[u8] = b"reno";
+pub(super) const BBR: &[u8] = b"bbr";
+/// The shortest interval between two reports to the observer.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A socket and its controller.
+pub(super) struct PacedSocket {
+    socket: OwnedFd,
+    pacer: Pacer,
+    /// The pace in force.
+    pace: Option<Rate>,
+    due: Duration,
+    is_paused: bool,
+    /// The congestion control to set once slow start is over.
+    final_control: Option<Vec<u8>>,
+    /// Bytes delivered so far; the kernel's own count of segments wraps.
+    delivered: Bytes,
+    segments: Option<u32>,
+    observer: Option<Box<dyn PathObserver>>,
+    path_rate: PathRate,
+    measurement: Option<PathMeasurement>,
+    reported: Option<Duration>,
+}
+
+impl PacedSocket {
+    pub(super) fn new(socket: OwnedFd, congestion: Option<&str>, start: PacingStart) -> Self {
+        let final_control =
+            congestion.filter(|name| name.as_bytes() != STARTUP_CONTROL).map(|name| name.as_bytes().to_vec());
+        Self {
+            socket,
+            pacer: start.known.map_or_else(Pacer::default, Pacer::with_known_rate),
+            pace: start.known.map(initial_pace),
+            due: Duration::ZERO,
+            is_paused: false,
+            final_control,
+            delivered: Bytes::ZERO,
+            segments: None,
+            observer: start.observer,
+            path_rate: PathRate::default(),
+            measurement: None,
+            reported: None,
+        }
+    }
+
+    /// Returns whether nothing is being sent.
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Returns when the socket is to be observed next.
+    pub(super) fn due(&self) -> Duration {
+        self.due
+    }
+
+    /// Pauses the pacer, for nothing is being sent; reports the last measurement.
+    pub(super) fn pause(&mut self) {
+        self.is_paused = true;
+        self.report();
+    }
+
+    /// Resumes the pacer.
+    pub(super) fn resume(&mut self) {
+        if std::mem::replace(&mut self.is_paused, false) {
+            self.pacer.resume();
+        }
+    }
+
+    /// Observes the socket, and sets its pace where that has changed; the next observation is due in `slowdown`
+    /// intervals of the controller.
+    pub(super) fn update(&mut self, now: Duration, slowdown: u32) {
+        self.due = now + self.pacer.interval() * slowdown;
+        let tcp = tcp_info::read(&self.socket).ok();
+        let Some((tcp, seen)) = tcp.and_then(|tcp| Some((tcp, self.observation(&tcp)?))) else {
+            self.is_paused = true;
+            return;
+        };
+        let pace = self.pacer.observe(&seen, now);
+        tracing::trace!(target: "longhaul::pacing", ?now, ?pace, ?seen, pacer = ?self.pacer.phase());
+        if pace != self.pace {
+            // Where the kernel refuses, the connection continues with its previous pace.
+            let _ = match pace {
+                Some(rate) => set_max_pacing_rate(&self.socket, rate),
+                None => unset_max_pacing_rate(&self.socket),
+            };
+            self.pace = pace;
+        }
+        self.update_congestion_control(&seen, now);
+        self.measure_path(&tcp, &seen, now);
+    }
+
+    /// Updates the measurement of the path, and reports it at most once per [`REPORT_INTERVAL`].
+    fn measure_path(&mut self, tcp: &TcpInfo, seen: &Observation, now: Duration) {
+        let Some((share, segment)) = self.pacer.found().zip(tcp.tcpi_snd_mss()) else { return };
+        let rate = self
+            .path_rate
+            .measure(share, || self.observer.as_ref().map_or(1, |observer| observer.connections()));
+        let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
+        let known = HeldRate { rate, rtt: seen.min_rtt };
+        self.measurement = Some(PathMeasurement { known, segment: Bytes::new(segment), mtu });
+        if self.reported.is_none_or(|reported| now.saturating_sub(reported) >= REPORT_INTERVAL) {
+            self.reported = Some(now);
+            self.report();
+        }
+    }
+
+    fn report(&self) {
+        if let Some((observer, measurement)) = self.observer.as_ref().zip(self.measurement) {
+            observer.measured(measurement);
+        }
+    }
+
+    /// Makes the controller's observation of TCP_INFO; `None` before the first RTT.
+    ///
+    /// Uses `tcpi_delivered`: `tcpi_bytes_acked` does not advance while a gap is being filled.
+    fn observation(&mut self, tcp: &TcpInfo) -> Option<Observation> {
+        let delivered = tcp.tcpi_delivered()? as u32;
+        let more = delivered.wrapping_sub(self.segments.replace(delivered).unwrap_or(0));
+        self.delivered += Bytes::new(u64::from(more) * tcp.tcpi_snd_mss()?);
+        Some(Observation {
+            goodput: self.delivered,
+            window: tcp.cwnd()?,
+            rtt: tcp.rtt()?,
+            min_rtt: tcp.min_rtt()?,
+            sent: Bytes::new(tcp.tcpi_bytes_sent()?),
+            retransmits: Bytes::new(tcp.tcpi_bytes_retrans()?),
+        })
+    }
+
+    /// Sets the final congestion control after slow start; restarts its growth where it is below the pace.
+    fn update_congestion_control(&mut self, seen: &Observation, now: Duration) {
+        if self.final_control.is_some() && self.pacer.has_settled(seen) {
+            set_final_control(&self.socket, self.final_control.take().as_deref());
+        }
+        if self.pacer.is_held_back(seen, now) {
+            restart_growth(&self.socket);
+        }
+    }
+}
+
+/// Sets the congestion control that the socket keeps.
+pub(super) fn set_final_control(socket: impl AsFd, congestion: Option<&[u8]>) {
+    if let Some(name) = congestion {
+        // Where the kernel refuses, the socket keeps its present control.
+        let _ = SockRef::from(&socket).set_tcp_congestion(name);
+    }
+}
+
+/// Restarts slow start in the socket's congestion control: the pace, not the window, protects the path's queue.
+///
+/// After a loss CUBIC takes tens of seconds to grow back over a long path, and BBR probes every eighth RTT only,
+/// although the pacer has found capacity. The kernel resets ssthresh only when a connection changes to BBR, so this
+/// changes to BBR and back, or from BBR to [`STARTUP_CONTROL`] and back.
+fn restart_growth(socket: impl AsFd) {
+    let socket = SockRef::from(&socket);
+    let Ok(name) = socket.tcp_congestion() else { return };
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let by_way_of = if name == BBR { STARTUP_CONTROL } else { BBR };
+    if socket.set_tcp_congestion(by_way_of).is_ok() {
+        let _ = socket.set_tcp_congestion(name);
+    }
+}
+
+/// The rate of a path that several connections share, from the share of one.
+///
+/// Multiplies when a share is measured, not when it is reported: the other connections may have ended by then.
+#[derive(Debug, Default)]
+struct PathRate {
+    share: Option<Rate>,
+    path: Rate,
+}
+
+impl PathRate {
+    /// Returns the path's rate; recomputes it as `share` of each of `connections()` where the share has changed.
+    fn measure(&mut self, share: Rate, connections: impl FnOnce() -> u32) -> Rate {
+        if self.share.replace(share) != Some(share) {
+            self.path =
+                Rate::bits_per_sec(share.as_bits_per_sec().saturating_mul(connections().max(1).into()));
+        }
+        self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MBIT: fn(u64) -> Rate = |mbit| Rate::bits_per_sec(mbit * 1_000_000);
+
+    #[test]
+    fn path_rate_is_kept_until_another_share_is_measured() {
+        let mut path = PathRate::default();
+        assert_eq!(path.measure(MBIT(100), || 4), MBIT(400));
+        // The number of connections has changed, but no new share was measured.
+        assert_eq!(path.measure(MBIT(100), || 1), MBIT(400));
+        assert_eq!(path.measure(MBIT(100), || 9), MBIT(400));
+        assert_eq!(path.measure(MBIT(110), || 1), MBIT(110));
+        assert_eq!(path.measure(MBIT(90), || 0), MBIT(90));
+        assert_eq!(path.measure(MBIT(u64::MAX / 1_000_000), || 2), Rate::bits_per_sec(u64::MAX));
+    }
+}

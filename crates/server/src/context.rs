@@ -1,0 +1,43 @@
+//! What all connections to one listening address share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::Limits;
+use crate::connection_limit::ConnectionLimit;
+use crate::connection_stats::ConnectionStats;
+use crate::reply_pacing::PacePolicy;
+use crate::routes::Served;
+use crate::static_files::StaticFiles;
+use crate::upload::Uploads;
+
+/// Phases of a server's life, in order; a server never returns to an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ServerPhase {
+    /// Accepts connections.
+    Running,
+    /// Completes replies in progress; accepts no connection and no further request.
+    Finishing,
+    /// Cuts the remaining connections.
+    Ended,
+}
+
+/// The server's parts as a connection sees them; clones share them.
+#[derive(Clone)]
+pub(crate) struct ServerContext {
+    pub(crate) served: Served,
+    pub(crate) stats: Arc<ConnectionStats>,
+    pub(crate) static_files: Arc<StaticFiles>,
+    /// `None` where the server is read-only.
+    pub(crate) uploads: Option<Arc<Uploads>>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) pace: PacePolicy,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) connection_limit: Arc<ConnectionLimit>,
+    /// Counts the connections that the end of the server has cut.
+    pub(crate) cut: Arc<AtomicUsize>,
+    pub(crate) phase: watch::Receiver<ServerPhase>,
+}

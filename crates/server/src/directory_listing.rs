@@ -1,0 +1,158 @@
+//! Reads a directory's entries and sorts them for its page.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::units::Bytes;
+use longhaul_engine::sink::part_names::is_partial;
+use rustix::fs::{AtFlags, Dir, FileType};
+
+use crate::root::Root;
+
+/// A file or directory in a listing.
+pub(crate) struct DirectoryEntry {
+    pub(crate) name: Vec<u8>,
+    pub(crate) is_directory: bool,
+    pub(crate) size: Bytes,
+    pub(crate) modified: SystemTime,
+}
+
+/// The column by which entries are sorted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SortKey {
+    Name,
+    Size,
+    Modified,
+}
+
+/// The order of entries; directories are always first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SortOrder {
+    pub(crate) key: SortKey,
+    pub(crate) descending: bool,
+}
+
+impl SortOrder {
+    /// Parses `sort=name|size|modified` and `order=asc|desc` from a query; the default is ascending by name.
+    pub(crate) fn from_query(query: Option<&str>) -> Self {
+        let mut order = Self { key: SortKey::Name, descending: false };
+        for word in query.unwrap_or_default().split('&') {
+            match word {
+                "sort=size" => order.key = SortKey::Size,
+                "sort=modified" => order.key = SortKey::Modified,
+                "order=desc" => order.descending = true,
+                _ => {}
+            }
+        }
+        order
+    }
+}
+
+/// What of a directory is listed, and in which order.
+#[derive(Clone, Copy)]
+pub(crate) struct ListingOptions {
+    /// Includes names that begin with a dot.
+    pub(crate) hidden: bool,
+    pub(crate) max_entries: usize,
+    pub(crate) order: SortOrder,
+}
+
+/// A directory's entries.
+pub(crate) struct DirectoryListing {
+    pub(crate) entries: Vec<DirectoryEntry>,
+    /// The number of names beyond the limit.
+    pub(crate) more: usize,
+    pub(crate) order: SortOrder,
+}
+
+impl DirectoryListing {
+    /// Reads the regular files and directories of `directory`, whose path below the root is `names`.
+    ///
+    /// Keeps at most `options.max_entries`, so that a huge directory costs bounded memory; further names are
+    /// counted only.
+    pub(crate) fn read(
+        root: &Root,
+        directory: &File,
+        names: &[Vec<u8>],
+        options: ListingOptions,
+    ) -> io::Result<Self> {
+        let mut entries = Vec::new();
+        let mut more = 0;
+        for item in Dir::read_from(directory)? {
+            let item = item?;
+            let name = item.file_name();
+            let hidden = name.to_bytes().first() == Some(&b'.');
+            let partial = is_partial(name.to_bytes());
+            if matches!(name.to_bytes(), b"." | b"..") || (hidden && !options.hidden) || partial {
+                continue;
+            }
+            if entries.len() == options.max_entries {
+                more += 1;
+                continue;
+            }
+            entries.extend(entry(root, directory, names, name));
+        }
+        sort(&mut entries, options.order);
+        Ok(Self { entries, more, order: options.order })
+    }
+}
+
+/// Reads one entry; `None` where it cannot be served, or no longer exists.
+fn entry(root: &Root, directory: &File, names: &[Vec<u8>], name: &CStr) -> Option<DirectoryEntry> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let name = name.to_bytes().to_vec();
+    let entry = |kind: FileType, size: u64, seconds: i64| {
+        matches!(kind, FileType::RegularFile | FileType::Directory).then(|| DirectoryEntry {
+            name: name.clone(),
+            is_directory: kind == FileType::Directory,
+            // The size of a directory is not that of its content.
+            size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
+            modified: date(seconds),
+        })
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => {
+            let path: Vec<Vec<u8>> = names.iter().cloned().chain([name.clone()]).collect();
+            let target = root.look(&path).and_then(|file| file.metadata()).ok()?;
+            entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime())
+        }
+        kind => entry(kind, u64::try_from(stat.st_size).unwrap_or(0), stat.st_mtime),
+    }
+}
+
+/// Clamps a time to the years 1970 to 9999: an HTTP date has a year of four digits (RFC 9110, section 5.6.7).
+fn date(seconds: i64) -> SystemTime {
+    const MAX_FOUR_DIGIT_YEAR: u64 = 253_402_300_799;
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(MAX_FOUR_DIGIT_YEAR))
+}
+
+fn sort(entries: &mut [DirectoryEntry], order: SortOrder) {
+    let fold = |entry: &DirectoryEntry| String::from_utf8_lossy(&entry.name).to_lowercase();
+    entries.sort_by_cached_key(|entry| (fold(entry), entry.name.clone()));
+    match order.key {
+        SortKey::Name => {}
+        SortKey::Size => entries.sort_by_key(|entry| entry.size),
+        SortKey::Modified => entries.sort_by_key(|entry| entry.modified),
+    }
+    if order.descending {
+        entries.reverse();
+    }
+    entries.sort_by_key(|entry| !entry.is_directory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_outside_the_range_of_http_dates_are_clamped() {
+        for (seconds, text) in
+            [(i64::MIN, "Thu, 01 Jan 1970 00:00:00 GMT"), (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT")]
+        {
+            assert_eq!(httpdate::fmt_http_date(date(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One HTTP/1.1 connection: reads requests and sends their replies in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use longhaul_core::pace::{PACE_HEADER, PaceRequest};
+use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
+use longhaul_core::units::{Bytes, Rate};
+use tokio::task::spawn_blocking;
+use tokio::time::{timeout, timeout_at};
+
+use crate::connection_stats::{ConnectionEntry, FinishedReply};
+use crate::context::{ServerContext, ServerPhase};
+use crate::metrics;
+use crate::reply::{QueuedReply, Reply, ReplyFraming};
+use crate::reply_pacing::PacedConnection;
+use crate::routes::{Action, route};
+use crate::stall_detector::StallDetector;
+use crate::transport::{ReplyError, ServerTransport};
+use crate::upload::{self, UploadReply, Uploads};
+
+/// A connection's state between requests.
+pub(crate) struct HttpConnection {
+    pub(crate) transport: ServerTransport,
+    pub(crate) peer: SocketAddr,
+    pub(crate) context: ServerContext,
+    /// Dropped after `transport`, so that its final counters include the last acknowledgements.
+    pub(crate) entry: Option<ConnectionEntry>,
+    pub(crate) paced: PacedConnection,
+    /// Received bytes that are not parsed yet, pipelined requests included.
+    pub(crate) inbox: Vec<u8>,
+}
+
+/// The outcome of waiting for a request.
+enum NextRequest {
+    Request(RequestHead),
+    /// An invalid or incomplete request: reply with this status, then close.
+    Refused(u16, String),
+    /// The peer closed or idled too long, the server finishes, or the connection is evicted.
+    Closed,
+}
+
+/// A reply, and what sending it needs of its request.
+struct PreparedReply {
+    method: String,
+    target: String,
+    reply: Reply,
+    framing: ReplyFraming,
+    /// Whether the statistics count it; requests for /metrics are excluded.
+    counts: bool,
+    /// The requested pace.
+    pace: Option<PaceRequest>,
+    /// Bytes of the body that were read; `None` except for uploads.
+    received: Option<Bytes>,
+}
+
+impl PreparedReply {
+    /// Refuses an invalid request; the connection is closed after the reply.
+    fn refusal(status: u16, why: &str) -> Self {
+        Self {
+            method: "-".to_owned(),
+            target: "-".to_owned(),
+            reply: Reply::text(status, why),
+            framing: ReplyFraming { head_only: false, keep_alive: false },
+            counts: true,
+            pace: None,
+            received: None,
+        }
+    }
+}
+
+/// What to do with the connection after a reply.
+#[derive(PartialEq, Eq)]
+enum AfterReply {
+    /// Keep alive: read the next request.
+    KeepAlive,
+    /// Close once the reply is acknowledged; discard at most this much of what the peer still sends.
+    Drain(Bytes),
+    /// Close at once: nothing is in flight.
+    Close,
+    /// Reset: the peer has stalled.
+    Reset,
+}
+
+/// The most bytes that are discarded of a connection being closed.
+const DRAIN_LIMIT: Bytes = Bytes::mib(1);
+/// The most bytes that are discarded after a refused upload: its client may have a whole window in flight
+/// before it reads the refusal.
+const UPLOAD_DRAIN_LIMIT: Bytes = Bytes::gib(1);
+
+/// How long a connection being closed waits for further acknowledgements.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl HttpConnection {
+    /// Serves requests until the connection closes.
+    pub(crate) async fn run(mut self) {
+        let slowest = self.context.limits.slowest;
+        loop {
+            match self.exchange().await {
+                AfterReply::KeepAlive => {}
+                AfterReply::Drain(most) => return self.transport.close(CLOSE_TIMEOUT, slowest, most).await,
+                AfterReply::Close => return self.transport.close(Duration::ZERO, slowest, DRAIN_LIMIT).await,
+                AfterReply::Reset => return self.transport.reset(),
+            }
+        }
+    }
+
+    /// Answers one request.
+    async fn exchange(&mut self) -> AfterReply {
+        let limit = Arc::clone(&self.context.connection_limit);
+        let next = limit.while_idle(self.next()).await.unwrap_or(NextRequest::Closed);
+        let started = Instant::now();
+        let answer = match next {
+            NextRequest::Closed => return AfterReply::Close,
+            NextRequest::Refused(status, why) => PreparedReply::refusal(status, &why),
+            NextRequest::Request(request) => self.answer(request).await,
+        };
+        self.send(answer, started).await
+    }
+
+    /// Makes the reply to a request; receives the body of an upload.
+    async fn answer(&mut self, request: RequestHead) -> PreparedReply {
+        let (method, target) = (request.method().to_owned(), request.target().to_owned());
+        let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
+        let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
+        // After an unread body the next request cannot be found.
+        let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
+        let action = route(self.context.served, self.context.uploads.is_some(), &request);
+        let counts = !matches!(action, Action::Metrics);
+        let reply = match (action, self.context.uploads.clone()) {
+            (Action::Upload, Some(uploads)) => {
+                let taken = self.receive_upload(&uploads, request).await;
+                (received, body_read) = (Some(taken.bytes), taken.body_read);
+                taken.reply
+            }
+            (action, _) => self.act(action, request).await,
+        };
+        let framing = ReplyFraming { head_only, keep_alive: keeps_alive && body_read };
+        PreparedReply { method, target, reply, framing, counts, pace, received }
+    }
+
+    /// Sends a reply; returns what to do with the connection.
+    async fn send(&mut self, answer: PreparedReply, started: Instant) -> AfterReply {
+        let PreparedReply { method, target, mut reply, mut framing, counts, pace: asked, received } = answer;
+        framing.keep_alive &= *self.context.phase.borrow() == ServerPhase::Running;
+        let status = reply.status();
+        let pace = self.context.pace.of_reply(reply.length(), asked.map(|asked| asked.pace));
+        if let Some(pace) = pace {
+            reply.add(PACE_HEADER, &pace.header());
+        }
+        let QueuedReply { mut outgoing, head, permit } = reply.queue(framing, SystemTime::now());
+        let entry = self.entry.as_ref().filter(|_| counts);
+        if let Some(entry) = entry {
+            entry.reply_begins(self.transport.socket());
+        }
+        if let Some(pace) = pace.filter(|_| !framing.head_only) {
+            let known = asked.and_then(|asked| asked.known);
+            self.paced.begin(&self.context.pace, self.transport.socket(), pace, self.peer.ip(), known);
+        }
+        let result = self.transport.send(&mut outgoing, &self.context.limits).await;
+        self.paced.end(&self.context.pace, self.transport.socket());
+        drop(permit);
+        let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
+        let replied = FinishedReply { method, target, status, sent, received, took };
+        self.log(&replied, result.as_ref().err());
+        if let Some(entry) = entry {
+            entry.reply_ends(replied);
+        }
+        match result {
+            Ok(()) if framing.keep_alive => AfterReply::KeepAlive,
+            Ok(()) => AfterReply::Drain(if received.is_some() { UPLOAD_DRAIN_LIMIT } else { DRAIN_LIMIT }),
+            Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => AfterReply::Reset,
+            // Closing before the announced length tells the peer that the body is incomplete.
+            Err(ReplyError::Send(_)) => AfterReply::Close,
+        }
+    }
+
+    /// Receives an upload.
+    async fn receive_upload(&mut self, uploads: &Arc<Uploads>, request: RequestHead) -> UploadReply {
+        let Self { transport, inbox, entry, .. } = self;
+        if let Some(entry) = entry {
+            entry.reply_begins(transport.socket());
+        }
+        upload::handle(uploads, transport, inbox, request).await
+    }
+
+    /// Makes the reply to a request without a body; opens files on a blocking thread.
+    async fn act(&self, action: Action, request: RequestHead) -> Reply {
+        match action {
+            Action::Reply(reply) => reply,
+            Action::Metrics => metrics::reply(&self.context.stats).await,
+            Action::Upload => Reply::text(405, "files are only read here"),
+            Action::Read(path) => {
+                let files = Arc::clone(&self.context.static_files);
+                let read = spawn_blocking(move || files.read(&path, &request, SystemTime::now()));
+                read.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+            }
+        }
+    }
+
+    /// Reads the next request: the first byte within the idle timeout, the rest within the head timeout.
+    async fn next(&mut self) -> NextRequest {
+        let blank = self.inbox.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+        self.inbox.drain(..blank);
+        if self.inbox.is_empty() {
+            // Frees the buffer of a large head: the connection may idle for long.
+            self.inbox = Vec::new();
+            if !self.first_bytes().await {
+                return NextRequest::Closed;
+            }
+        }
+        let deadline = tokio::time::Instant::now() + self.context.limits.head;
+        let mut may_be_complete = true;
+        loop {
+            if may_be_complete {
+                match RequestHead::parse(&self.inbox) {
+                    Ok(Some((head, length))) => {
+                        self.inbox.drain(..length);
+                        return NextRequest::Request(head);
+                    }
+                    Ok(None) => {}
+                    Err(error) => return NextRequest::Refused(error.status(), error.to_string()),
+                }
+            }
+            let before = self.inbox.len();
+            match timeout_at(deadline, self.transport.read(&mut self.inbox)).await {
+                Ok(Ok(1..)) => {}
+                Ok(_) => return NextRequest::Closed,
+                Err(_) => return NextRequest::Refused(408, "the request's head took too long".to_owned()),
+            }
+            // Only a line's end completes a head; parsing after each byte would cost the square of its length.
+            may_be_complete =
+                self.inbox[before..].contains(&b'\n') || self.inbox.len() >= MAX_HEAD.as_usize();
+        }
+    }
+
+    /// Waits for the first bytes of a request; `false` where the connection must be closed instead.
+    async fn first_bytes(&mut self) -> bool {
+        let Self { transport, inbox, context: ServerContext { phase, limits, .. }, .. } = self;
+        let mut stall = StallDetector::new(transport.socket(), limits.idle, limits.slowest);
+        let received = async {
+            loop {
+                match timeout(limits.idle, transport.read(inbox)).await {
+                    Ok(read) => return matches!(read, Ok(1..)),
+                    // A slow peer may still be receiving the last reply: the connection is not idle.
+                    Err(_) if stall.has_progressed(transport.socket()) => {}
+                    Err(_) => return false,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            received = received => received,
+            _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
+        }
+    }
+
+    fn log(&self, replied: &FinishedReply, error: Option<&ReplyError>) {
+        let FinishedReply { method, target: path, status, sent, received, took } = replied;
+        // The bytes of the file, received or sent.
+        let moved = received.unwrap_or(*sent);
+        let peer = self.peer;
+        let seconds = format_args!("{:.3}", took.as_secs_f64()).to_string();
+        // The time ends when the socket has accepted the last byte; the peer receives it up to a send buffer later.
+        let goodput = Rate::over(moved, *took);
+        let bytes = moved.get();
+        match error {
+            None => {
+                tracing::info!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput);
+            }
+            Some(error) => {
+                tracing::warn!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput, %error, "cut short");
+            }
+        }
+    }
+}

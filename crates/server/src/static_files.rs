@@ -1,0 +1,109 @@
+//! Answers GET and HEAD with the files and directories below the root; runs on a blocking thread, for it may wait for the disk.
+
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
+use longhaul_engine::sink::part_names::is_partial;
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+
+use crate::directory_listing::{DirectoryListing, ListingOptions, SortOrder};
+use crate::directory_page;
+use crate::file_reply::file_reply;
+use crate::reply::Reply;
+use crate::root::{Found, Root};
+
+/// The served tree, and what of it is shown.
+pub(crate) struct StaticFiles {
+    pub(crate) root: Root,
+    /// Names that begin with a dot are served too.
+    pub(crate) hidden: bool,
+    /// The most entries on a directory's page.
+    pub(crate) max_entries: usize,
+    /// Limits the directory pages being made or sent at once.
+    pub(crate) pages: Arc<Semaphore>,
+}
+
+impl StaticFiles {
+    /// Answers a GET or HEAD for `path`.
+    pub(crate) fn read(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> Reply {
+        self.find(path, request, now).unwrap_or_else(|error| error_reply(&error, request))
+    }
+
+    fn find(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> io::Result<Reply> {
+        let partial = path.names().last().is_some_and(is_partial);
+        if partial || (path.is_hidden() && !self.hidden) {
+            return Err(Errno::NOENT.into());
+        }
+        let directory = match self.root.find(path.names())? {
+            Found::File(_) if path.has_trailing_slash() => return Err(Errno::NOENT.into()),
+            Found::File(source) => return file_reply(&source, request, now),
+            Found::Directory(directory) => directory,
+        };
+        if !path.has_trailing_slash() {
+            let query = path.query().map(|query| format!("?{query}")).unwrap_or_default();
+            let location = format!("{}{query}", directory_page::directory_url(path.names()));
+            let head = ReplyHead::new(301).with("Location", &location);
+            return Ok(Reply::explained(head, "a directory's name ends in a slash"));
+        }
+        let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
+        match self.root.find(&index) {
+            Ok(Found::File(source)) => return file_reply(&source, request, now),
+            Ok(Found::Directory(_)) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
+            // An unreadable index.html must not expose the directory's listing instead.
+            Err(error) => return Err(error),
+        }
+        let Ok(permit) = Arc::clone(&self.pages).try_acquire_owned() else {
+            let head = ReplyHead::new(503).with("Retry-After", "1");
+            return Ok(Reply::explained(head, "too many directories are being listed; try again"));
+        };
+        let order = SortOrder::from_query(path.query());
+        let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
+        let listing = DirectoryListing::read(&self.root, &directory, path.names(), options)?;
+        Ok(directory_page::reply(path.names(), &listing).holding(permit))
+    }
+}
+
+/// Maps an error of opening a file to a status; a name that leads out of the root is 404 like a missing one.
+fn error_reply(error: &io::Error, request: &RequestHead) -> Reply {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO) => {
+            Reply::text(404, "there is no such file")
+        }
+        Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "the file may not be read"),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            tracing::warn!(target = request.target(), %error, "out of resources");
+            let head = ReplyHead::new(503).with("Retry-After", "1");
+            Reply::explained(head, "too many files are open; try again")
+        }
+        _ => {
+            tracing::error!(target = request.target(), %error, "a file could not be opened");
+            Reply::text(500, "the file could not be opened; the server's log says why")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_outside_the_root_are_answered_like_missing_ones() {
+        let head = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
+        let request = RequestHead::parse(head).unwrap().unwrap().0;
+        for (errno, status) in [
+            (Errno::NOENT, 404),
+            (Errno::XDEV, 404),
+            (Errno::LOOP, 404),
+            (Errno::NAMETOOLONG, 404),
+            (Errno::ACCESS, 403),
+            (Errno::MFILE, 503),
+            (Errno::IO, 500),
+        ] {
+            assert_eq!(error_reply(&errno.into(), &request).status(), status, "{errno}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Handles an upload request on its connection: 100 Continue, the body, 102 Processing, the reply.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use longhaul_core::proto::http::{RequestBody, RequestHead};
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::send::{Outgoing, Piece};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use tokio_rustls::server::TlsStream;
+
+use super::begin::{NotStarted, UploadStart};
+use super::body_reader::BodyReader;
+use super::receive::{BodyConnection, InboundUpload, UploadOutcome};
+use super::{Uploads, refusal};
+use crate::Limits;
+use crate::reply::Reply;
+use crate::transport::{ReplyError, ServerTransport, TLS_CHUNK};
+
+/// The reply to an upload request.
+pub(crate) struct UploadReply {
+    pub(crate) reply: Reply,
+    /// Bytes of the body that were received.
+    pub(crate) bytes: Bytes,
+    /// Whether the request was read completely.
+    pub(crate) body_read: bool,
+}
+
+/// How long to wait until a superseded upload has synced what it received.
+const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for the lock of another upload, whose closed connection may not be noticed yet.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+/// The interval between attempts to start an upload.
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Receives an upload and returns its reply; `inbox` holds bytes that came with the head.
+pub(crate) async fn handle(
+    uploads: &Arc<Uploads>,
+    transport: &mut ServerTransport,
+    inbox: &mut Vec<u8>,
+    request: RequestHead,
+) -> UploadReply {
+    let (body, limits) = (request.body(), &uploads.limits);
+    let expects = request.is_http_1_1()
+        && body != RequestBody::None
+        && request.header("expect").is_some_and(|value| value.trim().eq_ignore_ascii_case("100-continue"));
+    let may_inform = request.is_http_1_1();
+    let upload = match begin(uploads, request).await {
+        Ok(UploadStart::Ready(upload)) => upload,
+        Ok(UploadStart::Answered(reply)) | Err(reply) => {
+            return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
+        }
+    };
+    let received = async {
+        // A client that has sent part of the body with the head does not wait for 100 Continue.
+        if expects && inbox.is_empty() {
+            inform(transport, limits, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        receive(upload, limits, transport, inbox, body, may_inform).await
+    };
+    received.await.unwrap_or_else(|failure| UploadReply {
+        reply: failure.reply(),
+        bytes: Bytes::ZERO,
+        body_read: false,
+    })
+}
+
+/// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
+async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadStart, Reply> {
+    let (until, soon) = (Instant::now() + SUPERSEDED_TIMEOUT, Instant::now() + BUSY_TIMEOUT);
+    let request = Arc::new(request);
+    loop {
+        let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
+        match spawn_blocking(move || uploads.begin(&request)).await {
+            Ok(Ok(begun)) => return Ok(begun),
+            Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
+            Ok(Err(NotStarted::Superseding)) if Instant::now() < until => sleep(START_RETRY_INTERVAL).await,
+            Ok(Err(NotStarted::Busy)) if Instant::now() < soon => sleep(START_RETRY_INTERVAL).await,
+            Ok(Err(NotStarted::Superseding | NotStarted::Busy)) => return Err(refusal::busy()),
+            Err(error) => return Err(refusal::exhausted(&error)),
+        }
+    }
+}
+
+/// Runs an upload on a thread of its own; over TLS, passes decrypted bytes to it.
+async fn receive(
+    upload: Box<InboundUpload>,
+    limits: &Arc<Limits>,
+    transport: &mut ServerTransport,
+    inbox: &mut Vec<u8>,
+    body: RequestBody,
+    may_inform: bool,
+) -> Result<UploadReply, HandlerError> {
+    let socket = transport.socket().try_clone_to_owned()?;
+    let (source, mut feed) = match transport {
+        ServerTransport::Plain(stream) => (stream.as_fd().try_clone_to_owned()?, None),
+        ServerTransport::Tls(_) => {
+            let (near, far) = UnixStream::pair()?;
+            (OwnedFd::from(near.into_std()?), Some(TlsFeed::new(far, body, inbox.len())))
+        }
+    };
+    let liveness = Arc::clone(&upload.liveness);
+    let _cancel = CancelOnDrop(liveness.cancel.clone());
+    let body_received = Arc::new(AtomicBool::new(false));
+    let connection = BodyConnection {
+        body: BodyReader::new(source, std::mem::take(inbox), body),
+        socket,
+        limits: Arc::clone(limits),
+        body_received: Arc::clone(&body_received),
+    };
+    let (done, mut outcome) = oneshot::channel();
+    let run = move || {
+        // Fails only where the connection's task has ended.
+        let _ = done.send(upload.run(connection));
+    };
+    std::thread::Builder::new().name("upload".to_owned()).spawn(run)?;
+    let outcome = loop {
+        let fed = async {
+            match (&mut feed, &mut *transport) {
+                (Some(feed), ServerTransport::Tls(stream)) => feed.run(stream).await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            outcome = &mut outcome => break outcome.map_err(io::Error::other)?,
+            fed = fed => {
+                // The end of the body or of the connection: no further bytes follow.
+                tracing::trace!(?fed, "the body is fed");
+                feed = None;
+            }
+            () = sleep(limits.processing) => {
+                if body_received.load(Ordering::Relaxed) {
+                    feed = None;
+                }
+                if may_inform && liveness.waits_for_disk() {
+                    inform(transport, limits, b"HTTP/1.1 102 Processing\r\n\r\n").await?;
+                }
+            }
+        }
+    };
+    let UploadOutcome { reply, received: bytes, body_read, inbox: rest } = outcome;
+    *inbox = rest;
+    // Over TLS, bytes beyond the end of a chunked body may have been passed on, and are lost.
+    let exact = matches!(transport, ServerTransport::Plain(_)) || body != RequestBody::Chunked;
+    Ok(UploadReply { reply, bytes, body_read: body_read && exact })
+}
+
+/// Passes decrypted bytes of a TLS connection to the upload's thread.
+struct TlsFeed {
+    far: UnixStream,
+    chunk: Vec<u8>,
+    /// The part of `chunk` that is not yet passed on.
+    pending: Range<usize>,
+    /// Bytes of the body not yet received, at most.
+    left: u64,
+}
+
+impl TlsFeed {
+    /// Starts with a body of which `ahead` bytes came with the head.
+    fn new(far: UnixStream, body: RequestBody, ahead: usize) -> Self {
+        let left = match body {
+            RequestBody::None => 0,
+            RequestBody::Length(length) => length.get().saturating_sub(ahead as u64),
+            RequestBody::Chunked => u64::MAX,
+        };
+        Self { far, chunk: vec![0; TLS_CHUNK.as_usize()], pending: 0..0, left }
+    }
+
+    /// Passes decrypted bytes on until the body ends; cancel-safe.
+    async fn run(&mut self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+        loop {
+            while !self.pending.is_empty() {
+                self.pending.start += self.far.write(&self.chunk[self.pending.clone()]).await?;
+            }
+            if self.left == 0 {
+                return Ok(());
+            }
+            let most = self.chunk.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            match stream.read(&mut self.chunk[..most]).await? {
+                0 => return Ok(()),
+                length => {
+                    self.left -= length as u64;
+                    self.pending = 0..length;
+                }
+            }
+        }
+    }
+}
+
+/// Why an upload that was started is not received.
+enum HandlerError {
+    /// The connection failed, so the reply cannot be sent either.
+    Disconnected(ReplyError),
+    /// The server lacks a descriptor or a thread.
+    Exhausted(io::Error),
+}
+
+impl From<io::Error> for HandlerError {
+    fn from(error: io::Error) -> Self {
+        Self::Exhausted(error)
+    }
+}
+
+impl HandlerError {
+    fn reply(&self) -> Reply {
+        match self {
+            Self::Disconnected(error) => Reply::text(400, &format!("the connection failed: {error}")),
+            Self::Exhausted(error) => refusal::exhausted(error),
+        }
+    }
+}
+
+/// Sends an interim response (RFC 9110, section 15.2).
+async fn inform(transport: &mut ServerTransport, limits: &Limits, text: &[u8]) -> Result<(), HandlerError> {
+    let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
+    transport.send(&mut outgoing, limits).await.map_err(HandlerError::Disconnected)
+}
+
+/// Cancels an upload when its connection's task is dropped, such as at the end of the server.
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
