@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A digest algorithm.
@@ -28,8 +29,9 @@ const NAMES: [(&str, Algorithm, usize); 5] = [
     ("blake3", Algorithm::Blake3, 32),
 ];
 
-/// What a file's digest is, or should be; written `ALG:HEX`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a file's digest is, or should be; written and serialised as `ALG:HEX`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Checksum {
     /// The algorithm.
     pub algorithm: Algorithm,
@@ -70,6 +72,20 @@ impl FromStr for Checksum {
             whole.then_some(Self { algorithm, hex })
         };
         read().ok_or_else(|| ParseChecksumError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Checksum {
+    type Error = ParseChecksumError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Checksum> for String {
+    fn from(checksum: Checksum) -> Self {
+        checksum.to_string()
     }
 }
 

@@ -14,7 +14,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::telemetry;
 use longhaul_sys::tcp_info;
 
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, without_secrets};
 use crate::totals::Totals;
 use crate::upload::{Receiving, Written};
 
@@ -68,7 +68,7 @@ struct ToRead {
 /// How everything stands.
 pub(crate) struct Reading {
     /// When reading began.
-    began: Duration,
+    pub(crate) began: Duration,
     /// Connections so far.
     pub(crate) arrived: usize,
     /// Connections open.
@@ -201,10 +201,10 @@ impl Census {
         &self.receiving
     }
 
-    /// Tells whoever observes.
+    /// Calls the observer, where there is one.
     pub(crate) fn tell(&self, event: &Event) {
         if let Some(telemetry) = &self.telemetry {
-            telemetry.observer.on(self.age(), event);
+            telemetry.observer.on(&telemetry.job, self.age(), event);
         }
     }
 
@@ -251,8 +251,11 @@ impl Seat {
                 connection.replied = true;
             }
         }
-        let Replied { method, target, status, sent, took, .. } = with;
-        self.census.tell(&Event::Replied { stream: self.number, method, target, status, sent, took });
+        if self.census.telemetry.is_some() {
+            let Replied { method, target, status, sent, took, .. } = with;
+            let target = without_secrets(&target);
+            self.census.tell(&Event::Replied { stream: self.number, method, target, status, sent, took });
+        }
     }
 }
 
@@ -319,7 +322,6 @@ impl Reading {
     pub(crate) fn sample(self) -> Sample {
         let (sockets, under_way) = (self.sockets(), self.written.uploads > 0);
         Sample {
-            began: self.began,
             moved: self.totals.counters.acked + self.received,
             sockets,
             streams: self.streams,

@@ -18,3 +18,4 @@ mod resuming;
 mod several_streams;
 mod surroundings;
 mod tuned;
+mod unread;

@@ -37,7 +37,7 @@ use std::time::Instant;
 
 use longhaul_core::advice;
 use longhaul_core::blocks::Blocks;
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::limit::Limiter;
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
@@ -69,7 +69,11 @@ use work::Work;
 /// # Errors
 /// [`TransferError`]. What was fetched is kept for the next run wherever the server lets that be safe;
 /// nothing ever stands half-written under the final name.
-pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Result<Outcome, TransferError> {
+pub fn get(
+    request: &GetRequest,
+    observer: JobObserver<'_>,
+    cancel: &Cancel,
+) -> Result<Outcome, TransferError> {
     let start = Instant::now();
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread that fails for good.

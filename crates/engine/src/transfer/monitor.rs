@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::advice::Facts;
-use longhaul_core::event::{Event, Snapshot};
+use longhaul_core::event::Event;
+use longhaul_core::telemetry::Snapshot;
 use longhaul_sys::host;
 
 use super::shared::Shared;
@@ -36,7 +37,7 @@ pub(super) fn watch(shared: &Shared<'_>, mut pages: Option<PageCounter>, alive: 
         facts.out_of_order = now.sockets.counters.out_of_order;
         rate.observe(now.received, began.elapsed(), ended);
         shared.brings(rate.best());
-        shared.emit(&Event::Progress(now));
+        shared.emit(&Event::Progress(Box::new((&now).into())));
         if ended {
             break;
         }

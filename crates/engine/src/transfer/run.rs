@@ -106,7 +106,7 @@ pub(super) fn run(
             Ok(writer) => {
                 let (path, size, resumed) =
                     (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
-                shared.emit(&Event::Opened { path, size, resumed, writer: writer.name() });
+                shared.emit(&Event::Opened { path, size, resumed, writer: writer.name().into() });
                 Some(pipeline.start(threads, &writer, segments, &fail))
             }
             Err(error) => {

@@ -30,8 +30,8 @@ pub(super) fn run(
         let host_pages = host.fresh(now);
         let began = shared.start.elapsed();
         let (streams, sockets) = shared.sockets.read();
-        Some(Sample {
-            began,
+        let mut sample = Sample {
+            took: None,
             moved: shared.received_so_far(),
             sockets,
             streams,
@@ -39,7 +39,9 @@ pub(super) fn run(
             written: Some(shared.pipeline.written() - shared.pipeline.resumed()),
             page_cache,
             host_pages,
-        })
+        };
+        sample.took = Some(shared.start.elapsed().saturating_sub(began));
+        Some(sample)
     };
     telemetry::sample(interval, alive, take, |event| shared.emit(event));
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::limit::Limiter;
 use longhaul_core::telemetry::PageCache;
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -21,7 +21,7 @@ use crate::watched::Watched;
 /// State shared by streams, writers and the monitor of a transfer.
 pub(super) struct Shared<'a> {
     pub(super) start: Instant,
-    pub(super) observer: &'a dyn Observer,
+    pub(super) observer: JobObserver<'a>,
     /// Raised when the user cancels, and when any thread fails for good.
     pub(super) stop: Cancel,
     pub(super) work: Work,
@@ -61,7 +61,7 @@ impl Waits {
 impl<'a> Shared<'a> {
     pub(super) fn new(
         start: Instant,
-        observer: &'a dyn Observer,
+        observer: JobObserver<'a>,
         stop: Cancel,
         work: Work,
         pipeline: Pipeline,
