@@ -5,10 +5,13 @@ mod commands;
 mod exit;
 mod interrupt;
 mod json;
+mod line_queue;
 mod log_thread;
 mod progress;
 mod record;
 mod say;
+mod session;
+mod stderr;
 mod streams_args;
 mod summary;
 mod token_file;
@@ -48,10 +51,18 @@ fn main() -> ExitCode {
     })
 }
 
+/// What keeps stderr flowing; dropped last, it writes out the rest.
+enum Log {
+    /// A server's.
+    Server { _thread: log_thread::LogThread },
+    /// A transfer's.
+    Transfer { _stderr: stderr::Stderr },
+    /// Of any other command, which waits for its reader.
+    Direct,
+}
+
 /// Sends the log to stderr: a server's with times, as it is kept; a command's without, as it is read at once.
-///
-/// Gives what keeps a server's log flowing: dropped last, it writes out the rest.
-fn log_to_stderr(cli: &Cli) -> Option<log_thread::LogThread> {
+fn log_to_stderr(cli: &Cli) -> Log {
     let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -59,11 +70,14 @@ fn log_to_stderr(cli: &Cli) -> Option<log_thread::LogThread> {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    if !matches!(cli.command, Command::Serve(_)) {
-        log.without_time().with_writer(|| progress::AboveLine).init();
-        return None;
+    if matches!(cli.command, Command::Serve(_)) {
+        let (writer, thread) = log_thread::start();
+        log.with_writer(writer).init();
+        return Log::Server { _thread: thread };
     }
-    let (writer, thread) = log_thread::start();
-    log.with_writer(writer).init();
-    Some(thread)
+    log.without_time().with_writer(|| stderr::LogWriter).init();
+    match cli.command {
+        Command::Get(_) | Command::Put(_) => Log::Transfer { _stderr: stderr::start() },
+        _ => Log::Direct,
+    }
 }

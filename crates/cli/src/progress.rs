@@ -1,31 +1,52 @@
-//! The progress line.
+//! Progress on a terminal: a line for each file under way and, where there are several, one for all of them.
 
-use std::io::{self, Write};
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use console::Term;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longhaul_core::event::{Event, Observer, Snapshot};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use longhaul_core::event::{Event, JobId, JobTag, Observer, Progress};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_scope::record::schema::Side;
 
-/// Draws a line on stderr where that is a terminal, and nothing elsewhere.
-pub(crate) struct ProgressLine {
-    bar: ProgressBar,
-    pace: Mutex<Pace>,
-    side: Side,
-    /// The terminal has no room for everything.
-    narrow: AtomicBool,
+use crate::line_queue::{self, Output};
+use crate::stderr;
+
+/// Shows how jobs go: on a terminal as lines that change, and everywhere in the log.
+pub(crate) struct ProgressLines {
+    visible: bool,
+    /// There are several jobs, so that a message must name its own.
+    several: bool,
 }
 
-/// The line that is drawn now; nothing else that goes to stderr may end up in it.
-static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+/// What is to be drawn. The thread that owns stderr draws it several times a second: a job only changes it.
+static BOARD: Mutex<Board> =
+    Mutex::new(Board { side: Side::Get, files: 0, ended: 0, before: Bytes::ZERO, rows: BTreeMap::new() });
 
-/// Writes to stderr, above the progress line where one is drawn.
-pub(crate) struct AboveLine;
+struct Board {
+    side: Side,
+    /// How many files there are in all.
+    files: usize,
+    /// How many of them have ended.
+    ended: usize,
+    /// Bytes of those that are complete.
+    before: Bytes,
+    /// The files under way.
+    rows: BTreeMap<JobId, Row>,
+}
+
+/// A file under way.
+#[derive(Clone, Default)]
+struct Row {
+    name: String,
+    now: Progress,
+    rate: Rate,
+    pace: Pace,
+    verifying: bool,
+}
 
 /// From this many columns on there is room for a bar, and for most of the name.
 const WIDE: u16 = 120;
@@ -34,7 +55,7 @@ const WIDE: u16 = 120;
 const SHORT: usize = 6;
 
 /// A rate that follows the last seconds.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Pace {
     at: Duration,
     received: Bytes,
@@ -44,39 +65,30 @@ struct Pace {
 /// How fast the shown rate follows: it forgets half within about this time.
 const HALF_LIFE: f64 = 1.0;
 
-impl ProgressLine {
-    pub(crate) fn new(visible: bool, side: Side) -> Self {
-        let target =
-            if visible { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
-        let bar =
-            ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {prefix} {wide_msg}"));
-        *lock(&DRAWN) = visible.then(|| bar.clone());
-        Self { bar, pace: Mutex::default(), side, narrow: AtomicBool::new(false) }
+impl ProgressLines {
+    /// Begins to show `files`.
+    pub(crate) fn begin(visible: bool, side: Side, files: usize) -> Self {
+        let mut board = lock(&BOARD);
+        (board.side, board.files, board.ended, board.before) = (side, files, 0, Bytes::ZERO);
+        Self { visible, several: files > 1 }
     }
 
-    /// Removes the line.
-    pub(crate) fn clear(&self) {
-        self.bar.finish_and_clear();
-        *lock(&DRAWN) = None;
-    }
-
-    fn open(&self, path: &Path, size: Option<Bytes>, resumed: Bytes) {
-        let narrow = Term::stderr().size().1 < WIDE;
-        self.narrow.store(narrow, Ordering::Relaxed);
-        self.bar.set_prefix(short_name(path, if narrow { SHORT } else { 24 }));
-        if let Some(size) = size {
-            self.bar.set_length(size.get());
-            let bar = if narrow { "" } else { "{bar:12} " };
-            self.bar.set_style(style(&format!("{{prefix}} {bar}{{percent:>3}}% {{wide_msg}}")));
+    /// Changes a job's line, where lines are drawn.
+    fn change(&self, job: &JobTag, change: impl FnOnce(&mut Row)) {
+        if self.visible {
+            change(lock(&BOARD).rows.entry(job.id()).or_default());
         }
-        self.bar.set_position(resumed.get());
     }
 
-    fn show(&self, at: Duration, now: &Snapshot) {
-        let rate = lock(&self.pace).follow(at, now.received);
-        self.bar.set_position(now.present.get());
-        let buffers = if self.side == Side::Put { flight(now) } else { buffers(now) };
-        self.bar.set_message(line(now, rate, &buffers, self.narrow.load(Ordering::Relaxed)));
+    /// Removes a job's line.
+    fn remove(&self, job: &JobTag, complete: Bytes) {
+        if self.visible {
+            let mut board = lock(&BOARD);
+            board.rows.remove(&job.id());
+            board.ended += 1;
+            board.before += complete;
+            stderr::redraw();
+        }
     }
 }
 
@@ -93,39 +105,147 @@ impl Pace {
     }
 }
 
-impl Observer for ProgressLine {
-    fn on(&self, at: Duration, event: &Event) {
+impl Observer for ProgressLines {
+    fn on(&self, job: &JobTag, at: Duration, event: &Event) {
+        let of = if self.several { format!("{}: ", job.url()) } else { String::new() };
         match event {
-            Event::Opened { path, size, resumed, .. } => self.open(path, *size, *resumed),
-            Event::Progress(now) => self.show(at, now),
+            Event::Opened { path, size, resumed, .. } => {
+                self.change(job, |row| {
+                    row.name = shown_name(path);
+                    (row.now.size, row.now.present) = (*size, *resumed);
+                });
+                stderr::redraw();
+            }
+            Event::Progress(now) => self.change(job, |row| {
+                row.now = **now;
+                row.rate = row.pace.follow(at, now.received);
+            }),
             Event::Retrying { stream, reason, wait } => {
-                tracing::warn!("stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64());
+                tracing::warn!("{of}stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64());
             }
             Event::Refused { stream, reason, open } => {
-                tracing::info!("{open} streams go on without stream {stream}: {reason}");
+                tracing::info!("{of}{open} streams go on without stream {stream}: {reason}");
             }
-            Event::Warning(warning) => tracing::warn!("{warning}"),
+            Event::Warning(warning) => tracing::warn!("{of}{warning}"),
             Event::Connected { stream, peer, rtt } => {
                 let rtt = rtt.map_or_else(String::new, |rtt| format!(", RTT {rtt}"));
-                tracing::info!("stream {stream} connected to {peer}{rtt}");
+                tracing::info!("{of}stream {stream} connected to {peer}{rtt}");
             }
-            Event::Verifying => self.bar.set_message("verifying"),
+            Event::Verifying => self.change(job, |row| row.verifying = true),
+            Event::Done(done) => self.remove(job, done.bytes),
+            Event::Error { .. } => self.remove(job, Bytes::ZERO),
             _ => {}
         }
     }
 }
 
-impl Write for AboveLine {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        let drawn = lock(&DRAWN).clone();
-        match drawn {
-            Some(bar) => bar.suspend(|| io::stderr().write(text)),
-            None => io::stderr().write(text),
+/// The lines on the terminal, as the thread that owns stderr has drawn them.
+#[derive(Default)]
+pub(crate) struct Drawing {
+    drawn: Option<Drawn>,
+}
+
+struct Drawn {
+    all: MultiProgress,
+    bars: BTreeMap<JobId, ProgressBar>,
+    /// The line for all files together.
+    total: Option<ProgressBar>,
+}
+
+impl Output for Drawing {
+    fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
+        let write = || line_queue::write_all(io::stderr(), lines, wrote);
+        match &self.drawn {
+            Some(drawn) => drawn.all.suspend(write),
+            None => write(),
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+    fn draw(&mut self) -> bool {
+        let narrow = || Term::stderr().size().1 < WIDE;
+        // Not while the lock is held: a terminal may stop.
+        let (rows, side, total) = {
+            let board = lock(&BOARD);
+            (board.rows.clone(), board.side, board.total())
+        };
+        if rows.is_empty() {
+            if let Some(drawn) = self.drawn.take() {
+                drawn.clear();
+            }
+            return false;
+        }
+        let narrow = narrow();
+        self.drawn.get_or_insert_with(Drawn::new).show(&rows, side, total, narrow);
+        true
+    }
+}
+
+impl Drawn {
+    fn new() -> Self {
+        // Faster than it is drawn: each of its draws shall be seen.
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(20));
+        Self { all, bars: BTreeMap::new(), total: None }
+    }
+
+    fn show(&mut self, rows: &BTreeMap<JobId, Row>, side: Side, total: Option<String>, narrow: bool) {
+        let Self { all, bars, total: last } = self;
+        bars.retain(|job, bar| {
+            let stays = rows.contains_key(job);
+            if !stays {
+                bar.finish_and_clear();
+                all.remove(bar);
+            }
+            stays
+        });
+        for (job, row) in rows {
+            let bar = bars.entry(*job).or_insert_with(|| {
+                let bar = ProgressBar::no_length();
+                match last {
+                    Some(last) => all.insert_before(last, bar),
+                    None => all.add(bar),
+                }
+            });
+            row.show(bar, side, narrow);
+        }
+        if let Some(text) = total {
+            let style = || style("{wide_msg}");
+            last.get_or_insert_with(|| all.add(ProgressBar::no_length().with_style(style())))
+                .set_message(text);
+        }
+    }
+
+    fn clear(self) {
+        self.bars.values().chain(&self.total).for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+impl Row {
+    fn show(&self, bar: &ProgressBar, side: Side, narrow: bool) {
+        let (name, now) = (short_name(&self.name, if narrow { SHORT } else { 24 }), &self.now);
+        bar.set_prefix(name);
+        match now.size {
+            Some(size) => {
+                let graph = if narrow { "" } else { "{bar:12} " };
+                bar.set_style(style(&format!("{{prefix}} {graph}{{percent:>3}}% {{wide_msg}}")));
+                bar.set_length(size.get());
+            }
+            None => bar.set_style(style("{spinner} {prefix} {wide_msg}")),
+        }
+        bar.set_position(now.present.get());
+        let buffers = if side == Side::Put { flight(now) } else { buffers(now) };
+        bar.set_message(match self.verifying {
+            true => "verifying".to_owned(),
+            false => line(now, self.rate, &buffers, narrow),
+        });
+    }
+}
+
+impl Board {
+    /// Writes how all files together stand; nothing where there is only one.
+    fn total(&self) -> Option<String> {
+        let present = self.rows.values().fold(self.before, |sum, row| sum + row.now.present);
+        let rate = self.rows.values().fold(Rate::default(), |sum, row| sum + row.rate);
+        (self.files > 1).then(|| format!("{} of {} files done  {present}  {rate}", self.ended, self.files))
     }
 }
 
@@ -134,20 +254,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the file's name, cut to leave room for the rest, and does nothing to the terminal.
-fn short_name(path: &Path, longest: usize) -> String {
+/// Returns a file's name without what a terminal would obey.
+fn shown_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let shown: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    match shown.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}...", &shown[..end]),
-        None => shown,
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Returns a name, cut to leave room for the rest.
+fn short_name(name: &str, longest: usize) -> String {
+    match name.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_owned(),
     }
 }
 
 /// Writes one moment: how much, how fast, how full the buffers are, how long still, and over what.
 ///
 /// What does not fit is cut off at the end. Where it is narrow, per cents say how much.
-fn line(now: &Snapshot, rate: Rate, buffers: &str, narrow: bool) -> String {
+fn line(now: &Progress, rate: Rate, buffers: &str, narrow: bool) -> String {
     let much = match now.size {
         Some(size) if narrow => format!("of {size}"),
         Some(size) => format!("{} of {size}", now.present),
@@ -158,28 +282,25 @@ fn line(now: &Snapshot, rate: Rate, buffers: &str, narrow: bool) -> String {
         .map(|size| rate.time_for(size - now.present))
         .filter(|left| *left < Duration::from_secs(360_000));
     let eta = left.map_or_else(String::new, |left| format!("  ETA {}", clock(left)));
-    let rtt = now.sockets.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
-    let streams =
-        if now.sockets.open == 1 { "1 stream".into() } else { format!("{} streams", now.sockets.open) };
+    let rtt = now.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
+    let streams = if now.streams == 1 { "1 stream".into() } else { format!("{} streams", now.streams) };
     format!("{much}  {rate}  {buffers}{eta}  {streams}{rtt}")
 }
 
 /// Writes what a sender has on the way: the congestion window, and what had to be sent again.
-fn flight(now: &Snapshot) -> String {
-    let cwnd = now.sockets.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
-    format!("{cwnd}lost {}", now.sockets.counters.retransmits)
+fn flight(now: &Progress) -> String {
+    let cwnd = now.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
+    format!("{cwnd}lost {}", now.retransmits)
 }
 
 /// Writes the fill of the three buffers: the socket's, the application's, and the file's pages on their way to the disk.
-fn buffers(now: &Snapshot) -> String {
+fn buffers(now: &Progress) -> String {
     // What may still come fits into the window that is announced.
-    let socket = now.sockets.rwin.map_or_else(
-        || now.sockets.unread.to_string(),
-        |rwin| percent(now.sockets.unread, now.sockets.unread + rwin),
-    );
-    let app = percent(now.segments.bytes(), now.segments.capacity());
-    let cache =
-        now.page_cache.map_or_else(String::new, |pages| format!(" cache {}", pages.dirty + pages.writeback));
+    let socket =
+        now.rwin.map_or_else(|| now.unread.to_string(), |rwin| percent(now.unread, now.unread + rwin));
+    let app = percent(now.buffered, now.app_buffer);
+    let cached = now.dirty.zip(now.writeback).map(|(dirty, writeback)| dirty + writeback);
+    let cache = cached.map_or_else(String::new, |bytes| format!(" cache {bytes}"));
     format!("sock {socket} app {app}{cache}")
 }
 
@@ -203,37 +324,31 @@ fn style(template: &str) -> ProgressStyle {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::telemetry::{PageCache, Segments, Sockets};
     use longhaul_core::units::Rtt;
 
     use super::*;
 
     #[test]
     fn says_how_much_how_fast_how_long_and_over_what() {
-        let now = Snapshot {
+        let now = Progress {
             present: Bytes::gib(2),
             size: Some(Bytes::gib(8)),
-            sockets: Sockets {
-                open: 1,
-                rtt: Some(Rtt::new(Duration::from_millis(200))),
-                unread: Bytes::mib(30),
-                rwin: Some(Bytes::mib(270)),
-                ..Sockets::default()
-            },
-            segments: Segments { in_use: 2, count: 16, size: Bytes::mib(4) },
-            page_cache: Some(PageCache {
-                dirty: Bytes::gib(1),
-                writeback: Bytes::gib(1),
-                ..PageCache::default()
-            }),
-            ..Snapshot::default()
+            streams: 1,
+            rtt: Some(Rtt::new(Duration::from_millis(200))),
+            unread: Bytes::mib(30),
+            rwin: Some(Bytes::mib(270)),
+            buffered: Bytes::mib(8),
+            app_buffer: Bytes::mib(64),
+            dirty: Some(Bytes::gib(1)),
+            writeback: Some(Bytes::gib(1)),
+            ..Progress::default()
         };
         let text = line(&now, Rate::bits_per_sec(9_800_000_000), &buffers(&now), false);
         assert_eq!(
             text,
             "2 GiB of 8 GiB  9.80 Gbit/s  sock 10% app 12% cache 2 GiB  ETA 0:05  1 stream  RTT 200 ms"
         );
-        let unknown = Snapshot { present: Bytes::gib(2), ..Snapshot::default() };
+        let unknown = Progress { present: Bytes::gib(2), ..Progress::default() };
         for narrow in [false, true] {
             let text = line(&unknown, Rate::default(), &buffers(&unknown), narrow);
             assert_eq!(text, "2 GiB  0 bit/s  sock 0 B app 0%  0 streams");
@@ -243,19 +358,41 @@ mod tests {
     #[test]
     fn eighty_columns_show_the_three_buffers() {
         let odd = Bytes::new((1 << 40) - (1 << 26));
-        let now = Snapshot {
+        let now = Progress {
             present: odd,
             size: Some(odd),
-            sockets: Sockets { unread: odd, rwin: Some(Bytes::ZERO), ..Sockets::default() },
-            segments: Segments { in_use: 16, count: 16, size: Bytes::mib(4) },
-            page_cache: Some(PageCache { dirty: odd, ..PageCache::default() }),
-            ..Snapshot::default()
+            unread: odd,
+            rwin: Some(Bytes::ZERO),
+            buffered: Bytes::mib(64),
+            app_buffer: Bytes::mib(64),
+            dirty: Some(odd),
+            writeback: Some(Bytes::ZERO),
+            ..Progress::default()
         };
         let text = line(&now, Rate::bits_per_sec(99_990_000_000), &buffers(&now), true);
         let cache = "cache 1023.9 GiB";
-        let shown = short_name(Path::new("a-long-name.tar.gz"), SHORT).len() + " 100% ".len();
+        let shown = short_name("a-long-name.tar.gz", SHORT).len() + " 100% ".len();
         let end = text.find(cache).unwrap() + cache.len();
         assert!(shown + end < 80 && text.contains("sock 100% app 100%"), "{text}");
+    }
+
+    #[test]
+    fn several_files_have_a_line_for_all_of_them() {
+        let row = |present: u64, rate: u64| Row {
+            now: Progress { present: Bytes::mib(present), ..Progress::default() },
+            rate: Rate::bits_per_sec(rate),
+            ..Row::default()
+        };
+        let rows = [(JobId::new(4), row(1, 2_000_000)), (JobId::new(5), row(2, 3_000_000))].into();
+        let mut board = Board { side: Side::Get, files: 10, ended: 3, before: Bytes::mib(4), rows };
+        assert_eq!(board.total().unwrap(), "3 of 10 files done  7 MiB  5.00 Mbit/s");
+        board.files = 1;
+        assert_eq!(board.total(), None);
+    }
+
+    #[test]
+    fn a_name_does_nothing_to_the_terminal() {
+        assert_eq!(shown_name(Path::new("/d/a\x1b[2Jb\n")), "a?[2Jb?");
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// Writes a line; where nobody listens any more there is nothing to do about it (`eprintln!` would panic).
+use crate::stderr;
+
+/// Writes a line to stderr.
 pub(crate) fn line(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    stderr::line(format!("{text}\n"));
 }
 
 /// Writes a line to stdout, as `println!` would, but where nobody reads it any more (`| head`) goes on.

@@ -1,13 +1,11 @@
-//! What `get` and `put` have in common: options, and who hears of a transfer.
+//! The options that `get` and `put` have in common.
 
-use std::error::Error;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use longhaul_core::event::Observer;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
@@ -15,12 +13,10 @@ use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts
 use longhaul_scope::record::schema::Side;
 use url::{Host, Url};
 
-use crate::json::{self, JsonLines};
-use crate::progress::ProgressLine;
 use crate::record::RecordArgs;
-use crate::summary::Summary;
+use crate::session::{Reporting, Session};
 use crate::values::time;
-use crate::{exit, say, token_file};
+use crate::{exit, token_file};
 
 /// How to talk to a server, and what to tell the user.
 #[derive(Debug, Args)]
@@ -131,52 +127,13 @@ impl TransferArgs {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Runs one transfer, heard by whoever is to hear of it, and says how it went; `what` must hold no secret.
+    /// Begins a session of so many `files`; `what` is for the head of the record, and must hold no secret.
     ///
     /// # Errors
-    /// What the program is to exit with; the error has been told.
-    pub(crate) fn observe<T, E: Error>(
-        &self,
-        side: Side,
-        what: &str,
-        transfer: impl FnOnce(&dyn Observer) -> Result<T, E>,
-        code: fn(&E) -> exit::Code,
-    ) -> Result<(), exit::Code>
-    where
-        for<'a> Summary<'a>: From<&'a T>,
-    {
-        let recorder = self.record.begin(side, what).map_err(|error| {
-            say::error(&error);
-            exit::of_record(&error)
-        })?;
-        let line = ProgressLine::new(self.shows_line(), side);
-        let shown: &dyn Observer = if self.json { &JsonLines } else { &line };
-        let recorded: &dyn Observer = match &recorder {
-            Some(recorder) => recorder,
-            None => &(),
-        };
-        let result = transfer(&[shown, recorded]);
-        line.clear();
-        let end = json::end(&result, code);
-        if self.json {
-            json::write(&end);
-        }
-        // A record that is cut off is no failed transfer.
-        if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(end)) {
-            say::error(error);
-        }
-        let outcome = result.map_err(|error| {
-            say::error(&error);
-            code(&error)
-        })?;
-        if self.shows_line() {
-            let summary = Summary::from(&outcome);
-            match side {
-                Side::Get => summary.say(&summary.path.display().to_string()),
-                _ => summary.say(what),
-            }
-        }
-        Ok(())
+    /// What the program is to exit with; the error has been printed.
+    pub(crate) fn begin(&self, side: Side, what: &str, files: usize) -> Result<Session, exit::Code> {
+        let reporting = Reporting { json: self.json, lines: self.shows_line(), record: &self.record };
+        Session::begin(&reporting, side, what, files)
     }
 }
 

@@ -5,6 +5,8 @@ mod sender;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::window_ceiling;
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -38,7 +40,8 @@ pub struct Facts {
 }
 
 /// What held a transfer back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LimitedBy {
     /// The ceiling the user set.
     Limit,
@@ -57,11 +60,12 @@ pub enum LimitedBy {
     /// Slow start: over before the path was full.
     RampUp,
     /// None of these: the path itself, or how fast the server reads.
+    #[default]
     Path,
 }
 
 impl LimitedBy {
-    /// Returns the name used in `--json` output.
+    /// Returns the name, which is also the serialised one.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A digest algorithm; ordered by preference, the least preferred first.
@@ -50,8 +51,9 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a file's digest is, or should be; written `ALG:HEX`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// What a file's digest is, or should be; written and serialised as `ALG:HEX`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Checksum {
     /// The algorithm.
     pub algorithm: Algorithm,
@@ -106,6 +108,20 @@ impl FromStr for Checksum {
             Self::from_hex(Algorithm::named(name)?, hex)
         };
         read().ok_or_else(|| ParseChecksumError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Checksum {
+    type Error = ParseChecksumError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Checksum> for String {
+    fn from(checksum: Checksum) -> Self {
+        checksum.to_string()
     }
 }
 

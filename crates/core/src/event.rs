@@ -1,45 +1,44 @@
-//! Telemetry: what a transfer tells about itself, and who listens.
+//! Events: what a job reports while it runs, and the observers of that.
+//!
+//! `--json`, records and the API write one serialisation of them: [`JobEvent`], an object with the event's name in
+//! `event`. Bytes are integers, times seconds, rates bits per second.
 
+mod done;
+mod job;
+mod progress;
+mod warning;
+
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::telemetry::{PageCache, Sample, Segments, Sockets};
-use crate::units::{Bytes, Rate, Rtt};
+use serde::{Deserialize, Serialize};
 
-/// How a transfer stands; counters run from its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Snapshot {
-    /// Bytes of the file that are there, those of an earlier run included.
-    pub present: Bytes,
-    /// Bytes read from sockets in this run; where we send, acknowledged by the peer.
-    pub received: Bytes,
-    /// Bytes of this run that the writer, or where we send the reader, has handed to the kernel.
-    pub written: Bytes,
-    /// The size of the file, where known.
-    pub size: Option<Bytes>,
-    /// The connections: the first buffer.
-    pub sockets: Sockets,
-    /// The application buffer: the second.
-    pub segments: Segments,
-    /// The file's pages: the third; `None` where the kernel does not count them.
-    pub page_cache: Option<PageCache>,
-}
+use crate::telemetry::Sample;
+use crate::units::{Bytes, Rtt, seconds};
 
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+pub use done::Done;
+pub use job::{JobEvent, JobId, JobObserver, JobTag};
+pub use progress::Progress;
+pub use warning::Warning;
+
+/// What happened. A value that is not known is null, and left out of samples.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
     /// The file's name and size are known and its space is reserved.
     Opened {
         /// Where the finished file will stand; where we send, the source.
+        #[serde(with = "lossy_path")]
         path: PathBuf,
-        /// Its size, where the server tells.
+        /// Its size, where the server reports it.
         size: Option<Bytes>,
         /// What an earlier run has left and this one need not move again.
         resumed: Bytes,
         /// The writer in use; where we send, the reader.
-        writer: &'static str,
+        writer: Cow<'static, str>,
     },
     /// A stream has a connection.
     Connected {
@@ -57,9 +56,10 @@ pub enum Event {
         /// Why.
         reason: String,
         /// After how long.
+        #[serde(with = "seconds")]
         wait: Duration,
     },
-    /// The server takes no further stream, which leaves its work to the others.
+    /// The server accepts no further stream; the other streams do its work.
     Refused {
         /// The stream, from 0.
         stream: usize,
@@ -73,100 +73,103 @@ pub enum Event {
         /// The stream, from 0.
         stream: usize,
     },
-    /// A request was answered, or its answer broken off: what a server tells.
+    /// A server answered a request, or broke its answer off.
     Replied {
         /// The connection, from 0.
         stream: usize,
         /// The request's method.
         method: String,
-        /// What was asked for.
+        /// What was asked for, without secrets.
         target: String,
         /// The status code.
         status: u16,
         /// Bytes of the body that were given to the kernel.
         sent: Bytes,
         /// From the request to the last byte.
+        #[serde(with = "seconds")]
         took: Duration,
     },
     /// Something the user should know, and the transfer goes on.
     Warning(Warning),
     /// How the transfer stands, several times a second.
-    Progress(Snapshot),
+    Progress(Box<Progress>),
     /// A reading of everything that can be measured, as often as was asked for.
-    Sample(Sample),
-    /// No more samples will come.
+    Sample(Box<Sample>),
+    /// No more samples follow.
     Sampled {
         /// How many were taken.
         samples: u64,
-        /// The CPU time that taking them needed, the observer's own while hearing them included.
+        /// The CPU time that taking them needed, that of the observer's calls included.
+        #[serde(with = "seconds")]
         cpu: Duration,
     },
     /// The file is there; its digest is being checked.
     Verifying,
+    /// Lines of progress were left out here, because the reader of this output was too slow.
+    Dropped {
+        /// How many.
+        lines: u64,
+    },
+    /// The job has succeeded. Its last event.
+    Done(Box<Done>),
+    /// The job has failed. Its last event.
+    Error {
+        /// Why.
+        message: String,
+        /// The code that the program exits with, after sysexits(3).
+        exit_code: u8,
+    },
+    /// An event of a later version, where a record is read.
+    #[serde(other, skip_serializing)]
+    Unknown,
 }
 
-/// What the user should know although the transfer goes on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Warning {
-    /// What an earlier run left is of no use.
-    #[error("{reason}: starting over")]
-    StartingOver {
-        /// Why.
-        reason: String,
-    },
-    /// Several streams were asked for, and the server cannot serve parts.
-    #[error("this server answers no ranges: one stream")]
-    NoRanges,
-    /// A fixed pace was asked for, and the kernel does not keep it.
-    #[error(
-        "the kernel does not pace at {wanted}{}: the sender's bursts are not held back",
-        .found.map_or_else(String::new, |found| format!(" but at {found}"))
-    )]
-    NotPaced {
-        /// What was asked for.
-        wanted: Rate,
-        /// What the kernel paces at, where it tells.
-        found: Option<Rate>,
-    },
-    /// What is known of paths cannot be read or kept.
-    #[error("{reason}: no path is remembered")]
-    NoMemory {
-        /// Why.
-        reason: String,
-    },
-    /// A source of the file is of no use, and others go on without it.
-    #[error("going on without {url}: {reason}")]
-    SourceDropped {
-        /// The source, without secrets.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// A stream has given up, and others do its work.
-    #[error("going on without stream {stream}: {reason}")]
-    StreamLost {
-        /// The stream, from 0.
-        stream: usize,
-        /// Why.
-        reason: String,
-    },
-}
-
-/// Hears the events of a transfer. Called from its threads, so it must be quick and must not block.
-pub trait Observer: Send + Sync {
-    /// Hears that `event` happened `at` this time since the transfer's start.
-    fn on(&self, at: Duration, event: &Event);
-}
-
-/// Hears nothing.
-impl Observer for () {
-    fn on(&self, _at: Duration, _event: &Event) {}
-}
-
-/// Tells several observers, in this order.
-impl<O: Observer + ?Sized, const N: usize> Observer for [&O; N] {
-    fn on(&self, at: Duration, event: &Event) {
-        self.iter().for_each(|observer| observer.on(at, event));
+impl Event {
+    /// Returns whether another one of its kind follows soon: it may be dropped where an output is too slow.
+    pub fn is_frequent(&self) -> bool {
+        matches!(
+            self,
+            Self::Progress(_)
+                | Self::Sample(_)
+                | Self::Replied { .. }
+                | Self::Connected { .. }
+                | Self::Closed { .. }
+        )
     }
 }
+
+/// Observes the events of jobs. Called from their threads: an implementation must be quick and must not block.
+pub trait Observer: Send + Sync {
+    /// Is called with an `event` of `job` that happened `at` this time since the job's start.
+    fn on(&self, job: &JobTag, at: Duration, event: &Event);
+}
+
+/// Observes nothing.
+impl Observer for () {
+    fn on(&self, _job: &JobTag, _at: Duration, _event: &Event) {}
+}
+
+/// Calls several observers, in this order.
+impl<O: Observer + ?Sized, const N: usize> Observer for [&O; N] {
+    fn on(&self, job: &JobTag, at: Duration, event: &Event) {
+        self.iter().for_each(|observer| observer.on(job, at, event));
+    }
+}
+
+/// A path as text; bytes that are no UTF-8 are replaced, for JSON has none.
+mod lossy_path {
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&path.to_string_lossy())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        PathBuf::deserialize(from)
+    }
+}
+
+#[cfg(test)]
+mod tests;

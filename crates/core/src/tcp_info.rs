@@ -3,7 +3,11 @@
 //! The structure grows with every few kernel releases, at its end. A reading is therefore the bytes that
 //! the kernel gave and their number, and a field is there only where the kernel filled all of it.
 
+use std::fmt;
 use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -223,6 +227,18 @@ impl TcpInfo {
         })
     }
 
+    /// Sets a field; returns whether the value fits into it.
+    fn set(&mut self, field: &Field, value: u64) -> bool {
+        let place = &mut self.bytes[field.offset..field.offset + field.size];
+        let mut whole = [0; 8];
+        whole[..place.len()].copy_from_slice(place);
+        let (shift, width) = field.bits.unwrap_or((0, 8 * field.size as u32));
+        let mask = u64::MAX >> (64 - width);
+        let set = (u64::from_le_bytes(whole) & !(mask << shift)) | ((value & mask) << shift);
+        place.copy_from_slice(&set.to_le_bytes()[..place.len()]);
+        value <= mask
+    }
+
     /// Smoothed round-trip time (`tcpi_rtt`); `None` before the first measurement.
     pub fn rtt(&self) -> Option<Rtt> {
         microseconds(self.tcpi_rtt())
@@ -267,6 +283,46 @@ impl TcpInfo {
     /// It only grows, so two readings tell a slow peer from a dead one.
     pub fn bytes_acked(&self) -> Option<Bytes> {
         self.tcpi_bytes_acked().map(Bytes::new)
+    }
+}
+
+/// Writes every field that the kernel filled, by its name and in its unit there.
+impl Serialize for TcpInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.fields())
+    }
+}
+
+/// Reads fields by their names, as far as none is missing before them; ignores unknown names.
+impl<'de> Deserialize<'de> for TcpInfo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Names)
+    }
+}
+
+/// Reads an object of fields.
+struct Names;
+
+impl<'de> Visitor<'de> for Names {
+    type Value = TcpInfo;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of TCP_INFO's fields")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TcpInfo, A::Error> {
+        let mut info = TcpInfo { bytes: [0; SIZE], filled: 0 };
+        let mut found = [false; FIELDS.len()];
+        while let Some((name, value)) = map.next_entry::<std::borrow::Cow<'de, str>, u64>()? {
+            let Some(index) = FIELDS.iter().position(|field| field.name == name) else { continue };
+            found[index] = info.set(&FIELDS[index], value);
+            if !found[index] {
+                return Err(A::Error::custom(format_args!("{name} cannot be {value}")));
+            }
+        }
+        let known = FIELDS.iter().zip(found).take_while(|(_, found)| *found);
+        info.filled = known.map(|(field, _)| field.offset + field.size).last().unwrap_or(0);
+        Ok(info)
     }
 }
 
@@ -341,6 +397,31 @@ mod tests {
             TcpInfo::from_bytes(&bytes).rcv_wnd().unwrap().get()
         };
         assert_eq!((window(9), window(10)), (33_553_920, 41_800_000));
+    }
+
+    #[test]
+    fn a_reading_is_serialised_by_name_and_read_again() {
+        for len in [0, 7, 103, 104, 200, SIZE] {
+            let info = TcpInfo::from_bytes(&kernel(len));
+            let text = serde_json::to_string(&info).unwrap();
+            let read: TcpInfo = serde_json::from_str(&text).unwrap();
+            assert_eq!(
+                (read.fields().collect::<Vec<_>>(), read.rtt()),
+                (info.fields().collect(), info.rtt()),
+                "{len}"
+            );
+        }
+        let text = serde_json::to_string(&TcpInfo::from_bytes(&kernel(SIZE))).unwrap();
+        assert!(text.starts_with(r#"{"tcpi_state":0,"tcpi_ca_state":1,"#), "{text}");
+    }
+
+    #[test]
+    fn values_that_fit_no_field_are_refused_and_unknown_names_ignored() {
+        let read = |text: &str| serde_json::from_str::<TcpInfo>(text);
+        assert!(read(r#"{"tcpi_state":256}"#).is_err() && read(r#"{"tcpi_state":"1"}"#).is_err());
+        assert!(read("[]").is_err() && read(r#"{"tcpi_later":-1}"#).is_err());
+        assert_eq!(read(r#"{"tcpi_later":7,"tcpi_state":1}"#).unwrap().tcpi_state(), Some(1));
+        assert_eq!(read(r#"{"tcpi_rtt":7}"#).unwrap().fields().count(), 0, "what precedes it is missing");
     }
 
     proptest! {

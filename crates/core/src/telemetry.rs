@@ -2,43 +2,105 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::tcp_info::TcpInfo;
-use crate::units::{Bytes, Rate, Rtt};
+use crate::units::{Bytes, Rate, Rtt, seconds};
 
 /// One reading of everything, taken at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sample {
-    /// When reading the sockets began, on the clock by which it is told: what they say is of then or a little later.
-    pub began: Duration,
+///
+/// `T` holds what the kernel reports of a connection: all of it where it is measured, less where a long record is read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample<T = TcpInfo> {
+    /// How long reading took: the sockets were read within this time before the event's; `None` in old records.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
+    pub took: Option<Duration>,
     /// Bytes of files moved so far: read from sockets where we receive, acknowledged by the peer where we send.
     pub moved: Bytes,
     /// All connections together.
     pub sockets: Sockets,
-    /// Each open connection.
-    pub streams: Vec<StreamSample>,
     /// The application buffer; `None` where bytes pass without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segments: Option<Segments>,
     /// Bytes that the writer has handed to the kernel; `None` where nothing is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<Bytes>,
     /// The output file's pages, where they were counted anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCache>,
     /// The pages of all of this host's files, where they were read anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_pages: Option<HostPages>,
+    /// Each open connection.
+    pub streams: Vec<StreamSample<T>>,
+}
+
+impl<T> Default for Sample<T> {
+    fn default() -> Self {
+        Self {
+            took: None,
+            moved: Bytes::ZERO,
+            sockets: Sockets::default(),
+            segments: None,
+            written: None,
+            page_cache: None,
+            host_pages: None,
+            streams: Vec::new(),
+        }
+    }
 }
 
 /// One connection at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StreamSample {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSample<T = TcpInfo> {
     /// Its number, from 0.
     pub stream: usize,
     /// Bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
     pub unread: Bytes,
-    /// What the kernel tells of it.
-    pub tcp: Option<TcpInfo>,
+    /// What the kernel reports of it.
+    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<T>,
+}
+
+/// The buffers that a transfer's bytes pass, at one moment; counters run from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// Bytes of the file that are there, those of an earlier run included.
+    pub present: Bytes,
+    /// Bytes read from sockets in this run; where we send, acknowledged by the peer.
+    pub received: Bytes,
+    /// Bytes of this run that the writer, or where we send the reader, has handed to the kernel.
+    pub written: Bytes,
+    /// The size of the file, where known.
+    pub size: Option<Bytes>,
+    /// The connections: the first buffer.
+    pub sockets: Sockets,
+    /// The application buffer: the second.
+    pub segments: Segments,
+    /// The file's pages: the third; `None` where the kernel does not count them.
+    pub page_cache: Option<PageCache>,
+}
+
+/// An optional time as seconds.
+mod optional_seconds {
+    use super::{Duration, seconds};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Seconds(#[serde(with = "seconds")] Duration);
+
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        time.map(Seconds).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Seconds>::deserialize(from)?.map(|Seconds(time)| time))
+    }
 }
 
 /// Application buffer in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Segments {
     /// Segments in use.
     pub in_use: usize,
@@ -61,7 +123,7 @@ impl Segments {
 }
 
 /// A file's pages in the page cache, as cachestat(2) counts them, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PageCache {
     /// In the cache.
     pub cached: Bytes,
@@ -76,7 +138,7 @@ pub struct PageCache {
 }
 
 /// What waits to reach the devices of this host, of whichever file, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostPages {
     /// Changed and not yet being written.
     pub dirty: Bytes,
@@ -85,35 +147,44 @@ pub struct HostPages {
 }
 
 /// All connections together: sums, and for times the mean of those that know one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sockets {
     /// Connections open now.
     pub open: usize,
     /// Bytes received and not yet read (SIOCINQ), summed.
     pub unread: Bytes,
     /// Receive windows, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rwin: Option<Bytes>,
     /// Congestion windows, summed (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwnd: Option<Bytes>,
     /// Smoothed RTT, the mean (`tcpi_rtt`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Rtt>,
     /// The receiver's estimate of the RTT, the data's queueing included; the mean (`tcpi_rcv_rtt`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
     /// The least RTT of any (`tcpi_min_rtt`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rtt: Option<Rtt>,
     /// Pacing rates, summed (`tcpi_pacing_rate`).
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "pacing_bps")]
     pub pacing_rate: Option<Rate>,
     /// Delivery rates, summed (`tcpi_delivery_rate`).
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "delivery_bps")]
     pub delivery_rate: Option<Rate>,
     /// Segments that the peers have beyond a gap, summed (`tcpi_sacked`): while there are any, every
     /// acknowledgement is a duplicate.
+    #[serde(default)]
     pub sacked: u64,
     /// What only grows, connections that are closed included.
+    #[serde(flatten)]
     pub counters: Counters,
 }
 
 /// What a connection has counted since it began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Segments that this host sent again (`tcpi_total_retrans`).
     pub retransmits: u64,
@@ -121,12 +192,16 @@ pub struct Counters {
     /// duplicate acknowledgement each (RFC 5681, section 4.2).
     pub out_of_order: u64,
     /// Segments that the peers reported to have got twice (`tcpi_dsack_dups`, RFC 2883): sent again in vain.
+    #[serde(default)]
     pub dsacks: u64,
     /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
+    #[serde(default)]
     pub data_segments: u64,
     /// Bytes that arrived in order, read or not (`tcpi_bytes_received`).
+    #[serde(default)]
     pub received: Bytes,
     /// Bytes sent, those sent again included (`tcpi_bytes_sent`).
+    #[serde(default)]
     pub sent: Bytes,
     /// Bytes that the peers acknowledged (`tcpi_bytes_acked`).
     pub acked: Bytes,

@@ -1,17 +1,19 @@
 //! What the jobs of a process share: HTTP clients with their idle connections, and the memory budget.
 //!
 //! ```no_run
+//! use longhaul_core::event::{JobId, JobObserver, JobTag};
 //! use longhaul_engine::cancel::Cancel;
 //! use longhaul_engine::engine::Engine;
 //! # fn example(job: longhaul_engine::job::Job) -> Result<(), longhaul_engine::job::TransferError> {
 //! let engine = Engine::new();
-//! let outcome = engine.run(&job, &(), &Cancel::new())?;
+//! let tag = JobTag { id: JobId(1), url: job.urls[0].to_string() };
+//! let outcome = engine.run(&job, JobObserver::new(&tag, &()), &Cancel::new())?;
 //! println!("{} at {}", outcome.path.display(), outcome.goodput);
 //! # Ok(())
 //! # }
 //! ```
 
-use longhaul_core::event::Observer;
+use longhaul_core::event::JobObserver;
 use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
@@ -43,7 +45,12 @@ impl Engine {
     /// # Errors
     /// [`TransferError`]. What was fetched is kept for the next run wherever the server lets that be safe; nothing ever
     /// stands half-written under the final name.
-    pub fn run(&self, job: &Job, observer: &dyn Observer, cancel: &Cancel) -> Result<Outcome, TransferError> {
+    pub fn run(
+        &self,
+        job: &Job,
+        observer: JobObserver<'_>,
+        cancel: &Cancel,
+    ) -> Result<Outcome, TransferError> {
         job::run(&self.shared, job, observer, cancel)
     }
 }

@@ -31,7 +31,7 @@ pub fn sample(
     let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
     loop {
         if let Some(sample) = take(ended) {
-            emit(&Event::Sample(sample));
+            emit(&Event::Sample(Box::new(sample)));
             samples += 1;
         }
         if ended {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobTag, Observer};
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::telemetry::{Counters, Sample, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
@@ -15,6 +15,7 @@ use longhaul_engine::telemetry;
 use longhaul_sys::tcp_info;
 
 use crate::tcp_totals::TcpTotals;
+use crate::telemetry::without_secrets;
 use crate::upload::{ActiveUploads, UploadUsage};
 
 /// Statistics of all connections of a server, for an observer and for `/metrics`.
@@ -24,7 +25,7 @@ use crate::upload::{ActiveUploads, UploadUsage};
 /// being sent or not yet acknowledged.
 pub(crate) struct ConnectionStats {
     started: Instant,
-    observer: Option<Arc<dyn Observer>>,
+    observer: Option<(JobTag, Arc<dyn Observer>)>,
     /// The interval between samples for the observer.
     interval: Option<Duration>,
     /// Sockets are kept for reading: samples are taken, or metrics are served.
@@ -69,7 +70,7 @@ struct SocketToRead {
 /// The statistics at one moment.
 pub(crate) struct StatsSnapshot {
     /// When the reading of sockets began.
-    began: Duration,
+    pub(crate) began: Duration,
     /// Connections accepted so far.
     pub(crate) arrived: usize,
     /// Open connections.
@@ -107,7 +108,7 @@ pub(crate) struct ConnectionEntry {
 impl ConnectionStats {
     /// Begins to count. Sockets are kept for reading where `interval` is set or `serves_metrics`.
     pub(crate) fn new(
-        observer: Option<Arc<dyn Observer>>,
+        observer: Option<(JobTag, Arc<dyn Observer>)>,
         interval: Option<Duration>,
         serves_metrics: bool,
         uploads: Arc<ActiveUploads>,
@@ -209,8 +210,8 @@ impl ConnectionStats {
 
     /// Passes an event to the observer.
     pub(crate) fn emit(&self, event: &Event) {
-        if let Some(observer) = &self.observer {
-            observer.on(self.age(), event);
+        if let Some((job, observer)) = &self.observer {
+            observer.on(job, self.age(), event);
         }
     }
 
@@ -257,8 +258,11 @@ impl ConnectionEntry {
                 connection.replied = true;
             }
         }
-        let FinishedReply { method, target, status, sent, took, .. } = reply;
-        self.stats.emit(&Event::Replied { stream: self.number, method, target, status, sent, took });
+        if self.stats.observer.is_some() {
+            let FinishedReply { method, target, status, sent, took, .. } = reply;
+            let target = without_secrets(&target);
+            self.stats.emit(&Event::Replied { stream: self.number, method, target, status, sent, took });
+        }
     }
 }
 
@@ -326,7 +330,6 @@ impl StatsSnapshot {
     pub(crate) fn sample(self) -> Sample {
         let (sockets, has_uploads) = (self.sockets(), self.written.uploads > 0);
         Sample {
-            began: self.began,
             moved: self.totals.counters.acked + self.received,
             sockets,
             streams: self.streams,

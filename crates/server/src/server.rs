@@ -157,7 +157,7 @@ impl Server {
     pub async fn run(self) -> Result<Ended, ServeError> {
         let serves_metrics = self.served == Served::FilesAndMetrics || self.metrics.is_some();
         let (observer, interval) = match self.telemetry {
-            Some(telemetry) => (Some(telemetry.observer), telemetry.sample),
+            Some(telemetry) => (Some((telemetry.job, telemetry.observer)), telemetry.sample),
             None => (None, None),
         };
         let active_uploads =

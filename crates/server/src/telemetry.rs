@@ -1,4 +1,4 @@
-//! Telemetry: who hears what happens, and the thread that takes samples for it.
+//! Telemetry: the observer of a server, and the thread that takes samples for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use longhaul_core::event::Observer;
+use longhaul_core::event::{JobTag, Observer};
 use longhaul_core::telemetry::{Sample, Sparingly};
 use longhaul_engine::telemetry;
 use longhaul_sys::host;
@@ -14,10 +14,12 @@ use longhaul_sys::host;
 use crate::connection_stats::ConnectionStats;
 use crate::tcp_totals::TcpTotals;
 
-/// Who hears what happens on a server, and how often everything is measured.
+/// The observer of a server, and how often everything is measured for it.
 #[derive(Clone)]
 pub struct Telemetry {
-    /// Hears of every connection and reply.
+    /// What the server's events are marked with.
+    pub job: JobTag,
+    /// Is called for every connection and reply.
     pub observer: Arc<dyn Observer>,
     /// Takes samples this often for it, on a thread of its own; while nothing is being sent, none is told.
     /// Less often among more than a few connections, where reading them would take more than 1 % of a core.
@@ -93,7 +95,46 @@ impl Reader<'_> {
         new.then(|| {
             self.told = Some(state);
             let (page_cache, host_pages) = self.stats.uploads().pages(now);
-            Sample { page_cache, host_pages, ..reading.sample() }
+            let took = Some(self.stats.age().saturating_sub(reading.began));
+            Sample { took, page_cache, host_pages, ..reading.sample() }
         })
+    }
+}
+
+/// Leaves out of a request's target what may hold a key: a query, and a login before a host
+/// (`http://ann:secret@host/f`, `ann:secret@host:80`).
+pub(crate) fn without_secrets(target: &str) -> String {
+    let (place, query) = match target.split_once('?') {
+        Some((place, _)) => (place, "?..."),
+        None => (target, ""),
+    };
+    let (scheme, rest) = place.find("://").map_or(("", place), |at| place.split_at(at + 3));
+    let host = rest.find('/').unwrap_or(rest.len());
+    let rest = rest[..host].rfind('@').map_or(rest, |login| &rest[login + 1..]);
+    format!("{scheme}{rest}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_reported_without_its_secrets() {
+        for (target, reported) in [
+            ("/f", "/f"),
+            ("/f?key=secret", "/f?..."),
+            ("/a@b/c", "/a@b/c"),
+            ("/f?to=http://ann:secret@h/", "/f?..."),
+            ("http://h:80/f", "http://h:80/f"),
+            ("http://ann:secret@h/f", "http://h/f"),
+            ("HTTP://ann:sec@ret@h", "HTTP://h"),
+            ("http://ann:secret@h?key=secret", "http://h?..."),
+            ("http://h/a@b", "http://h/a@b"),
+            ("ann:secret@h:80", "h:80"),
+            ("", ""),
+            ("-", "-"),
+        ] {
+            assert_eq!(without_secrets(target), reported, "{target}");
+        }
     }
 }

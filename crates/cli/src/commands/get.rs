@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::Observer;
+use longhaul_core::event::JobObserver;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
@@ -23,6 +23,7 @@ use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
+use crate::session::Session;
 use crate::streams_args::StreamsArgs;
 use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, app_buffer};
@@ -155,15 +156,22 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
             return exit::of_setup(&error).into();
         }
     };
+    // There is at least one.
+    let what = args.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default();
+    let session = match args.transfer.begin(Side::Get, &what, args.urls.len()) {
+        Ok(session) => session,
+        Err(code) => return code.into(),
+    };
     let mut first_failure = None;
     for url in &args.urls {
-        if let Err(code) = fetch(args, url, streams, &client, &cancel) {
+        if let Err(code) = fetch(args, url, streams, &client, (&session, &cancel)) {
             first_failure.get_or_insert(code);
         }
         if cancel.is_cancelled() {
             break;
         }
     }
+    session.end();
     first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
@@ -172,7 +180,7 @@ fn fetch(
     url: &Url,
     streams: Streams,
     client: &ClientConfig,
-    cancel: &Cancel,
+    (session, cancel): (&Session, &Cancel),
 ) -> Result<(), exit::Code> {
     let common = &args.transfer;
     let options = JobOptions {
@@ -202,8 +210,8 @@ fn fetch(
         options,
     };
     let engine = Engine::new();
-    let get = |observer: &dyn Observer| engine.run(&job, observer, cancel);
-    common.observe(Side::Get, &SafeUrl::of(url).to_string(), get, exit::of_transfer)
+    let get = |observer: JobObserver<'_>| engine.run(&job, observer, cancel);
+    session.run(&SafeUrl::of(url).to_string(), get, exit::of_transfer)
 }
 
 /// Tells a file from a directory: what ends in / is one, and so is the place for several files.

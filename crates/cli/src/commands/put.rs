@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use longhaul_core::event::Observer;
+use longhaul_core::event::JobObserver;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
@@ -14,6 +14,7 @@ use longhaul_engine::upload::{self, PutRequest};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
+use crate::session::Session;
 use crate::transfer_args::TransferArgs;
 use crate::{exit, interrupt, record, say};
 
@@ -88,15 +89,23 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
             return exit::of_setup(&error).into();
         }
     };
+    // A record is of one file alone.
+    let to = args.paths().first().and_then(|path| upload::destination(&url, path).ok());
+    let what = SafeUrl::of(to.as_ref().unwrap_or(&url)).to_string();
+    let session = match args.transfer.begin(Side::Put, &what, args.paths().len()) {
+        Ok(session) => session,
+        Err(code) => return code.into(),
+    };
     let mut first_failure = None;
     for path in args.paths() {
-        if let Err(code) = send(args, &url, path, &client, &cancel) {
+        if let Err(code) = send(args, &url, path, &client, (&session, &cancel)) {
             first_failure.get_or_insert(code);
         }
         if cancel.is_cancelled() {
             break;
         }
     }
+    session.end();
     first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
@@ -105,7 +114,7 @@ fn send(
     url: &Url,
     path: &Path,
     client: &ClientConfig,
-    cancel: &Cancel,
+    (session, cancel): (&Session, &Cancel),
 ) -> Result<(), exit::Code> {
     let url = upload::destination(url, path).map_err(|error| {
         say::error(&error);
@@ -126,8 +135,8 @@ fn send(
         sample: args.transfer.record.interval(),
         client: client.clone(),
     };
-    let put = |observer: &dyn Observer| upload::put(&request, observer, cancel);
-    args.transfer.observe(Side::Put, &what, put, exit::of_upload)
+    let put = |observer: JobObserver<'_>| upload::put(&request, observer, cancel);
+    session.run(&what, put, exit::of_upload)
 }
 
 fn client(args: &PutArgs) -> anyhow::Result<(Url, ClientConfig)> {

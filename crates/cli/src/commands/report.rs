@@ -62,11 +62,15 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     }
     let mut records = Vec::new();
     for (name, path) in names(args)?.into_iter().zip(&args.records) {
-        let record = Record::load(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
-        if let Some(damage) = &record.damage {
+        let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
+        if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
             say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
         }
-        records.push((name, record));
+        let several = jobs.len() > 1;
+        for (number, record) in (1..).zip(jobs) {
+            let name = if several { format!("{name}: job {number}") } else { name.clone() };
+            records.push((name, record));
+        }
     }
     if args.json {
         records.iter().for_each(|(name, record)| say::output(numbers(name, record)));

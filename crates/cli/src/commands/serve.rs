@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rtt;
@@ -16,7 +17,6 @@ use longhaul_engine::sink::ring::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -137,7 +137,9 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
     let recorder = args.record.begin(Side::Serve, &what.to_string_lossy())?.map(Arc::new);
     if let Some(recorder) = &recorder {
-        server.observe(Telemetry { observer: recorder.clone(), sample: args.record.interval() });
+        let address = server.addresses().first().map(ToString::to_string).unwrap_or_default();
+        let job = JobTag::new(JobId::new(1), &format!("{scheme}://{address}/"));
+        server.observe(Telemetry { job, observer: recorder.clone(), sample: args.record.interval() });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -160,7 +162,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::warn!("{} connections were cut before they were done", ended.cut);
     }
     // A record that is cut off is no failed server.
-    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish(Value::Null)) {
+    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
         tracing::error!("{error}");
     }
     Ok(ExitCode::SUCCESS)

@@ -69,6 +69,22 @@ fn json_has_the_promised_fields() {
 }
 
 #[test]
+fn each_line_of_json_names_its_job() {
+    let server = Server::of(File::new(content(1000, 9)));
+    let urls = [server.url("/a?key=secret"), server.url("/b"), server.url("/c")];
+    let ended = get().args(["--json"]).args(&urls).run().ok();
+    let lines = ended.json();
+    let shown = [server.url("/a?..."), server.url("/b"), server.url("/c")];
+    assert!(lines.iter().all(|line| {
+        let job = line["job"].as_u64().unwrap() as usize;
+        line["at"].is_f64() && line["url"] == shown[job - 1]
+    }));
+    let done = lines.iter().filter(|line| line["event"] == "done").map(|line| line["job"].as_u64().unwrap());
+    assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(!ended.stdout.contains("secret"), "{ended:?}");
+}
+
+#[test]
 fn a_terminal_sees_how_it_goes() {
     let file = File::new(content(2_000_000, 3));
     let server = Server::new(move |peer| {

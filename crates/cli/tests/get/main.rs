@@ -19,3 +19,4 @@ mod several_streams;
 mod surroundings;
 mod tls_broken;
 mod tuned;
+mod unread;

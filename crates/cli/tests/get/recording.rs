@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use longhaul_core::event::Event;
+use longhaul_core::units::Bytes;
 use longhaul_scope::record::Record;
-use longhaul_scope::record::schema::{Sample, What};
+use longhaul_scope::record::schema::Sample;
 use rustix::process::Signal;
 
 use crate::support::{File, Nginx, Server, content, get, old_kernel, partial_files, same};
@@ -42,21 +44,23 @@ fn a_record_sums_up_to_the_transfer() {
     assert!(!fs::read_to_string(run.path("r.jsonl")).unwrap().contains("secret"));
     let record = whole(run.path("r.jsonl"));
     let end = record.end.clone().unwrap();
-    assert_eq!(end.outcome, done, "the last line of --json");
+    assert_eq!(outcome(&record), without_marks(done), "the last line of --json");
     assert_eq!((end.telemetry.samples, end.telemetry.dropped), (record.samples.len() as u64, 0));
     assert_eq!(record.header.what, server.url("/f?..."));
 
     enough(&record, 0.8);
     let (_, last) = record.samples.last().unwrap();
-    assert_eq!((last.moved, last.written), (bytes.len() as u64, Some(bytes.len() as u64)));
-    assert!(last.sockets.received >= last.moved && last.sockets.data_segments > 0, "{:?}", last.sockets);
+    let size = Bytes::new(bytes.len() as u64);
+    assert_eq!((last.moved, last.written), (size, Some(size)));
+    let counters = last.sockets.counters;
+    assert!(counters.received >= last.moved && counters.data_segments > 0, "{counters:?}");
     assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.moved));
-    assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.sockets.received));
-    let took = |sample: &Sample| sample.took.unwrap();
+    assert!(record.samples.is_sorted_by_key(|(_, sample)| sample.sockets.counters.received));
+    let took = |sample: &Sample| sample.took.unwrap().as_secs_f64();
     assert!(record.samples.iter().all(|(at, sample)| (0.0..=*at).contains(&took(sample))));
     let streams = || record.samples.iter().flat_map(|(_, sample)| &sample.streams);
-    assert!(streams().any(|stream| stream.unread > 0), "the limit makes bytes wait in the socket");
-    let tcp = &streams().last().unwrap().tcp;
+    assert!(streams().any(|stream| stream.unread > Bytes::ZERO), "the limit makes bytes wait in the socket");
+    let tcp = streams().last().unwrap().tcp.as_ref().unwrap();
     assert!(tcp.get("tcpi_bytes_received").unwrap() > 10 << 20, "{tcp:?}");
     let text = fs::read_to_string(run.path("r.jsonl")).unwrap();
     let last = text.lines().rfind(|line| line.contains(r#""tcp":"#)).unwrap();
@@ -64,16 +68,35 @@ fn a_record_sums_up_to_the_transfer() {
     if counts_pages() {
         let cached =
             record.samples.iter().filter_map(|(_, sample)| sample.page_cache.map(|pages| pages.cached));
-        assert!(cached.max().unwrap() > 0);
+        assert!(cached.max().unwrap() > Bytes::ZERO);
     }
     // Four times a second, of which there were more than 1.4.
     let host = record.samples.iter().filter_map(|(_, sample)| sample.host_pages);
     assert!((5..=record.samples.len() / 5).contains(&host.count()));
-    let opened = record.events.iter().find_map(|line| match &line.what {
-        What::Opened { size, writer, .. } => Some((size.unwrap(), writer.as_str())),
+    let opened = record.events.iter().find_map(|line| match &*line.event {
+        Event::Opened { size, writer, .. } => Some((size.unwrap(), &**writer)),
         _ => None,
     });
-    assert_eq!(opened, Some((bytes.len() as u64, "buffered")));
+    assert_eq!(opened, Some((size, "buffered")));
+    // Once, for it would make up a good part of many lines.
+    assert_eq!(text.matches(&format!(r#""url":"{}""#, server.url("/f?..."))).count(), 1);
+    assert!(
+        text.lines().skip(1).all(|line| line.contains(r#""job":1,"#) || line.contains(r#""event":"end""#))
+    );
+}
+
+/// Returns how a record's job ended, as `--json` has it.
+#[track_caller]
+fn outcome(record: &Record) -> serde_json::Value {
+    serde_json::to_value(record.outcome().unwrap()).unwrap()
+}
+
+/// Leaves out of a line of `--json` when it was, and of which job.
+fn without_marks(mut line: serde_json::Value) -> serde_json::Value {
+    let object = line.as_object_mut().unwrap();
+    let marks = ["at", "job", "url"].map(|mark| object.remove(mark).unwrap());
+    assert!(marks[0].is_f64() && marks[1] == 1 && marks[2].is_string(), "{marks:?}");
+    line
 }
 
 /// Fails where a record has less than this share of the samples that were asked for, on a machine busy with other tests.
@@ -100,9 +123,10 @@ fn small_segments_bring_the_same_file() {
         same(run.path("f"), &file.bytes);
         let record = whole(run.path("r"));
         let segments = record.samples.last().unwrap().1.segments.unwrap();
-        assert_eq!((segments.size, segments.count), (4096, 16), "{writer}");
-        let opened = |what: &What| matches!(what, What::Opened { writer: opened, .. } if opened == writer);
-        assert!(record.events.iter().any(|line| opened(&line.what)));
+        assert_eq!((segments.size.get(), segments.count), (4096, 16), "{writer}");
+        let opened =
+            |event: &Event| matches!(event, Event::Opened { writer: opened, .. } if opened == writer);
+        assert!(record.events.iter().any(|line| opened(&line.event)));
     }
     // Every stream gets at least two.
     let run = get().args(["--segment", "64MiB", "--app-buffer", "1MiB", "--streams", "2"]);
@@ -110,7 +134,7 @@ fn small_segments_bring_the_same_file() {
     run.run().ok();
     same(run.path("f"), &file.bytes);
     let segments = whole(run.path("r")).samples[0].1.segments.unwrap();
-    assert_eq!((segments.size, segments.count), (64 << 20, 4));
+    assert_eq!((segments.size.get(), segments.count), (64 << 20, 4));
 }
 
 #[test]
@@ -147,12 +171,13 @@ fn every_millisecond_and_every_stream() {
     same(run.path("f"), &bytes);
     let record = whole(run.path("r"));
     enough(&record, 0.5);
-    assert_eq!(record.samples.last().unwrap().1.moved, bytes.len() as u64);
+    assert_eq!(record.samples.last().unwrap().1.moved.get(), bytes.len() as u64);
     let two = record.samples.iter().find(|(_, sample)| sample.streams.len() == 2);
     let (_, sample) = two.expect("a sample of two streams");
     assert_eq!(sample.sockets.open, 2);
-    assert_eq!(sample.sockets.unread, sample.streams.iter().map(|stream| stream.unread).sum::<u64>());
-    let connected = record.events.iter().filter(|line| matches!(line.what, What::Connected { .. }));
+    let unread = sample.streams.iter().map(|stream| stream.unread);
+    assert_eq!(sample.sockets.unread, unread.fold(Bytes::ZERO, |sum, unread| sum + unread));
+    let connected = record.events.iter().filter(|line| matches!(&*line.event, Event::Connected { .. }));
     assert!(connected.count() >= 2);
 }
 
@@ -186,15 +211,15 @@ fn a_transfer_that_fails_says_so_in_its_record() {
     std::thread::sleep(Duration::from_millis(300));
     running.signal(Signal::INT);
     let ended = running.end().fails(130, &["interrupted"]);
-    let outcome = whole(run.path("r")).end.unwrap().outcome;
-    assert_eq!(Some(&outcome), ended.json().last());
-    assert_eq!(outcome["exit_code"], 130);
+    let found = outcome(&whole(run.path("r")));
+    assert_eq!(found, without_marks(ended.json().pop().unwrap()));
+    assert_eq!(found["exit_code"], 130);
 
     let server = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
     let run = run.again(["--record", "r404", "-o", "f", &server.url("/f")]);
     run.run().fails(66, &["404"]);
     let record = whole(run.path("r404"));
-    assert_eq!((record.samples.len(), &record.end.unwrap().outcome["event"]), (0, &"error".into()));
+    assert_eq!((record.samples.len(), &outcome(&record)["event"]), (0, &"error".into()));
 }
 
 /// Only a transfer of which there is something to tell replaces the record of another.

@@ -4,10 +4,13 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::number::{ParseUnitError, scale, split};
 
-/// A number of bytes, written with IEC prefixes ("64MiB") or SI ones ("250MB").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+/// A number of bytes, written with IEC prefixes ("64MiB") or SI ones ("250MB"); serialised as an integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Bytes(u64);
 
 impl Bytes {

@@ -6,6 +6,7 @@ mod bytes;
 mod number;
 mod rate;
 mod rtt;
+pub mod seconds;
 
 pub use bytes::Bytes;
 pub use number::ParseUnitError;

@@ -4,11 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::number::{ParseUnitError, scale, split};
 use super::{Bytes, Rtt};
 
 /// A rate in bits per second, written with SI prefixes ("10Gbit"), or in bytes ("1.25GB/s").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+///
+/// Serialised as an integer of bits per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Rate(u64);
 
 impl Rate {

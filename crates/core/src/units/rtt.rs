@@ -4,11 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::number::{ParseUnitError, scale, split};
+use serde::{Deserialize, Serialize};
 
-/// A round-trip time, written "200ms", "0.2s" or "50us".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Rtt(Duration);
+use super::number::{ParseUnitError, scale, split};
+use super::seconds;
+
+/// A round-trip time, written "200ms", "0.2s" or "50us"; serialised as seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rtt(#[serde(with = "seconds")] Duration);
 
 impl Rtt {
     /// Makes a round-trip time.

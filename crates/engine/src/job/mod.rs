@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Instant;
 
 use longhaul_core::advice::{self, Facts};
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::limit::Limiter;
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
@@ -55,7 +55,7 @@ const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 pub(crate) fn run(
     engine: &Shared,
     job: &Job,
-    observer: &dyn Observer,
+    observer: JobObserver<'_>,
     cancel: &Cancel,
 ) -> Result<Outcome, TransferError> {
     let start = Instant::now();
@@ -247,7 +247,7 @@ impl<'a> Fetch<'a> {
         let pipeline = &self.transfer.pipeline;
         let (path, size, resumed) =
             (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
-        self.transfer.emit(&Event::Opened { path, size, resumed, writer });
+        self.transfer.emit(&Event::Opened { path, size, resumed, writer: writer.into() });
     }
 
     /// Returns why the streams ended before the file was complete.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::advice::Facts;
-use longhaul_core::event::{Event, Snapshot};
-use longhaul_core::telemetry::Sample;
+use longhaul_core::event::Event;
+use longhaul_core::telemetry::{Sample, Snapshot};
 use longhaul_sys::host;
 
 use crate::sink::pages::{HostCounter, PageCounter};
@@ -47,7 +47,7 @@ pub(super) fn watch(
             best.observe(source.received(), began.elapsed(), ended);
             source.note_rate(best.best());
         }
-        transfer.emit(&Event::Progress(now));
+        transfer.emit(&Event::Progress(Box::new((&now).into())));
         if ended {
             break;
         }
@@ -99,8 +99,8 @@ pub(super) fn sample(
         let host_pages = host.fresh(now);
         let began = transfer.start.elapsed();
         let (streams, sockets) = transfer.read_sockets();
-        Some(Sample {
-            began,
+        let mut sample = Sample {
+            took: None,
             moved: transfer.received(),
             sockets,
             streams,
@@ -108,7 +108,9 @@ pub(super) fn sample(
             written: Some(transfer.pipeline.written() - transfer.pipeline.resumed()),
             page_cache,
             host_pages,
-        })
+        };
+        sample.took = Some(transfer.start.elapsed().saturating_sub(began));
+        Some(sample)
     };
     telemetry::sample(interval, alive, take, |event| transfer.emit(event));
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::limit::Limiter;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::WorkerId;
@@ -22,7 +22,7 @@ use crate::threads::{add, lock};
 /// State shared by streams, writers and the monitor of a transfer.
 pub(crate) struct TransferState<'a> {
     pub(crate) start: Instant,
-    observer: &'a dyn Observer,
+    observer: JobObserver<'a>,
     /// Set when the user cancels, and when any thread fails for good.
     pub(crate) stop: Cancel,
     /// Set with `stop`, and once every byte is there.
@@ -127,7 +127,7 @@ impl SourceProgress {
 impl<'a> TransferState<'a> {
     pub(crate) fn new(
         start: Instant,
-        observer: &'a dyn Observer,
+        observer: JobObserver<'a>,
         stop: Cancel,
         schedule: SharedSchedule,
         pipeline: Pipeline,

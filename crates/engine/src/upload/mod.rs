@@ -30,7 +30,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice;
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::proto::http::Ask;
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
@@ -59,7 +59,7 @@ const IDLE: Duration = Duration::from_secs(4);
 /// name never stands half of it.
 pub fn put(
     request: &PutRequest,
-    observer: &dyn Observer,
+    observer: JobObserver<'_>,
     cancel: &Cancel,
 ) -> Result<PutOutcome, UploadError> {
     let start = Instant::now();

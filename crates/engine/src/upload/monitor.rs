@@ -36,7 +36,7 @@ pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
             limits(&tcp, &mut facts);
         }
         rate.observe(now.received, began.elapsed(), ended);
-        shared.emit(&Event::Progress(now));
+        shared.emit(&Event::Progress(Box::new((&now).into())));
         if ended {
             break;
         }
@@ -64,7 +64,7 @@ pub(super) fn sample(shared: &Shared<'_>, interval: Duration, alive: &Receiver<(
         let began = shared.start.elapsed();
         let (now, streams) = shared.look();
         Some(Sample {
-            began,
+            took: Some(shared.start.elapsed().saturating_sub(began)),
             moved: now.received,
             sockets: now.sockets,
             streams,

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, Observer, Snapshot};
+use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::limit::Limiter;
-use longhaul_core::telemetry::{Segments, Sockets, StreamSample};
+use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
 
 use super::request::PutRequest;
@@ -18,7 +18,7 @@ use crate::threads::{add, lock};
 /// State shared by the sender, the hasher and those who measure.
 pub(super) struct Shared<'a> {
     pub(super) start: Instant,
-    observer: &'a dyn Observer,
+    observer: JobObserver<'a>,
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
     pub(super) sockets: ConnectionTelemetry,
@@ -68,7 +68,7 @@ impl<'a> Shared<'a> {
     pub(super) fn new(
         request: &PutRequest,
         start: Instant,
-        observer: &'a dyn Observer,
+        observer: JobObserver<'a>,
         cancel: &Cancel,
         size: Bytes,
     ) -> Self {
@@ -116,7 +116,12 @@ impl<'a> Shared<'a> {
             body.resumed = Some(offset);
             drop(body);
             let path = source.path().clone();
-            self.emit(&Event::Opened { path, size: Some(self.size), resumed: offset, writer: reader.name() });
+            self.emit(&Event::Opened {
+                path,
+                size: Some(self.size),
+                resumed: offset,
+                writer: reader.name().into(),
+            });
         }
     }
 

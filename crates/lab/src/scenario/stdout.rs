@@ -22,9 +22,13 @@ pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
     Ok(numbers_of(&String::from_utf8_lossy(&tail)))
 }
 
+/// What marks a line of `longhaul get --json`, and measures nothing.
+const MARKS: [&str; 2] = ["at", "job"];
+
 fn numbers_of(text: &str) -> Vec<(String, f64)> {
     let object = |line: &str| serde_json::from_str::<Map<String, Value>>(line).ok();
-    let last = text.lines().rev().find_map(object).unwrap_or_default();
+    let mut last = text.lines().rev().find_map(object).unwrap_or_default();
+    last.retain(|name, _| !MARKS.contains(&name.as_str()));
     last.into_iter().filter_map(|(name, value)| Some(in_bits(name, value.as_f64()?))).collect()
 }
 
@@ -45,6 +49,8 @@ mod tests {
         let text = "curl\n{\"goodput_bps\":1}\n{\"goodput_bps\":2.5,\"who\":\"me\",\"retransmits\":null}\n[3]\nbye\n";
         assert_eq!(numbers_of(text), [("goodput_bps".to_owned(), 2.5)]);
         assert_eq!(numbers_of("{\"goodput_Bps\": 125}"), [("goodput_bps".to_owned(), 1000.0)]);
+        let done = "{\"at\":3.1,\"job\":1,\"event\":\"done\",\"bytes\":7}\n";
+        assert_eq!(numbers_of(done), [("bytes".to_owned(), 7.0)]);
         assert!(numbers_of("").is_empty());
         assert!(numbers_of("{\"half\": 1").is_empty());
     }

@@ -1,9 +1,11 @@
 //! The charts of throughput as moving averages over 1 ms and 1000 ms, with losses as dots: ICDC's figures.
 
+use longhaul_core::telemetry::Sockets;
+use longhaul_core::units::Bytes;
+
 use crate::chart::{Chart, Mark, Point, Series, Unit};
 use crate::draw::told;
 use crate::record::Record;
-use crate::record::schema::Sockets;
 
 use super::burstiness::Burstiness;
 use super::charts::{Placed, over_time};
@@ -86,7 +88,7 @@ fn average(counter: &Counter, window: f64) -> Result<Vec<Point>, f64> {
 
 /// What the peers have got, where that is not all that was sent.
 fn acknowledged(record: &Record) -> Vec<Point> {
-    let is_apart = record.samples.iter().any(|(_, sample)| sample.sockets.sent > 0);
+    let is_apart = record.samples.iter().any(|(_, sample)| sample.sockets.counters.sent > Bytes::ZERO);
     if receives(record) || !is_apart {
         return Vec::new();
     }
@@ -98,12 +100,16 @@ fn losses(record: &Record) -> Vec<(String, Vec<f64>)> {
     let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     let counted = |name: &str, count: u64| format!("{name} ({})", told(Unit::Number, count as f64));
     let mut kinds = if receives(record) {
-        let answered = risen(record, |now, before| now.out_of_order > before.out_of_order);
-        vec![(counted("duplicate ACKs sent", last.out_of_order), answered)]
+        let answered = risen(record, |now, before| now.counters.out_of_order > before.counters.out_of_order);
+        vec![(counted("duplicate ACKs sent", last.counters.out_of_order), answered)]
     } else {
-        let again = risen(record, |now, before| now.retransmits > before.retransmits);
-        let told = risen(record, |now, before| now.sacked > 0 || now.dsacks > before.dsacks);
-        vec![(counted("retransmits", last.retransmits), again), ("duplicate ACKs got".to_owned(), told)]
+        let again = risen(record, |now, before| now.counters.retransmits > before.counters.retransmits);
+        let told =
+            risen(record, |now, before| now.sacked > 0 || now.counters.dsacks > before.counters.dsacks);
+        vec![
+            (counted("retransmits", last.counters.retransmits), again),
+            ("duplicate ACKs got".to_owned(), told),
+        ]
     };
     kinds.retain(|(_, times)| !times.is_empty());
     kinds
@@ -156,17 +162,18 @@ fn note(record: &Record, gap: Option<f64>) -> String {
 mod tests {
     use super::*;
     use crate::figures::made_up;
-    use crate::record::schema::{Sample, Side};
+    use crate::record::schema::Side;
 
     fn record(interval: f64, side: Side) -> Record {
         let mut record = made_up::every(interval, 5.0, |at| {
-            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
-            (sample.sockets.received, sample.sockets.sent) = (sample.moved, 0);
+            let mut sample = made_up::moved(at * 1e8);
+            (sample.sockets.counters.received, sample.sockets.counters.sent) = (sample.moved, Bytes::ZERO);
             sample
         });
         if side != Side::Get {
             for (at, sample) in &mut record.samples {
-                (sample.sockets.received, sample.sockets.sent) = (0, sample.moved + (*at * 1e6) as u64);
+                (sample.sockets.counters.received, sample.sockets.counters.sent) =
+                    (Bytes::ZERO, sample.moved + Bytes::new((*at * 1e6) as u64));
             }
         }
         record.header.side = side;
@@ -185,7 +192,8 @@ mod tests {
     fn a_receiver_has_both_averages_and_its_duplicate_acks() {
         let mut get = record(0.001, Side::Get);
         for (at, sample) in &mut get.samples {
-            sample.sockets.out_of_order = if *at < 2.0 { 0 } else { 5 } + if *at < 3.5 { 0 } else { 6 };
+            sample.sockets.counters.out_of_order =
+                if *at < 2.0 { 0 } else { 5 } + if *at < 3.5 { 0 } else { 6 };
         }
         let charts = of_records(&placed(&[("a", &get, 0.0)]));
         let [chart] = charts.as_slice() else { panic!("{charts:?}") };
@@ -207,9 +215,9 @@ mod tests {
     fn a_sender_has_what_it_sent_and_what_arrived() {
         let mut put = record(0.001, Side::Put);
         for (at, sample) in &mut put.samples {
-            sample.sockets.retransmits = if *at < 1.0 { 0 } else { 100_000 };
+            sample.sockets.counters.retransmits = if *at < 1.0 { 0 } else { 100_000 };
             sample.sockets.sacked = if (1.0..1.1).contains(at) { 3 } else { 0 };
-            sample.sockets.dsacks = if *at < 4.0 { 0 } else { 1 };
+            sample.sockets.counters.dsacks = if *at < 4.0 { 0 } else { 1 };
         }
         let charts = of_records(&placed(&[("a", &put, 0.0)]));
         let lines = ["sent, over 1 ms", "sent, over 1000 ms", "acknowledged, over 1000 ms"];
@@ -233,7 +241,7 @@ mod tests {
             charts[0].note
         );
         assert_eq!(of_records(&placed(&[("a", &record(2.0, Side::Get), 0.0)])), []);
-        let short = made_up::every(0.001, 0.5, |at| Sample { moved: (at * 1e8) as u64, ..Sample::default() });
+        let short = made_up::every(0.001, 0.5, |at| made_up::moved(at * 1e8));
         assert_eq!(names(&of_records(&placed(&[("a", &short, 0.0)]))[0]), ["received, over 1 ms"]);
     }
 

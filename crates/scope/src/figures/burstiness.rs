@@ -64,15 +64,17 @@ fn steady(counter: &Counter) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::units::Bytes;
+
     use super::*;
     use crate::figures::made_up;
-    use crate::record::schema::{Sample, Side};
+    use crate::record::schema::Side;
 
     /// 10 s at 100 MB/s from the second second on; `shape` adds bytes.
     fn record(interval: f64, shape: impl Fn(f64) -> f64) -> Record {
         made_up::every(interval, 10.0, |at| {
-            let mut sample = Sample { moved: ((at - 1.0).max(0.0) * 1e8) as u64, ..Sample::default() };
-            sample.sockets.received = sample.moved + shape(at) as u64;
+            let mut sample = made_up::moved((at - 1.0).max(0.0) * 1e8);
+            sample.sockets.counters.received = sample.moved + Bytes::new(shape(at) as u64);
             sample
         })
     }
@@ -112,7 +114,7 @@ mod tests {
         assert_eq!((seldom.peak, seldom.p99, seldom.ratio(), seldom.seen), (None, None, None, 0.0));
         assert!((seldom.mean - 1e8).abs() < 1e5);
         let of = |seconds: f64| {
-            let moved = |at: f64| Sample { moved: (at * 1e8) as u64, ..Sample::default() };
+            let moved = |at: f64| made_up::moved(at * 1e8);
             Burstiness::of(&made_up::every(0.001, seconds, moved))
         };
         assert!(of(1.5).is_none() && of(0.0).is_none() && of(2.5).is_some());
@@ -122,7 +124,7 @@ mod tests {
     fn a_sender_is_measured_by_what_it_sent() {
         let mut sender = record(0.001, |_| 0.0);
         sender.header.side = Side::Put;
-        sender.samples.iter_mut().for_each(|(_, sample)| sample.sockets.sent = sample.moved * 2);
+        sender.samples.iter_mut().for_each(|(_, sample)| sample.sockets.counters.sent = sample.moved * 2);
         let sent = Burstiness::of(&sender).unwrap();
         assert!((sent.mean - 2e8).abs() < 1e5 && (sent.goodput - 1e8).abs() < 1e5, "{sent:?}");
     }

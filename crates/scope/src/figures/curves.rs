@@ -1,5 +1,7 @@
 //! What a record counted at its end of the path: the bytes that arrived, were sent, and were acknowledged.
 
+use longhaul_core::units::Bytes;
+
 use crate::record::Record;
 use crate::record::schema::{Sample, Side};
 
@@ -17,7 +19,7 @@ pub(super) fn receives(record: &Record) -> bool {
     match record.header.side {
         Side::Get => true,
         Side::Put => false,
-        Side::Serve => sockets.received > sockets.sent,
+        Side::Serve => sockets.counters.received > sockets.counters.sent,
     }
 }
 
@@ -30,14 +32,16 @@ pub(super) fn receives(record: &Record) -> bool {
 pub(super) fn wire(record: &Record, window: f64) -> Counter {
     let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     match receives(record) {
-        true if last.received > 0 => match segment(record) {
+        true if last.counters.received > Bytes::ZERO => match segment(record) {
             Some(size) => {
-                counted(record, window, |sample| (sample.sockets.data_segments as f64 * size) as u64)
+                counted(record, window, |sample| (sample.sockets.counters.data_segments as f64 * size) as u64)
             }
-            None => counted(record, window, |sample| sample.sockets.received),
+            None => counted(record, window, |sample| sample.sockets.counters.received.get()),
         },
-        true => counted(record, window, |sample| sample.moved.saturating_add(sample.sockets.unread)),
-        false if last.sent > 0 => counted(record, window, |sample| sample.sockets.sent),
+        true => counted(record, window, |sample| (sample.moved + sample.sockets.unread).get()),
+        false if last.counters.sent > Bytes::ZERO => {
+            counted(record, window, |sample| sample.sockets.counters.sent.get())
+        }
         false => acked(record, window),
     }
 }
@@ -47,14 +51,14 @@ pub(super) fn wire(record: &Record, window: f64) -> Counter {
 fn segment(record: &Record) -> Option<f64> {
     let (_, last) = record.samples.last()?;
     let streams = record.samples.iter().rev().flat_map(|(_, sample)| &sample.streams);
-    let size = streams.filter_map(|stream| stream.tcp.get("tcpi_rcv_mss")).next()? as f64;
-    let mean = last.sockets.received as f64 / last.sockets.data_segments as f64;
+    let size = streams.filter_map(|stream| stream.tcp.as_ref()?.get("tcpi_rcv_mss")).next()? as f64;
+    let mean = last.sockets.counters.received.get() as f64 / last.sockets.counters.data_segments as f64;
     ((mean - size).abs() <= ALIKE * size).then_some(mean)
 }
 
 /// Counts what the peers of a sender acknowledged.
 pub(super) fn acked(record: &Record, window: f64) -> Counter {
-    counted(record, window, |sample| sample.moved)
+    counted(record, window, |sample| sample.moved.get())
 }
 
 /// Counts by samples whose time is certain enough for averages over `window` seconds.
@@ -62,7 +66,8 @@ pub(super) fn acked(record: &Record, window: f64) -> Counter {
 /// Whoever reads a socket may have to wait for it, or for a core: what was counted at the end of that then
 /// stands at the wrong time, and a steady flow would seem to pause and to burst.
 fn counted(record: &Record, window: f64, of: impl Fn(&Sample) -> u64) -> Counter {
-    let certain = record.samples.iter().filter(|(_, sample)| sample.took.unwrap_or(0.0) <= DOUBT * window);
+    let seconds = |sample: &Sample| sample.took.unwrap_or_default().as_secs_f64();
+    let certain = record.samples.iter().filter(|(_, sample)| seconds(sample) <= DOUBT * window);
     // A sum of two readings may fall back by what passed between them.
     let mut most = 0;
     Counter::new(
@@ -76,25 +81,28 @@ fn counted(record: &Record, window: f64, of: impl Fn(&Sample) -> u64) -> Counter
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::figures::made_up;
+    use crate::record::schema::StreamSample;
 
     #[test]
     fn each_end_counts_what_passed_its_wire() {
         let mut record = made_up::record(1.0, |at| {
-            let mut sample = Sample { moved: (at * 100.0) as u64, ..Sample::default() };
-            sample.sockets.unread = 7;
+            let mut sample = made_up::moved(at * 100.0);
+            sample.sockets.unread = Bytes::new(7);
             sample
         });
         let total = |record: &Record| wire(record, 1.0).total();
         assert_eq!(total(&record), 107.0, "read or not");
-        record.samples[50].1.sockets.unread = 9;
+        record.samples[50].1.sockets.unread = Bytes::new(9);
         assert_eq!(total(&record), 107.0, "and nothing twice");
         record.header.side = Side::Put;
         assert_eq!(total(&record), 100.0);
-        record.samples.iter_mut().for_each(|(_, sample)| sample.sockets.sent = 2 * sample.moved);
+        record.samples.iter_mut().for_each(|(_, sample)| sample.sockets.counters.sent = sample.moved * 2);
         assert_eq!((total(&record), acked(&record, 1.0).total()), (200.0, 100.0), "half of it once more");
-        record.samples.iter_mut().for_each(|(_, sample)| sample.sockets.received = 3 * sample.moved);
+        record.samples.iter_mut().for_each(|(_, sample)| sample.sockets.counters.received = sample.moved * 3);
         for (side, is_receiver, bytes) in
             [(Side::Get, true, 300.0), (Side::Put, false, 200.0), (Side::Serve, true, 300.0)]
         {
@@ -109,13 +117,15 @@ mod tests {
         let mut record = made_up::record(1.0, |at| {
             let mut sample = Sample::default();
             let segments = (at * 100.0).round() as u64;
-            sample.sockets.data_segments = segments;
-            sample.sockets.received = if (0.2..0.7).contains(&at) { 19 } else { segments } * 1000;
+            sample.sockets.counters.data_segments = segments;
+            sample.sockets.counters.received =
+                Bytes::new(if (0.2..0.7).contains(&at) { 19 } else { segments } * 1000);
             sample
         });
         let with_mss = |record: &mut Record, mss: u64| {
             let tcp = serde_json::from_value(serde_json::json!({ "tcpi_rcv_mss": mss })).unwrap();
-            record.samples[3].1.streams = vec![crate::record::schema::Stream { stream: 0, unread: 0, tcp }];
+            record.samples[3].1.streams =
+                vec![StreamSample { stream: 0, unread: Bytes::ZERO, tcp: Some(tcp) }];
         };
         let at_half = |record: &Record| wire(record, 1.0).at(0.5);
         assert_eq!(at_half(&record), 19_000.0, "nobody knows how large segments are");
@@ -129,8 +139,8 @@ mod tests {
 
     #[test]
     fn what_was_read_too_slowly_counts_only_where_windows_are_wide() {
-        let mut record = made_up::record(1.0, |at| Sample { moved: (at * 1e6) as u64, ..Sample::default() });
-        record.samples[50].1 = Sample { moved: 900_000, took: Some(0.01), ..Sample::default() };
+        let mut record = made_up::record(1.0, |at| made_up::moved(at * 1e6));
+        record.samples[50].1 = Sample { took: Some(Duration::from_millis(10)), ..made_up::moved(900_000.0) };
         let at_half = |window: f64| wire(&record, window).at(0.5);
         assert_eq!((at_half(1.0), at_half(0.001).round()), (900_000.0, 500_000.0));
     }

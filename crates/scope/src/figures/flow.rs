@@ -28,7 +28,7 @@ impl Counter {
 
     /// Counts the bytes that a record's transfer has moved.
     pub(super) fn moved(record: &Record) -> Self {
-        Self::new(0.0, record.samples.iter().map(|(at, sample)| (*at, sample.moved)))
+        Self::new(0.0, record.samples.iter().map(|(at, sample)| (*at, sample.moved.get())))
     }
 
     /// Returns the value at the end.

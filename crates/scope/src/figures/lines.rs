@@ -1,12 +1,27 @@
 //! What a record holds over time, line by line.
 
+use longhaul_core::telemetry::{HostPages, PageCache};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+
 use crate::chart::Point;
 use crate::record::Record;
-use crate::record::schema::{HostPages, PageCache, Sample};
+use crate::record::schema::Sample;
 
 use super::curves::receives;
 use super::flow::{BIN, Counter};
-use super::values::{in_use, largest_bdp, least_rtt};
+use super::values::{largest_bdp, least_rtt};
+
+fn bytes(size: Bytes) -> f64 {
+    size.get() as f64
+}
+
+fn rate(rate: Rate) -> f64 {
+    rate.as_bits_per_sec() as f64
+}
+
+fn time(rtt: Rtt) -> f64 {
+    rtt.get().as_secs_f64()
+}
 
 /// Takes one number of each sample that has it.
 fn sampled(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
@@ -43,7 +58,7 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
     for (at, sample) in &record.samples {
         for stream in &sample.streams {
-            let Some(bytes) = stream.tcp.get(counted) else { continue };
+            let Some(bytes) = stream.tcp.as_ref().and_then(|tcp| tcp.get(counted)) else { continue };
             readings.entry(stream.stream).or_default().push((*at, bytes));
             if readings.len() > most {
                 return Vec::new();
@@ -62,20 +77,17 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
 
 /// Bytes received and not yet read; only a receiver of files has them.
 pub(super) fn socket_buffer(record: &Record) -> Vec<Point> {
-    of_receiver(record, |sample| Some(sample.sockets.unread as f64))
+    of_receiver(record, |sample| Some(bytes(sample.sockets.unread)))
 }
 
 /// Bytes of the application buffer in use.
 pub(super) fn application_buffer(record: &Record) -> Vec<Point> {
-    sampled(record, |sample| Some(in_use(sample.segments.as_ref()?) as f64))
+    sampled(record, |sample| Some(bytes(sample.segments?.bytes())))
 }
 
 /// Bytes of the application buffer that may be in use.
 pub(super) fn capacity(record: &Record) -> Vec<Point> {
-    constant(record, |sample| {
-        let segments = sample.segments?;
-        Some(segments.size.saturating_mul(segments.count as u64) as f64)
-    })
+    constant(record, |sample| Some(bytes(sample.segments?.capacity())))
 }
 
 /// A limit that holds all the time.
@@ -89,8 +101,8 @@ fn constant(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Poin
     [first.0, last.0].map(|at| Point::from((at, value))).to_vec()
 }
 
-fn pages(record: &Record, of: fn(&PageCache) -> u64) -> Vec<Point> {
-    sampled_unless_zero(record, |sample| Some(of(sample.page_cache.as_ref()?) as f64))
+fn pages(record: &Record, of: fn(&PageCache) -> Bytes) -> Vec<Point> {
+    sampled_unless_zero(record, |sample| Some(bytes(of(sample.page_cache.as_ref()?))))
 }
 
 /// The output file's pages in the cache.
@@ -118,13 +130,13 @@ pub(super) fn host_writeback(record: &Record) -> Vec<Point> {
     host_pages(record, |pages| pages.writeback)
 }
 
-fn host_pages(record: &Record, of: fn(&HostPages) -> u64) -> Vec<Point> {
-    sampled_unless_zero(record, |sample| Some(of(sample.host_pages.as_ref()?) as f64))
+fn host_pages(record: &Record, of: fn(&HostPages) -> Bytes) -> Vec<Point> {
+    sampled_unless_zero(record, |sample| Some(bytes(of(sample.host_pages.as_ref()?))))
 }
 
 /// The receive window of a receiver.
 pub(super) fn rwin(record: &Record) -> Vec<Point> {
-    of_receiver(record, |sample| sample.sockets.rwin.map(|window| window as f64))
+    of_receiver(record, |sample| sample.sockets.rwin.map(bytes))
 }
 
 /// What the fastest bin needed in flight.
@@ -137,12 +149,12 @@ pub(super) fn bdp(record: &Record) -> Vec<Point> {
 
 /// The RTT of packets that TCP has timed itself.
 pub(super) fn rtt(record: &Record) -> Vec<Point> {
-    sampled(record, |sample| sample.sockets.rtt)
+    sampled(record, |sample| sample.sockets.rtt.map(time))
 }
 
 /// The RTT as the received data saw it.
 pub(super) fn data_rtt(record: &Record) -> Vec<Point> {
-    of_receiver(record, |sample| sample.sockets.data_rtt)
+    of_receiver(record, |sample| sample.sockets.data_rtt.map(time))
 }
 
 /// The least RTT.
@@ -153,17 +165,17 @@ pub(super) fn min_rtt(record: &Record) -> Vec<Point> {
 
 /// The congestion window of a sender.
 pub(super) fn cwnd(record: &Record) -> Vec<Point> {
-    of_sender(record, |sample| sample.sockets.cwnd.map(|window| window as f64))
+    of_sender(record, |sample| sample.sockets.cwnd.map(bytes))
 }
 
 /// The pacing rate of a sender.
 pub(super) fn pacing(record: &Record) -> Vec<Point> {
-    of_sender(record, |sample| sample.sockets.pacing_bps.map(|rate| rate as f64))
+    of_sender(record, |sample| sample.sockets.pacing_rate.map(rate))
 }
 
 /// The delivery rate of a sender.
 pub(super) fn delivery(record: &Record) -> Vec<Point> {
-    of_sender(record, |sample| sample.sockets.delivery_bps.map(|rate| rate as f64))
+    of_sender(record, |sample| sample.sockets.delivery_rate.map(rate))
 }
 
 /// Takes what means something at a receiver of files only.
@@ -178,12 +190,12 @@ fn of_sender(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Poi
 
 /// Packets that arrived out of order, in each bin.
 pub(super) fn out_of_order(record: &Record) -> Vec<Point> {
-    counted(record, |sample| sample.sockets.out_of_order)
+    counted(record, |sample| sample.sockets.counters.out_of_order)
 }
 
 /// Packets that were sent again, in each bin.
 pub(super) fn retransmits(record: &Record) -> Vec<Point> {
-    counted(record, |sample| sample.sockets.retransmits)
+    counted(record, |sample| sample.sockets.counters.retransmits)
 }
 
 fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {

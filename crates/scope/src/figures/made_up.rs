@@ -1,5 +1,12 @@
 //! Records for tests.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
+use longhaul_core::event::{Event, JobEvent, JobId};
+use longhaul_core::telemetry::{HostPages, PageCache};
+use longhaul_core::units::{Bytes, Rtt};
+
 use crate::record::Record;
 use crate::record::schema::{Header, Host, MAGIC, Sample, Side, VERSION};
 
@@ -24,4 +31,31 @@ pub(super) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample)
     let times = (0..=(seconds * a_second).round() as usize).map(|index| index as f64 / a_second);
     let samples = times.map(|at| (at, sample(at))).collect();
     Record { header, samples, events: Vec::new(), end: None, damage: None }
+}
+
+/// Returns the line of an event at a second.
+pub(super) fn event(second: u64, event: Event) -> JobEvent<'static> {
+    let at = Duration::from_secs(second);
+    JobEvent { at, job: JobId::default(), url: None, event: Cow::Owned(event) }
+}
+
+/// Returns a sample in which so many bytes were moved.
+pub(super) fn moved(bytes: f64) -> Sample {
+    Sample { moved: Bytes::new(bytes as u64), ..Sample::default() }
+}
+
+/// Returns a round-trip time of so many seconds.
+pub(super) fn rtt(seconds: f64) -> Option<Rtt> {
+    Some(Rtt::new(Duration::from_secs_f64(seconds)))
+}
+
+/// Returns a page cache with nine bytes in it, five of them dirty and three being written.
+pub(super) fn pages() -> PageCache {
+    let [cached, dirty, writeback, evicted] = [9, 5, 3, 1].map(Bytes::new);
+    PageCache { cached, dirty, writeback, evicted, recently_evicted: Bytes::ZERO }
+}
+
+/// Returns the host's pages, with so many bytes dirty.
+pub(super) fn host_pages(dirty: u64) -> HostPages {
+    HostPages { dirty: Bytes::new(dirty), writeback: Bytes::ZERO }
 }

@@ -59,21 +59,24 @@ fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::chart::{Chart, Mark, NEUTRAL, Series};
-    use crate::record::schema::{HostPages, PageCache, Sample, Segments, Side, Stream};
+    use crate::record::schema::{Side, StreamSample};
+    use longhaul_core::telemetry::Segments;
+    use longhaul_core::units::{Bytes, Rate};
 
     fn full(seconds: f64) -> Record {
         made_up::record(seconds, |at| {
-            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
-            sample.segments = Some(Segments { in_use: 3, count: 16, size: 4 << 20 });
-            let pages = PageCache { cached: 9, dirty: 5, writeback: 3, evicted: 1, recently_evicted: 0 };
-            sample.page_cache = (at != 1.5).then_some(pages);
-            sample.host_pages = Some(HostPages { dirty: 50, writeback: 0 });
+            let mut sample = made_up::moved(at * 1e8);
+            sample.segments = Some(Segments { in_use: 3, count: 16, size: Bytes::mib(4) });
+            sample.page_cache = (at != 1.5).then(made_up::pages);
+            sample.host_pages = Some(made_up::host_pages(50));
             let sockets = &mut sample.sockets;
-            (sockets.rtt, sockets.data_rtt, sockets.min_rtt) = (Some(0.2), Some(0.21), Some(0.2));
-            (sockets.rwin, sockets.cwnd) = (Some(1 << 20), Some(1 << 20));
-            (sockets.pacing_bps, sockets.delivery_bps) = (Some(1_000_000), Some(1_000_000));
-            (sockets.out_of_order, sockets.retransmits) = (at as u64, at as u64);
-            sockets.unread = if at == 1.0 { 68_800_000 } else { 10 };
+            (sockets.rtt, sockets.data_rtt, sockets.min_rtt) =
+                (made_up::rtt(0.2), made_up::rtt(0.21), made_up::rtt(0.2));
+            (sockets.rwin, sockets.cwnd) = (Some(Bytes::mib(1)), Some(Bytes::mib(1)));
+            let rate = Some(Rate::bits_per_sec(1_000_000));
+            (sockets.pacing_rate, sockets.delivery_rate) = (rate, rate);
+            (sockets.counters.out_of_order, sockets.counters.retransmits) = (at as u64, at as u64);
+            sockets.unread = Bytes::new(if at == 1.0 { 68_800_000 } else { 10 });
             sample
         })
     }
@@ -178,7 +181,7 @@ mod tests {
                 let bytes = (*at * 1e6) as u64;
                 let tcp =
                     serde_json::from_value(serde_json::json!({ "tcpi_bytes_received": bytes })).unwrap();
-                let stream = |stream| Stream { stream, unread: 0, tcp };
+                let stream = |stream| StreamSample { stream, unread: Bytes::ZERO, tcp: Some(tcp) };
                 sample.streams = std::iter::repeat_n(stream, count).enumerate().map(|(n, s)| s(n)).collect();
             }
             of_records(&[("a".to_owned(), record)])
@@ -194,9 +197,10 @@ mod tests {
     #[test]
     fn a_long_record_is_drawn_at_once_and_keeps_its_peak() {
         let mut record = made_up::every(0.001, 180.0, |at| {
-            let mut sample = Sample { moved: (at * 1e8) as u64, ..Sample::default() };
-            sample.sockets.received = sample.moved + if at < 99.9995 { 0 } else { 900_000 };
-            sample.sockets.out_of_order = (at * 500.0) as u64;
+            let mut sample = made_up::moved(at * 1e8);
+            sample.sockets.counters.received =
+                sample.moved + Bytes::new(if at < 99.9995 { 0 } else { 900_000 });
+            sample.sockets.counters.out_of_order = (at * 500.0) as u64;
             sample
         });
         record.header.interval = 0.001;

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::event::{Event, JobEvent};
+use longhaul_core::units::seconds;
+
 use crate::chart::Unit;
 use crate::draw::told;
 use crate::record::Record;
-use crate::record::schema::{Line, Side, What};
+use crate::record::schema::Side;
 
 use super::burstiness::Burstiness;
 use super::curves::receives;
@@ -54,14 +57,14 @@ pub(super) fn place(record: &Record) -> String {
     format!("{program} on {name} (Linux {kernel}, {} {cores})", host.cores)
 }
 
-fn warning(line: &Line) -> Option<String> {
-    let text = match &line.what {
-        What::Warning { message } => short(message),
-        What::Retrying { stream, reason, .. } => format!("stream {stream} tried again: {}", short(reason)),
-        What::Refused { stream, reason, .. } => format!("stream {stream} was refused: {}", short(reason)),
+fn warning(line: &JobEvent<'_>) -> Option<String> {
+    let text = match &*line.event {
+        Event::Warning(warning) => short(&warning.to_string()),
+        Event::Retrying { stream, reason, .. } => format!("stream {stream} tried again: {}", short(reason)),
+        Event::Refused { stream, reason, .. } => format!("stream {stream} was refused: {}", short(reason)),
         _ => return None,
     };
-    Some(format!("{}: {text}", told(Unit::Seconds, line.at)))
+    Some(format!("{}: {text}", told(Unit::Seconds, seconds::of(line.at))))
 }
 
 /// Says when and where.
@@ -72,9 +75,11 @@ fn origin(record: &Record) -> String {
 /// Says how it went.
 fn result(record: &Record) -> String {
     let moved = Counter::moved(record);
-    let outcome = record.end.as_ref().map(|end| &end.outcome);
-    let text = |name: &str| outcome.and_then(|outcome| outcome.get(name)?.as_str()).map(short);
-    let failed = text("message").map(|message| format!("FAILED: {message}"));
+    let (failed, limit) = match record.outcome() {
+        Some(Event::Error { message, .. }) => (Some(format!("FAILED: {}", short(message))), None),
+        Some(Event::Done(done)) => (None, Some(format!("limited by {}", done.limited_by))),
+        _ => (None, None),
+    };
     let time = moved.growing().map_or(0.0, |(from, to)| to - from);
     let amount = (moved.total() > 0.0)
         .then(|| format!("{} in {}", told(Unit::Bytes, moved.total()), told(Unit::Seconds, time)));
@@ -82,13 +87,12 @@ fn result(record: &Record) -> String {
     let whole = goodput(record, &moved).map(|bps| format!("goodput {}", rate(bps.as_bits_per_sec() as f64)));
     let steady = moved.steady().map(|span| format!("{} at steady speed", rate(moved.rate(span) * 8.0)));
     let rtt = least_rtt(record).map(|rtt| format!("RTT {}", told(Unit::Seconds, rtt)));
-    let limit = text("limited_by").map(|limit| format!("limited by {limit}"));
     let bursts = Burstiness::of(record).and_then(|bursts| bursts.ratio());
     let bursts = bursts.map(|ratio| format!("1 ms peak {ratio:.2} times the mean"));
     let lost = record.samples.last().map(|(_, sample)| {
         let (count, what) = match receives(record) {
-            true => (sample.sockets.out_of_order, "packets out of order"),
-            false => (sample.sockets.retransmits, "packets sent again"),
+            true => (sample.sockets.counters.out_of_order, "packets out of order"),
+            false => (sample.sockets.counters.retransmits, "packets sent again"),
         };
         format!("{} {what}", told(Unit::Number, count as f64))
     });
@@ -134,7 +138,9 @@ pub(super) fn date(started: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use longhaul_core::advice::LimitedBy;
+    use longhaul_core::event::{Done, Warning};
+    use longhaul_core::units::Rate;
 
     use super::*;
     use crate::figures::made_up;
@@ -142,15 +148,22 @@ mod tests {
 
     #[test]
     fn says_what_when_where_how_fast_and_at_which_cost() {
-        let mut record = made_up::record(2.0, |at| Sample { moved: (at * 1e9) as u64, ..Sample::default() });
+        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e9));
         record.end = Some(End {
-            outcome: json!({ "goodput_bps": 8_000_000_000u64, "limited_by": "disk" }),
+            at: 2.0,
             telemetry: Telemetry { samples: 201, dropped: 3, cpu: 0.01 },
+            outcome: None,
         });
         record.damage = Some("goes on after its end, in line 9".to_owned());
         record.events = (0..5)
-            .map(|at| Line { at: f64::from(at), what: What::Warning { message: format!("warning {at}") } })
+            .map(|at| {
+                let message = format!("warning {at}");
+                made_up::event(at, Event::Warning(Warning::Recorded { message }))
+            })
             .collect();
+        let goodput = Rate::bits_per_sec(8_000_000_000);
+        let done = Done { goodput, limited_by: LimitedBy::Disk, ..Done::default() };
+        record.events.push(made_up::event(2, Event::Done(Box::new(done))));
         let notes = of_record(&record);
         assert_eq!(
             notes[..3],
@@ -170,8 +183,8 @@ mod tests {
     #[test]
     fn a_failure_is_told() {
         let mut record = made_up::record(0.0, |_| Sample::default());
-        let outcome = json!({ "event": "error", "message": "the server is gone" });
-        record.end = Some(End { outcome, telemetry: Telemetry::default() });
+        let error = Event::Error { message: "the server is gone".to_owned(), exit_code: 69 };
+        record.events.push(made_up::event(1, error));
         assert!(of_record(&record)[1].starts_with("FAILED: the server is gone"));
     }
 

@@ -1,9 +1,11 @@
 //! The numbers that experiments compare.
 
+use longhaul_core::event::Event;
+use longhaul_core::telemetry::{PageCache, Segments};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::record::Record;
-use crate::record::schema::{PageCache, Sample, Segments};
+use crate::record::schema::Sample;
 
 use super::burstiness::Burstiness;
 use super::curves::receives;
@@ -42,11 +44,12 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     let rwin = steady.filter(|_| received).and_then(|span| median_window(record, span));
     let cwnd = || peak(record, |sample| sample.sockets.cwnd.filter(|_| !received));
     let socket = || peak(record, |sample| received.then_some(sample.sockets.unread));
-    let pages = |of: fn(&PageCache) -> u64| peak(record, |sample| sample.page_cache.as_ref().map(of));
+    let pages = |of: fn(&PageCache) -> Bytes| peak(record, |sample| sample.page_cache.as_ref().map(of));
     let even = Burstiness::of(record);
     let bps = |of: fn(&Burstiness) -> Option<f64>| even.as_ref().and_then(of).map(|rate| rate * 8.0);
     let last = record.samples.last();
-    let out_of_order = last.filter(|_| received).map(|(_, sample)| sample.sockets.out_of_order as f64);
+    let out_of_order =
+        last.filter(|_| received).map(|(_, sample)| sample.sockets.counters.out_of_order as f64);
     let known = [
         ("goodput_bps", goodput(record, &moved).map(|rate| rate.as_bits_per_sec() as f64)),
         ("steady_bps", steady_bps),
@@ -61,36 +64,36 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
         ("window_bps", rwin.zip(rtt).map(|(rwin, rtt)| rwin * 8.0 / rtt)),
         ("cwnd_peak_bytes", cwnd()),
         ("socket_peak_bytes", socket()),
-        ("app_peak_bytes", peak(record, |sample| sample.segments.as_ref().map(in_use))),
+        ("app_peak_bytes", peak(record, |sample| sample.segments.as_ref().map(Segments::bytes))),
         ("dirty_peak_bytes", pages(|pages| pages.dirty)),
         ("writeback_peak_bytes", pages(|pages| pages.writeback)),
         ("cached_peak_bytes", pages(|pages| pages.cached)),
         ("host_dirty_peak_bytes", peak(record, |sample| Some(sample.host_pages?.dirty))),
         ("out_of_order", out_of_order),
         ("duplicate_acks", out_of_order),
-        ("retransmits", last.filter(|_| !received).map(|(_, sample)| sample.sockets.retransmits as f64)),
+        (
+            "retransmits",
+            last.filter(|_| !received).map(|(_, sample)| sample.sockets.counters.retransmits as f64),
+        ),
         ("ramp_s", steady_bps.and_then(|steady| ramp(&moved, steady))),
         ("telemetry_cpu_share", telemetry_share(record)),
     ];
     known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Returns the bytes of segments in use.
-pub(super) fn in_use(segments: &Segments) -> u64 {
-    segments.size.saturating_mul(segments.in_use as u64)
-}
-
 /// Returns the least RTT in seconds.
 pub(super) fn least_rtt(record: &Record) -> Option<f64> {
     let known = record.samples.iter().filter_map(|(_, sample)| sample.sockets.min_rtt);
+    let known = known.map(|rtt| rtt.get().as_secs_f64());
     known.filter(|rtt| *rtt > 0.0).min_by(f64::total_cmp)
 }
 
-/// Returns the rate of the whole: as the transfer told it, else that of the time in which bytes flowed.
+/// Returns the rate of the whole: as the transfer reported it, else that of the time in which bytes flowed.
 pub(super) fn goodput(record: &Record, moved: &Counter) -> Option<Rate> {
-    let told = record.end.as_ref().and_then(|end| end.outcome.get("goodput_bps")?.as_u64());
-    let measured = || moved.growing().map(|span| (moved.rate(span) * 8.0) as u64);
-    told.or_else(measured).map(Rate::bits_per_sec)
+    match record.outcome() {
+        Some(Event::Done(done)) => Some(done.goodput),
+        _ => moved.growing().map(|span| Rate::bits_per_sec((moved.rate(span) * 8.0) as u64)),
+    }
 }
 
 /// Returns the part of one core that recording took.
@@ -106,15 +109,15 @@ pub(super) fn largest_bdp(record: &Record) -> Option<Bytes> {
     Some(Bytes::new((fastest * least_rtt(record)?) as u64))
 }
 
-fn peak(record: &Record, value: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
-    record.samples.iter().filter_map(|(_, sample)| value(sample)).max().map(|peak| peak as f64)
+fn peak(record: &Record, value: impl Fn(&Sample) -> Option<Bytes>) -> Option<f64> {
+    record.samples.iter().filter_map(|(_, sample)| value(sample)).max().map(|peak| peak.get() as f64)
 }
 
 fn median_window(record: &Record, (from, to): Span) -> Option<f64> {
     let within = record.samples.iter().filter(|(at, _)| (from..=to).contains(at));
-    let mut windows: Vec<u64> = within.filter_map(|(_, sample)| sample.sockets.rwin).collect();
+    let mut windows: Vec<Bytes> = within.filter_map(|(_, sample)| sample.sockets.rwin).collect();
     windows.sort_unstable();
-    windows.get(windows.len() / 2).map(|window| *window as f64)
+    windows.get(windows.len() / 2).map(|window| window.get() as f64)
 }
 
 fn ramp(moved: &Counter, steady_bps: f64) -> Option<f64> {
@@ -125,12 +128,11 @@ fn ramp(moved: &Counter, steady_bps: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use longhaul_core::event::Done;
 
     use super::*;
     use crate::figures::made_up;
-    use crate::record::schema::Side;
-    use crate::record::schema::{End, HostPages, Telemetry};
+    use crate::record::schema::{End, Side, Telemetry};
 
     fn value(record: &Record, name: &str) -> Option<f64> {
         values(record).into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -140,22 +142,21 @@ mod tests {
     fn a_transfer_at_the_rate_of_its_window() {
         // 10 s: 1 MB/s for 4 s, then 10 MB/s; the window is 2 MB, the RTT 200 ms.
         let mut record = made_up::record(10.0, |at| {
-            let moved = (at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7) as u64;
-            let mut sample = Sample { moved, ..Sample::default() };
-            sample.sockets.rwin = Some(if at < 5.0 { 100 } else { 2_000_000 });
-            sample.sockets.min_rtt = Some(0.2);
-            sample.sockets.unread = if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 };
-            sample.sockets.out_of_order = at as u64;
-            sample.segments = Some(Segments { in_use: at as usize, count: 16, size: 4 << 20 });
-            let pages = PageCache { cached: 9, dirty: 5, writeback: 3, evicted: 1, recently_evicted: 0 };
-            sample.page_cache = (at > 1.0).then_some(pages);
-            sample.host_pages = (at > 2.0).then_some(HostPages { dirty: 70, writeback: 1 });
+            let moved = at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7;
+            let mut sample = made_up::moved(moved);
+            sample.sockets.rwin = Some(Bytes::new(if at < 5.0 { 100 } else { 2_000_000 }));
+            sample.sockets.min_rtt = made_up::rtt(0.2);
+            sample.sockets.unread = Bytes::new(if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 });
+            sample.sockets.counters.out_of_order = at as u64;
+            sample.segments = Some(Segments { in_use: at as usize, count: 16, size: Bytes::mib(4) });
+            sample.page_cache = (at > 1.0).then(made_up::pages);
+            sample.host_pages = (at > 2.0).then(|| made_up::host_pages(70));
             sample
         });
-        record.end = Some(End {
-            outcome: json!({ "goodput_bps": 51_200_000 }),
-            telemetry: Telemetry { samples: 1000, dropped: 0, cpu: 0.05 },
-        });
+        let done = Done { goodput: Rate::bits_per_sec(51_200_000), ..Done::default() };
+        record.events.push(made_up::event(10, Event::Done(Box::new(done))));
+        let telemetry = Telemetry { samples: 1000, dropped: 0, cpu: 0.05 };
+        record.end = Some(End { at: 10.0, telemetry, outcome: None });
         let near = |name: &str, expected: f64| {
             let found = value(&record, name).unwrap();
             assert!((found - expected).abs() <= expected * 1e-3, "{name}: {found}, not {expected}");
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_record_that_was_cut_off_still_has_a_goodput() {
-        let record = made_up::record(2.0, |at| Sample { moved: (at * 1e6) as u64, ..Sample::default() });
+        let record = made_up::record(2.0, |at| made_up::moved(at * 1e6));
         assert!((value(&record, "goodput_bps").unwrap() - 8e6).abs() < 1e4);
         assert_eq!(value(&record, "telemetry_cpu_share"), None);
     }
@@ -198,10 +199,11 @@ mod tests {
     #[test]
     fn each_side_tells_what_it_alone_can_know() {
         let mut record = made_up::record(3.0, |at| {
-            let mut sample = Sample { moved: (at * 1e6) as u64, ..Sample::default() };
+            let mut sample = made_up::moved(at * 1e6);
             let sockets = &mut sample.sockets;
-            (sockets.rwin, sockets.cwnd) = (Some(1000), Some(at as u64));
-            (sockets.min_rtt, sockets.retransmits, sockets.out_of_order) = (Some(0.1), 5, 6);
+            (sockets.rwin, sockets.cwnd) = (Some(Bytes::new(1000)), Some(Bytes::new(at as u64)));
+            sockets.min_rtt = made_up::rtt(0.1);
+            (sockets.counters.retransmits, sockets.counters.out_of_order) = (5, 6);
             sample
         });
         let received = ["rwin_bytes", "window_bps", "socket_peak_bytes", "out_of_order"];
@@ -221,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_time_far_off_costs_no_memory() {
-        let mut record = made_up::record(2.0, |at| Sample { moved: (at * 1e6) as u64, ..Sample::default() });
-        record.samples.push((1e12, Sample { moved: 3_000_000, ..Sample::default() }));
+        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e6));
+        record.samples.push((1e12, made_up::moved(3e6)));
         assert!(value(&record, "steady_bps").unwrap().is_finite());
     }
 }

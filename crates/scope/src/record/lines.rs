@@ -1,15 +1,19 @@
-//! The lines of a record as a reader meets them: one by one, of bounded length, and perhaps damaged.
+//! The lines of a record as they are read: one by one, of bounded length, and perhaps damaged.
 
 use std::io::{self, BufRead, Read};
 
+use longhaul_core::event::{JobEvent, JobId};
 use serde::Deserialize;
 
-use super::schema::{Line, What};
+use super::schema::{End, Sample};
 
 /// The longest line: a sample of ten thousand streams is 15 MB.
 pub(super) const LONGEST_LINE: u64 = 64 << 20;
 /// The longest line that is no sample: an unknown one takes many times its length of memory.
 const LONGEST_EVENT: usize = 1 << 20;
+
+/// The latest time in seconds, ten years: on the axis of a time far off nothing else could be seen.
+const LATEST: f64 = 10.0 * 365.0 * 86400.0;
 
 /// Lines of bounded length.
 pub(super) struct Lines<R> {
@@ -54,11 +58,20 @@ impl Damage {
     }
 }
 
+/// A line after the first.
+pub(super) enum Line {
+    Sample { at: f64, job: JobId, sample: Box<Sample> },
+    Event(JobEvent<'static>),
+    End(End),
+}
+
 /// Reads a line; a sample, which nearly all are, without the detour that an unknown kind takes.
 pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
     #[derive(Deserialize)]
     struct Kind {
         at: f64,
+        #[serde(default)]
+        job: JobId,
         event: String,
     }
     let whole = text.ends_with(b"\n");
@@ -66,12 +79,21 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
         return Err(Damage::Long);
     }
     let wrong = |_| if whole { Damage::Garbage } else { Damage::Cut };
-    let kind: Kind = serde_json::from_slice(text).map_err(wrong)?;
-    if kind.event == "sample" {
-        return Ok(Line { at: kind.at, what: What::Sample(serde_json::from_slice(text).map_err(wrong)?) });
+    let Kind { at, job, event } = serde_json::from_slice(text).map_err(wrong)?;
+    if at.is_nan() || at < 0.0 {
+        return Err(Damage::Garbage);
+    }
+    if at > LATEST {
+        return Err(Damage::Late);
+    }
+    if event == "sample" {
+        return Ok(Line::Sample { at, job, sample: serde_json::from_slice(text).map_err(wrong)? });
     }
     if text.len() > LONGEST_EVENT {
         return Err(Damage::Long);
     }
-    serde_json::from_slice(text).map_err(wrong)
+    if event == "end" {
+        return serde_json::from_slice(text).map(Line::End).map_err(wrong);
+    }
+    serde_json::from_slice(text).map(Line::Event).map_err(wrong)
 }

@@ -1,8 +1,7 @@
-//! Records: what a transfer told about itself, one JSON object a line.
+//! Records: the events of a transfer, one JSON object a line.
 //!
-//! [`Recorder`] writes one, [`Record`] is one that was read; [`schema`] has the lines.
+//! [`Recorder`] writes one, [`Record`] is one that was read; [`schema`] has the first line and the last.
 
-mod convert;
 mod error;
 mod file;
 mod lines;

@@ -1,42 +1,55 @@
 //! Reads a record, whole or cut off.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use longhaul_core::event::{Event, JobEvent, JobId};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::RecordError;
-use super::lines::{Damage, LONGEST_LINE, Lines, parse};
-use super::schema::{End, Header, Line, MAGIC, Sample, VERSION, What};
+use super::lines::{Damage, LONGEST_LINE, Line, Lines, parse};
+use super::schema::{End, Header, MAGIC, Sample, VERSION};
 
 /// The longest first line; a header is a few hundred bytes.
 const LONGEST_HEADER: u64 = 64 << 10;
-/// The latest time in seconds, ten years: on the axis of a time far off nothing else could be seen.
-const LATEST: f64 = 10.0 * 365.0 * 86400.0;
+/// More jobs of one record are not read: no figure shows so many.
+const MOST_JOBS: usize = 64;
 
-/// A record that was read.
+/// A record of one job that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Its first line.
+    /// The record's first line; where it holds several jobs, with the URL of this one.
     pub header: Header,
-    /// The samples, each with its time in seconds since the start, in that order.
+    /// The samples, each with its time in seconds since the record's start, in that order.
     pub samples: Vec<(f64, Sample)>,
     /// Everything else that happened.
-    pub events: Vec<Line>,
-    /// How it ended; `None` where that was not recorded.
+    pub events: Vec<JobEvent<'static>>,
+    /// The record's last line; `None` where it was cut off.
     pub end: Option<End>,
     /// What is wrong with it, in a phrase such as "cut off in line 812"; `None` where nothing is.
     pub damage: Option<String>,
 }
 
 impl Record {
-    /// Reads the record at `path`: all of it, or all before its first damage.
+    /// Reads the record at `path`: its first job, all of it, or all before its first damage.
     ///
     /// # Errors
     /// [`RecordError`]: it cannot be read, is empty, no record at all, or of a newer version.
     pub fn load(path: &Path) -> Result<Self, RecordError> {
+        // There is always one.
+        let mut jobs = Self::load_jobs(path)?;
+        Ok(jobs.swap_remove(0))
+    }
+
+    /// Reads the record at `path`: each of its jobs, at least one, in the order of their first events.
+    ///
+    /// # Errors
+    /// As [`Record::load`].
+    pub fn load_jobs(path: &Path) -> Result<Vec<Self>, RecordError> {
         let fail = |source| RecordError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
@@ -45,55 +58,122 @@ impl Record {
         Self::read(BufReader::with_capacity(256 << 10, file), path)
     }
 
+    /// Returns how the job ended: [`Event::Done`] or [`Event::Error`]; `None` where that was not recorded.
+    pub fn outcome(&self) -> Option<&Event> {
+        let ends = |event: &&Event| matches!(event, Event::Done(_) | Event::Error { .. });
+        self.events.iter().rev().map(|line| &*line.event).find(ends)
+    }
+
     /// Reads a record as [`load`](Self::load) does; `path` is for errors.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn read(from: impl BufRead, path: &Path) -> Result<Self, RecordError> {
+    pub fn read(from: impl BufRead, path: &Path) -> Result<Vec<Self>, RecordError> {
         let fail = |source| RecordError::Read { path: path.to_owned(), source };
         let mut lines = Lines::new(from);
         let first = lines.next(LONGEST_HEADER).map_err(fail)?;
         let header = header(first, path.to_owned())?;
-        let mut record = Self { header, samples: Vec::new(), events: Vec::new(), end: None, damage: None };
+        let mut jobs = Jobs::default();
         let mut number = 1;
-        while record.damage.is_none() {
-            let ended = record.end.is_some();
+        let damage = loop {
+            let ended = jobs.end.is_some();
             number += 1;
-            record.damage = match lines.next(LONGEST_LINE) {
-                Ok([]) if ended => break,
+            let damage = match lines.next(LONGEST_LINE) {
+                Ok([]) if ended => break None,
                 Ok([]) => Some("without an end: its writer was killed, or still writes".into()),
                 Ok(_) if ended => Some(format!("goes on after its end, in line {number}")),
-                Ok(text) => record.add(text).map(|damage| damage.in_line(number)),
+                Ok(text) => jobs.add(text).err().map(|damage| damage.in_line(number)),
                 Err(error) => Some(format!("cannot be read from line {number} on: {error}")),
             };
+            if damage.is_some() {
+                break damage;
+            }
+        };
+        Ok(jobs.records(&header, damage))
+    }
+}
+
+/// The jobs of a record while it is read.
+#[derive(Default)]
+struct Jobs {
+    jobs: Vec<(JobId, Job)>,
+    left_out: bool,
+    end: Option<End>,
+}
+
+/// What was read of a job.
+#[derive(Default)]
+struct Job {
+    url: Option<String>,
+    samples: Vec<(f64, Sample)>,
+    events: Vec<JobEvent<'static>>,
+}
+
+impl Jobs {
+    /// Adds a line; says what is wrong with it.
+    fn add(&mut self, text: &[u8]) -> Result<(), Damage> {
+        match parse(text)? {
+            Line::Sample { at, job, sample } => {
+                let Some(job) = self.job(job) else { return Ok(()) };
+                if job.samples.last().is_some_and(|(before, _)| at < *before) {
+                    return Err(Damage::Disorder);
+                }
+                job.samples.push((at, *sample));
+            }
+            Line::Event(mut line) => {
+                let Some(job) = self.job(line.job) else { return Ok(()) };
+                if let Some(url) = line.url.take() {
+                    job.url.get_or_insert(url.into_owned());
+                }
+                if *line.event != Event::Unknown {
+                    job.events.push(line);
+                }
+            }
+            Line::End(mut end) => {
+                if let (Some(outcome), Ok(at)) = (end.outcome.take(), Duration::try_from_secs_f64(end.at)) {
+                    let event = Cow::Owned(outcome);
+                    let job = JobId::default();
+                    if let Some(of) = self.job(job) {
+                        of.events.push(JobEvent { at, job, url: None, event });
+                    }
+                }
+                self.end = Some(end);
+            }
         }
-        Ok(record)
+        Ok(())
     }
 
-    /// Adds a line; says what is wrong with it.
-    fn add(&mut self, text: &[u8]) -> Option<Damage> {
-        let line = match parse(text) {
-            Ok(line) => line,
-            Err(damage) => return Some(damage),
-        };
-        if !(line.at >= 0.0 && line.at.is_finite()) {
-            return Some(Damage::Garbage);
-        }
-        if line.at > LATEST {
-            return Some(Damage::Late);
-        }
-        match line.what {
-            What::Sample(sample) => {
-                if self.samples.last().is_some_and(|(before, _)| line.at < *before) {
-                    return Some(Damage::Disorder);
-                }
-                self.samples.push((line.at, *sample));
+    /// Returns a job, a new one where it is its first line; `None` where there are too many.
+    fn job(&mut self, id: JobId) -> Option<&mut Job> {
+        let place = match self.jobs.iter().position(|(known, _)| *known == id) {
+            Some(place) => place,
+            None if self.jobs.len() == MOST_JOBS => {
+                self.left_out = true;
+                return None;
             }
-            What::End(end) => self.end = Some(end),
-            What::Unknown => {}
-            what => self.events.push(Line { at: line.at, what }),
+            None => {
+                self.jobs.push((id, Job::default()));
+                self.jobs.len() - 1
+            }
+        };
+        self.jobs.get_mut(place).map(|(_, job)| job)
+    }
+
+    /// Returns a record for each job, and one where there is none.
+    fn records(mut self, header: &Header, damage: Option<String>) -> Vec<Record> {
+        let more = self.left_out.then(|| format!("more than {MOST_JOBS} jobs; the others were left out"));
+        let damage = damage.or(more);
+        let several = self.jobs.len() > 1;
+        if self.jobs.is_empty() {
+            self.jobs.push(Default::default());
         }
-        None
+        let end = self.end;
+        let record = |(_, Job { url, samples, events }): (JobId, Job)| {
+            let mut header = header.clone();
+            header.what = url.filter(|_| several).unwrap_or(header.what);
+            Record { header, samples, events, end: end.clone(), damage: damage.clone() }
+        };
+        self.jobs.into_iter().map(record).collect()
     }
 }
 
@@ -141,7 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::RecordErrorKind;
-    use super::super::schema::Stream;
+    use super::super::schema::StreamSample;
     use super::*;
 
     const HEADER: &str = r#"{"record":"longhaul","version":1,"side":"get","what":"http://h/f","program":"longhaul 0.1.0","started":1.5,"interval":0.01,"host":{"name":"h","kernel":"6","cores":2}}"#;
@@ -157,6 +237,10 @@ mod tests {
     const PAGES: &str =
         r#","page_cache":{"cached":9,"dirty":8,"writeback":7,"evicted":0,"recently_evicted":0}"#;
 
+    fn kept(sample: &Sample, name: &str) -> Option<u64> {
+        sample.streams[0].tcp.as_ref()?.get(name)
+    }
+
     /// A header, an event, three samples and an end: six lines.
     fn whole() -> String {
         let opened = r#"{"at":0.5,"event":"opened","path":"/f","resumed":0,"writer":"direct"}"#.to_owned();
@@ -166,7 +250,11 @@ mod tests {
     }
 
     fn read(bytes: impl AsRef<[u8]>) -> Result<Record, RecordError> {
-        Record::read(bytes.as_ref(), Path::new("r.jsonl"))
+        read_from(bytes.as_ref(), "r.jsonl")
+    }
+
+    fn read_from(from: impl BufRead, path: &str) -> Result<Record, RecordError> {
+        Record::read(from, Path::new(path)).map(|mut jobs| jobs.swap_remove(0))
     }
 
     #[track_caller]
@@ -192,10 +280,58 @@ mod tests {
         assert_eq!((record.damage, record.samples.len(), record.events.len()), (None, 3, 1));
         assert_eq!(record.end.unwrap().telemetry.samples, 3);
         let (at, last) = &record.samples[2];
-        assert_eq!((*at, last.streams[0].tcp.get("tcpi_bytes_acked")), (3.0, Some(8)));
+        assert_eq!((*at, kept(last, "tcpi_bytes_acked")), (3.0, Some(8)));
         // Counted anew in the second one only.
-        let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty)).collect();
+        let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty.get())).collect();
         assert_eq!(pages, [None, Some(8), None]);
+    }
+
+    #[test]
+    fn reads_the_result_where_each_version_has_it() {
+        let done =
+            r#""event":"done","path":"/f","bytes":5,"goodput_bps":40,"limited_by":"disk","digest":null"#;
+        let outcome = format!(r#"{{{done}}}"#);
+        let first = whole().replace(r#""outcome":null"#, &format!(r#""outcome":{outcome}"#));
+        let second = HEADER.replace(r#""version":1"#, r#""version":2"#)
+            + &format!("\n{}\n", sample(1.0, r#","job":1"#))
+            + &format!("{{\"at\":2,\"job\":1,\"url\":\"http://h/f\",{done}}}\n")
+            + &END.replace(r#""outcome":null,"#, "")
+            + "\n";
+        for text in [first, second] {
+            let record = read(text).unwrap();
+            assert_eq!(record.damage, None);
+            let Some(Event::Done(done)) = record.outcome() else { panic!("{record:?}") };
+            assert_eq!((done.bytes.get(), done.limited_by.name()), (5, "disk"));
+        }
+        let failed = r#""outcome":{"event":"error","message":"gone","exit_code":69}"#;
+        let record = read(whole().replace(r#""outcome":null"#, failed)).unwrap();
+        assert_eq!(record.outcome(), Some(&Event::Error { message: "gone".into(), exit_code: 69 }));
+        assert_eq!(read(whole()).unwrap().outcome(), None, "a server's");
+    }
+
+    #[test]
+    fn each_job_of_a_record_is_read_by_itself() {
+        let begun = |at: u32, job: u32| {
+            format!(r#"{{"at":{at},"job":{job},"url":"http://h/{job}","event":"verifying"}}"#)
+        };
+        let lines = [
+            HEADER.to_owned(),
+            begun(0, 4),
+            sample(1.0, r#","job":4"#),
+            begun(1, 7),
+            sample(3.0, r#","job":7"#),
+            sample(2.0, r#","job":4"#),
+            END.to_owned(),
+        ];
+        let text = lines.join("\n") + "\n";
+        let jobs = Record::read(text.as_bytes(), Path::new("r")).unwrap();
+        let found = jobs.iter().map(|job| (job.header.what.as_str(), job.samples.len(), job.events.len()));
+        assert_eq!(found.collect::<Vec<_>>(), [("http://h/4", 2, 1), ("http://h/7", 1, 1)]);
+        assert!(jobs.iter().all(|job| job.damage.is_none() && job.end.is_some()));
+        let many: String = (0..100).map(|job| begun(0, job) + "\n").collect();
+        let jobs = Record::read(format!("{HEADER}\n{many}{END}\n").as_bytes(), Path::new("r")).unwrap();
+        assert_eq!(jobs.len(), MOST_JOBS);
+        assert!(jobs[0].damage.as_ref().unwrap().contains("more than 64 jobs"));
     }
 
     #[test]
@@ -223,8 +359,8 @@ mod tests {
     #[test]
     fn refuses_a_newer_version_and_says_so() {
         let newer = r#"{"record":"longhaul","version":7,"all":"different"}"#;
-        fails(format!("{newer}\nanything"), &["version 7", "up to version 1", "update"]);
-        for version in ["2", "1.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
+        fails(format!("{newer}\nanything"), &["version 7", "up to version 2", "update"]);
+        for version in ["3", "2.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
             let newer = HEADER.replace("\"version\":1", &format!("\"version\":{version}"));
             fails(newer + "\n", &["version ", "update longhaul"]);
         }
@@ -248,12 +384,12 @@ mod tests {
             }
         }
         let mut endless = Endless(0);
-        assert!(Record::read(BufReader::new(&mut endless), Path::new("r")).is_err());
+        assert!(read_from(BufReader::new(&mut endless), "r").is_err());
         assert!(endless.0 <= LONGEST_HEADER * 2, "{}", endless.0);
         let begin = format!("{HEADER}\n{}\n", sample(1.0, ""));
         let mut endless = Endless(0);
         let from = BufReader::new(begin.as_bytes().chain(&mut endless));
-        let record = Record::read(from, Path::new("r")).unwrap();
+        let record = read_from(from, "r").unwrap();
         assert_eq!(record.samples.len(), 1);
         assert!(record.damage.unwrap().starts_with("line 3 is longer than any line of a record"));
         assert!(endless.0 <= LONGEST_LINE * 2, "{}", endless.0);
@@ -297,18 +433,19 @@ mod tests {
             }
         }
         let begin = format!("{HEADER}\n{}\n{{\"at\":", sample(1.0, ""));
-        let record = Record::read(BufReader::new(begin.as_bytes().chain(Failing)), Path::new("r")).unwrap();
+        let record = read_from(BufReader::new(begin.as_bytes().chain(Failing)), "r").unwrap();
         assert_eq!(record.samples.len(), 1);
         assert_eq!(record.damage.as_deref(), Some("cannot be read from line 3 on: bad sector"));
-        let error = Record::read(BufReader::new(Failing), Path::new("r")).unwrap_err();
+        let error = read_from(BufReader::new(Failing), "r").unwrap_err();
         assert_eq!(error.kind(), RecordErrorKind::NoInput);
     }
 
     #[test]
     fn what_is_read_takes_little_more_memory_than_the_text() {
         // The shortest of each kind: a stream is 32 bytes of text, an event 30, a sample 100.
-        assert!(size_of::<Stream>() <= 48 && size_of::<Line>() <= 128, "{}", size_of::<Line>());
-        assert!(size_of::<(f64, Sample)>() <= 400);
+        assert!(size_of::<StreamSample>() <= 48, "{}", size_of::<StreamSample>());
+        assert!(size_of::<JobEvent<'_>>() <= 144, "{}", size_of::<JobEvent<'_>>());
+        assert!(size_of::<(f64, Sample)>() <= 480, "{}", size_of::<(f64, Sample)>());
     }
 
     #[test]

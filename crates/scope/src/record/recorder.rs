@@ -1,5 +1,6 @@
 //! Writes a record while the transfer runs.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,15 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::event::{Event, Observer};
-use longhaul_core::telemetry::StreamSample;
+use longhaul_core::event::{Event, JobEvent, JobId, JobTag, Observer};
+use longhaul_core::telemetry::{Sample, StreamSample};
+use longhaul_core::units::seconds;
 use longhaul_sys::host;
-use serde_json::Value;
 
-use super::convert;
 use super::error::RecordError;
 use super::file::{Earlier, RecordFile};
-use super::schema::{End, Header, Host, Line, MAGIC, Side, Telemetry, VERSION, What};
+use super::schema::{End, Header, Host, MAGIC, Side, Telemetry, VERSION};
 
 /// How often what happened is handed to the kernel: a crash costs no more of the record than this.
 /// To wake up for each sample instead would double what recording costs.
@@ -25,7 +25,7 @@ const TURN: Duration = Duration::from_millis(100);
 /// Memory for what happened and is not yet written: many seconds of one stream at 1 ms.
 const QUEUE: usize = 8 << 20;
 
-/// Writes what it hears to a file, on a thread of its own: whoever tells it never waits for the disk.
+/// Writes events to a file, on a thread of its own: no caller waits for the disk.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
@@ -36,10 +36,19 @@ pub struct Recorder {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every message is of the large one")]
 enum Message {
-    Happened(Duration, Event),
-    End(Value),
+    Event(Told),
+    End,
+}
+
+/// An event as it was reported.
+#[derive(Debug)]
+struct Told {
+    /// When, by the clock of this host.
+    now: Instant,
+    job: JobTag,
+    at: Duration,
+    event: Event,
 }
 
 /// What the callers and the thread share.
@@ -81,14 +90,14 @@ impl Recorder {
         Ok(Self { path: path.to_owned(), messages, shared, waker, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Writes the last line, with `outcome` and what recording has cost, and waits until all is on the disk.
+    /// Writes the last line, with what recording has cost, and waits until all is on the disk.
     ///
     /// # Errors
     /// [`RecordError::Write`] where any line could not be written; the record then ends before that.
-    pub fn finish(&self, outcome: Value) -> Result<(), RecordError> {
+    pub fn finish(&self) -> Result<(), RecordError> {
         let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
-        // Fails only where the thread has ended, and then joining it tells.
-        let _ = self.messages.send(Message::End(outcome));
+        // Fails only where the thread has ended, and then joining it reports why.
+        let _ = self.messages.send(Message::End);
         self.waker.unpark();
         thread.join().unwrap_or_else(|_| {
             let source = io::Error::other("its thread has failed");
@@ -98,7 +107,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn on(&self, at: Duration, event: &Event) {
+    fn on(&self, job: &JobTag, at: Duration, event: &Event) {
         match event {
             Event::Progress(_) => return,
             Event::Sampled { samples, cpu } => {
@@ -108,11 +117,11 @@ impl Observer for Recorder {
             }
             _ => {}
         }
-        // Without this one an earlier record would never be replaced.
-        let needed = matches!(event, Event::Opened { .. });
         let weight = weight(event);
         let queued = self.shared.queued.fetch_add(weight, Ordering::Relaxed) + weight;
-        if (queued > QUEUE && !needed) || self.messages.send(Message::Happened(at, event.clone())).is_err() {
+        let too_many = queued > QUEUE && event.is_frequent();
+        let told = || Told { now: Instant::now(), job: job.clone(), at, event: event.clone() };
+        if too_many || self.messages.send(Message::Event(told())).is_err() {
             self.shared.queued.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -125,7 +134,7 @@ impl Observer for Recorder {
 /// Returns about how much memory an event takes.
 fn weight(event: &Event) -> usize {
     let more = match event {
-        Event::Sample(sample) => size_of::<StreamSample>() * sample.streams.len(),
+        Event::Sample(sample) => size_of::<Sample>() + size_of::<StreamSample>() * sample.streams.len(),
         Event::Replied { method, target, .. } => method.len() + target.len(),
         Event::Retrying { reason, .. } | Event::Refused { reason, .. } => reason.len(),
         _ => 0,
@@ -141,8 +150,8 @@ fn header(side: Side, what: &str, interval: Duration) -> Header {
         side,
         what: what.to_owned(),
         program: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
-        started: convert::seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-        interval: convert::seconds(interval),
+        started: seconds::of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+        interval: seconds::of(interval),
         host: Host {
             name: system.nodename().to_string_lossy().into_owned(),
             kernel: system.release().to_string_lossy().into_owned(),
@@ -151,28 +160,26 @@ fn header(side: Side, what: &str, interval: Duration) -> Header {
     }
 }
 
-/// Writes until the end is told, or nobody is left to tell it.
+/// Writes until the end is reported, or the recorder is dropped.
 fn run(
     start: Instant,
     mut file: RecordFile,
     messages: &Receiver<Message>,
     shared: &Shared,
 ) -> Result<(), RecordError> {
+    let mut starts = Starts::default();
     loop {
         match messages.try_recv() {
-            Ok(Message::Happened(at, event)) => {
-                shared.queued.fetch_sub(weight(&event), Ordering::Relaxed);
-                if let Some(what) = convert::what(at, &event) {
-                    file.write(&Line { at: convert::seconds(at), what });
-                }
-                if matches!(event, Event::Opened { .. }) {
+            Ok(Message::Event(told)) => {
+                shared.queued.fetch_sub(weight(&told.event), Ordering::Relaxed);
+                file.write(&starts.line(start, &told));
+                if matches!(told.event, Event::Opened { .. }) {
                     file.replace();
                 }
             }
-            Ok(Message::End(outcome)) => {
-                let telemetry = cost(shared, file.dropped());
-                let what = What::End(End { outcome, telemetry });
-                file.write(&Line { at: convert::seconds(start.elapsed()), what });
+            Ok(Message::End) => {
+                let at = seconds::of(start.elapsed());
+                file.write(&End { at, telemetry: cost(shared, file.dropped()), outcome: None });
                 return file.finish();
             }
             Err(TryRecvError::Empty) => {
@@ -184,10 +191,29 @@ fn run(
     }
 }
 
+/// When each job started, since the first did: the record's times count from there.
+#[derive(Default)]
+struct Starts(HashMap<JobId, Duration>);
+
+impl Starts {
+    /// Makes the line of an event; the first of a job has its URL.
+    fn line<'a>(&mut self, start: Instant, told: &'a Told) -> JobEvent<'a> {
+        let is_first_job = self.0.is_empty();
+        let mut is_new = false;
+        let started = self.0.entry(told.job.id()).or_insert_with(|| {
+            is_new = true;
+            let since_start = told.now.saturating_duration_since(start).saturating_sub(told.at);
+            if is_first_job { Duration::ZERO } else { since_start }
+        });
+        let line = JobEvent::new(&told.job, told.at + *started, &told.event);
+        if is_new { line } else { JobEvent { url: None, ..line } }
+    }
+}
+
 /// Returns what recording has cost; called on the thread that writes.
 fn cost(shared: &Shared, dropped: u64) -> Telemetry {
     let (samples, sampling) = *lock(&shared.sampled);
-    let cpu = convert::seconds(sampling + host::thread_cpu_time());
+    let cpu = seconds::of(sampling + host::thread_cpu_time());
     Telemetry { samples, dropped: shared.dropped.load(Ordering::Relaxed) + dropped, cpu }
 }
 
@@ -198,11 +224,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::event::Warning;
+    use longhaul_core::event::{Done, Warning};
     use longhaul_core::tcp_info::{SIZE, TcpInfo};
-    use longhaul_core::telemetry::{PageCache, Sample, Sockets};
+    use longhaul_core::telemetry::{PageCache, Sockets};
     use longhaul_core::units::Bytes;
-    use serde_json::json;
     use std::fs;
 
     use super::super::{Record, RecordErrorKind};
@@ -224,15 +249,23 @@ mod tests {
         let streams: Vec<_> = (0..streams).map(stream).collect();
         let page_cache = Some(PageCache { dirty: Bytes::new(4096), ..PageCache::default() });
         let sockets = Sockets::of(&streams, Default::default());
-        Event::Sample(Sample { sockets, streams, page_cache, ..Sample::default() })
+        Event::Sample(Box::new(Sample { sockets, streams, page_cache, ..Sample::default() }))
     }
 
     fn opened() -> Event {
-        Event::Opened { path: "/f".into(), size: None, resumed: Bytes::ZERO, writer: "direct" }
+        Event::Opened { path: "/f".into(), size: None, resumed: Bytes::ZERO, writer: "direct".into() }
     }
 
     fn millis(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    fn tell(recorder: &Recorder, job: u64, at: Duration, event: &Event) {
+        recorder.on(&JobTag::new(JobId::new(job), "http://host/file"), at, event);
+    }
+
+    fn done(path: &str) -> Event {
+        Event::Done(Box::new(Done { path: path.into(), ..Done::default() }))
     }
 
     #[test]
@@ -240,17 +273,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let recorder = create(&path).unwrap();
-        recorder.on(millis(1), &Event::Connected { stream: 0, peer: "[::1]:80".parse().unwrap(), rtt: None });
-        recorder.on(millis(2), &sample(2));
-        recorder.on(millis(3), &Event::Progress(Default::default()));
-        recorder.on(millis(4), &Event::Warning(Warning::NoRanges));
-        let target = "/f?key=secret".to_owned();
+        tell(
+            &recorder,
+            1,
+            millis(1),
+            &Event::Connected { stream: 0, peer: "[::1]:80".parse().unwrap(), rtt: None },
+        );
+        tell(&recorder, 1, millis(2), &sample(2));
+        tell(&recorder, 1, millis(3), &Event::Progress(Default::default()));
+        tell(&recorder, 1, millis(4), &Event::Warning(Warning::NoRanges));
+        let target = "/f?...".to_owned();
         let (method, sent, took) = ("GET".to_owned(), Bytes::new(5), millis(3));
-        recorder.on(millis(5), &Event::Replied { stream: 1, method, target, status: 206, sent, took });
-        recorder.on(millis(6), &Event::Sampled { samples: 1, cpu: millis(500) });
-        recorder.finish(json!({"event": "done"})).unwrap();
-        recorder.finish(json!(null)).unwrap();
-        recorder.on(millis(7), &sample(1));
+        tell(&recorder, 1, millis(5), &Event::Replied { stream: 1, method, target, status: 206, sent, took });
+        tell(&recorder, 1, millis(6), &Event::Sampled { samples: 1, cpu: millis(500) });
+        tell(&recorder, 1, millis(7), &done("/f"));
+        recorder.finish().unwrap();
+        recorder.finish().unwrap();
+        tell(&recorder, 1, millis(8), &sample(1));
 
         let record = Record::load(&path).unwrap();
         assert_eq!(
@@ -260,18 +299,37 @@ mod tests {
         assert_eq!((record.header.what.as_str(), record.header.version), ("http://host/file", VERSION));
         let (at, read) = &record.samples[0];
         assert_eq!((*at, record.samples.len(), read.streams.len()), (0.002, 1, 2));
-        assert_eq!((read.sockets.unread, read.page_cache.unwrap().dirty), (14, 4096));
-        assert_eq!(read.streams[1].tcp.get("tcpi_bytes_acked"), Some(0x0101_0101_0101_0101));
+        assert_eq!((read.sockets.unread.get(), read.page_cache.unwrap().dirty.get()), (14, 4096));
+        assert_eq!(
+            read.streams[1].tcp.as_ref().unwrap().get("tcpi_bytes_acked"),
+            Some(0x0101_0101_0101_0101)
+        );
         let told = fs::read_to_string(&path).unwrap();
         assert!(told.contains(r#""tcpi_rcv_wnd":16843009"#), "{told}");
-        assert_eq!(record.events.len(), 3, "{told}");
-        assert!(told.contains(r#""target":"/f?...""#) && !told.contains("secret"), "{told}");
+        assert_eq!(record.events.len(), 4, "{told}");
+        assert_eq!(record.outcome(), Some(&done("/f")));
+        let with_url = told.lines().filter(|line| line.contains(r#""url":"http://host/file""#));
+        assert_eq!((with_url.count(), told.matches(r#""job":1,"#).count()), (1, 5), "{told}");
         let end = record.end.unwrap();
-        assert_eq!(
-            (end.outcome["event"].as_str(), end.telemetry.samples, end.telemetry.dropped),
-            (Some("done"), 1, 0)
-        );
+        assert_eq!((end.telemetry.samples, end.telemetry.dropped), (1, 0));
         assert!((0.5..0.6).contains(&end.telemetry.cpu), "{end:?}");
+    }
+
+    #[test]
+    fn a_later_job_stands_where_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let recorder = create(&path).unwrap();
+        tell(&recorder, 1, millis(2), &sample(1));
+        thread::sleep(millis(50));
+        (0..3).for_each(|at| tell(&recorder, 2, millis(at), &sample(1)));
+        tell(&recorder, 1, millis(60), &sample(1));
+        recorder.finish().unwrap();
+        let jobs = Record::load_jobs(&path).unwrap();
+        let times = |job: usize| jobs[job].samples.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert_eq!((jobs.len(), times(0)), (2, vec![0.002, 0.06]));
+        let second = times(1);
+        assert!(second[0] >= 0.05 && (second[2] - second[0] - 0.002).abs() < 1e-5, "{second:?}");
     }
 
     #[test]
@@ -281,7 +339,7 @@ mod tests {
         let recorder = create(&path).unwrap();
         // The header at once, before anything happens.
         assert!(Record::load(&path).unwrap().damage.unwrap().contains("without an end"));
-        recorder.on(millis(1), &sample(1));
+        tell(&recorder, 1, millis(1), &sample(1));
         thread::sleep(TURN * 3);
         assert_eq!(Record::load(&path).unwrap().samples.len(), 1);
     }
@@ -299,15 +357,15 @@ mod tests {
         fs::write(&path, "").unwrap();
         let recorder = create(&path).unwrap();
         fails(&path, "another transfer");
-        (0..100).for_each(|at| recorder.on(millis(at), &sample(1)));
-        recorder.finish(json!(null)).unwrap();
+        (0..100).for_each(|at| tell(&recorder, 1, millis(at), &sample(1)));
+        recorder.finish().unwrap();
         let next = create(&path).unwrap();
-        next.on(millis(1), &opened());
-        next.finish(json!(null)).unwrap();
+        tell(&next, 1, millis(1), &opened());
+        next.finish().unwrap();
         assert_eq!(Record::load(&path).unwrap().samples.len(), 0);
         // Cut off by a crash, it is a record nevertheless.
         fs::write(&path, r#"{"rec"#).unwrap();
-        Recorder::create(&path, Side::Serve, "/srv", INTERVAL).unwrap().finish(json!(null)).unwrap();
+        Recorder::create(&path, Side::Serve, "/srv", INTERVAL).unwrap().finish().unwrap();
         assert_eq!(Record::load(&path).unwrap().header.side, Side::Serve);
 
         fs::write(&path, "my thesis").unwrap();
@@ -324,24 +382,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let first = create(&path).unwrap();
-        (0..100).for_each(|at| first.on(millis(at), &sample(1)));
-        first.finish(json!("first")).unwrap();
-        let outcome = || Record::load(&path).unwrap().end.map(|end| end.outcome);
+        (0..100).for_each(|at| tell(&first, 1, millis(at), &sample(1)));
+        tell(&first, 1, millis(100), &done("first"));
+        first.finish().unwrap();
+        let outcome = || Record::load(&path).unwrap().outcome().cloned();
 
         let failing = create(&path).unwrap();
-        failing.on(millis(1), &Event::Warning(Warning::NoRanges));
+        tell(&failing, 1, millis(1), &Event::Warning(Warning::NoRanges));
         thread::sleep(TURN * 2);
         assert_eq!(
             create(&path).unwrap_err().kind(),
             RecordErrorKind::CannotCreate,
             "it is locked all the same"
         );
-        failing.finish(json!("failed")).unwrap();
-        assert_eq!(outcome(), Some(json!("first")));
+        tell(&failing, 1, millis(2), &Event::Error { message: "failed".into(), exit_code: 69 });
+        failing.finish().unwrap();
+        assert_eq!(outcome(), Some(done("first")));
         let killed = create(&path).unwrap();
-        killed.on(millis(1), &sample(1));
+        tell(&killed, 1, millis(1), &sample(1));
         drop(killed);
-        assert_eq!(outcome(), Some(json!("first")));
+        assert_eq!(outcome(), Some(done("first")));
 
         // Its thread lets go of the lock when it finds nobody left.
         let next = (0..50).find_map(|_| {
@@ -349,17 +409,19 @@ mod tests {
             create(&path).ok()
         });
         let next = next.unwrap();
-        next.on(millis(1), &Event::Warning(Warning::NoRanges));
-        next.on(millis(2), &opened());
+        tell(&next, 1, millis(1), &Event::Warning(Warning::NoRanges));
+        tell(&next, 1, millis(2), &opened());
         thread::sleep(TURN * 3);
         assert_eq!(Record::load(&path).unwrap().events.len(), 2, "what came before is there, and soon");
-        next.on(millis(3), &sample(1));
-        next.finish(json!("next")).unwrap();
+        tell(&next, 1, millis(3), &sample(1));
+        tell(&next, 1, millis(4), &done("next"));
+        next.finish().unwrap();
         let record = Record::load(&path).unwrap();
-        assert_eq!((record.damage, record.events.len(), record.samples.len()), (None, 2, 1));
-        assert_eq!(outcome(), Some(json!("next")));
+        assert_eq!((record.damage, record.events.len(), record.samples.len()), (None, 3, 1));
+        assert_eq!(outcome(), Some(done("next")));
     }
 
+    /// Samples are dropped, and nothing else.
     #[test]
     fn never_waits_and_counts_what_it_drops() {
         let dir = tempfile::tempdir().unwrap();
@@ -368,10 +430,12 @@ mod tests {
         // More than any thread writes in this time: a line of 2,000 streams is 1 MB.
         let many = sample_with(2000, TcpInfo::from_bytes(&[1; 100]));
         let began = Instant::now();
-        (0..50).for_each(|at| recorder.on(millis(at), &many));
+        (0..50).for_each(|at| tell(&recorder, 1, millis(at), &many));
+        tell(&recorder, 1, millis(50), &done("/f"));
         assert!(began.elapsed() < millis(500), "{:?}", began.elapsed());
-        recorder.finish(json!(null)).unwrap();
+        recorder.finish().unwrap();
         let record = Record::load(&path).unwrap();
+        assert_eq!(record.outcome(), Some(&done("/f")));
         let dropped = record.end.unwrap().telemetry.dropped;
         assert!(dropped > 0, "nothing had to be dropped");
         assert_eq!(record.samples.len() as u64 + dropped, 50);

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobId, JobTag, Observer};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
 use longhaul_server::Telemetry;
@@ -17,7 +17,7 @@ const CONTENT: usize = 24 << 20;
 struct Heard(Mutex<Vec<(Duration, Event)>>);
 
 impl Observer for Heard {
-    fn on(&self, at: Duration, event: &Event) {
+    fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
         self.0.lock().unwrap().push((at, event.clone()));
     }
 }
@@ -28,7 +28,7 @@ impl Heard {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let sample = |(_, event)| if let Event::Sample(sample) = event { Some(sample) } else { None };
+        let sample = |(_, event)| if let Event::Sample(sample) = event { Some(*sample) } else { None };
         self.all().into_iter().filter_map(sample).collect()
     }
 }
@@ -36,7 +36,8 @@ impl Heard {
 fn observed(sample: Option<Duration>) -> (Site, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let observer: Arc<dyn Observer> = heard.clone();
-    (Site::observed(|_| {}, Some(Telemetry { observer, sample })), heard)
+    let job = JobTag::new(JobId::default(), "http://h/");
+    (Site::observed(|_| {}, Some(Telemetry { job, observer, sample })), heard)
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn connections_and_replies_are_told_in_order() {
     // Connections end side by side with the next one's beginning.
     let of =
         |stream: &str| -> Vec<&str> { told.iter().filter_map(|line| line.strip_prefix(stream)).collect() };
-    assert_eq!(of("0 "), ["connected", "GET /f?v=1 200 7", "closed"]);
+    assert_eq!(of("0 "), ["connected", "GET /f?... 200 7", "closed"]);
     assert_eq!(of("1 "), ["connected", "HEAD /none 404 0", "closed"]);
     assert!(matches!(of("2 ")[..], ["connected", refused, "closed"] if refused.starts_with("- - 400 ")));
     assert_eq!(told.len(), 9);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_core::event::{Event, Observer};
+use longhaul_core::event::{Event, JobId, JobTag, Observer};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
 use longhaul_server::{Metrics, Telemetry, Token};
@@ -16,9 +16,9 @@ use crate::uploads_refused::wait_for;
 struct Samples(Mutex<Vec<Sample>>);
 
 impl Observer for Samples {
-    fn on(&self, _at: Duration, event: &Event) {
+    fn on(&self, _job: &JobTag, _at: Duration, event: &Event) {
         if let Event::Sample(sample) = event {
-            self.0.lock().unwrap().push(sample.clone());
+            self.0.lock().unwrap().push(Sample::clone(sample));
         }
     }
 }
@@ -27,7 +27,8 @@ impl Observer for Samples {
 fn samples_show_the_three_buffers_while_a_file_comes() {
     let samples = Arc::new(Samples::default());
     let observer: Arc<dyn Observer> = samples.clone();
-    let telemetry = Telemetry { observer, sample: Some(Duration::from_millis(2)) };
+    let job = JobTag::new(JobId::default(), "http://h/");
+    let telemetry = Telemetry { job, observer, sample: Some(Duration::from_millis(2)) };
     let writable =
         |config: &mut longhaul_server::Config| config.writable = Some(Token::new("s3cret").unwrap());
     let site = Site::observed(writable, Some(telemetry));

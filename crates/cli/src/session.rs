@@ -1,0 +1,121 @@
+//! The jobs of one command, and what observes all of them: `--json` or progress, and the record.
+
+use std::error::Error;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_scope::record::Recorder;
+use longhaul_scope::record::schema::Side;
+
+use crate::json::JsonLines;
+use crate::progress::ProgressLines;
+use crate::record::RecordArgs;
+use crate::summary::{self, Complete};
+use crate::{exit, say};
+
+/// What is to be told of a command's transfers.
+pub(crate) struct Reporting<'a> {
+    /// Events on stdout, and no progress.
+    pub(crate) json: bool,
+    /// Progress and results on a terminal.
+    pub(crate) lines: bool,
+    /// The record.
+    pub(crate) record: &'a RecordArgs,
+}
+
+/// The observer of all jobs of a command. Several of its jobs may run at once.
+pub(crate) struct Session {
+    side: Side,
+    lines: bool,
+    shown: Shown,
+    recorder: Option<Recorder>,
+    /// The number of the next job.
+    next: AtomicU64,
+}
+
+enum Shown {
+    Json(JsonLines),
+    Progress(ProgressLines),
+}
+
+impl Session {
+    /// Begins a session of so many `files`; `what` is for the head of the record, and must hold no secret.
+    ///
+    /// # Errors
+    /// What the program is to exit with; the error has been printed.
+    pub(crate) fn begin(
+        reporting: &Reporting<'_>,
+        side: Side,
+        what: &str,
+        files: usize,
+    ) -> Result<Self, exit::Code> {
+        let recorder = reporting.record.begin(side, what).map_err(|error| {
+            say::error(&error);
+            exit::of_record(&error)
+        })?;
+        let shown = if reporting.json {
+            Shown::Json(JsonLines::start().map_err(|error: io::Error| {
+                say::error(format_args!("cannot start a thread for --json: {error}"));
+                exit::OS
+            })?)
+        } else {
+            Shown::Progress(ProgressLines::begin(reporting.lines, side, files))
+        };
+        Ok(Self { side, lines: reporting.lines, shown, recorder, next: AtomicU64::new(1) })
+    }
+
+    /// Runs one job to its end, and reports that; `url` must hold no secret.
+    ///
+    /// # Errors
+    /// What the program is to exit with; the error has been printed.
+    pub(crate) fn run<T: Complete, E: Error>(
+        &self,
+        url: &str,
+        transfer: impl FnOnce(JobObserver<'_>) -> Result<T, E>,
+        code: fn(&E) -> exit::Code,
+    ) -> Result<(), exit::Code> {
+        let job = JobTag::new(JobId::new(self.next.fetch_add(1, Ordering::Relaxed)), url);
+        let start = Instant::now();
+        let result = transfer(JobObserver::new(&job, self));
+        let end = match &result {
+            Ok(outcome) => Event::Done(Box::new(outcome.done())),
+            Err(error) => Event::Error { message: error.to_string(), exit_code: code(error).number() },
+        };
+        self.on(&job, start.elapsed(), &end);
+        if let (Event::Done(done), true) = (&end, self.lines) {
+            match self.side {
+                Side::Get => summary::say(done, &done.path.display().to_string()),
+                _ => summary::say(done, url),
+            }
+        }
+        result.map(drop).map_err(|error| {
+            say::error(&error);
+            code(&error)
+        })
+    }
+
+    /// Ends the session; an output that is not read is waited for only briefly.
+    pub(crate) fn end(self) {
+        if let Shown::Json(json) = &self.shown {
+            json.end();
+        }
+        // A record that is cut off is no failed transfer.
+        if let Some(Err(error)) = self.recorder.map(|recorder| recorder.finish()) {
+            say::error(error);
+        }
+    }
+}
+
+impl Observer for Session {
+    fn on(&self, job: &JobTag, at: Duration, event: &Event) {
+        match &self.shown {
+            Shown::Json(json) => json.on(job, at, event),
+            Shown::Progress(lines) => lines.on(job, at, event),
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.on(job, at, event);
+        }
+    }
+}

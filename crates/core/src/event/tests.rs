@@ -1,0 +1,134 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::advice::LimitedBy;
+use crate::tcp_info::{SIZE, TcpInfo};
+use crate::telemetry::{Segments, Snapshot, Sockets, StreamSample};
+use crate::units::Rate;
+
+fn tag() -> JobTag {
+    JobTag::new(JobId::new(3), "http://h/f")
+}
+
+/// Writes an event as a line is; checks that it is read again as `read`.
+#[track_caller]
+fn written_as(event: &Event, read: &Event) -> Value {
+    let at = Duration::from_micros(1_500_000);
+    let text = serde_json::to_string(&JobEvent::new(&tag(), at, event)).unwrap();
+    let again: JobEvent<'_> = serde_json::from_str(&text).unwrap();
+    assert_eq!((again.at, again.job, again.url.as_deref()), (at, JobId::new(3), Some("http://h/f")));
+    assert_eq!(*again.event, *read);
+    serde_json::from_str(&text).unwrap()
+}
+
+#[track_caller]
+fn written(event: &Event) -> Value {
+    written_as(event, event)
+}
+
+#[test]
+fn an_event_is_one_object_with_its_name_job_and_url() {
+    let event = Event::Retrying { stream: 2, reason: "reset".into(), wait: Duration::from_millis(250) };
+    let line = json!({ "at": 1.5, "job": 3, "url": "http://h/f", "event": "retrying", "stream": 2,
+                       "reason": "reset", "wait": 0.25 });
+    assert_eq!(written(&event), line);
+    assert_eq!(written(&Event::Verifying)["event"], "verifying");
+    let peer = "[::1]:80".parse().unwrap();
+    let rtt = Some(Rtt::new(Duration::from_micros(200_001)));
+    let connected = written(&Event::Connected { stream: 0, peer, rtt });
+    assert_eq!((&connected["peer"], &connected["rtt"]), (&"[::1]:80".into(), &0.200001.into()));
+    let opened = Event::Opened { path: "/f".into(), size: None, resumed: Bytes::ZERO, writer: "mmap".into() };
+    assert_eq!(written(&opened).get("size"), Some(&Value::Null));
+}
+
+#[test]
+fn the_result_keeps_the_names_that_others_rely_on() {
+    let done = Done {
+        path: "/f".into(),
+        bytes: Bytes::new(10),
+        time: Duration::from_millis(20),
+        goodput: Rate::bits_per_sec(4000),
+        streams: 1,
+        out_of_order: Some(0),
+        limited_by: LimitedBy::ReceiveWindow,
+        advice: vec!["wider".into()],
+        digest: "md5:900150983cd24fb0d6963f7d28e17f72".parse().ok(),
+        ..Done::default()
+    };
+    let line = json!({ "at": 1.5, "job": 3, "url": "http://h/f", "event": "done", "path": "/f", "bytes": 10,
+                       "resumed": 0, "seconds": 0.02, "goodput_bps": 4000, "streams": 1, "retransmits": null,
+                       "out_of_order": 0, "limited_by": "receive-window", "advice": ["wider"],
+                       "digest": "md5:900150983cd24fb0d6963f7d28e17f72" });
+    assert_eq!(written(&Event::Done(Box::new(done))), line);
+    let error = written(&Event::Error { message: "gone".into(), exit_code: 66 });
+    assert_eq!((&error["message"], &error["exit_code"]), (&"gone".into(), &66.into()));
+}
+
+#[test]
+fn a_limit_is_written_by_its_name() {
+    for limit in [LimitedBy::Limit, LimitedBy::ServerSendBuffer, LimitedBy::RampUp, LimitedBy::Path] {
+        assert_eq!(serde_json::to_value(limit).unwrap(), limit.name());
+    }
+}
+
+#[test]
+fn progress_is_flat_and_null_where_unknown() {
+    let sockets = Sockets { open: 2, unread: Bytes::new(5), ..Sockets::default() };
+    let segments = Segments { in_use: 1, count: 4, size: Bytes::new(10) };
+    let now = Snapshot { present: Bytes::new(7), sockets, segments, ..Snapshot::default() };
+    let line = written(&Event::Progress(Box::new(Progress::from(&now))));
+    let expected = json!({ "at": 1.5, "job": 3, "url": "http://h/f", "event": "progress", "present": 7,
+                           "received": 0, "written": 0, "size": null, "streams": 2, "rtt": null,
+                           "data_rtt": null, "rwin": null, "cwnd": null, "unread": 5, "buffered": 10,
+                           "app_buffer": 40, "dirty": null, "writeback": null, "out_of_order": 0,
+                           "retransmits": 0 });
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn a_sample_is_written_without_what_is_not_known() {
+    let tcp = Some(TcpInfo::from_bytes(&[1; SIZE]));
+    let streams = vec![StreamSample { stream: 0, unread: Bytes::new(7), tcp }];
+    let sockets = Sockets::of(&streams, Default::default());
+    let took = Some(Duration::from_micros(250));
+    let sample = Sample { took, sockets, streams, ..Sample::default() };
+    let line = written(&Event::Sample(Box::new(sample)));
+    assert_eq!((&line["took"], &line["streams"][0]["unread"]), (&0.00025.into(), &7.into()));
+    assert_eq!(line["streams"][0]["tcp"]["tcpi_rcv_wnd"], 0x0101_0101);
+    assert!(line["sockets"]["retransmits"].is_u64() && line["sockets"]["pacing_bps"].is_u64());
+    assert!(line.get("page_cache").is_none() && line["sockets"].get("counters").is_none(), "{line}");
+}
+
+#[test]
+fn a_warning_is_its_message() {
+    let message = Warning::NoRanges.to_string();
+    let line = written_as(
+        &Event::Warning(Warning::NoRanges),
+        &Event::Warning(Warning::Recorded { message: message.clone() }),
+    );
+    assert_eq!(line["message"], message);
+}
+
+#[test]
+fn a_path_that_is_no_text_is_written_nevertheless() {
+    let path = OsStr::from_bytes(b"/\xff").into();
+    let event = Event::Opened { path, size: None, resumed: Bytes::ZERO, writer: "direct".into() };
+    assert!(serde_json::to_string(&event).unwrap().contains("/\u{fffd}"));
+}
+
+#[test]
+fn what_a_later_version_writes_is_read_as_unknown() {
+    let read = |text: &str| serde_json::from_str::<JobEvent<'_>>(text);
+    assert_eq!(*read(r#"{"at":1,"event":"eclipse","of":{"the":["sun"]}}"#).unwrap().event, Event::Unknown);
+    let closed = read(r#"{"at":1,"event":"closed","stream":0,"why":"done"}"#).unwrap();
+    assert_eq!((closed.job, &*closed.event), (JobId::default(), &Event::Closed { stream: 0 }));
+    assert!(read(r#"{"at":-1,"event":"verifying"}"#).is_err() && read(r#"{"at":1}"#).is_err());
+}
+
+#[test]
+fn an_event_takes_little_memory() {
+    assert!(size_of::<JobEvent<'_>>() <= 144, "{}", size_of::<JobEvent<'_>>());
+}
