@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod advice;
 pub mod checksum;
 pub mod event;

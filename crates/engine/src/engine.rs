@@ -13,6 +13,11 @@
 //! # }
 //! ```
 
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::JobObserver;
 use longhaul_core::units::Bytes;
 
@@ -20,6 +25,7 @@ use crate::cancel::Cancel;
 use crate::job::{self, Job, Outcome, TransferError};
 use crate::sink::ring::{AppBuffer, Growth, Ring};
 use crate::source::http::Clients;
+use crate::threads::{lock, named};
 
 /// Runs jobs; several may run at once.
 #[derive(Default)]
@@ -53,7 +59,53 @@ impl Engine {
     ) -> Result<Outcome, TransferError> {
         job::run(&self.shared, job, observer, cancel)
     }
+
+    /// Runs a task for each of `jobs` in their order, `parallel` at once, and more while their files are small.
+    ///
+    /// `task` runs its job, as by [`run`](Self::run), and returns the size of the file, or `None` where it failed. No further
+    /// task starts once `cancel` is set.
+    pub fn run_each<J: Send>(
+        &self,
+        jobs: impl IntoIterator<Item = J>,
+        parallel: usize,
+        cancel: &Cancel,
+        task: impl Fn(J) -> Option<Bytes> + Sync,
+    ) {
+        let (start, admission, ended) =
+            (Instant::now(), Mutex::new(JobAdmission::new(parallel)), Condvar::new());
+        thread::scope(|threads| {
+            for job in jobs {
+                let mut state = lock(&admission);
+                let started = loop {
+                    if cancel.is_cancelled() {
+                        return;
+                    }
+                    let now = start.elapsed();
+                    if state.start(now) {
+                        break now;
+                    }
+                    let waited = ended.wait_timeout(state, ADMISSION_TICK);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                };
+                drop(state);
+                let (admission, ended, task) = (&admission, &ended, &task);
+                let run = move || {
+                    let size = task(job);
+                    lock(admission).end(started, size);
+                    ended.notify_one();
+                };
+                // Without a thread the job waits for those before it: it is lost with its closure, so a slot is freed.
+                if let Err(error) = named("job").spawn_scoped(threads, run) {
+                    tracing::error!("cannot start a thread for a file: {error}; run again for it");
+                    lock(admission).end(started, None);
+                }
+            }
+        });
+    }
 }
+
+/// How often a waiting job looks whether the limit has changed or the command was cancelled.
+const ADMISSION_TICK: Duration = Duration::from_millis(100);
 
 impl Shared {
     /// Makes the application buffer of a job from the process's budget.

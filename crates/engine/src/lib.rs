@@ -12,6 +12,7 @@ pub mod failure;
 pub mod job;
 pub mod pacing;
 pub mod path_memory;
+pub mod rate_limit;
 pub mod send;
 pub mod sink;
 pub mod source;

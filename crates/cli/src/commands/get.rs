@@ -1,9 +1,13 @@
 //! `longhaul get URL...`.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::OnceLock;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::checksum::Checksum;
@@ -11,10 +15,12 @@ use longhaul_core::event::JobObserver;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, MetalinkFile};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
+use longhaul_engine::job::{Expected, Job, JobOptions};
+use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::ring::AppBuffer;
@@ -23,7 +29,6 @@ use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::session::Session;
 use crate::streams_args::StreamsArgs;
 use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, app_buffer};
@@ -32,9 +37,9 @@ use crate::{exit, interrupt, record, say};
 /// What to fetch, and how.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// The files: http:// or https:// URLs
-    #[arg(required = true, value_name = "URL")]
-    urls: Vec<Url>,
+    /// The files: http:// or https:// URLs, or metalinks (.meta4), which name several sources of a file
+    #[arg(required = true, value_name = "URL|FILE.meta4")]
+    sources: Vec<Operand>,
 
     /// Where to put it: a file, or a directory that exists or ends in / (several URLs need a directory)
     ///
@@ -73,6 +78,10 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "URL")]
     mirror: Vec<Url>,
 
+    /// How many files to fetch at once; small ones go more at once over kept connections
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel)]
+    parallel: usize,
+
     /// Combines ranges although the server gives no strong validator: you vouch that the file does not change
     ///
     /// Without it such a file is fetched in one answer over one connection, and starts over after a break.
@@ -81,6 +90,45 @@ pub(crate) struct GetArgs {
 
     #[command(flatten)]
     transfer: TransferArgs,
+}
+
+/// What is named on the command line.
+#[derive(Debug, Clone)]
+enum Operand {
+    Url(Url),
+    Metalink(PathBuf),
+}
+
+impl Operand {
+    fn url(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) => Some(url),
+            Self::Metalink(_) => None,
+        }
+    }
+}
+
+impl FromStr for Operand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.contains("://") && [".meta4", ".metalink"].iter().any(|suffix| text.ends_with(suffix)) {
+            return Ok(Self::Metalink(text.into()));
+        }
+        text.parse().map(Self::Url).map_err(|error: url::ParseError| error.to_string())
+    }
+}
+
+/// The most sources of one file: more connections than these have streams for.
+const MOST_SOURCES: usize = 16;
+/// The most files at once; each has threads and connections of its own.
+const MOST_PARALLEL: usize = 64;
+
+fn parallel(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=MOST_PARALLEL) => Ok(n),
+        _ => Err(format!("write a number from 1 to {MOST_PARALLEL}")),
+    }
 }
 
 /// `--writer`.
@@ -140,16 +188,16 @@ fn segment(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// Fetches every file in turn; the exit code is that of the first that fails.
+/// Fetches every file; the exit code is that of the first that fails.
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
     let setup = || {
-        let streams = args.streams.wanted()?;
-        let client = client(args)?;
+        let files = files(args)?;
+        let options = options(args, files.len())?;
         interrupt::listen(&cancel)?;
-        Ok::<_, anyhow::Error>((streams, client))
+        Ok::<_, anyhow::Error>((files, options))
     };
-    let (streams, client) = match setup() {
+    let (files, options) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
             say::error(format_args!("{error:#}"));
@@ -157,34 +205,92 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         }
     };
     // There is at least one.
-    let what = args.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default();
-    let session = match args.transfer.begin(Side::Get, &what, args.urls.len()) {
+    let what = files.first().map(RemoteFile::shown).unwrap_or_default();
+    let session = match args.transfer.begin(Side::Get, &what, files.len()) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };
-    let mut first_failure = None;
-    for url in &args.urls {
-        if let Err(code) = fetch(args, url, streams, &client, (&session, &cancel)) {
-            first_failure.get_or_insert(code);
+    let (engine, first_failure) = (Engine::new(), OnceLock::new());
+    let several = files.len() > 1;
+    engine.run_each(files, args.parallel, &cancel, |file| {
+        let url = file.shown();
+        let job = Job {
+            urls: file.urls,
+            output: target(args.output.as_deref(), several),
+            expected: file.expected,
+            options: options.clone(),
+        };
+        let mut size = None;
+        let get = |observer: JobObserver<'_>| {
+            engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+        };
+        if let Err(code) = session.run(&url, get, exit::of_transfer) {
+            let _ = first_failure.set(code);
         }
-        if cancel.is_cancelled() {
-            break;
-        }
-    }
+        size
+    });
     session.end();
-    first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
+    first_failure.into_inner().map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-fn fetch(
-    args: &GetArgs,
-    url: &Url,
-    streams: Streams,
-    client: &ClientConfig,
-    (session, cancel): (&Session, &Cancel),
-) -> Result<(), exit::Code> {
+/// A file to fetch: its URLs, and what is known of it beforehand.
+struct RemoteFile {
+    urls: Vec<Url>,
+    expected: Expected,
+}
+
+impl RemoteFile {
+    fn shown(&self) -> String {
+        self.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default()
+    }
+}
+
+/// Collects what the operands name: a URL is a file, a metalink one or more.
+fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
+    let mut files = Vec::new();
+    for source in &args.sources {
+        match source {
+            Operand::Url(url) => {
+                let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
+                let expected = Expected { checksum: args.checksum.clone(), ..Expected::default() };
+                files.push(RemoteFile { urls, expected });
+            }
+            Operand::Metalink(path) => files.extend(of_metalink(path, args)?),
+        }
+    }
+    if files.len() > 1 && (args.checksum.is_some() || !args.mirror.is_empty()) {
+        bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
+    }
+    Ok(files)
+}
+
+/// Reads the files of a metalink; those without a usable URL are an error, for the rest would look complete.
+fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
+    let read = || -> anyhow::Result<Metalink> {
+        let mut document = Vec::new();
+        File::open(path)?.take(MAX_DOCUMENT.get() + 1).read_to_end(&mut document)?;
+        Ok(Metalink::parse(&document)?)
+    };
+    let metalink = read().with_context(|| format!("cannot use the metalink {}", path.display()))?;
+    let of_file = |file: MetalinkFile| {
+        let usable = |url: Url| matches!(url.scheme(), "http" | "https").then_some(url);
+        let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
+        let urls: Vec<_> = named.take(MOST_SOURCES).chain(args.mirror.iter().cloned()).collect();
+        if urls.is_empty() {
+            bail!("{} in the metalink {} has no http or https URL", file.name, path.display());
+        }
+        let checksum = args.checksum.clone().or_else(|| file.best_checksum().cloned());
+        let name = file.name.components().last().map(|name| name.to_string());
+        Ok(RemoteFile { urls, expected: Expected { name, size: file.size, checksum, pieces: file.pieces } })
+    };
+    metalink.files.into_iter().map(of_file).collect()
+}
+
+/// Makes the options that all files share.
+fn options(args: &GetArgs, files: usize) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
-    let options = JobOptions {
-        streams,
+    Ok(JobOptions {
+        streams: args.streams.wanted()?,
         memory: args.streams.memory(),
         app_buffer: args.app_buffer,
         segment: args.segment,
@@ -196,22 +302,14 @@ fn fetch(
         limit: match common.pace {
             Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
             Pace::Auto | Pace::Off => common.limit,
-        },
+        }
+        .map(RateLimit::new),
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
         retries: common.retries,
         stall: common.stall_timeout,
-        client: client.clone(),
-    };
-    let job = Job {
-        urls: std::iter::once(url).chain(&args.mirror).cloned().collect(),
-        output: target(args.output.as_deref(), args.urls.len() > 1),
-        expected: Expected { checksum: args.checksum.clone(), ..Expected::default() },
-        options,
-    };
-    let engine = Engine::new();
-    let get = |observer: JobObserver<'_>| engine.run(&job, observer, cancel);
-    session.run(&SafeUrl::of(url).to_string(), get, exit::of_transfer)
+        client: client(args, files)?,
+    })
 }
 
 /// Tells a file from a directory: what ends in / is one, and so is the place for several files.
@@ -225,12 +323,9 @@ fn target(output: Option<&Path>, several: bool) -> Output {
     }
 }
 
-fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
-    if args.checksum.is_some() && args.urls.len() > 1 {
-        bail!("--checksum is for one file; fetch the others with commands of their own");
-    }
+fn client(args: &GetArgs, files: usize) -> anyhow::Result<ClientConfig> {
     if let Some(record) = args.transfer.record.file() {
-        if args.urls.len() > 1 {
+        if files > 1 {
             bail!("--record is for one file; fetch the others with commands of their own");
         }
         if args.output.as_ref().is_some_and(|output| record::is_same(record, output)) {
@@ -240,7 +335,8 @@ fn client(args: &GetArgs) -> anyhow::Result<ClientConfig> {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
-    args.urls.iter().for_each(|url| args.transfer.warn_of_open_token(url));
+    let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
+    urls.for_each(|url| args.transfer.warn_of_open_token(url));
     let mut client = args.transfer.client()?;
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);

@@ -18,7 +18,6 @@ use std::time::Instant;
 
 use longhaul_core::advice::{self, Facts};
 use longhaul_core::event::{Event, JobObserver};
-use longhaul_core::limit::Limiter;
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
@@ -85,8 +84,8 @@ pub(crate) fn run(
     }
     let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
     let schedule = SharedSchedule::new(start, scheduler);
-    let limiter = options.limit.map(Limiter::new);
-    let transfer = TransferState::new(start, observer, stop, schedule, pipeline, limiter, sources.len());
+    let transfer =
+        TransferState::new(start, observer, stop, schedule, pipeline, options.limit.clone(), sources.len());
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
     let fetch =
         Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };

@@ -10,6 +10,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
+use crate::rate_limit::RateLimit;
 use crate::sink::output::Output;
 use crate::sink::ring::AppBuffer;
 use crate::sink::writer::WriterChoice;
@@ -62,8 +63,8 @@ pub struct JobOptions {
     pub writer: WriterChoice,
     /// How the server is to be paced.
     pub pace: Pace,
-    /// The highest rate at which to read.
-    pub limit: Option<Rate>,
+    /// The highest rate at which to read, shared with other jobs.
+    pub limit: Option<RateLimit>,
     /// Whether to continue from what an earlier run left.
     pub resume: bool,
     /// Whether the user vouches that the file does not change, so that ranges are combined although the server gives no

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
-use longhaul_core::limit::Limiter;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::WorkerId;
 use longhaul_core::telemetry::{PageCache, Sockets, StreamSample};
@@ -16,6 +15,7 @@ use super::shared_schedule::SharedSchedule;
 use super::stream::StreamHandle;
 use crate::cancel::Cancel;
 use crate::connection_telemetry::ConnectionTelemetry;
+use crate::rate_limit::RateLimit;
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
 
@@ -29,7 +29,7 @@ pub(crate) struct TransferState<'a> {
     pub(crate) finished: Cancel,
     pub(crate) schedule: SharedSchedule,
     pub(crate) pipeline: Pipeline,
-    limiter: Option<Mutex<Limiter>>,
+    limit: Option<RateLimit>,
     received: AtomicU64,
     /// The streams at work, draining ones included, of all sources.
     streams: Mutex<Vec<Arc<StreamHandle>>>,
@@ -131,7 +131,7 @@ impl<'a> TransferState<'a> {
         stop: Cancel,
         schedule: SharedSchedule,
         pipeline: Pipeline,
-        limiter: Option<Limiter>,
+        limit: Option<RateLimit>,
         sources: usize,
     ) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl<'a> TransferState<'a> {
             stop,
             schedule,
             pipeline,
-            limiter: limiter.map(Mutex::new),
+            limit,
             received: AtomicU64::new(0),
             streams: Mutex::default(),
             running: AtomicUsize::new(0),
@@ -242,24 +242,20 @@ impl<'a> TransferState<'a> {
 
     /// Returns whether `--limit` bounds the rate.
     pub(super) fn is_limited(&self) -> bool {
-        self.limiter.is_some()
+        self.limit.is_some()
     }
 
     /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.
     pub(super) fn read_at_most(&self, spare: usize) -> usize {
-        const SMALLEST_READ: usize = 4096;
-        let even = |limiter: &Mutex<Limiter>| {
-            (lock(limiter).rate().as_bytes_per_sec() / 20).max(SMALLEST_READ as u64) as usize
-        };
-        self.limiter.as_ref().map_or(spare, |limiter| spare.min(even(limiter)))
+        self.limit.as_ref().map_or(spare, |limit| limit.read_at_most(spare))
     }
 
     /// Accounts for bytes read from a source's socket; waits as long as `--limit` asks for.
     pub(super) fn add_received(&self, source: usize, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
         self.sources[source].received.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let Some(limiter) = &self.limiter {
-            let wait = lock(limiter).read(Bytes::new(bytes as u64), self.start.elapsed());
+        if let Some(limit) = &self.limit {
+            let wait = limit.read(Bytes::new(bytes as u64));
             if !wait.is_zero() {
                 self.stop.sleep(wait);
                 add(&self.waits.limit, wait);

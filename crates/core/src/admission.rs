@@ -1,0 +1,100 @@
+//! How many jobs run at once: a few large files, or many small ones, whose time is round trips and not bandwidth.
+
+use std::time::Duration;
+
+use crate::units::Bytes;
+
+/// A file of at most this size is small: it fits into a window or two of a warm connection.
+const SMALL: Bytes = Bytes::mib(4);
+/// The most small files at once: at 100 ms RTT this is some 300 files a second.
+const MOST_SMALL: usize = 32;
+/// A job that takes longer than this is not of a small file.
+const LONG: Duration = Duration::from_secs(2);
+
+/// Admits jobs of one command. The time is passed in; it runs from any fixed moment.
+#[derive(Debug)]
+pub struct JobAdmission {
+    parallel: usize,
+    /// When each running job started.
+    running: Vec<Duration>,
+    /// Small files that have ended since the last large one.
+    small_in_a_row: usize,
+}
+
+impl JobAdmission {
+    /// Allows `parallel` jobs at once while their files are not known to be small.
+    pub fn new(parallel: usize) -> Self {
+        Self { parallel: parallel.max(1), running: Vec::new(), small_in_a_row: 0 }
+    }
+
+    /// Starts a job at `now`; returns whether it may.
+    pub fn start(&mut self, now: Duration) -> bool {
+        let admitted = self.running.len() < self.limit(now);
+        if admitted {
+            self.running.push(now);
+        }
+        admitted
+    }
+
+    /// Ends the job that was started at `started`, whose file had `size`; a failed one has none.
+    pub fn end(&mut self, started: Duration, size: Option<Bytes>) {
+        if let Some(at) = self.running.iter().position(|other| *other == started) {
+            self.running.swap_remove(at);
+        }
+        match size {
+            Some(size) if size <= SMALL => self.small_in_a_row += 1,
+            Some(_) => self.small_in_a_row = 0,
+            None => {}
+        }
+    }
+
+    fn limit(&self, now: Duration) -> usize {
+        let long = self.running.iter().any(|started| now.saturating_sub(*started) > LONG);
+        // After one round of small files; a user who allows one job at a time gets that.
+        let small = self.small_in_a_row >= self.parallel && self.parallel > 1 && !long;
+        if small { self.parallel.max(MOST_SMALL) } else { self.parallel }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn admitted(admission: &mut JobAdmission, now: Duration) -> usize {
+        (0..100).take_while(|n| admission.start(now + Duration::from_nanos(*n))).count()
+    }
+
+    #[test]
+    fn small_files_widen_the_limit_and_a_large_one_narrows_it() {
+        let mut admission = JobAdmission::new(3);
+        assert_eq!(admitted(&mut admission, MS(0)), 3);
+        (0..3).for_each(|n| admission.end(Duration::from_nanos(n), Some(Bytes::kib(100))));
+        assert_eq!(admitted(&mut admission, MS(300)), MOST_SMALL);
+        (0..MOST_SMALL as u64).for_each(|n| admission.end(MS(300) + Duration::from_nanos(n), Some(SMALL)));
+        assert!(admission.start(MS(600)));
+        admission.end(MS(600), Some(Bytes::gib(1)));
+        assert_eq!(admitted(&mut admission, MS(700)), 3);
+    }
+
+    #[test]
+    fn running_large_file_narrows_the_limit_before_its_end() {
+        let mut admission = JobAdmission::new(2);
+        (0..2).for_each(|n| {
+            assert!(admission.start(MS(n)));
+            admission.end(MS(n), Some(Bytes::new(1)));
+        });
+        assert!(admission.start(MS(10)));
+        assert_eq!(admitted(&mut admission, MS(3000)), 1);
+    }
+
+    #[test]
+    fn one_at_a_time_stays_one() {
+        let mut admission = JobAdmission::new(1);
+        for n in 0..10 {
+            assert!(admission.start(MS(n)) && !admission.start(MS(n)));
+            admission.end(MS(n), Some(Bytes::new(1)));
+        }
+    }
+}
