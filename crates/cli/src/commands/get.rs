@@ -13,8 +13,8 @@ use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
-use longhaul_engine::sink::ring::AppBuffer;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::transfer::{self, GetRequest, Output, Streams};
@@ -48,7 +48,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
     recv_buffer: AutoOr<Bytes>,
 
-    /// The application buffer: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
+    /// The application buffer of all files together: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
     app_buffer: AppBuffer,
 

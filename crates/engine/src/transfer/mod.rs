@@ -48,10 +48,11 @@ pub use request::{AptSettings, GetRequest, Outcome, Streams};
 
 use crate::cancel::Cancel;
 use crate::path_memory::KnownPath;
+use crate::sink::memory_budget::MemoryBudget;
 use crate::sink::output_error::OutputError;
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::Pipeline;
-use crate::sink::ring::Ring;
+use crate::sink::segment_pool::SegmentPool;
 use crate::source::http::{Client, Connection, HttpError};
 use crate::threads::named;
 use longhaul_core::checksum::Checksum;
@@ -84,7 +85,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     claimed.insert(first);
     let gaps = size.map_or_else(Vec::new, |size| claimed.gaps(ByteRange::with_len(0, size)));
     let (streams, tuned) = (tuning.streams(), !matches!(tuning, Tuning::Fixed(_)));
-    let ring = Ring::new(request.app_buffer, request.segment, streams);
+    let pool = SegmentPool::new(&MemoryBudget::new(request.app_buffer), request.segment, streams);
     // Not of a segment's size that was asked for: tiny ones shall cost calls, not requests.
     let block = if tuned { FINE } else { plan::segments(request.app_buffer.at_start(), streams).size };
     let mut blocks = Blocks::new(gaps, streams, tuned, block);
@@ -93,7 +94,7 @@ pub fn get(request: &GetRequest, observer: &dyn Observer, cancel: &Cancel) -> Re
     }
     let work = Work::new(blocks);
     let limiter = request.limit.map(Limiter::new);
-    let pipeline = Pipeline::new(part, journal, size, committed, request.writer, ring);
+    let pipeline = Pipeline::new(part, journal, size, committed, request.writer, pool);
     let shared = Shared::new(start, observer, stop, work, pipeline, limiter, tuned);
     let source = Source { client, remote, connection, first, tuning, memory, corrected, replace };
     let counted = request.sample.is_some() || request.count_pages;

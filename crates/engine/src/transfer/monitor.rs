@@ -62,7 +62,7 @@ fn snapshot(shared: &Shared<'_>) -> Snapshot {
         written: pipeline.written() - pipeline.resumed(),
         size: pipeline.size(),
         sockets: shared.sockets.read().1,
-        segments: pipeline.ring().usage(),
+        segments: pipeline.pool().usage(),
         page_cache: *lock(&shared.pages),
     }
 }

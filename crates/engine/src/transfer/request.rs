@@ -9,8 +9,8 @@ use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use super::remote::Remote;
+use crate::sink::memory_budget::AppBuffer;
 use crate::sink::output::Output;
-use crate::sink::ring::AppBuffer;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
 use longhaul_core::checksum::Checksum;

@@ -17,7 +17,7 @@ use super::stream::{Means, Stream};
 use super::tuned::Tuning;
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::PipelineError;
-use crate::sink::pool::Segment;
+use crate::sink::segment_pool::Segment;
 use crate::source::http::Connection;
 use crate::threads::named;
 
@@ -54,7 +54,7 @@ impl<'scope, 'a: 'scope> Foreman<'scope, '_, 'a> {
 
     fn plan(&self, count: usize) -> Vec<Arc<Seat>> {
         let shared = self.shared();
-        shared.pipeline.ring().serve(count);
+        shared.pipeline.pool().serve(count);
         shared.work.plan_for(count);
         shared.crew.want(count)
     }

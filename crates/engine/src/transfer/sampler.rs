@@ -35,7 +35,7 @@ pub(super) fn run(
             moved: shared.received_so_far(),
             sockets,
             streams,
-            segments: Some(shared.pipeline.ring().usage()),
+            segments: Some(shared.pipeline.pool().usage()),
             written: Some(shared.pipeline.written() - shared.pipeline.resumed()),
             page_cache,
             host_pages,

@@ -83,6 +83,6 @@ pub(super) fn known_path(
     window: Bytes,
 ) -> Option<KnownPath> {
     let endpoint = Endpoint::of(remote.place.url())?;
-    let path = KnownPath::new(endpoint, found, shared.pipeline.ring().usage().capacity(), window);
+    let path = KnownPath::new(endpoint, found, shared.pipeline.pool().usage().capacity(), window);
     Some(if remote.paces { path.paced() } else { path })
 }

@@ -19,7 +19,7 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::{self, PartFile};
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::pipeline::Pipeline;
-use longhaul_engine::sink::ring::Ring;
+use longhaul_engine::sink::segment_pool::SegmentPool;
 use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
@@ -124,7 +124,7 @@ impl Uploads {
             false => Then::GoOn,
         };
         let pipeline =
-            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.ring());
+            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool());
         Ok(Begun::ready(Upload::prepare(pipeline, then, exists, receiving, (claim, slot))?))
     }
 
@@ -133,13 +133,13 @@ impl Uploads {
         target.may_be_replaced(replace)?;
         let Held { part, claim } = target.open(receiving)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.ring());
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool());
         let then = Then::Finish { digest, replace };
         Ok(Begun::ready(Upload::prepare(pipeline, then, target.exists, receiving, (claim, slot))?))
     }
 
-    fn ring(&self) -> Ring {
-        Ring::sharing(self.growth.clone(), self.app_buffer, None, 1)
+    fn pool(&self) -> SegmentPool {
+        SegmentPool::new(&self.memory, None, 1)
     }
 
     fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {

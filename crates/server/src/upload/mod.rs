@@ -23,7 +23,7 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::sink::ring::{AppBuffer, Growth};
+use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -36,9 +36,8 @@ pub use token::{Token, TokenError};
 /// What a server that takes files needs for it.
 pub(crate) struct Uploads {
     pub(crate) token: Token,
-    pub(crate) app_buffer: AppBuffer,
-    /// What their buffers may grow by, all together.
-    pub(crate) growth: Growth,
+    /// What lies between sockets and files, of all uploads together.
+    pub(crate) memory: MemoryBudget,
     /// Places for uploads under way: each has threads and a buffer.
     pub(crate) slots: Arc<Semaphore>,
 }
@@ -49,7 +48,7 @@ const LAST_SYNC: Duration = Duration::from_secs(20);
 impl Uploads {
     pub(crate) fn new(token: Token, app_buffer: AppBuffer, limits: &Limits) -> Self {
         let slots = Arc::new(Semaphore::new(limits.uploads));
-        Self { token, app_buffer, growth: Growth::default(), slots }
+        Self { token, memory: MemoryBudget::new(app_buffer), slots }
     }
 
     /// Waits until no upload is left, unless the disk takes too long.

@@ -124,11 +124,11 @@ impl Receiving {
         let state = self.lock();
         let start = Written { uploads: state.active.len(), written: state.written, ..Written::default() };
         state.active.iter().fold(start, |sum, active| {
-            let usage = active.pipeline.ring().usage();
+            let usage = active.pipeline.pool().usage();
             let segments = Segments {
                 in_use: sum.segments.in_use + usage.in_use,
                 count: sum.segments.count + usage.count,
-                // Alike for all: one setting makes them.
+                // Alike for all that have not grown: each has an equal share.
                 size: usage.size,
             };
             Written { segments, written: sum.written + active.written(), ..sum }

@@ -21,7 +21,7 @@ use super::shared::Shared;
 use crate::sink::arrivals::Arrivals;
 use crate::sink::edge::PacedWindow;
 use crate::sink::pipeline::Inlet;
-use crate::sink::pool::Segment;
+use crate::sink::segment_pool::Segment;
 use crate::source::http::{self, Client, Connection, HttpError, Retry};
 
 /// How streams treat failures and windows.

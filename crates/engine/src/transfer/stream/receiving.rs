@@ -9,7 +9,7 @@ use longhaul_core::units::{Bytes, Rate};
 use super::{Pacing, Stream};
 use crate::sink::arrivals::ALIVE;
 use crate::sink::edge::{PacedWindow, Turn};
-use crate::sink::ring::Flow;
+use crate::sink::segment_pool::Flow;
 use crate::source::http::{Connection, HttpError, Read};
 use crate::threads::add;
 use crate::transfer::error::TransferError;
