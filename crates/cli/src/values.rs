@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use longhaul_engine::sink::ring::AppBuffer;
+use longhaul_engine::sink::memory_budget::AppBuffer;
 
 /// A value, or the program's own choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

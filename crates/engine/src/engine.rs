@@ -4,8 +4,9 @@
 //! use longhaul_core::event::{JobId, JobObserver, JobTag};
 //! use longhaul_engine::cancel::Cancel;
 //! use longhaul_engine::engine::Engine;
+//! use longhaul_engine::sink::memory_budget::AppBuffer;
 //! # fn example(job: longhaul_engine::job::Job) -> Result<(), longhaul_engine::job::TransferError> {
-//! let engine = Engine::new();
+//! let engine = Engine::new(AppBuffer::Auto);
 //! let tag = JobTag { id: JobId(1), url: job.urls[0].to_string() };
 //! let outcome = engine.run(&job, JobObserver::new(&tag, &()), &Cancel::new())?;
 //! println!("{} at {}", outcome.path.display(), outcome.goodput);
@@ -23,27 +24,28 @@ use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
 use crate::job::{self, Job, Outcome, TransferError};
-use crate::sink::ring::{AppBuffer, Growth, Ring};
+use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
+use crate::sink::segment_pool::SegmentPool;
 use crate::source::http::Clients;
 use crate::threads::{lock, named};
 
 /// Runs jobs; several may run at once.
-#[derive(Default)]
 pub struct Engine {
     shared: Shared,
 }
 
 /// What the jobs of an engine share.
-#[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
-    budget: Growth,
+    budget: MemoryBudget,
+    app_buffer: AppBuffer,
 }
 
 impl Engine {
-    /// Makes an engine without connections.
-    pub fn new() -> Self {
-        Self::default()
+    /// Makes an engine without connections, whose jobs share one application buffer.
+    pub fn new(app_buffer: AppBuffer) -> Self {
+        let (clients, budget) = (Clients::default(), MemoryBudget::new(app_buffer));
+        Self { shared: Shared { clients, budget, app_buffer } }
     }
 
     /// Fetches a file; returns once it is complete, verified and under its final name.
@@ -108,8 +110,13 @@ impl Engine {
 const ADMISSION_TICK: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// Makes the application buffer of a job from the process's budget.
-    pub(crate) fn pool(&self, buffer: AppBuffer, segment: Option<Bytes>, streams: usize) -> Ring {
-        Ring::sharing(self.budget.clone(), buffer, segment, streams)
+    /// Makes the application buffer of a job, a part of the process's.
+    pub(crate) fn pool(&self, segment: Option<Bytes>, streams: usize) -> SegmentPool {
+        SegmentPool::new(&self.budget, segment, streams)
+    }
+
+    /// Returns the size of the application buffer of all jobs before anything was measured.
+    pub(crate) fn app_buffer_at_start(&self) -> Bytes {
+        self.app_buffer.at_start()
     }
 }

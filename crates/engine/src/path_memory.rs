@@ -4,12 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use url::Url;
@@ -107,6 +108,10 @@ const OLDEST: Duration = Duration::from_secs(30 * 24 * 3600);
 const SAME_RTT: f64 = 1.5;
 /// Below this an RTT is that of the hosts, which varies.
 const NOISE: Duration = Duration::from_millis(2);
+/// A transfer that has ended waits no longer than this for the file's lock, which is held for milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it tries.
+const RETRY: Duration = Duration::from_millis(5);
 /// The most streams that are believed.
 const MOST_STREAMS: usize = 1024;
 
@@ -205,11 +210,13 @@ impl Paths {
 
 /// Keeps a path, in place of what was known of it; a damaged file is replaced.
 ///
-/// Of two transfers that end at the same moment one may be forgotten.
+/// Transfers that end at the same moment, of one process or of several, wait for one another.
 ///
 /// # Errors
 /// [`MemoryError::Write`], [`MemoryError::Read`] and [`MemoryError::Version`].
 pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
+    let locked = lock(file, PATIENCE);
+    let _locked = locked.map_err(|source| MemoryError::Write { path: file.to_owned(), source })?;
     let Paths(mut paths) = match Paths::read(file) {
         Err(MemoryError::Damaged { .. }) => Paths::default(),
         read => read?,
@@ -224,15 +231,42 @@ pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
     written.map_err(|source| MemoryError::Write { path: file.to_owned(), source })
 }
 
-/// Replaces the file at once, so that whoever reads it finds the old one or the new one.
-fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(directory)?;
+/// Locks the file against other transfers until the result is dropped, by a file beside it that stays: the file itself is
+/// replaced. Waits for `patience` at most.
+fn lock(file: &Path, patience: Duration) -> io::Result<File> {
+    fs::create_dir_all(parent(file))?;
+    let lock =
+        File::options().write(true).create(true).truncate(false).mode(0o600).open(beside(file, ".lock"))?;
+    let until = Instant::now() + patience;
+    loop {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // Some network file systems have no locks: then one of two paths kept at once may be forgotten.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(lock),
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(RETRY),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another transfer holds its lock"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns the path of a file in the same directory, with `suffix` after its name.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}~", std::process::id()));
-    let fresh = directory.join(name);
+    name.push(suffix);
+    parent(file).join(name)
+}
+
+/// Replaces the file in one step: a reader finds the old content or the new.
+fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    let fresh = beside(file, &format!(".{}~", std::process::id()));
     let write = || {
-        // Which servers one fetches from is nobody else's business.
+        // The servers that a user fetches from are no other user's business.
         let mut open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         open.write_all(text)?;
         open.sync_all()?;
@@ -280,7 +314,35 @@ mod tests {
         assert_eq!((newer.pace(), newer.paced().pace()), (None, Some(known)));
         assert_eq!(path("h", 0).paced().pace(), None, "too old");
         let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(left, 1, "nothing but the file");
+        assert_eq!(left, 2, "nothing but the file and its lock");
+    }
+
+    #[test]
+    fn paths_kept_at_the_same_moment_are_all_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        let name = |thread: u64, n: u64| format!("h{thread}-{n}");
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let file = &file;
+                scope.spawn(move || {
+                    (0..10).for_each(|n| keep(file, path(&name(thread, n), 1000 + n)).unwrap())
+                });
+            }
+        });
+        let Paths(known) = Paths::read(&file).unwrap();
+        assert_eq!(known.len(), 80);
+    }
+
+    #[test]
+    fn lock_that_is_never_released_holds_no_transfer_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        let held = lock(&file, Duration::ZERO).unwrap();
+        let error = lock(&file, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(held);
+        assert!(lock(&file, Duration::ZERO).is_ok());
     }
 
     #[test]

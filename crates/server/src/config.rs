@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
-use longhaul_engine::sink::ring::AppBuffer;
+use longhaul_engine::sink::memory_budget::AppBuffer;
 
 use crate::Token;
 

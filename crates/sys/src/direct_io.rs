@@ -2,30 +2,43 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
+
+/// What the kernel says of Direct I/O on a file (STATX_DIOALIGN, Linux 6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Offsets, lengths and memory must be aligned to this many bytes, a power of two.
+    Aligned(u64),
+    /// The file cannot be written directly.
+    Impossible,
+    /// The kernel or the file system says nothing: only a trial shows it.
+    Unknown,
+}
+
+/// Asks what Direct I/O on a file needs.
+pub fn ask(file: &File) -> DirectIo {
+    let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return DirectIo::Unknown;
+    };
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return DirectIo::Unknown;
+    }
+    match u64::from(stat.stx_dio_offset_align.max(stat.stx_dio_mem_align)) {
+        align if stat.stx_dio_offset_align != 0 && align.is_power_of_two() => DirectIo::Aligned(align),
+        _ => DirectIo::Impossible,
+    }
+}
 
 /// The alignment, in bytes, that O_DIRECT needs for this file's offsets, lengths and memory.
 ///
-/// From STATX_DIOALIGN (Linux 6.1); `None` where the kernel or the file system does not tell, or
-/// says that the file cannot be written directly.
+/// `None` where the kernel or the file system does not tell, or says that the file cannot be written directly.
 pub fn alignment(file: &File) -> Option<u64> {
-    let mut stat = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor itself; `stat` is writable and of the type that statx fills.
-    let rc = unsafe {
-        libc::statx(
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            stat.as_mut_ptr(),
-        )
-    };
-    // SAFETY: zeroed at first, and any content is a valid `statx`.
-    let stat = unsafe { stat.assume_init() };
-    let told = rc == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0 && stat.stx_dio_offset_align != 0;
-    let align = u64::from(stat.stx_dio_offset_align.max(stat.stx_dio_mem_align));
-    (told && align.is_power_of_two()).then_some(align)
+    match ask(file) {
+        DirectIo::Aligned(align) => Some(align),
+        DirectIo::Impossible | DirectIo::Unknown => None,
+    }
 }
 
 /// Opens the file behind `file` once more, for writing past the page cache (O_DIRECT).
@@ -33,7 +46,7 @@ pub fn alignment(file: &File) -> Option<u64> {
 /// # Errors
 /// EINVAL where the file system has no Direct I/O.
 pub fn reopen(file: &File) -> io::Result<File> {
-    open_again(file, libc::O_RDWR)
+    open_again(file, OFlags::RDWR)
 }
 
 /// Opens the file behind `file` once more, for reading past the page cache (O_DIRECT).
@@ -41,18 +54,12 @@ pub fn reopen(file: &File) -> io::Result<File> {
 /// # Errors
 /// EINVAL where the file system has no Direct I/O.
 pub fn reopen_for_reading(file: &File) -> io::Result<File> {
-    open_again(file, libc::O_RDONLY)
+    open_again(file, OFlags::RDONLY)
 }
 
-fn open_again(file: &File, access: libc::c_int) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-    // SAFETY: `path` ends in NUL and lives across the call.
-    let fd = unsafe { libc::open(path.as_ptr().cast(), access | libc::O_DIRECT | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is fresh and nobody else owns it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+fn open_again(file: &File, access: OFlags) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 #[cfg(test)]

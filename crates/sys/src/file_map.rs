@@ -2,20 +2,64 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A shared, writable mapping of the start of a file.
 ///
-/// It hands out no references, only copies into it, so threads may share it. As with every mapping, a
-/// file cut short by somebody else, or a disk that fails or fills up, ends the process with SIGBUS:
-/// reserve the space first.
+/// It hands out no references, only copies into it, so threads may share it: each copy has its range for itself, and one
+/// that overlaps another waits. As with every mapping, a file that another program cuts short, or a disk that fails or
+/// fills up, ends the process with SIGBUS: reserve the space first.
 #[derive(Debug)]
 pub struct FileMap {
     start: NonNull<u8>,
     len: usize,
+    writing: RangeLock,
+}
+
+/// The ranges that threads write at present: of two that overlap one waits.
+#[derive(Debug, Default)]
+struct RangeLock {
+    held: Mutex<Vec<Range<usize>>>,
+    released: Condvar,
+}
+
+/// A range that no other thread writes, until dropped.
+struct HeldRange<'a> {
+    lock: &'a RangeLock,
+    range: Range<usize>,
+}
+
+impl RangeLock {
+    fn hold(&self, range: Range<usize>) -> HeldRange<'_> {
+        let overlaps = |held: &mut Vec<Range<usize>>| {
+            held.iter().any(|other| other.start < range.end && range.start < other.end)
+        };
+        let held = self.released.wait_while(self.lock(), overlaps);
+        held.unwrap_or_else(PoisonError::into_inner).push(range.clone());
+        HeldRange { lock: self, range }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
+        // Nothing panics while it is held.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for HeldRange<'_> {
+    fn drop(&mut self) {
+        let mut held = self.lock.lock();
+        // Equal ranges are held at once only where they are empty, and then are alike.
+        if let Some(index) = held.iter().position(|range| *range == self.range) {
+            held.swap_remove(index);
+        }
+        drop(held);
+        self.lock.released.notify_all();
+    }
 }
 
 /// Copied at once. The C library copies much more than the caches hold by another way, several pages in turns, and faulting
@@ -24,7 +68,8 @@ const PIECE: usize = 1 << 20;
 
 // SAFETY: the mapping is owned by this value and not tied to a thread.
 unsafe impl Send for FileMap {}
-// SAFETY: bytes are only copied in through raw pointers; no reference to them ever exists.
+// SAFETY: no reference to the bytes ever exists; they are only written, through raw pointers, and by one thread at a time:
+// `writing` keeps ranges that overlap apart, and its mutex orders one write of a byte before the next.
 unsafe impl Sync for FileMap {}
 
 impl FileMap {
@@ -47,7 +92,7 @@ impl FileMap {
         // SAFETY: the range is the mapping just made; the advice does not change its content. It is only a hint.
         let _ = unsafe { rustix::mm::madvise(start, len, Advice::Sequential) };
         NonNull::new(start.cast())
-            .map(|start| Self { start, len })
+            .map(|start| Self { start, len, writing: RangeLock::default() })
             .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
@@ -56,9 +101,10 @@ impl FileMap {
     /// # Errors
     /// `InvalidInput` where that is past the mapping's end.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let to = self.checked(offset, data.len())?;
+        let (to, _held) = self.checked(offset, data.len())?;
         for (index, piece) in data.chunks(PIECE).enumerate() {
-            // SAFETY: `checked` holds the range within the mapping; `data` cannot overlap memory that no reference points to.
+            // SAFETY: the range lies within the mapping, and no other thread writes it while it is held; `data` cannot
+            // overlap memory that no reference points to.
             unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), to.add(index * PIECE), piece.len()) };
         }
         Ok(())
@@ -69,19 +115,21 @@ impl FileMap {
     /// # Errors
     /// `InvalidInput` past the mapping's end, else as of recv(2).
     pub fn recv_at(&self, socket: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
-        let to = self.checked(offset, len)?;
-        // SAFETY: `checked` holds the range within the mapping, which the kernel may write.
+        let (to, _held) = self.checked(offset, len)?;
+        // SAFETY: the range lies within the mapping, and no other thread writes it while it is held.
         let got = unsafe { libc::recv(socket.as_fd().as_raw_fd(), to.cast(), len, 0) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    fn checked(&self, offset: u64, len: usize) -> io::Result<*mut u8> {
+    /// Holds a range against other threads, and returns where it is; fails where it is not within the mapping.
+    fn checked(&self, offset: u64, len: usize) -> io::Result<(*mut u8, HeldRange<'_>)> {
         let start = usize::try_from(offset)
             .ok()
             .filter(|start| start.checked_add(len).is_some_and(|end| end <= self.len));
         let start = start.ok_or(io::ErrorKind::InvalidInput)?;
+        let held = self.writing.hold(start..start + len);
         // SAFETY: `start <= self.len`, so the pointer stays within the mapping.
-        Ok(unsafe { self.start.as_ptr().add(start) })
+        Ok((unsafe { self.start.as_ptr().add(start) }, held))
     }
 }
 
@@ -113,6 +161,37 @@ mod tests {
         drop(map);
         let content = std::fs::read(file.path()).unwrap();
         assert_eq!((&content[..5], &content[9_997..]), (&b"start"[..], &b"end"[..]));
+    }
+
+    #[test]
+    fn writes_that_overlap_come_one_after_the_other() {
+        const LEN: usize = 8 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(LEN as u64).unwrap();
+        let map = FileMap::new(&file, LEN).unwrap();
+        std::thread::scope(|scope| {
+            for byte in 1..=4 {
+                let (map, data) = (&map, vec![byte; LEN]);
+                scope.spawn(move || (0..20).for_each(|_| map.write_at(0, &data).unwrap()));
+            }
+        });
+        drop(map);
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut &file, &mut content).unwrap();
+        assert!(content.iter().all(|byte| *byte == content[0]), "two writes are mixed");
+    }
+
+    #[test]
+    fn ranges_that_do_not_overlap_are_held_at_once() {
+        let lock = RangeLock::default();
+        let held = [lock.hold(0..10), lock.hold(10..20), lock.hold(30..40)];
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(lock.hold(15..31)));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            drop(held);
+        });
+        assert!(lock.lock().is_empty());
     }
 
     #[test]

@@ -92,6 +92,33 @@ pub fn process_cpu_time() -> Duration {
     cpu_time(ClockId::ProcessCPUTime)
 }
 
+/// The CPU time clock of one thread, which other threads can read while it runs.
+///
+/// Once the thread has ended, the kernel may give its number to another: no clock may be read of a thread that is not
+/// known to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    /// Returns the clock of the calling thread.
+    pub fn current() -> Self {
+        // As clock_getcpuclockid(3) makes it: the number's complement, the kind of clock (CPUCLOCK_SCHED) and the bit of a
+        // thread's clock (CPUCLOCK_PERTHREAD_MASK).
+        const SCHED: libc::clockid_t = 2;
+        const PER_THREAD: libc::clockid_t = 4;
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        Self(!thread << 3 | SCHED | PER_THREAD)
+    }
+
+    /// Reads it; `None` where the thread has ended.
+    pub fn cpu_time(self) -> Option<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a live timespec, which the call fills; an unknown clock is an error.
+        let rc = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        (rc == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
+    }
+}
+
 fn cpu_time(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -137,6 +164,30 @@ mod tests {
         assert_eq!(group_memory(group), Some(Bytes::new(8000)));
         write("memory.max", "100\n");
         assert_eq!(group_memory(group), Some(Bytes::ZERO));
+    }
+
+    #[test]
+    fn clock_of_a_thread_is_read_from_another_and_counts_its_work_alone() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            let before = thread_cpu_time();
+            while thread_cpu_time() - before < Duration::from_millis(20) {}
+            tell.send((ThreadClock::current(), thread_cpu_time())).unwrap();
+            let _ = ended.recv();
+        });
+        let (clock, own) = told.recv().unwrap();
+        let read = clock.cpu_time().unwrap();
+        assert!(read >= own && read < own + Duration::from_millis(20), "{read:?} {own:?}");
+        assert!(ThreadClock::current() != clock && ThreadClock::current().cpu_time().is_some());
+        drop(end);
+        worker.join().unwrap();
+        // The kernel frees the number a moment after the join.
+        let gone = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            clock.cpu_time().is_none()
+        });
+        assert!(gone);
     }
 
     #[test]

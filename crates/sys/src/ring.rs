@@ -1,10 +1,12 @@
 //! A bounded byte ring between one writing and one reading thread, filled and drained in place.
 
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::host;
 
@@ -51,25 +53,14 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn map(len: usize) -> io::Result<Self> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }?;
         // SAFETY: the range was mapped above. Advice only: a kernel without huge pages refuses it.
-        unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
+        let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         if host::available_memory().is_some_and(|available| len as u64 <= available.get() / READY) {
             // SAFETY: as above, and nobody reads it yet. Where the kernel refuses (before 5.14), pages come when touched.
-            unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) };
+            let _ = unsafe { madvise(start, len, Advice::LinuxPopulateWrite) };
         }
         match NonNull::new(start.cast()) {
             Some(start) => Ok(Self { start, len }),
@@ -81,7 +72,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped in `map`, unmapped here only, and the last user of the range is gone.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
 }
 

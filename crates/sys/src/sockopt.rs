@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use longhaul_core::units::Bytes;
 
 use libc::{c_int, c_void, socklen_t};
+use rustix::net::sockopt;
 
 /// Sets a socket option whose value is a C integer or another plain value.
 pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
@@ -40,7 +41,7 @@ fn get<T: Copy + Default>(socket: impl AsFd, level: c_int, name: c_int) -> io::R
 /// # Errors
 /// EPERM without CAP_NET_ADMIN in the namespace's owner.
 pub fn force_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, c_int::try_from(size.get()).unwrap_or(c_int::MAX))
+    Ok(sockopt::set_socket_recv_buffer_size_force(socket, at_most_an_int(size))?)
 }
 
 /// Sets the receive buffer, past `rmem_max` where that is permitted; the kernel doubles it.
@@ -48,10 +49,13 @@ pub fn force_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
 /// # Errors
 /// What the kernel says of the socket.
 pub fn set_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
-    force_recv_buffer(&socket, size).or_else(|_| {
-        let size = c_int::try_from(size.get()).unwrap_or(c_int::MAX);
-        set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size)
-    })
+    force_recv_buffer(&socket, size)
+        .or_else(|_| Ok(sockopt::set_socket_recv_buffer_size(socket, at_most_an_int(size))?))
+}
+
+/// The kernel takes a C integer.
+fn at_most_an_int(size: Bytes) -> usize {
+    size.as_usize().min(c_int::MAX as usize)
 }
 
 /// Returns whether [`force_recv_buffer`] is permitted, by trying it on a socket of no other use.
@@ -85,8 +89,8 @@ pub fn window_share(socket: impl AsFd, ours: Bytes) -> io::Result<Option<f64>> {
     if u64::try_from(clamp).is_ok_and(|clamp| clamp == ours.get()) {
         return Ok(None);
     }
-    let buffer: c_int = get(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
-    Ok(Some(f64::from(clamp) / f64::from(buffer)))
+    let buffer = sockopt::socket_recv_buffer_size(&socket)?;
+    Ok(Some(f64::from(clamp) / buffer as f64))
 }
 
 /// Returns the bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).

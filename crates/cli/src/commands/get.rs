@@ -21,9 +21,9 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Expected, Job, JobOptions};
 use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
-use longhaul_engine::sink::ring::AppBuffer;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_scope::record::schema::Side;
@@ -55,7 +55,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
     recv_buffer: AutoOr<Bytes>,
 
-    /// The application buffer: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
+    /// The application buffer of all files together: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
     app_buffer: AppBuffer,
 
@@ -210,7 +210,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         Ok(session) => session,
         Err(code) => return code.into(),
     };
-    let (engine, first_failure) = (Engine::new(), OnceLock::new());
+    let (engine, first_failure) = (Engine::new(args.app_buffer), OnceLock::new());
     let several = files.len() > 1;
     engine.run_each(files, args.parallel, &cancel, |file| {
         let url = file.shown();
@@ -292,7 +292,6 @@ fn options(args: &GetArgs, files: usize) -> anyhow::Result<JobOptions> {
     Ok(JobOptions {
         streams: args.streams.wanted()?,
         memory: args.streams.memory(),
-        app_buffer: args.app_buffer,
         segment: args.segment,
         sample: common.record.interval(),
         count_pages: common.json || common.shows_line(),

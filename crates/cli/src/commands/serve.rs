@@ -13,7 +13,7 @@ use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rtt;
-use longhaul_engine::sink::ring::AppBuffer;
+use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "writable", value_hint = ValueHint::FilePath)]
     token: Option<PathBuf>,
 
-    /// The application buffer of each upload: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall; all uploads together grow by an eighth of the memory available, those with a SIZE take it as often as there are uploads (16 at once)
+    /// The application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
     app_buffer: AppBuffer,
 

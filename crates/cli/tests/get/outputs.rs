@@ -112,6 +112,25 @@ fn file_system_that_only_replaces_or_links_overwrites_nothing() {
     run.args(["-o", "f"]).run().ok();
 }
 
+/// As before Linux 6.1.
+#[test]
+fn direct_writer_is_tried_on_a_kernel_that_does_not_tell_of_direct_io() {
+    let Some(old_kernel) = old_kernel() else { return };
+    let file = File::new(content(5 << 20, 13));
+    let server = Server::of(file.clone());
+    let mut chunked = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+    chunked.extend_from_slice(&file.bytes);
+    let endless = Server::answering(chunked);
+    for url in [server.url("/f"), endless.url("/f")] {
+        let run = get().args(["--json", "--writer", "direct", "-o", "f", &url]);
+        let run = run.through(&[&old_kernel, "--without", "statx"]);
+        let ended = run.run().ok();
+        let opened = ended.json().into_iter().find(|line| line["event"] == "opened").unwrap();
+        assert_eq!(opened["writer"], "direct");
+        same(run.path("f"), &file.bytes);
+    }
+}
+
 #[test]
 fn devices_and_pipes_are_left_alone() {
     let server = Server::of(File::new(content(1000, 5)));

@@ -74,10 +74,10 @@ pub(crate) fn run(
     requested.insert(description.first);
     let gaps = size.map_or_else(Vec::new, |size| requested.gaps(ByteRange::with_len(0, size)));
     let (streams, joinable) = (control.streams(), control.is_controlled() || sources.len() > 1);
-    let pool = engine.pool(options.app_buffer, options.segment, streams);
+    let pool = engine.pool(options.segment, streams);
     // Not of a segment's size that was asked for: tiny ones cost calls, not requests.
     let alignment =
-        if joinable { BLOCK_ALIGNMENT } else { plan::segments(options.app_buffer.at_start(), streams).size };
+        if joinable { BLOCK_ALIGNMENT } else { plan::segments(engine.app_buffer_at_start(), streams).size };
     let mut scheduler = RangeScheduler::new(Blocks::new(gaps, streams, joinable, alignment));
     if let Some(chunk) = control.first_chunk() {
         scheduler.allow(chunk - description.first.len());
@@ -277,7 +277,7 @@ impl<'a> Fetch<'a> {
             let path = crate::path_memory::KnownPath::new(
                 endpoint,
                 found,
-                pipeline.ring().usage().capacity(),
+                pipeline.pool().usage().capacity(),
                 window,
             );
             if self.description.paced { path.paced() } else { path }

@@ -74,7 +74,7 @@ fn snapshot(transfer: &TransferState<'_>) -> Snapshot {
         written: pipeline.written() - pipeline.resumed(),
         size: pipeline.size(),
         sockets: transfer.read_sockets().1,
-        segments: pipeline.ring().usage(),
+        segments: pipeline.pool().usage(),
         page_cache: *lock(&transfer.pages),
     }
 }
@@ -104,7 +104,7 @@ pub(super) fn sample(
             moved: transfer.received(),
             sockets,
             streams,
-            segments: Some(transfer.pipeline.ring().usage()),
+            segments: Some(transfer.pipeline.pool().usage()),
             written: Some(transfer.pipeline.written() - transfer.pipeline.resumed()),
             page_cache,
             host_pages,

@@ -12,7 +12,6 @@ use url::Url;
 
 use crate::rate_limit::RateLimit;
 use crate::sink::output::Output;
-use crate::sink::ring::AppBuffer;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
 use crate::transfer::Streams;
@@ -50,8 +49,6 @@ pub struct JobOptions {
     pub streams: Streams,
     /// The file in which to remember paths; `None` remembers none.
     pub memory: Option<PathBuf>,
-    /// The application buffer.
-    pub app_buffer: AppBuffer,
     /// The size of its segments, a power of two; `None` lets the transfer choose.
     pub segment: Option<Bytes>,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.

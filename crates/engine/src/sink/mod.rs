@@ -1,21 +1,25 @@
-//! Network to disk, after the socket: segments from a bounded ring, writers, a journal.
+//! Network to disk, after the socket: segments from a bounded pool, writers, a journal.
 //!
 //! ```text
 //! socket buffer --read--> segment --queue--> writer threads --> direct | mmap | buffered --> part file
-//!                 ^ ring (bounded) <-- freed ----'                    '-> committed ranges --> journal
+//!                 ^ segment pool <-- freed ------'                    '-> committed ranges --> journal
+//!                 '-- memory budget of the process
 //! ```
 //!
-//! [`pipeline`] is the whole of it; `get` and the server's uploads both use it.
+//! [`pipeline`] wires it; `get` and the server's uploads both use it.
 
 pub mod checkpoint;
 pub mod directory;
 pub mod journal;
+pub mod memory_budget;
 pub mod output;
 pub mod output_error;
 pub mod pages;
 pub mod part_file;
 pub mod part_names;
 pub mod pipeline;
-pub mod pool;
-pub mod ring;
+pub mod segment_pool;
+#[cfg(test)]
+mod segment_pool_tests;
+mod sync;
 pub mod writer;

@@ -3,7 +3,7 @@
 //! ```text
 //! receivers -- Inlet: take, fill, hand over --> queue --> writers --> part file --> target
 //!     ^                    |                                 |
-//!     '-- wait: no segment is free <------ Ring <-- freed ---+--> Checkpoint: fdatasync, then journal
+//!     '-- wait: no segment is free <--- segment pool <-- freed ---+--> Checkpoint: fdatasync, then journal
 //! ```
 
 use std::io;
@@ -25,8 +25,7 @@ use super::checkpoint::Checkpoint;
 use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
 use super::part_file::{Finished, PartFile};
-use super::pool::Segment;
-use super::ring::{Flow, Ring};
+use super::segment_pool::{Flow, Segment, SegmentPool};
 use super::writer::{self, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest;
@@ -68,7 +67,7 @@ pub struct Pipeline {
     size: Option<Bytes>,
     resumed: Bytes,
     choice: WriterChoice,
-    ring: Ring,
+    pool: SegmentPool,
     checkpoint: Checkpoint,
     backlog: Backlog,
 }
@@ -110,11 +109,11 @@ impl Pipeline {
         size: Option<Bytes>,
         committed: RangeSet,
         choice: WriterChoice,
-        ring: Ring,
+        pool: SegmentPool,
     ) -> Self {
         let resumed = committed.total();
         let (journal, checkpoint) = (journal.map(Mutex::new), Checkpoint::new(committed));
-        Self { part, journal, size, resumed, choice, ring, checkpoint, backlog: Backlog::default() }
+        Self { part, journal, size, resumed, choice, pool, checkpoint, backlog: Backlog::default() }
     }
 
     /// Writes the journal before the first byte, so that a transfer that has begun can be found again.
@@ -233,7 +232,7 @@ impl Pipeline {
 
     fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
         let range = segment.range();
-        let write = || self.ring.writing(|| writer.write(range.start(), segment.data()));
+        let write = || self.pool.writing(|| writer.write(range.start(), segment.data()));
         let error = match catch_unwind(AssertUnwindSafe(write)) {
             Ok(Ok(())) => return self.checkpoint.wrote(range),
             Ok(Err(source)) => {
@@ -381,8 +380,8 @@ impl Pipeline {
     }
 
     /// Returns the application buffer.
-    pub fn ring(&self) -> &Ring {
-        &self.ring
+    pub fn pool(&self) -> &SegmentPool {
+        &self.pool
     }
 }
 
@@ -420,12 +419,12 @@ impl Backlog {
 }
 
 impl Inlet<'_> {
-    /// Takes a segment to be filled, as [`Ring::take`] does.
+    /// Takes a segment to be filled, as [`SegmentPool::take`] does.
     ///
     /// # Errors
     /// ENOMEM where the kernel has no memory for it.
     pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
-        self.pipeline.ring.take(range, patience, flow)
+        self.pipeline.pool.take(range, patience, flow)
     }
 
     /// Hands a segment to the writers.

@@ -78,7 +78,7 @@ impl<'a> StreamSet<'a> {
             return;
         }
         let total = self.transfer.running() - self.streams().len() + count;
-        self.transfer.pipeline.ring().serve(total);
+        self.transfer.pipeline.pool().serve(total);
         self.transfer.schedule.change(|schedule| schedule.plan_for(total));
         for handle in self.adjust(count) {
             self.start(handle, starter);

@@ -19,8 +19,7 @@ use crate::cancel::Cancel;
 use crate::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
 use crate::failure::FailureKind;
 use crate::sink::pipeline::Inlet;
-use crate::sink::pool::Segment;
-use crate::sink::ring::Flow;
+use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::{add, lock};
 
 /// How long to wait for a free segment before looking whether to stop.

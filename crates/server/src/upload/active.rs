@@ -130,7 +130,7 @@ impl ActiveUploads {
         let start =
             UploadUsage { uploads: state.active.len(), written: state.written, ..UploadUsage::default() };
         state.active.iter().fold(start, |sum, active| {
-            let usage = active.pipeline.ring().usage();
+            let usage = active.pipeline.pool().usage();
             let segments = Segments {
                 in_use: sum.segments.in_use + usage.in_use,
                 count: sum.segments.count + usage.count,

@@ -19,7 +19,7 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::{self, PartFile};
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::pipeline::Pipeline;
-use longhaul_engine::sink::ring::Ring;
+use longhaul_engine::sink::segment_pool::SegmentPool;
 use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
@@ -118,7 +118,7 @@ impl Uploads {
             false => AfterBody::KeepPartial,
         };
         let pipeline =
-            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.ring());
+            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool());
         Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, exists, &self.active, (lock, slot))?))
     }
 
@@ -127,7 +127,7 @@ impl Uploads {
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.ring());
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool());
         let after = AfterBody::Finish { digest, replace };
         Ok(UploadStart::ready(InboundUpload::prepare(
             pipeline,
@@ -138,8 +138,8 @@ impl Uploads {
         )?))
     }
 
-    fn ring(&self) -> Ring {
-        Ring::sharing(self.growth.clone(), self.app_buffer, None, 1)
+    fn pool(&self) -> SegmentPool {
+        SegmentPool::new(&self.memory, None, 1)
     }
 
     fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {

@@ -23,7 +23,7 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::sink::ring::{AppBuffer, Growth};
+use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -37,9 +37,8 @@ pub use token::{Token, TokenError};
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {
     pub(crate) token: Token,
-    pub(crate) app_buffer: AppBuffer,
-    /// The budget by which all buffers together may grow.
-    pub(crate) growth: Growth,
+    /// The application buffer of all uploads together.
+    pub(crate) memory: MemoryBudget,
     /// Limits the uploads in progress: each has threads and a buffer.
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) active: Arc<ActiveUploads>,
@@ -58,8 +57,8 @@ impl Uploads {
         limits: Arc<Limits>,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits.uploads));
-        let (growth, active) = (Growth::default(), Arc::default());
-        Self { token, app_buffer, growth, slots, active, static_files, limits }
+        let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
+        Self { token, memory, slots, active, static_files, limits }
     }
 
     /// Waits until every upload has ended, at most [`LAST_SYNC`].

@@ -6,13 +6,17 @@ use longhaul_core::proto::http::Validator;
 
 use super::*;
 use crate::sink::journal::StoredJournal;
+use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::output::Output;
-use crate::sink::ring::AppBuffer;
 
 const SIZE: Bytes = Bytes::new(300_000);
 
 fn open(target: &std::path::Path) -> Result<PartFile, OutputError> {
     Output::File(target.to_owned()).prepare()?.open(None)
+}
+
+fn pool() -> SegmentPool {
+    SegmentPool::new(&MemoryBudget::new(AppBuffer::Fixed(Bytes::kib(128))), None, 1)
 }
 
 fn source(url: &str) -> JournalSource {
@@ -25,8 +29,8 @@ fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
     let part = open(target).unwrap();
     let committed = part.journal().unwrap().sound();
     let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed().clone());
-    let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
-    Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, ring)
+    let pool = pool();
+    Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool)
 }
 
 /// Fills `range` with sevens; returns what failed.
@@ -138,8 +142,8 @@ fn panic_in_a_writer_is_a_failure_and_no_final_name_follows() {
     for size in [Some(Bytes::new(20_000)), None] {
         let dir = tempfile::tempdir().unwrap();
         let part = open(&dir.path().join("file")).unwrap();
-        let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
-        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, ring);
+        let pool = pool();
+        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, pool);
         let failures = run_with(&pipeline, Panics);
         assert!(matches!(failures[..], [PipelineError::Panicked("a writer")]), "{failures:?}");
         assert!(matches!(pipeline.finish(true), Err(PipelineError::Failed(_))));
@@ -152,8 +156,8 @@ fn file_with_a_hole_gets_no_final_name() {
     for size in [Some(Bytes::new(300_000)), None] {
         let dir = tempfile::tempdir_in(".").unwrap();
         let part = open(&dir.path().join("file")).unwrap();
-        let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
-        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, ring);
+        let pool = pool();
+        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, pool);
         assert_eq!(run(&pipeline, ByteRange::new(100_000, 300_000)), [""; 0]);
         let error = pipeline.finish(true).unwrap_err();
         assert!(matches!(error, PipelineError::Hole { lacking: 1, .. }), "{error}");
@@ -196,8 +200,8 @@ fn forgotten_range_is_received_again_and_reads_as_written_last() {
 fn body_of_unknown_size_that_is_started_over_keeps_nothing_of_a_longer_one() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let part = open(&dir.path().join("file")).unwrap();
-    let ring = Ring::new(AppBuffer::Fixed(Bytes::kib(128)), None, 1);
-    let pipeline = Pipeline::new(part, None, None, RangeSet::new(), WriterChoice::Auto, ring);
+    let pool = pool();
+    let pipeline = Pipeline::new(part, None, None, RangeSet::new(), WriterChoice::Auto, pool);
     assert_eq!(run(&pipeline, ByteRange::new(0, 300_000)), [""; 0]);
     pipeline.forget(ByteRange::new(0, u64::MAX)).unwrap();
     assert_eq!(pipeline.part().file().metadata().unwrap().len(), 0);

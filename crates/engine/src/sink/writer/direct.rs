@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use longhaul_sys::direct_io;
+use longhaul_sys::direct_io::{self, DirectIo};
+use longhaul_sys::memory::AlignedBuf;
 
 use super::Writer;
 
@@ -18,19 +19,63 @@ pub(super) struct Direct {
     align: Bytes,
 }
 
+/// What nearly every device takes, and more than most need.
+const LIKELY: u64 = 4096;
+
 impl Direct {
+    /// Opens the file for a writer that the user asked for by name: where the kernel says nothing of Direct I/O (before
+    /// Linux 6.1, and on many file systems), a trial shows whether there is any.
     pub(super) fn new(file: &File) -> io::Result<Self> {
-        let align = direct_io::alignment(file).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::Unsupported,
-                "this file system has no Direct I/O; use --writer buffered",
-            )
-        })?;
+        match direct_io::ask(file) {
+            DirectIo::Aligned(align) => Self::aligned(file, align),
+            DirectIo::Impossible => Err(unsupported("this file has no Direct I/O")),
+            DirectIo::Unknown => {
+                let direct = Self::aligned(file, LIKELY)?;
+                direct.try_out().map_err(|error| {
+                    unsupported(&format!(
+                        "a trial of Direct I/O in blocks of {} failed: {error}",
+                        direct.align
+                    ))
+                })?;
+                Ok(direct)
+            }
+        }
+    }
+
+    /// Opens the file where the kernel says that it can be written directly.
+    pub(super) fn where_known(file: &File) -> io::Result<Self> {
+        match direct_io::ask(file) {
+            DirectIo::Aligned(align) => Self::aligned(file, align),
+            DirectIo::Impossible | DirectIo::Unknown => Err(unsupported("the kernel reports no Direct I/O")),
+        }
+    }
+
+    fn aligned(file: &File, align: u64) -> io::Result<Self> {
         // Cached and direct writes must share neither a page nor a block of the file system.
         let page = rustix::param::page_size() as u64;
         let align = align.max(page).max(file.metadata()?.blksize()).next_power_of_two();
-        Ok(Self { direct: direct_io::reopen(file)?, cached: file.try_clone()?, align: Bytes::new(align) })
+        let direct = direct_io::reopen(file)
+            .map_err(|error| unsupported(&format!("the file system refuses O_DIRECT: {error}")))?;
+        Ok(Self { direct, cached: file.try_clone()?, align: Bytes::new(align) })
     }
+
+    /// Reads a block directly, or writes one to an empty file and cuts that again.
+    fn try_out(&self) -> io::Result<()> {
+        let mut block = AlignedBuf::new(self.align.as_usize())?;
+        match self.cached.metadata()?.len() {
+            0 => {
+                let tried = self.direct.write_all_at(&block, 0);
+                self.cached.set_len(0).and(tried)
+            }
+            // All of it is a ragged end, and goes through the page cache.
+            length if length < self.align.get() => Ok(()),
+            _ => self.direct.read_exact_at(&mut block, 0),
+        }
+    }
+}
+
+fn unsupported(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("{why}; use --writer buffered"))
 }
 
 impl Writer for Direct {

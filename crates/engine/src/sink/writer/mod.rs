@@ -27,7 +27,7 @@ pub trait Writer: Send + Sync {
 /// Which writer to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriterChoice {
-    /// `direct` where the file system says that it can, else `buffered`.
+    /// `direct` where the kernel says that the file system can, else `buffered`.
     #[default]
     Auto,
     /// O_DIRECT: past the page cache.
@@ -59,7 +59,7 @@ pub fn open(choice: WriterChoice, file: &File, size: Option<Bytes>) -> io::Resul
         WriterChoice::Direct => Ok(Box::new(direct::Direct::new(file)?)),
         WriterChoice::Mmap => Ok(Box::new(mmap::Mmap::new(file, size)?)),
         WriterChoice::Buffered => Ok(Box::new(buffered::Buffered::new(file)?)),
-        WriterChoice::Auto => match direct::Direct::new(file) {
+        WriterChoice::Auto => match direct::Direct::where_known(file) {
             Ok(direct) => Ok(Box::new(direct)),
             Err(_) => Ok(Box::new(buffered::Buffered::new(file)?)),
         },
@@ -68,7 +68,8 @@ pub fn open(choice: WriterChoice, file: &File, size: Option<Bytes>) -> io::Resul
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Seek};
+    use std::os::unix::fs::FileExt;
 
     use super::*;
 
@@ -102,10 +103,30 @@ mod tests {
         assert!(open(WriterChoice::Mmap, &file, None).is_err());
     }
 
-    /// /proc/version cannot be opened for writing past a cache: `direct` must say so.
+    /// /proc/version cannot be opened past a cache.
     #[test]
-    fn direct_is_refused_where_the_file_system_cannot() {
+    fn direct_is_refused_with_the_kernels_reason_where_the_file_system_cannot() {
         let file = File::open("/proc/version").unwrap();
-        assert!(open(WriterChoice::Direct, &file, None).is_err());
+        let Err(error) = open(WriterChoice::Direct, &file, None) else { panic!("/proc/version is written") };
+        assert!(error.to_string().contains("refuses O_DIRECT"), "{error}");
+    }
+
+    /// A tmpfs says nothing of Direct I/O, and takes it since Linux 6.6.
+    #[test]
+    fn direct_is_tried_where_the_kernel_says_nothing_and_leaves_the_file_as_it_is() {
+        let Ok(file) = tempfile::tempfile_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
+        for content in [vec![], vec![7; 100], vec![7; 1 << 20]] {
+            file.set_len(0).unwrap();
+            file.write_all_at(&content, 0).unwrap();
+            let opened = open(WriterChoice::Direct, &file, None);
+            let mut after = Vec::new();
+            (&file).rewind().unwrap();
+            (&file).read_to_end(&mut after).unwrap();
+            assert!(after == content, "{} bytes", content.len());
+            if let Err(error) = opened {
+                assert!(error.to_string().contains("refuses O_DIRECT"), "{error}");
+            }
+        }
+        assert_eq!(open(WriterChoice::Auto, &file, None).unwrap().name(), "buffered");
     }
 }

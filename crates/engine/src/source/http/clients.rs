@@ -24,7 +24,12 @@ impl Clients {
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(Client::new(config.clone())?);
+        // Idle connections, addresses and TLS sessions are shared by all.
+        let client = match clients.first() {
+            Some((_, first)) => first.with_config(config.clone())?,
+            None => Client::new(config.clone())?,
+        };
+        let client = Arc::new(client);
         if clients.len() < MOST_CLIENTS {
             clients.push((config.clone(), Arc::clone(&client)));
         }
