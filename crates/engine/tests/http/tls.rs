@@ -120,3 +120,13 @@ fn a_body_without_a_length_needs_the_closing_message() {
         }
     }
 }
+
+#[test]
+fn a_reset_in_the_handshake_is_a_broken_connection() {
+    let script = Script::new(|_, peer| {
+        // Unread bytes make a reset of the close.
+        let _ = std::io::Read::read(&mut peer.stream, &mut [0; 16]);
+    });
+    let error = open_error(&client(), &format!("https://localhost:{}/", script.address.port()));
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Now), "{error}");
+}
