@@ -170,9 +170,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 (_, Retry::Now) => None,
                 (_, Retry::After(wait)) => Some(wait),
             };
-            // The clock's nanoseconds spread the retries of many clients.
-            let jitter = f64::from(progress.start.elapsed().subsec_nanos() % 1000) / 1000.0;
-            let Some(wait) = self.backoff.failed(asked_to_wait, jitter) else { return Err(error) };
+            let Some(wait) = self.backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
             progress.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
             if progress.cancel.sleep(wait) {
                 return Err(HttpError::Cancelled.into());
