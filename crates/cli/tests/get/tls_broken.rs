@@ -1,71 +1,11 @@
 //! TLS records that are damaged on the way: each breaks its connection, and the transfer goes on over another.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use crate::support::{Ended, Serve, Server, content, get, same};
+use crate::support::{Ended, Record, Serve, content, damaging, get, same};
 
-/// The type of application data, and in TLS 1.3 of all that is encrypted (RFC 8446, section 5.2).
-const ENCRYPTED: u8 = 23;
 const SIZE: usize = 24 << 20;
-
-/// An encrypted record that passes through the relay.
-struct Record {
-    /// The connection's number, from 0.
-    connection: usize,
-    from_server: bool,
-    /// The record's number among the encrypted ones of its direction, from 0. The client's 0 ends its handshake, 1 is its
-    /// first request.
-    number: usize,
-    /// How many encrypted records the client has sent.
-    requests: usize,
-}
-
-/// Passes connections on to the server at `to`, and flips one bit of each record that `hits` chooses.
-fn relay(to: SocketAddr, hits: impl Fn(&Record) -> bool + Send + Sync + 'static) -> Server {
-    Server::new(move |peer| {
-        let (connection, requests) = (peer.number, AtomicUsize::new(0));
-        let (client, server) = (&peer.stream, &TcpStream::connect(to).unwrap());
-        let pass = |from_server: bool| {
-            let (from, to) = if from_server { (server, client) } else { (client, server) };
-            let mut number = 0;
-            // Ends with either end of the connection.
-            let _ = records(from, to, |payload| {
-                if !from_server {
-                    requests.fetch_add(1, Ordering::SeqCst);
-                }
-                let requests = requests.load(Ordering::SeqCst);
-                if hits(&Record { connection, from_server, number, requests }) {
-                    let middle = payload.len() / 2;
-                    payload[middle] ^= 1;
-                }
-                number += 1;
-            });
-            let _ = to.shutdown(Shutdown::Write);
-        };
-        thread::scope(|threads| {
-            threads.spawn(|| pass(false));
-            pass(true);
-        });
-    })
-}
-
-/// Copies records; `seen` gets the payload of each encrypted one.
-fn records(mut from: &TcpStream, mut to: &TcpStream, mut seen: impl FnMut(&mut [u8])) -> io::Result<()> {
-    loop {
-        let mut record = vec![0; 5];
-        from.read_exact(&mut record)?;
-        record.resize(5 + usize::from(u16::from_be_bytes([record[3], record[4]])), 0);
-        from.read_exact(&mut record[5..])?;
-        if record[0] == ENCRYPTED {
-            seen(&mut record[5..]);
-        }
-        to.write_all(&record)?;
-    }
-}
 
 /// Fetches a file through a relay that damages what `hits` chooses.
 fn fetch(args: &[&str], hits: impl Fn(&Record) -> bool + Send + Sync + 'static) -> (Ended, usize) {
@@ -75,7 +15,7 @@ fn fetch(args: &[&str], hits: impl Fn(&Record) -> bool + Send + Sync + 'static) 
     let address = site.tls_url("").replace("https://localhost", "127.0.0.1").parse().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));
     let most = connections.clone();
-    let relay = relay(address, move |record| {
+    let relay = damaging(address, move |record| {
         most.fetch_max(record.connection + 1, Ordering::SeqCst);
         hits(record)
     });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::serve::to;
-use crate::support::{Ended, Peer, Put, Server, Writable, content, put, same};
+use crate::support::{Ended, Peer, Put, Server, Writable, content, damaging, put, same};
 
 const SIZE: usize = 48 << 20;
 
@@ -41,6 +41,25 @@ fn a_server_that_is_killed_and_comes_back_is_gone_on_with() {
         assert!(moved < Some(SIZE as u64 * 3 / 2), "{moved:?} bytes for {SIZE}");
         same(site.path("f"), &bytes);
         assert_eq!(site.names(), ["f"]);
+    }
+}
+
+#[test]
+fn a_bit_that_flips_on_the_way_costs_one_connection() {
+    let site = Writable::encrypted();
+    let bytes = content(SIZE, 7);
+    for (from_server, number) in [(false, 1000), (true, 3)] {
+        let relay = damaging(site.address(), move |record| {
+            record.connection == 0 && record.from_server == from_server && record.number == number
+        });
+        let url = format!("https://localhost:{}/f", relay.address.port());
+        let run = put().args(["--json", "--token"]).args([site.token()]).args(["--cacert"]).args([site.ca()]);
+        let run = run.args(["f", &url]);
+        fs::write(run.path("f"), &bytes).unwrap();
+        let ended = run.run().ok();
+        assert_eq!(ended.json().iter().filter(|line| line["event"] == "retrying").count(), 1, "{ended:?}");
+        same(site.path("f"), &bytes);
+        fs::remove_file(site.path("f")).unwrap();
     }
 }
 

@@ -1,24 +1,24 @@
-//! What a server answered, and in what words.
+//! An answer to a request of an upload, with the server's reason.
 
 use longhaul_core::proto::http::ResponseHead;
 use longhaul_core::units::Bytes;
 
 use crate::source::http::Connection;
 
-/// The most of an answer's body that is read to keep the connection.
+/// The most of an answer's body that is read so that the connection can be used again.
 const WORTH_READING: Bytes = Bytes::kib(64);
 /// The most of a server's reason that is shown.
 const SHOWN: Bytes = Bytes::new(256);
 
 /// An answer to one request.
-pub(super) struct Answer {
+pub(super) struct UploadAnswer {
     pub(super) head: ResponseHead,
-    /// Why the server refuses, escaped, where it says so in plain text.
-    pub(super) why: Option<String>,
+    /// The server's reason for a refusal, escaped, where the body is plain text.
+    pub(super) reason: Option<String>,
 }
 
-impl Answer {
-    /// Takes what follows `head` off the connection.
+impl UploadAnswer {
+    /// Reads the body that follows `head`.
     pub(super) fn read(head: ResponseHead, connection: &mut Connection) -> Self {
         let media_type = head.text("content-type").unwrap_or_default();
         let plain = media_type.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("text/plain"));
@@ -27,12 +27,12 @@ impl Answer {
             _ => Vec::new(),
         };
         connection.discard_body(WORTH_READING);
-        let why = reason(&head, &String::from_utf8_lossy(&front));
-        Self { head, why }
+        let reason = reason(&head, &String::from_utf8_lossy(&front));
+        Self { head, reason }
     }
 }
 
-/// Makes one line of a text, without the status where that is repeated.
+/// Makes one line of a text, without the status where the text repeats it.
 fn reason(head: &ResponseHead, text: &str) -> Option<String> {
     let text = text.trim();
     let status = format!("{} {}: ", head.status(), head.reason());

@@ -1,4 +1,4 @@
-//! Sends a part of the file as a request's body, and listens meanwhile: a server may refuse in the midst of it.
+//! Sends a part of the file as a request's body, and polls for an answer meanwhile: a server may refuse before its end.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -11,16 +11,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, fadvise};
 
 use super::error::UploadError;
-use super::shared::Shared;
+use super::progress::UploadProgress;
 use crate::delivery_meter::LEAST_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
 use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
 
-/// How late cancellation and a stall are noticed.
+/// The delay of cancellation and of stall detection.
 const TICK: Duration = Duration::from_millis(100);
 /// How much is encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
-/// Pages leave the cache in steps of this size.
+/// Pages are dropped from the cache in steps of this size.
 const DROPPED: Bytes = Bytes::mib(8);
 
 /// Why the body was not sent to its end.
@@ -43,31 +43,31 @@ impl From<SendError> for BodyError {
 }
 
 impl BodyError {
-    /// Says where it happened.
-    pub(super) fn at(self, place: &UrlAndPeer) -> UploadError {
+    /// Adds the URL and the peer.
+    pub(super) fn at(self, at: &UrlAndPeer) -> UploadError {
         match self {
             Self::Http(error) => error.into(),
-            Self::Send(error) => UploadError::of_send(error, place),
-            Self::Stalled(waited) => UploadError::Stalled { place: place.clone(), waited },
+            Self::Send(error) => UploadError::of_send(error, at),
+            Self::Stalled(waited) => UploadError::Stalled { at: at.clone(), waited },
         }
     }
 }
 
 /// Sends all of `supply`, and waits until the server has acknowledged it or answers.
 ///
-/// Returns as soon as an answer is there, however much is left: nobody wants the rest then.
+/// Returns as soon as a final answer has been received, however much is left: the server needs no more.
 pub(super) fn send(
     connection: &mut Connection,
     supply: &mut Supply,
     (source, reader): (&SourceFile, Reader),
-    shared: &Shared<'_>,
+    progress: &UploadProgress<'_>,
     stall: Duration,
 ) -> Result<(), BodyError> {
     let drops = reader == Reader::PageCache { drop_behind: true };
-    let behind = drops.then_some(Behind { source, dropped: Bytes::ZERO });
-    let mut pump = Pump { shared, stall: Stall::new(connection, stall), text: Vec::new(), behind };
+    let behind = drops.then_some(DropBehind { source, dropped: Bytes::ZERO });
+    let mut pump = Pump { progress, stall: Stall::new(connection, stall), text: Vec::new(), behind };
     let result = pump.run(connection, supply);
-    // What the kernel said of sending is less than what the server may have said before it hung up.
+    // An answer received before the connection broke explains more than the kernel's error.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
         && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
     {
@@ -77,37 +77,37 @@ pub(super) fn send(
 }
 
 struct Pump<'a> {
-    shared: &'a Shared<'a>,
+    progress: &'a UploadProgress<'a>,
     stall: Stall,
-    /// File bytes on their way into TLS.
+    /// File bytes to be encrypted.
     text: Vec<u8>,
-    behind: Option<Behind<'a>>,
+    behind: Option<DropBehind<'a>>,
 }
 
 impl Pump<'_> {
     fn run(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<(), BodyError> {
         let mut all_sent = false;
         loop {
-            if self.shared.cancel.is_cancelled() {
+            if self.progress.cancel.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             let ready = wait(connection, !all_sent);
             if ready.contains(PollFlags::IN) {
                 match connection.poll_answer()? {
                     EarlyAnswer::Final => return Ok(()),
-                    EarlyAnswer::Interim => self.stall.renew(),
+                    EarlyAnswer::Interim => self.stall.restart(),
                     EarlyAnswer::None => {}
                 }
             }
             if !all_sent && !ready.is_empty() {
                 all_sent = self.turn(connection, supply)? == Turn::Done;
-                self.shared.sent(supply.sent());
+                self.progress.sent(supply.sent());
                 if all_sent {
                     connection.finish_body();
                 }
             }
             if let Some(behind) = &mut self.behind {
-                behind.follow(self.shared);
+                behind.follow(self.progress);
             }
             let outstanding = self.stall.check(connection)?;
             if all_sent && outstanding == Some(0) {
@@ -116,14 +116,14 @@ impl Pump<'_> {
         }
     }
 
-    /// Moves some bytes without waiting for the server, so that its answer is noticed at once.
+    /// Sends some bytes without blocking, so that an answer is noticed at once.
     fn turn(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, BodyError> {
         let socket = |error| SendError::Socket(error);
         connection.socket().set_nonblocking(true).map_err(socket)?;
         let turn = if connection.is_tls() {
             self.encrypt(connection, supply)
         } else {
-            supply.turn(connection.socket(), self.shared.share(TURN))
+            supply.turn(connection.socket(), self.progress.share(TURN))
         };
         connection.socket().set_nonblocking(false).map_err(socket)?;
         Ok(turn?)
@@ -131,7 +131,7 @@ impl Pump<'_> {
 
     fn encrypt(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, SendError> {
         if self.text.is_empty() {
-            supply.fill(&mut self.text, self.shared.share(ENCRYPTED))?;
+            supply.fill(&mut self.text, self.progress.share(ENCRYPTED))?;
         }
         let mut pending = self.text.as_slice();
         let before = pending.len();
@@ -149,18 +149,18 @@ impl Pump<'_> {
     }
 }
 
-/// Lets the page cache go of what nobody needs any more.
-struct Behind<'a> {
+/// Drops pages from the cache that are sent and hashed.
+struct DropBehind<'a> {
     source: &'a SourceFile,
-    /// The file up to here is no longer in it.
+    /// The file is dropped up to here.
     dropped: Bytes,
 }
 
-impl Behind<'_> {
-    /// Follows what is acknowledged, for until then the socket may send it again, and hashed.
-    fn follow(&mut self, shared: &Shared<'_>) {
-        let hashed = Bytes::new(shared.hashed.load(Ordering::Relaxed));
-        let done = shared.look().0.present.min(hashed);
+impl DropBehind<'_> {
+    /// Drops what is hashed and acknowledged: until then the socket may have to send it again.
+    fn follow(&mut self, progress: &UploadProgress<'_>) {
+        let hashed = Bytes::new(progress.hashed.load(Ordering::Relaxed));
+        let done = progress.snapshot().0.present.min(hashed);
         if done >= self.dropped + DROPPED {
             let length = NonZeroU64::new((done - self.dropped).get());
             // Only a hint.
@@ -170,16 +170,16 @@ impl Behind<'_> {
     }
 }
 
-/// Waits for a tick at most until the socket can be written, where that is of use, or read.
+/// Waits for a tick at most until the socket can be read, or, where `writes`, be written.
 fn wait(connection: &Connection, writes: bool) -> PollFlags {
     let wanted = PollFlags::IN | PollFlags::RDHUP | if writes { PollFlags::OUT } else { PollFlags::empty() };
     let mut fds = [PollFd::new(connection.socket(), wanted)];
-    // An interrupted poll is a short one; the caller comes back.
+    // An interrupted poll is a short one; the caller polls again.
     let _ = poll(&mut fds, Timespec::try_from(TICK).ok().as_ref());
     fds[0].revents()
 }
 
-/// Notices when the server takes nothing any more, by what it acknowledges.
+/// Detects a stalled server by what it acknowledges.
 struct Stall {
     limit: Duration,
     since: Instant,
@@ -192,18 +192,19 @@ impl Stall {
         Self { limit, since: Instant::now(), acked }
     }
 
-    /// Gives the server more time: it has said that it is at work.
-    fn renew(&mut self) {
+    /// Restarts the timeout, after an interim answer.
+    fn restart(&mut self) {
         self.since = Instant::now();
     }
 
-    /// Fails where next to nothing was acknowledged for too long; returns whether, and how much, still is not.
+    /// Fails where less than [`ALIVE`] was acknowledged within the limit; returns how many bytes are not acknowledged, where
+    /// the kernel tells.
     fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
         let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
         let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + LEAST_DELIVERY);
-        // With nothing to take the server waits for us: for the disk, or for `--limit`.
+        // With nothing in flight the server waits for this side: for the disk, or for `--limit`.
         if moves || outstanding == Some(0) {
             (self.since, self.acked) = (Instant::now(), acked);
         }

@@ -1,4 +1,4 @@
-//! Why an upload failed.
+//! Errors of uploads.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,28 +7,28 @@ use std::time::{Duration, SystemTime};
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use super::answer::Answer;
+use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer};
 
-/// Why an upload failed; what a server that can resume has got stays there.
+/// An error of an upload; a server that can resume keeps what it has received.
 #[derive(Debug, Error)]
 pub enum UploadError {
-    /// The way to the server, or its answer.
+    /// The connection to the server, or its answer.
     #[error(transparent)]
     Http(#[from] HttpError),
     /// The source cannot be opened or read.
     #[error("cannot {operation} {}: {source}", .path.display())]
     Source {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The source.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The source is something else than a file.
+    /// The source is not a file.
     #[error("cannot send {}: it is {what}, and only files are sent", .path.display())]
     NotAFile {
         /// The source.
@@ -42,66 +42,66 @@ pub enum UploadError {
         /// The source.
         path: PathBuf,
     },
-    /// Direct I/O was asked for, and the source's file system has none.
+    /// Direct I/O was requested, and the source's file system has none.
     #[error("cannot read {} by Direct I/O: its file system has none; use --reader auto", .0.display())]
     NoDirectIo(PathBuf),
     /// The source was written to while it was sent.
     #[error("{} changed while it was sent; run again once nobody writes to it", .0.display())]
     Changed(PathBuf),
     /// The socket took no more.
-    #[error("sending to {place} failed: {source}; check the network and run again")]
+    #[error("sending to {at} failed: {source}; check the network and run again")]
     Send {
-        /// Where to.
-        place: UrlAndPeer,
-        /// What the kernel said.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// The kernel's error.
         source: io::Error,
     },
     /// The server refused.
-    #[error("{place} refused {step}: {status} {reason}{}", hint(*.status, *.explained))]
+    #[error("{at} refused {step}: {status} {reason}{}", hint(*.status, *.explained))]
     Refused {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// What was refused.
         step: &'static str,
         /// The status code.
         status: u16,
-        /// The reason phrase, and what else the server says of it, escaped.
+        /// The reason phrase and the server's explanation, escaped.
         reason: String,
-        /// Whether it says more than the phrase.
+        /// Whether the server has given an explanation.
         explained: bool,
-        /// How long the server asks us to wait.
+        /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
-    /// The server has got another part of the file than it had said.
-    #[error("{place} has another part of the file than it said; run again to go on from there")]
+    /// The server has another part of the file than it had reported.
+    #[error("{at} has another part of the file than it said; run again to go on from there")]
     Moved {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
     },
-    /// The server's answer makes no sense.
-    #[error("cannot use the answer of {place}: {why}")]
+    /// The server's answer contradicts the upload.
+    #[error("cannot use the answer of {at}: {why}")]
     Answer {
-        /// Where.
-        place: UrlAndPeer,
+        /// The URL and the peer.
+        at: UrlAndPeer,
         /// What is wrong.
         why: String,
     },
-    /// The server took next to nothing.
-    #[error("{place} took nothing within {waited:?}: taken for dead; run again")]
+    /// The server acknowledged next to nothing.
+    #[error("{at} took nothing within {waited:?}: taken for dead; run again")]
     Stalled {
-        /// Where.
-        place: UrlAndPeer,
-        /// How long it took.
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// The timeout.
         waited: Duration,
     },
-    /// The kernel refuses an option of the socket.
+    /// The kernel does not have the congestion control.
     #[error(
         "cannot use the congestion control '{name}': {source}; /proc/sys/net/ipv4/tcp_available_congestion_control lists those there are"
     )]
     Congestion {
         /// Its name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A thread could not be started.
@@ -117,36 +117,39 @@ pub enum UploadError {
         None => "nothing was sent yet",
     })]
     Interrupted {
-        /// Whether the next run can go on from there; `None` where the server had not yet said so.
+        /// Whether the next run can resume; `None` where the server had not yet answered that.
         resumable: Option<bool>,
     },
 }
 
 impl UploadError {
     /// Makes an error of an answer that is no success.
-    pub(super) fn refused(place: &UrlAndPeer, step: &'static str, answer: &Answer) -> Self {
+    pub(super) fn refused(at: &UrlAndPeer, step: &'static str, answer: &UploadAnswer) -> Self {
         let head = &answer.head;
         let phrase = head.reason().escape_debug();
         Self::Refused {
-            place: place.clone(),
+            at: at.clone(),
             step,
             status: head.status(),
-            reason: answer.why.as_ref().map_or_else(|| phrase.to_string(), |why| format!("{phrase}: {why}")),
-            explained: answer.why.is_some(),
+            reason: answer
+                .reason
+                .as_ref()
+                .map_or_else(|| phrase.to_string(), |why| format!("{phrase}: {why}")),
+            explained: answer.reason.is_some(),
             retry_after: head.retry_after(SystemTime::now()),
         }
     }
 
-    /// Takes over what sending a file to `place` failed with.
-    pub(super) fn of_send(error: SendError, place: &UrlAndPeer) -> Self {
+    /// Makes an error of a failed send.
+    pub(super) fn of_send(error: SendError, at: &UrlAndPeer) -> Self {
         match error {
-            SendError::Socket(source) => Self::Send { place: place.clone(), source },
+            SendError::Socket(source) => Self::Send { at: at.clone(), source },
             SendError::Read { path, source } => Self::cannot_read(path, source),
             SendError::Changed { path } => Self::Changed(path),
         }
     }
 
-    /// Takes over what reading a file failed with.
+    /// Makes an error of a failed read.
     pub(super) fn of_reading(error: SendError) -> Self {
         match error {
             SendError::Read { path, source } => Self::cannot_read(path, source),
@@ -184,7 +187,7 @@ impl UploadError {
         }
     }
 
-    /// Says whether trying again can help.
+    /// Returns whether a retry can help.
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
@@ -211,7 +214,7 @@ fn kind_of_status(status: u16) -> FailureKind {
     }
 }
 
-/// Says what a status means, unless the server has `explained` it, and what a user can do about it.
+/// Returns the meaning of a status, unless the server has `explained` it, and a remedy.
 fn hint(status: u16, explained: bool) -> String {
     let meaning = if explained { "" } else { meaning(status) };
     let said: Vec<_> = [meaning, remedy(status)].into_iter().filter(|text| !text.is_empty()).collect();
@@ -221,7 +224,7 @@ fn hint(status: u16, explained: bool) -> String {
     }
 }
 
-/// Says what a status most likely means.
+/// Returns the likely meaning of a status.
 fn meaning(status: u16) -> &'static str {
     match status {
         400 => "the server did not understand; is this the right port and scheme?",
@@ -238,7 +241,7 @@ fn meaning(status: u16) -> &'static str {
     }
 }
 
-/// Says what helps, whatever the server's reason.
+/// Returns a remedy, whatever the server's reason.
 fn remedy(status: u16) -> &'static str {
     match status {
         401 => "give the server's token with --token FILE, or a login with --user or in ~/.netrc",
@@ -251,7 +254,7 @@ fn remedy(status: u16) -> &'static str {
     }
 }
 
-/// Says how much of what, for errors.
+/// Returns a number of bytes, for errors.
 pub(super) fn of_bytes(found: Option<Bytes>) -> String {
     found.map_or_else(|| "an unknown number of".to_owned(), |found| found.get().to_string())
 }
@@ -263,7 +266,7 @@ mod tests {
     #[test]
     fn each_refusal_says_what_to_do_and_ends_as_it_should() {
         let refused = |status: u16, explained| UploadError::Refused {
-            place: UrlAndPeer {
+            at: UrlAndPeer {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),
                 peer: ([127, 0, 0, 1], 80).into(),
             },

@@ -1,15 +1,15 @@
-//! Sends a file to a server, so that it stands there whole or not at all.
+//! Sends a file to a server, where it gets its name only when it is complete.
 //!
 //! ```text
 //!   source --> send::Supply --> socket --> server
 //!     |        (sendfile, or a ring past the page cache)
-//!     '------> hashing, in the sender's wake --> digest --> compared by the server
+//!     '------> hashing, behind the sender --> digest --> compared by the server
 //!
-//!   OPTIONS --> resumable: HEAD (what is there?) --> PATCH (the rest) --> PATCH (complete, verified)
-//!           '-> plain:     PUT --> HEAD (is it all there?)
+//!   OPTIONS --> resumable: HEAD (offset) --> PATCH (the rest) --> PATCH (complete, verified)
+//!           '-> plain:     PUT --> HEAD (size)
 //! ```
 //!
-//! The caller's thread talks and sends; one thread hashes, one watches, and one takes samples when asked.
+//! The caller's thread sends the requests and the file; one thread hashes, one monitors, and one takes samples on request.
 
 mod answer;
 mod body;
@@ -17,10 +17,10 @@ mod error;
 mod hashing;
 mod monitor;
 mod plain;
+mod progress;
 mod request;
 mod resumable;
 mod session;
-mod shared;
 
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -45,18 +45,18 @@ use crate::source::http::{Client, ClientConfig, HttpError, Retry};
 use crate::threads::named;
 use hashing::Hashing;
 use longhaul_core::checksum::{Algorithm, Checksum};
-use resumable::Resource;
-use session::{Session, Step};
-use shared::Shared;
+use progress::UploadProgress;
+use resumable::UploadResource;
+use session::{UploadSession, UploadStep};
 
-/// A server may close a connection on which nothing was said for longer.
+/// A connection that is idle for longer is closed: the server may do so at any moment (Apache after 5 s).
 const IDLE: Duration = Duration::from_secs(4);
 
-/// Sends a file; returns once the server has it, whole, under its name.
+/// Sends a file; returns once the server has all of it under its name.
 ///
 /// # Errors
-/// [`UploadError`]. What a server that can resume has got stays there for the next run; under the file's
-/// name never stands half of it.
+/// [`UploadError`]. A server that can resume keeps what it has received for the next run; a partial file never gets the
+/// file's name there.
 pub fn put(
     request: &PutRequest,
     observer: JobObserver<'_>,
@@ -73,29 +73,29 @@ pub fn put(
     let congestion = CongestionPlan::plan(request.congestion.as_deref(), request.pace);
     let client = Client::new(ClientConfig { congestion: congestion.initial, ..request.client.clone() })?;
     let size = Bytes::new(source.metadata().len());
-    let shared = Shared::new(request, start, observer, cancel, size);
+    let progress = UploadProgress::new(request, start, observer, cancel, size);
     let (facts, result) = thread::scope(|threads| {
-        let shared = &shared;
+        let progress = &progress;
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let sampled = ended.clone();
         if let Some(interval) = request.sample {
-            let sample = move || monitor::sample(shared, interval, &sampled);
+            let sample = move || monitor::sample(progress, interval, &sampled);
             if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
                 tracing::warn!("no samples are taken: cannot start a thread: {error}");
             }
         }
-        let watch = move || monitor::watch(shared, &ended);
+        let watch = move || monitor::watch(progress, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
-        let session = Session::new(request, shared, &source, reader, &client, congestion.paced);
+        let session = UploadSession::new(request, progress, &source, reader, &client, congestion.paced);
         let result = session.and_then(|session| Upload::new(session, threads).run());
-        shared.cancel.cancel();
+        progress.cancel.cancel();
         drop(alive);
         (watcher.ok().and_then(|watcher| watcher.join().ok()), result)
     });
     let digest = match result {
-        // Whatever else went wrong then, did because of that.
+        // Any other error is then a consequence of the cancellation.
         Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest) if cancel.is_cancelled() => {
-            return Err(UploadError::Interrupted { resumable: shared.resumable() });
+            return Err(UploadError::Interrupted { resumable: progress.resumable() });
         }
         result => result?,
     };
@@ -103,19 +103,19 @@ pub fn put(
     Ok(PutOutcome {
         path: request.path.clone(),
         size,
-        resumed: shared.resumed(),
+        resumed: progress.resumed(),
         time,
-        goodput: shared.goodput(time),
+        goodput: progress.goodput(time),
         retransmits: facts.retransmits,
         digest: digest.as_ref().and_then(|hash| Checksum::new(Algorithm::Blake3, hash.as_bytes())),
         finding: advice::diagnose_sender(&facts),
     })
 }
 
-/// Opens the source; whatever is no file is refused before it can block or surprise.
+/// Opens the source; anything but a file is refused before a read can block.
 fn open(path: &Path) -> Result<SourceFile, UploadError> {
     let fail = |source| UploadError::Source { operation: "open", path: path.to_owned(), source };
-    // A FIFO without a writer would be waited for.
+    // An open of a FIFO without a writer would block.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?.file_type();
@@ -130,41 +130,41 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
     Err(UploadError::NotAFile { path: path.to_owned(), what })
 }
 
-/// An upload under way, through all its tries.
+/// An upload, through all its attempts.
 struct Upload<'scope, 'env> {
-    session: Session<'scope>,
+    session: UploadSession<'scope>,
     threads: &'scope Scope<'scope, 'env>,
-    manner: Option<Manner>,
+    protocol: Option<UploadProtocol>,
     backoff: Backoff,
-    /// The most that the server ever had.
+    /// The largest offset that the server has reported.
     furthest: Option<Bytes>,
-    /// The server has something of this upload: what it is busy with is a connection of ours that broke.
+    /// The server has a part of this upload: a 423 then means an earlier connection of this client.
     began: bool,
 }
 
-/// How the server takes files.
-enum Manner {
-    /// In parts; it compares digests where one is computed.
-    Resumable(Resource, Option<Hashing>),
+/// How the server accepts files.
+enum UploadProtocol {
+    /// In parts; it compares the digest where one is computed.
+    Resumable(UploadResource, Option<Hashing>),
     Plain,
 }
 
 impl<'scope, 'env> Upload<'scope, 'env> {
-    fn new(session: Session<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
+    fn new(session: UploadSession<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
         let backoff = Backoff::new(session.request.retries);
-        Self { session, threads, manner: None, backoff, furthest: None, began: false }
+        Self { session, threads, protocol: None, backoff, furthest: None, began: false }
     }
 
-    /// Tries until the server has the file, or for good reason gives up; returns the digest that both ends have.
+    /// Repeats attempts until the server has the file or an error is final; returns the digest that both ends have compared.
     fn run(mut self) -> Result<Option<blake3::Hash>, UploadError> {
         loop {
             let error = match self.attempt() {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
-            self.session.hang_up();
+            self.session.close();
             self.session.return_to_original();
-            let shared = self.session.shared;
+            let progress = self.session.progress;
             let asked_to_wait = match (&error, error.retry()) {
                 (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
                 (_, Retry::Never) => return Err(error),
@@ -172,19 +172,19 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 (_, Retry::After(wait)) => Some(wait),
             };
             let Some(wait) = self.backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
-            shared.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            if shared.cancel.sleep(wait) {
+            progress.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
+            if progress.cancel.sleep(wait) {
                 return Err(HttpError::Cancelled.into());
             }
         }
     }
 
     fn attempt(&mut self) -> Result<Option<blake3::Hash>, UploadError> {
-        if self.manner.is_none() {
-            self.manner = Some(self.ask_manner()?);
+        if self.protocol.is_none() {
+            self.protocol = Some(self.choose_protocol()?);
         }
         let session = &mut self.session;
-        let Some(Manner::Resumable(resource, hashing)) = &mut self.manner else {
+        let Some(UploadProtocol::Resumable(resource, hashing)) = &mut self.protocol else {
             plain::send(session)?;
             return Ok(None);
         };
@@ -194,52 +194,55 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| offset - furthest);
             self.backoff.received(brought);
             self.furthest = self.furthest.max(Some(offset));
-            session.shared.found(offset, session.source, session.reader);
-            if offset == session.shared.size && there.is_some() {
+            session.progress.found(offset, session.source, session.reader);
+            if offset == session.progress.size && there.is_some() {
                 break;
             }
             self.began |= there.is_some();
             let sent = resource.send(session, offset);
-            self.began |= session.shared.look().0.written > Bytes::ZERO;
+            self.began |= session.progress.snapshot().0.written > Bytes::ZERO;
             if sent? {
                 break;
             }
         }
         let digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
         session.check_source()?;
-        session.shared.emit(&Event::Verifying);
+        session.progress.emit(&Event::Verifying);
         resource.complete(session, digest.as_ref())?;
         Ok(digest)
     }
 
-    /// Asks how the server takes files; drops what an earlier run left where it is not to be resumed.
-    fn ask_manner(&mut self) -> Result<Manner, UploadError> {
+    /// Asks the server how it accepts files; deletes what an earlier run left where it is not to be resumed.
+    fn choose_protocol(&mut self) -> Result<UploadProtocol, UploadError> {
         let session = &mut self.session;
-        let (request, shared) = (session.request, session.shared);
-        let step = Step { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
-        let resumable = session.say(step)?.head.accepts_partial_uploads();
-        shared.set_resumable(resumable);
+        let (request, progress) = (session.request, session.progress);
+        let step = UploadStep { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
+        let resumable = session.exchange(step)?.head.accepts_partial_uploads();
+        progress.set_resumable(resumable);
         if !(resumable && request.verify) {
-            shared.hash_nothing();
+            progress.skip_hashing();
         }
         if !resumable {
-            return Ok(Manner::Plain);
+            return Ok(UploadProtocol::Plain);
         }
-        let resource = Resource::new(resumable::id(session.source, &request.url, request.verify));
+        let resource = UploadResource::new(resumable::id(session.source, &request.url, request.verify));
         if !request.resume {
             resource.start_over(session)?;
         }
-        let hash = || Hashing::start(self.threads, session.source, session.reader, shared);
-        Ok(Manner::Resumable(resource, request.verify.then(hash).transpose()?))
+        let hash = || Hashing::start(self.threads, session.source, session.reader, progress);
+        Ok(UploadProtocol::Resumable(resource, request.verify.then(hash).transpose()?))
     }
 }
 
-/// Waits for the hasher, who has followed the sender.
-fn wait_for_digest(session: &mut Session<'_>, hashing: &mut Hashing) -> Result<blake3::Hash, UploadError> {
+/// Waits for the hasher; the connection is closed once that takes long.
+fn wait_for_digest(
+    session: &mut UploadSession<'_>,
+    hashing: &mut Hashing,
+) -> Result<blake3::Hash, UploadError> {
     if let Some(digest) = hashing.within(IDLE)? {
         return Ok(digest);
     }
-    session.hang_up();
+    session.close();
     loop {
         if let Some(digest) = hashing.within(IDLE)? {
             return Ok(digest);

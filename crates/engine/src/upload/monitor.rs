@@ -1,4 +1,4 @@
-//! Watches a running upload: progress for the observer, facts for the diagnosis.
+//! Monitors an upload: progress for the observer, facts for the diagnosis.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
 use longhaul_sys::host;
 
-use super::shared::Shared;
+use super::progress::UploadProgress;
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Watches until the other end of `alive` is gone.
-pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
+/// Monitors the upload until the sender of `alive` is dropped.
+pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> SenderFacts {
     let mut facts = SenderFacts { tcp_wmem_max: host::tcp_wmem_max(), ..SenderFacts::default() };
     let began = Instant::now();
     let mut rate = SustainedRate::default();
     let mut first_byte = None;
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
-        let (now, streams) = shared.look();
+        let (now, streams) = progress.snapshot();
         if now.received > Bytes::ZERO {
             first_byte.get_or_insert_with(Instant::now);
         }
@@ -36,7 +36,7 @@ pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
             limits(&tcp, &mut facts);
         }
         rate.observe(now.received, began.elapsed(), ended);
-        shared.emit(&Event::Progress(Box::new((&now).into())));
+        progress.emit(&Event::Progress(Box::new((&now).into())));
         if ended {
             break;
         }
@@ -44,13 +44,13 @@ pub(super) fn watch(shared: &Shared<'_>, alive: &Receiver<()>) -> SenderFacts {
     let waits = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
     facts.best = rate.best();
     facts.flowing = first_byte.map_or(Duration::ZERO, |first| first.elapsed());
-    facts.waited_for_disk = waits(&shared.waits.disk);
-    facts.waited_for_limit = waits(&shared.waits.limit);
-    facts.sending_thread = waits(&shared.waits.cpu);
+    facts.waited_for_disk = waits(&progress.waits.disk);
+    facts.waited_for_limit = waits(&progress.waits.limit);
+    facts.sending_thread = waits(&progress.waits.cpu);
     facts
 }
 
-/// Takes over what the kernel itself says limited a connection.
+/// Reads the kernel's own account of what has limited a connection.
 fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
     let time = |microseconds: Option<u64>| Duration::from_micros(microseconds.unwrap_or(0));
     facts.busy = time(tcp.tcpi_busy_time());
@@ -58,19 +58,19 @@ fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
     facts.buffer_limited = time(tcp.tcpi_sndbuf_limited());
 }
 
-/// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
-pub(super) fn sample(shared: &Shared<'_>, interval: Duration, alive: &Receiver<()>) {
+/// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
+pub(super) fn sample(progress: &UploadProgress<'_>, interval: Duration, alive: &Receiver<()>) {
     let take = |_last| {
-        let began = shared.start.elapsed();
-        let (now, streams) = shared.look();
+        let began = progress.start.elapsed();
+        let (now, streams) = progress.snapshot();
         Some(Sample {
-            took: Some(shared.start.elapsed().saturating_sub(began)),
+            took: Some(progress.start.elapsed().saturating_sub(began)),
             moved: now.received,
             sockets: now.sockets,
             streams,
-            segments: shared.ring(),
+            segments: progress.ring(),
             ..Sample::default()
         })
     };
-    telemetry::sample(interval, alive, take, |event| shared.emit(event));
+    telemetry::sample(interval, alive, take, |event| progress.emit(event));
 }

@@ -1,4 +1,4 @@
-//! What an upload is asked to do, and what it did.
+//! The request and the outcome of an upload.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,31 +19,31 @@ use longhaul_core::checksum::Checksum;
 pub struct PutRequest {
     /// The file.
     pub path: PathBuf,
-    /// Where it goes; see [`destination`].
+    /// The file's URL; see [`destination`].
     pub url: Url,
     /// How the file is read.
     pub reader: ReaderChoice,
-    /// Whether the server shall compare digests before the file gets its name.
+    /// Whether the server is to compare digests before the file gets its name.
     pub verify: bool,
     /// How the connection is paced.
     pub pace: Pace,
     /// The congestion control; `None` is the kernel's default.
     pub congestion: Option<String>,
-    /// The highest rate at which to hand bytes to the kernel.
+    /// The highest rate at which bytes are given to the kernel.
     pub limit: Option<Rate>,
-    /// Whether to go on from what an earlier run left on the server.
+    /// Whether to resume what an earlier run left on the server.
     pub resume: bool,
-    /// How many failures in a row there may be.
+    /// How many failures in a row are retried.
     pub retries: u32,
-    /// How long the server may take next to nothing before the connection is taken for dead.
+    /// How long the server may acknowledge next to nothing before the connection counts as dead.
     pub stall: Duration,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
     pub sample: Option<Duration>,
-    /// How to talk to the server.
+    /// The client's settings.
     pub client: ClientConfig,
 }
 
-/// A file that the server has, whole.
+/// A complete upload.
 #[derive(Debug, Clone)]
 pub struct PutOutcome {
     /// The source.
@@ -52,22 +52,22 @@ pub struct PutOutcome {
     pub size: Bytes,
     /// How much of it an earlier run had left on the server.
     pub resumed: Bytes,
-    /// How long this run took, from the first look-up to the server's last word.
+    /// How long this run took, from name resolution to the server's last answer.
     pub time: Duration,
-    /// What this run moved over how long it took.
+    /// What this run moved, divided by its time.
     pub goodput: Rate,
     /// Segments sent again.
     pub retransmits: u64,
     /// The file's digest, where both ends compared it.
     pub digest: Option<Checksum>,
-    /// What held the upload back.
+    /// What limited the upload.
     pub finding: Finding,
 }
 
-/// What needs no escape within a segment of a path (RFC 3986, section 2.3).
+/// All but the unreserved characters of a path's segment (RFC 3986, section 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Returns where the file at `path` goes: `url`, or within it where that ends in `/`.
+/// Returns the URL for the file at `path`: `url`, with the file's name appended where that ends in `/`.
 ///
 /// # Errors
 /// [`UploadError::NoName`] where the path has none, as `/` or `..`.

@@ -1,4 +1,4 @@
-//! A server that takes uploads in parts (docs/uploads.md): ask what it has, send the rest, have it verified.
+//! Uploads to a server that accepts parts (docs/uploads.md): request its offset, send the rest, have it verified.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -12,16 +12,16 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use url::{Position, Url};
 
-use super::answer::Answer;
+use super::answer::UploadAnswer;
 use super::error::{UploadError, of_bytes};
-use super::session::{Session, Step};
+use super::session::{UploadSession, UploadStep};
 use crate::send::SourceFile;
 use crate::source::http::Redirects;
 
-/// Names the upload of this state of `source` to `url`, the same in every run.
+/// Names the upload of this state of `source` to `url`; the name is the same in every run.
 ///
-/// A write that sets the time of modification back would go unnoticed; digests find it. Where none are compared
-/// (`verify`) the name also holds what no write can set back.
+/// The name does not show a write that sets the time of modification back; digests do. Where none are compared (`verify`
+/// is false), the name also depends on the time of change, device and inode, which no write can set back.
 pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
     let metadata = source.metadata();
@@ -41,34 +41,34 @@ pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
 }
 
 /// An upload resource on the server.
-pub(super) struct Resource {
+pub(super) struct UploadResource {
     query: String,
 }
 
-impl Resource {
+impl UploadResource {
     pub(super) fn new(id: UploadId) -> Self {
         Self { query: format!("upload={id}") }
     }
 
-    fn step<'a>(&'a self, name: &'static str, ask: Ask<'a>) -> Step<'a> {
-        Step { name, query: Some(&self.query), ask, body: None }
+    fn step<'a>(&'a self, name: &'static str, ask: Ask<'a>) -> UploadStep<'a> {
+        UploadStep { name, query: Some(&self.query), ask, body: None }
     }
 
-    /// Asks how much the server has; `None` where it knows nothing of the upload, or wants nothing of it.
-    pub(super) fn offset(&self, session: &mut Session<'_>) -> Result<Option<Bytes>, UploadError> {
+    /// Requests how much the server has; `None` where it does not know the upload, or refuses its name.
+    pub(super) fn offset(&self, session: &mut UploadSession<'_>) -> Result<Option<Bytes>, UploadError> {
         let step = self.step("to tell what it has", Ask::Head);
-        let answer = session.say(step)?;
-        // An answer to HEAD cannot say why it refuses a name; the one to the upload will.
+        let answer = session.exchange(step)?;
+        // An answer to HEAD has no body for a reason; the one to PATCH has.
         if matches!(answer.head.status(), 400 | 403 | 404 | 409 | 410) {
             return Ok(None);
         }
         session.require_success(step.name, &answer)?;
         let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
-        let size = session.shared.size;
+        let size = session.progress.size;
         match offset_of(&answer.head) {
             Some(offset) if offset <= size && length.is_none_or(|length| length == size) => Ok(Some(offset)),
             offset => Err(UploadError::Answer {
-                place: session.place(),
+                at: session.at(),
                 why: format!(
                     "it says that it has {} of {} bytes of a file of {}; start over with --no-resume",
                     of_bytes(offset),
@@ -79,32 +79,30 @@ impl Resource {
         }
     }
 
-    /// Drops what the server has.
-    pub(super) fn start_over(&self, session: &mut Session<'_>) -> Result<(), UploadError> {
+    /// Deletes what the server has of the upload.
+    pub(super) fn start_over(&self, session: &mut UploadSession<'_>) -> Result<(), UploadError> {
         let step = self.step("to start over", Ask::Delete);
-        let answer = session.say(step)?;
+        let answer = session.exchange(step)?;
         if answer.head.status() == 404 { Ok(()) } else { session.require_success(step.name, &answer) }
     }
 
-    /// Sends what comes after `offset`; returns whether the server has it all. It has not where it redirects to another, which
-    /// is to be asked what that has.
-    pub(super) fn send(&self, session: &mut Session<'_>, offset: Bytes) -> Result<bool, UploadError> {
-        let whole = session.shared.size;
+    /// Sends the file from `offset` on; returns whether the server has all of it. It has not where it redirects to another
+    /// server, whose offset is then to be requested.
+    pub(super) fn send(&self, session: &mut UploadSession<'_>, offset: Bytes) -> Result<bool, UploadError> {
+        let whole = session.progress.size;
         let part = UploadPart { offset, length: whole - offset, whole };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
-        let step = Step { body, ..self.step("the upload", Ask::Patch(part)) };
-        let answer = session.say(step)?;
+        let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
+        let answer = session.exchange(step)?;
         if Redirects::keeps_method(answer.head.status()) {
             return Ok(false);
         }
         require_at(session, offset, step.name, &answer)?;
         match offset_of(&answer.head) {
             Some(there) if there == whole => Ok(true),
-            Some(there) if there > offset && there < whole => {
-                Err(UploadError::Moved { place: session.place() })
-            }
+            Some(there) if there > offset && there < whole => Err(UploadError::Moved { at: session.at() }),
             there => Err(UploadError::Answer {
-                place: session.place(),
+                at: session.at(),
                 why: format!(
                     "of {} bytes it says that it has {}; start over with --no-resume",
                     whole.get(),
@@ -114,30 +112,30 @@ impl Resource {
         }
     }
 
-    /// Gives the file its name, once it has the digest where one is given.
+    /// Gives the file its name, where it has the digest, if one is given.
     pub(super) fn complete(
         &self,
-        session: &mut Session<'_>,
+        session: &mut UploadSession<'_>,
         digest: Option<&blake3::Hash>,
     ) -> Result<(), UploadError> {
         let digest = digest.map(|digest| format!("blake3=:{}:", STANDARD.encode(digest.as_bytes())));
-        let ask = Ask::Complete(session.shared.size, digest.as_deref());
+        let ask = Ask::Complete(session.progress.size, digest.as_deref());
         let step = self.step("to complete the upload", ask);
-        let answer = session.say(step)?;
-        require_at(session, session.shared.size, step.name, &answer)
+        let answer = session.exchange(step)?;
+        require_at(session, session.progress.size, step.name, &answer)
     }
 }
 
-/// Returns an error where the answer is no success: one that is retried where the server stands elsewhere than at
-/// `offset`, as when another upload to the name came in between.
+/// Returns an error where the answer is no success: one that is retried where the server's offset is not `offset`, as after
+/// another upload to the name.
 fn require_at(
-    session: &Session<'_>,
+    session: &UploadSession<'_>,
     offset: Bytes,
     step: &'static str,
-    answer: &Answer,
+    answer: &UploadAnswer,
 ) -> Result<(), UploadError> {
     if answer.head.status() == 409 && offset_of(&answer.head).is_some_and(|there| there != offset) {
-        return Err(UploadError::Moved { place: session.place() });
+        return Err(UploadError::Moved { at: session.at() });
     }
     session.require_success(step, answer)
 }

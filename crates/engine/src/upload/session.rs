@@ -11,23 +11,23 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::host::thread_cpu_time;
 use longhaul_sys::tcp_info;
 
-use super::answer::Answer;
+use super::answer::UploadAnswer;
 use super::body;
 use super::error::UploadError;
+use super::progress::UploadProgress;
 use super::request::PutRequest;
-use super::shared::Shared;
 use crate::pacing::{PacingHandle, PacingStart, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
 use crate::threads::add;
 
-/// How long a server may think about a request before it is sent the body unasked.
-const CONSENT: Duration = Duration::from_secs(2);
+/// How long to wait for 100 Continue before the body is sent without it.
+const CONTINUE: Duration = Duration::from_secs(2);
 
-/// What an upload says to its server.
-pub(super) struct Session<'a> {
+/// The requests of one upload.
+pub(super) struct UploadSession<'a> {
     pub(super) request: &'a PutRequest,
-    pub(super) shared: &'a Shared<'a>,
+    pub(super) progress: &'a UploadProgress<'a>,
     pub(super) source: &'a Arc<SourceFile>,
     pub(super) reader: Reader,
     client: &'a Client,
@@ -39,30 +39,30 @@ pub(super) struct Session<'a> {
     redirects: Redirects,
     connection: Option<Connection>,
     pacing: PacingThread,
-    /// The connection's pace, while it is being found.
+    /// The connection's pacer, while it measures.
     paced: Option<PacingHandle>,
-    /// The congestion control for when slow start is over.
+    /// The congestion control after slow start.
     congestion: Option<String>,
     /// The thread's CPU time when the session began.
     cpu: Duration,
 }
 
-/// What to say, and of what.
+/// One request of an upload.
 #[derive(Clone, Copy)]
-pub(super) struct Step<'a> {
-    /// What it is for, for errors.
+pub(super) struct UploadStep<'a> {
+    /// Its purpose, for errors: completes "refused ...".
     pub(super) name: &'static str,
-    /// The query that makes an upload resource of the file's place.
+    /// The query that makes the file's URL that of its upload resource.
     pub(super) query: Option<&'a str>,
     pub(super) ask: Ask<'a>,
-    /// The part of the file that goes along.
+    /// The part of the file that is its body.
     pub(super) body: Option<ByteRange>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> UploadSession<'a> {
     pub(super) fn new(
         request: &'a PutRequest,
-        shared: &'a Shared<'a>,
+        progress: &'a UploadProgress<'a>,
         source: &'a Arc<SourceFile>,
         reader: Reader,
         client: &'a Client,
@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
         let original = client.target(&request.url)?;
         Ok(Self {
             request,
-            shared,
+            progress,
             source,
             reader,
             client,
@@ -90,9 +90,9 @@ impl<'a> Session<'a> {
     ///
     /// The redirect of a part of an upload is followed by the next request only: the answer is that redirect, for the new
     /// server may have another part of the file. After an error the connection is dropped.
-    pub(super) fn say(&mut self, step: Step<'_>) -> Result<Answer, UploadError> {
+    pub(super) fn exchange(&mut self, step: UploadStep<'_>) -> Result<UploadAnswer, UploadError> {
         loop {
-            let answer = self.exchange(step).inspect_err(|_| self.hang_up())?;
+            let answer = self.exchange_once(step).inspect_err(|_| self.close())?;
             if (300..400).contains(&answer.head.status()) {
                 self.follow(&step, &answer.head)?;
                 match step.ask {
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
     /// Sends the following requests to the target of the redirect `head`.
     ///
     /// A method other than HEAD is kept only by 307 and 308. A server that redirects an upload resource may leave out its query.
-    fn follow(&mut self, step: &Step<'_>, head: &ResponseHead) -> Result<(), UploadError> {
+    fn follow(&mut self, step: &UploadStep<'_>, head: &ResponseHead) -> Result<(), UploadError> {
         let status = head.status();
         let is_safe = step.ask.is_head() && Redirects::is_redirect(status);
         if !is_safe && !Redirects::keeps_method(status) {
@@ -131,7 +131,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Sends the following requests to the URL that the user gave: what a redirect led to may be gone.
+    /// Sends the following requests to the URL that the user gave: the target of a redirect may have expired.
     pub(super) fn return_to_original(&mut self) {
         self.redirects = self.client.redirects(&self.original);
         self.aim(self.original.clone());
@@ -139,52 +139,52 @@ impl<'a> Session<'a> {
 
     fn aim(&mut self, target: ResolvedUrl) {
         if target.url().origin() != self.target.url().origin() {
-            self.hang_up();
+            self.close();
         }
         self.target = target;
     }
 
     /// Returns the URL of a request: the file's, or that of its upload resource.
-    fn requested(&self, step: &Step<'_>) -> ResolvedUrl {
+    fn requested(&self, step: &UploadStep<'_>) -> ResolvedUrl {
         step.query.map_or_else(|| self.target.clone(), |query| self.target.with_query(query))
     }
 
-    fn exchange(&mut self, step: Step<'_>) -> Result<Answer, UploadError> {
+    fn exchange_once(&mut self, step: UploadStep<'_>) -> Result<UploadAnswer, UploadError> {
         if !self.connection.as_ref().is_some_and(Connection::reusable) {
             self.connect()?;
         }
         let requested = self.requested(&step);
-        let Self { connection: Some(connection), client, shared, paced, .. } = self else {
+        let Self { connection: Some(connection), client, progress, paced, .. } = self else {
             return Err(HttpError::Cancelled.into());
         };
         client.aim(connection, &requested)?;
         connection.send(step.ask)?;
         if let Some(range) = step.body.filter(|range| !range.is_empty())
-            && connection.await_continue(CONSENT)?
+            && connection.await_continue(CONTINUE)?
         {
-            let place = connection.at().clone();
+            let at = connection.at().clone();
             let mut supply = Supply::open(self.source, self.reader, range)
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
-            shared.begin_part(Bytes::new(range.start()), supply.ring());
+            progress.begin_part(Bytes::new(range.start()), supply.ring());
             if let Some(paced) = paced {
                 paced.resume();
             }
             let sent =
-                body::send(connection, &mut supply, (self.source, self.reader), shared, self.request.stall);
+                body::send(connection, &mut supply, (self.source, self.reader), progress, self.request.stall);
             if let Some(paced) = paced {
                 paced.pause();
             }
-            add(&shared.waits.disk, supply.waited());
-            sent.map_err(|error| error.at(&place))?;
+            add(&progress.waits.disk, supply.waited());
+            sent.map_err(|error| error.at(&at))?;
         }
         let head = connection.read_head()?;
-        Ok(Answer::read(head, connection))
+        Ok(UploadAnswer::read(head, connection))
     }
 
     fn connect(&mut self) -> Result<(), UploadError> {
-        self.hang_up();
-        let (request, shared) = (self.request, self.shared);
-        let connection = self.client.connect(&mut self.target, &shared.cancel)?;
+        self.close();
+        let (request, progress) = (self.request, self.progress);
+        let connection = self.client.connect(&mut self.target, &progress.cancel)?;
         let socket = connection.socket();
         let paced =
             self.pacing.pace(socket, request.pace, self.congestion.as_deref(), PacingStart::default());
@@ -193,45 +193,49 @@ impl<'a> Session<'a> {
             paced.pause();
         }
         if let Pace::Rate(wanted) = request.pace {
-            // The kernel's word counts, not that it took the option.
+            // The rate in force counts: the kernel may accept the option and ignore it.
             let found = tcp_info::read(socket).ok().and_then(|info| info.pacing_rate());
             if found.is_some_and(|found| found > wanted) {
-                shared.emit(&Event::Warning(Warning::NotPaced { wanted, found }));
+                progress.emit(&Event::Warning(Warning::NotPaced { wanted, found }));
             }
         }
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
-        shared.sockets.add(0, socket);
-        shared.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
+        progress.sockets.add(0, socket);
+        progress.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
         self.connection = Some(connection);
         Ok(())
     }
 
-    /// Makes sure that the source is still what it was.
+    /// Fails where the source has changed.
     pub(super) fn check_source(&self) -> Result<(), UploadError> {
         self.source.check().map_err(UploadError::of_reading)
     }
 
-    /// Ends the connection.
-    pub(super) fn hang_up(&mut self) {
+    /// Closes the connection.
+    pub(super) fn close(&mut self) {
         self.paced = None;
         if self.connection.take().is_some() {
-            self.shared.sockets.remove(0);
-            self.shared.emit(&Event::Closed { stream: 0 });
+            self.progress.sockets.remove(0);
+            self.progress.emit(&Event::Closed { stream: 0 });
         }
     }
 
-    /// Returns where the upload goes, for errors.
-    pub(super) fn place(&self) -> UrlAndPeer {
+    /// Returns the URL and the peer, for errors.
+    pub(super) fn at(&self) -> UrlAndPeer {
         let peer = || ([0, 0, 0, 0], 0).into();
         let peer = self.connection.as_ref().map_or_else(peer, Connection::peer);
         UrlAndPeer { url: self.target.safe_url(), peer }
     }
 
     /// Returns an error where the answer is no success.
-    pub(super) fn require_success(&self, step: &'static str, answer: &Answer) -> Result<(), UploadError> {
+    pub(super) fn require_success(
+        &self,
+        step: &'static str,
+        answer: &UploadAnswer,
+    ) -> Result<(), UploadError> {
         match answer.head.status() {
             200..=299 => Ok(()),
-            _ => Err(UploadError::refused(&self.place(), step, answer)),
+            _ => Err(UploadError::refused(&self.at(), step, answer)),
         }
     }
 
@@ -247,9 +251,9 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for UploadSession<'_> {
     fn drop(&mut self) {
-        self.hang_up();
-        add(&self.shared.waits.cpu, thread_cpu_time().saturating_sub(self.cpu));
+        self.close();
+        add(&self.progress.waits.cpu, thread_cpu_time().saturating_sub(self.cpu));
     }
 }

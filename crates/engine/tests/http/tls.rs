@@ -4,8 +4,14 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use longhaul_core::event::{JobId, JobObserver, JobTag};
+use longhaul_core::pace::Pace;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
+use longhaul_engine::upload::{self, PutRequest, UploadError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
@@ -119,4 +125,52 @@ fn a_body_without_a_length_needs_the_closing_message() {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+#[test]
+fn a_reset_in_the_handshake_is_a_broken_connection() {
+    let script = Script::new(|_, peer| {
+        // Unread bytes make a reset of the close.
+        let _ = std::io::Read::read(&mut peer.stream, &mut [0; 16]);
+    });
+    let error = open_error(&client(), &format!("https://localhost:{}/", script.address.port()));
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Now), "{error}");
+}
+
+#[test]
+fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
+    let dir = TempDir::new().unwrap();
+    let plain = Script::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let location = plain.url("/f");
+    let answer = format!("HTTP/1.1 307 There\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+    let (script, client) = server(&dir, answer.leak(), true);
+    let url = format!("https://localhost:{}/f", script.address.port());
+    let refused = |error: &HttpError| matches!(error, HttpError::RedirectRefused { .. });
+    assert!(refused(&open_error(&client, &url)));
+
+    let path = dir.path().join("f");
+    fs::write(&path, "abc").unwrap();
+    let request = PutRequest {
+        path,
+        url: url.parse().unwrap(),
+        reader: ReaderChoice::Auto,
+        verify: true,
+        pace: Pace::Off,
+        congestion: None,
+        limit: None,
+        resume: true,
+        retries: 0,
+        stall: Duration::from_secs(5),
+        sample: None,
+        client: ClientConfig { ca_file: Some(dir.path().join("ca.pem")), ..quick() },
+    };
+    match upload::put(
+        &request,
+        JobObserver::new(&JobTag::new(JobId::new(1), "https://localhost/"), &()),
+        &Cancel::new(),
+    ) {
+        Err(UploadError::Http(error)) => assert!(refused(&error), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(plain.requests.try_recv().is_err(), "the plain server was asked");
 }

@@ -1,6 +1,7 @@
 //! What the tests share: the program as a child, scripted servers, real ones, and content to compare.
 
 mod content;
+mod damaging;
 mod http;
 mod memory;
 mod program;
@@ -8,6 +9,7 @@ mod real;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
+pub(crate) use damaging::{Record, damaging};
 pub(crate) use http::{File, Peer, Server};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use program::{Ended, Get, Running, get, old_kernel, skip};

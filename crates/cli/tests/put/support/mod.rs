@@ -4,6 +4,8 @@
 
 #[path = "../../get/support/content.rs"]
 mod content;
+#[path = "../../get/support/damaging.rs"]
+mod damaging;
 #[path = "../../get/support/http.rs"]
 mod http;
 #[path = "../../get/support/program.rs"]
@@ -16,6 +18,7 @@ mod tls;
 mod writable;
 
 pub(crate) use content::{content, same};
+pub(crate) use damaging::damaging;
 pub(crate) use http::{Ask, Peer, Server};
 pub(crate) use program::{Ended, Get as Put, Running, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};

@@ -12,12 +12,12 @@ use url::Url;
 
 use super::buffered_transport::BufferedTransport;
 use super::config::ClientConfig;
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionKey};
 use super::credentials::login_from_netrc;
 use super::deadline::Deadline;
 use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
-use super::idle::{ConnectionKey, IdleConnections};
+use super::idle::IdleConnections;
 use super::proxy::Proxy;
 use super::redirect::Redirects;
 use super::resolved_hosts::ResolvedHosts;

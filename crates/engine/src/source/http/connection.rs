@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::proto::http::{Ask, Framing, HeaderField, RangeRequest, Request, ResponseHead};
 use longhaul_core::units::Bytes;
+use url::Host;
 
 use super::body::{Body, Read};
 use super::buffered_transport::BufferedTransport;
@@ -15,7 +17,6 @@ use super::config::Timeouts;
 use super::deadline::Deadline;
 use super::error::HttpError;
 use super::error_class::ErrorKind;
-use super::idle::ConnectionKey;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
 
@@ -27,6 +28,18 @@ pub(super) struct RequestLine {
     pub(super) headers: Vec<HeaderField>,
     /// The URL, for errors.
     pub(super) url: SafeUrl,
+}
+
+/// What two connections must have in common so that either can carry a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ConnectionKey {
+    pub(super) https: bool,
+    pub(super) server: (Host<String>, u16),
+    pub(super) proxy: Option<(Host<String>, u16)>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) recv_buffer: Option<Bytes>,
+    pub(super) congestion: Option<String>,
+    pub(super) tick: Duration,
 }
 
 /// What a server has answered while the request's body was being sent.

@@ -214,7 +214,7 @@ pub enum HttpError {
         source: ChunkedError,
     },
     /// The server answered with a status that is no success.
-    #[error("{at} answered {status} {reason}{}{}", super::error_class::status_hint(*.status),
+    #[error("{at} answered {status} {reason}{}{}", status_hint(*.status),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// The URL and the peer.
@@ -290,5 +290,20 @@ impl fmt::Display for Chain {
         let shown = self.0.iter().take(8).map(SafeUrl::to_string).collect::<Vec<_>>();
         write!(f, "{}", shown.join(" -> "))?;
         if self.0.len() > shown.len() { write!(f, " -> ... ({} in all)", self.0.len()) } else { Ok(()) }
+    }
+}
+
+/// Returns a remedy for a status.
+fn status_hint(status: u16) -> &'static str {
+    match status {
+        401 => {
+            ": give a login in the URL or in ~/.netrc, or a token with --header 'Authorization: Bearer ...'"
+        }
+        403 | 451 => ": this client may not have the file",
+        404 | 410 => ": there is no such file; check the URL",
+        407 => ": give the proxy's login in the proxy's URL",
+        400 => ": the server did not understand; is this the right port and scheme?",
+        408 | 425 | 429 | 500..=599 => ": try again later",
+        _ => "",
     }
 }

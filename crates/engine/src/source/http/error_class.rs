@@ -149,21 +149,6 @@ fn is_temporary(error: &io::Error) -> bool {
     error.to_string().contains("Temporary failure")
 }
 
-/// Returns a remedy for a status.
-pub(super) fn status_hint(status: u16) -> &'static str {
-    match status {
-        401 => {
-            ": give a login in the URL or in ~/.netrc, or a token with --header 'Authorization: Bearer ...'"
-        }
-        403 | 451 => ": this client may not have the file",
-        404 | 410 => ": there is no such file; check the URL",
-        407 => ": give the proxy's login in the proxy's URL",
-        400 => ": the server did not understand; is this the right port and scheme?",
-        408 | 425 | 429 | 500..=599 => ": try again later",
-        _ => "",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use longhaul_core::units::Bytes;

@@ -108,9 +108,15 @@ impl Location {
         self.generation == other.generation
     }
 
-    /// Connects to where the URL leads.
-    pub(super) fn connect(&mut self, client: &Client, cancel: &Cancel) -> Result<Connection, HttpError> {
+    /// Connects to where the URL leads; not over a kept connection where it must be `fresh`.
+    pub(super) fn connect(
+        &mut self,
+        client: &Client,
+        fresh: bool,
+        cancel: &Cancel,
+    ) -> Result<Connection, HttpError> {
         match &mut self.target {
+            Some(target) if fresh => client.connect_fresh(target, cancel),
             Some(target) => client.connect(target, cancel),
             None => Err(HttpError::Cancelled),
         }

@@ -1,14 +1,10 @@
 //! Connections that wait for their next request.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_core::units::Bytes;
-use url::Host;
-
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionKey};
 use crate::threads::lock;
 
 /// The most connections that are kept to one origin: more than browsers and download managers use at once (6 to 16).
@@ -20,18 +16,6 @@ const MOST: usize = 128;
 const LONGEST: Duration = Duration::from_secs(15);
 /// A connection is not used in the last moments before the server's timeout: the request would arrive after it.
 const MARGIN: Duration = Duration::from_secs(1);
-
-/// What two connections must have in common so that either can carry a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ConnectionKey {
-    pub(super) https: bool,
-    pub(super) server: (Host<String>, u16),
-    pub(super) proxy: Option<(Host<String>, u16)>,
-    pub(super) ca_file: Option<PathBuf>,
-    pub(super) recv_buffer: Option<Bytes>,
-    pub(super) congestion: Option<String>,
-    pub(super) tick: Duration,
-}
 
 /// The idle connections of a client, the one used last at the end.
 #[derive(Default)]

@@ -28,6 +28,8 @@ pub(super) struct HttpWorker<'s> {
     location: Location,
     /// Requests without a complete answer; some of what they asked for may have been stolen meanwhile.
     requested: VecDeque<Requested>,
+    /// Whether a kept connection proved closed, so that the next one must be new.
+    distrusts_kept: bool,
     /// How far a file that comes in one answer only had come when it broke off and was started over.
     broke_off: Option<u64>,
 }
@@ -40,7 +42,13 @@ struct Requested {
 
 impl<'s> HttpWorker<'s> {
     pub(super) fn new(source: &'s HttpSource<'_>) -> Self {
-        Self { source, location: source.location(), requested: VecDeque::new(), broke_off: None }
+        Self {
+            source,
+            location: source.location(),
+            requested: VecDeque::new(),
+            distrusts_kept: false,
+            broke_off: None,
+        }
     }
 }
 
@@ -114,6 +122,11 @@ impl Exchange<'_, '_, '_> {
         }
     }
 
+    /// Makes an error of what the next try will cure.
+    fn at_once(&self, error: &HttpError) -> SourceError {
+        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, error.to_string())
+    }
+
     /// Gives up what was requested on a connection that is of no more use.
     fn drop_requests(&mut self) {
         self.stream.disconnected();
@@ -132,11 +145,12 @@ impl Exchange<'_, '_, '_> {
             self.worker.location = newest;
         }
         let client = &self.described.client;
-        let connection = match self.worker.location.connect(client, &cancel) {
+        let fresh = std::mem::take(&mut self.worker.distrusts_kept);
+        let connection = match self.worker.location.connect(client, fresh, &cancel) {
             Err(error) if self.worker.source.may_have_expired(&self.worker.location, &error) => {
                 self.worker.source.refresh(&self.worker.location, &cancel)?;
                 self.worker.location = self.worker.source.location();
-                self.worker.location.connect(client, &cancel)?
+                self.worker.location.connect(client, fresh, &cancel)?
             }
             connected => connected?,
         };
@@ -191,6 +205,11 @@ impl Exchange<'_, '_, '_> {
             return Err(SourceError::stolen(self.shown()));
         }
         let head = match connection.read_head() {
+            // The next try connects afresh.
+            Err(error) if connection.was_closed_while_idle(&error) => {
+                self.worker.distrusts_kept = true;
+                return Err(self.at_once(&error));
+            }
             Err(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. })
                 if self.stream.delivered_so_far() >= SERVED_WELL =>
             {
@@ -247,12 +266,7 @@ impl Exchange<'_, '_, '_> {
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
             error if source.may_have_expired(&self.worker.location, error) => {
                 match source.refresh(&self.worker.location, &self.stream.renew_cancel()) {
-                    Ok(()) => SourceError::new(
-                        FailureKind::Temporary,
-                        Retry::AtOnce,
-                        Cause::Connection,
-                        error.to_string(),
-                    ),
+                    Ok(()) => self.at_once(error),
                     Err(refreshing) => refreshing,
                 }
             }

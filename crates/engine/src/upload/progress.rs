@@ -1,4 +1,4 @@
-//! What the threads of one upload share: how far it is.
+//! The progress of an upload, as its threads share it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -15,56 +15,56 @@ use crate::connection_telemetry::ConnectionTelemetry;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::threads::{add, lock};
 
-/// State shared by the sender, the hasher and those who measure.
-pub(super) struct Shared<'a> {
+/// State shared by the sender, the hasher, the monitor and the sampler.
+pub(super) struct UploadProgress<'a> {
     pub(super) start: Instant,
     observer: JobObserver<'a>,
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
     pub(super) sockets: ConnectionTelemetry,
     limiter: Option<Mutex<Limiter>>,
-    body: Mutex<Body>,
-    /// How much of the file, from its start, has been read to be sent.
+    body: Mutex<SentPart>,
+    /// How much of the file, from its start, has been read by the sender.
     read: AtomicU64,
-    /// How much of the file the hasher is done with.
+    /// How much of the file has been hashed.
     pub(super) hashed: AtomicU64,
     pub(super) waits: Waits,
     resumable: OnceLock<bool>,
 }
 
-/// For how long the sender stood still, in nanoseconds.
+/// Times of the sending thread, in nanoseconds.
 #[derive(Default)]
 pub(super) struct Waits {
     pub(super) disk: AtomicU64,
     pub(super) limit: AtomicU64,
-    /// CPU time of the sending thread.
+    /// Its CPU time.
     pub(super) cpu: AtomicU64,
 }
 
-/// The file's bytes on the current connection.
+/// The part of the file that the current connection sends.
 #[derive(Default)]
-struct Body {
-    /// What the server had at first.
+struct SentPart {
+    /// The first offset that the server has reported.
     resumed: Option<Bytes>,
-    /// The place in the file where this connection's part begins.
+    /// The part's offset in the file.
     start: Bytes,
-    /// How much of the part the kernel has.
+    /// How much of the part the kernel has taken.
     sent: Bytes,
-    /// What the kernel had counted as acknowledged before the part.
+    /// How much the peer had acknowledged before the part.
     acked_before: Bytes,
-    /// What arrived by earlier connections, whether or not the server kept it.
+    /// How much was acknowledged on earlier connections, whether or not the server has kept it.
     moved_before: Bytes,
     ring: Option<RingUsage>,
 }
 
-impl Body {
+impl SentPart {
     fn acked(&self, sockets: &Sockets) -> Bytes {
-        // Encrypted bytes are more than those of the file.
+        // TLS adds to the bytes of the file.
         (sockets.counters.acked - self.acked_before).min(self.sent)
     }
 }
 
-impl<'a> Shared<'a> {
+impl<'a> UploadProgress<'a> {
     pub(super) fn new(
         request: &PutRequest,
         start: Instant,
@@ -87,28 +87,28 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Tells the observer.
+    /// Sends an event to the observer.
     pub(super) fn emit(&self, event: &Event) {
         self.observer.on(self.start.elapsed(), event);
     }
 
     /// Remembers whether the server can resume.
     pub(super) fn set_resumable(&self, resumable: bool) {
-        // It is asked once.
+        // It is set once.
         let _ = self.resumable.set(resumable);
     }
 
-    /// Returns whether the server can resume; `None` before it has said so.
+    /// Returns whether the server can resume; `None` before its answer.
     pub(super) fn resumable(&self) -> Option<bool> {
         self.resumable.get().copied()
     }
 
-    /// Says that nobody reads the file a second time.
-    pub(super) fn hash_nothing(&self) {
+    /// Counts all as hashed, where no digest is computed.
+    pub(super) fn skip_hashing(&self) {
         self.hashed.store(self.size.get(), Ordering::Relaxed);
     }
 
-    /// Accounts for how much the server has; tells the observer the first time.
+    /// Records how much the server has; the first time it emits [`Event::Opened`].
     pub(super) fn found(&self, offset: Bytes, source: &SourceFile, reader: Reader) {
         self.read.fetch_max(offset.get(), Ordering::Relaxed);
         let mut body = self.end_part(offset);
@@ -125,13 +125,13 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Begins to send the part of the file that starts at `start`.
+    /// Begins the part of the file that starts at `start`.
     pub(super) fn begin_part(&self, start: Bytes, ring: Option<RingUsage>) {
         self.end_part(start).ring = ring;
     }
 
-    /// Settles what the last part has moved; the next one starts at `start`.
-    fn end_part(&self, start: Bytes) -> MutexGuard<'_, Body> {
+    /// Adds up what the last part has moved; the next one starts at `start`.
+    fn end_part(&self, start: Bytes) -> MutexGuard<'_, SentPart> {
         let sockets = self.sockets.read().1;
         let mut body = lock(&self.body);
         let moved = body.acked(&sockets);
@@ -141,7 +141,7 @@ impl<'a> Shared<'a> {
         body
     }
 
-    /// Accounts for what the kernel has taken of the part; waits as long as `--limit` asks for.
+    /// Records how much of the part the kernel has taken; waits as `--limit` requires.
     pub(super) fn sent(&self, sent: Bytes) {
         let mut body = lock(&self.body);
         let more = sent - body.sent;
@@ -157,7 +157,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns how much to send at once: `most`, or little enough for an even rate under `--limit`.
+    /// Returns how much to send at once: `most`, or less for an even rate under `--limit`.
     pub(super) fn share(&self, most: Bytes) -> Bytes {
         const SMALLEST: u64 = 4096;
         let even = |limiter: &Mutex<Limiter>| {
@@ -166,18 +166,18 @@ impl<'a> Shared<'a> {
         self.limiter.as_ref().map_or(most, |limiter| most.min(even(limiter)))
     }
 
-    /// Returns how much of the file has been read to be sent.
+    /// Returns how much of the file has been read by the sender.
     pub(super) fn read_so_far(&self) -> Bytes {
         Bytes::new(self.read.load(Ordering::Relaxed))
     }
 
-    /// Returns what an earlier run had left.
+    /// Returns how much an earlier run had left on the server.
     pub(super) fn resumed(&self) -> Bytes {
         lock(&self.body).resumed.unwrap_or_default()
     }
 
-    /// Reads everything at once: what was acknowledged in this run, the snapshot, each connection.
-    pub(super) fn look(&self) -> (Snapshot, Vec<StreamSample>) {
+    /// Reads the totals and each connection's counters.
+    pub(super) fn snapshot(&self) -> (Snapshot, Vec<StreamSample>) {
         let (streams, sockets) = self.sockets.read();
         let body = lock(&self.body);
         let acked = body.acked(&sockets);
@@ -193,7 +193,7 @@ impl<'a> Shared<'a> {
         (snapshot, streams)
     }
 
-    /// Returns the ring's use, where there is one.
+    /// Returns the ring's use, where the file is read through one.
     pub(super) fn ring(&self) -> Option<Segments> {
         lock(&self.body).ring.as_ref().map(RingUsage::read)
     }
