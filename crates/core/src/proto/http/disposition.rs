@@ -60,7 +60,7 @@ fn misleading(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Removes dots and white space from the end; file systems of other systems drop them.
+/// Removes dots and white space from the end; Windows drops them.
 fn trim_end(name: &str) -> &str {
     name.trim_end_matches(|c: char| c == '.' || c.is_whitespace())
 }

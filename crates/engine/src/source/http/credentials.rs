@@ -69,10 +69,12 @@ pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<Pa
 }
 
 /// Reads the login for `host` from the .netrc at `path`; a missing file holds none.
+///
+/// Bytes outside of UTF-8 are replaced, so that a comment in another encoding hides no login.
 pub(super) fn login_from_netrc(path: &Path, host: &str) -> Result<Option<Credentials>, HttpError> {
     let fail = |why: String| HttpError::Netrc { path: path.to_owned(), why };
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+    let text = match std::fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error.to_string())),
     };
@@ -100,5 +102,14 @@ mod tests {
         assert_eq!(of("http://a@h/"), Some(Credentials::from_login("a")));
         assert_eq!(of("http://h/"), None);
         assert!(!format!("{:?}", of("http://a:secret@h/")).contains("secret"));
+    }
+
+    #[test]
+    fn a_comment_in_latin_1_hides_no_login() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("netrc");
+        assert_eq!(login_from_netrc(&path, "h").unwrap(), None);
+        std::fs::write(&path, b"# f\xfcr h\nmachine h login ann password x\n").unwrap();
+        assert_eq!(login_from_netrc(&path, "h").unwrap(), Some(Credentials::from_login("ann:x")));
     }
 }
