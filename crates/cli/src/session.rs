@@ -15,7 +15,7 @@ use crate::record::RecordArgs;
 use crate::summary::{self, Complete};
 use crate::{exit, say};
 
-/// What is to be told of a command's transfers.
+/// Which outputs the transfers of a command have.
 pub(crate) struct Reporting<'a> {
     /// Events on stdout, and no progress.
     pub(crate) json: bool,
