@@ -36,7 +36,7 @@ impl JsonLines {
     }
 
     fn line(&self, job: &JobTag, at: Duration, event: &Event) {
-        // Nothing in an event cannot be written as JSON.
+        // Every event but one that is only read can be written as JSON.
         let Ok(mut line) = serde_json::to_string(&JobEvent::new(job, at, event)) else { return };
         line.push('\n');
         if event.is_frequent() {

@@ -84,7 +84,7 @@ impl LineQueue {
         self.add(Line { text, is_frequent: false });
     }
 
-    /// Adds a line that another like it soon follows; drops and counts it where too many wait.
+    /// Adds a line of which there are many; drops and counts it where too many wait.
     pub(crate) fn push_frequent(&self, text: String) {
         self.add(Line { text, is_frequent: true });
     }

@@ -147,9 +147,16 @@ pub(crate) struct Drawing {
 
 struct Drawn {
     all: MultiProgress,
-    bars: BTreeMap<JobId, ProgressBar>,
+    bars: BTreeMap<JobId, Bar>,
     /// The line for all files together.
     total: Option<ProgressBar>,
+}
+
+/// The line of a file.
+struct Bar {
+    bar: ProgressBar,
+    /// What it was laid out for: whether the size is known, and whether the terminal is narrow.
+    layout: Option<(Option<Bytes>, bool)>,
 }
 
 impl Output for Drawing {
@@ -162,7 +169,6 @@ impl Output for Drawing {
     }
 
     fn draw(&mut self) -> bool {
-        let narrow = || Term::stderr().size().1 < WIDE;
         // Not while the lock is held: a terminal may stop.
         let (rows, side, total) = {
             let board = lock(&BOARD);
@@ -174,7 +180,7 @@ impl Output for Drawing {
             }
             return false;
         }
-        let narrow = narrow();
+        let narrow = Term::stderr().size().1 < WIDE;
         self.drawn.get_or_insert_with(Drawn::new).show(&rows, side, total, narrow);
         true
     }
@@ -182,14 +188,13 @@ impl Output for Drawing {
 
 impl Drawn {
     fn new() -> Self {
-        // Faster than it is drawn: each of its draws shall be seen.
-        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(20));
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
         Self { all, bars: BTreeMap::new(), total: None }
     }
 
     fn show(&mut self, rows: &BTreeMap<JobId, Row>, side: Side, total: Option<String>, narrow: bool) {
         let Self { all, bars, total: last } = self;
-        bars.retain(|job, bar| {
+        bars.retain(|job, Bar { bar, .. }| {
             let stays = rows.contains_key(job);
             if !stays {
                 bar.finish_and_clear();
@@ -199,43 +204,47 @@ impl Drawn {
         });
         for (job, row) in rows {
             let bar = bars.entry(*job).or_insert_with(|| {
-                let bar = ProgressBar::no_length();
-                match last {
+                let bar = ProgressBar::no_length().with_style(style("{prefix} {wide_msg}"));
+                let bar = match last {
                     Some(last) => all.insert_before(last, bar),
                     None => all.add(bar),
-                }
+                };
+                Bar { bar, layout: None }
             });
-            row.show(bar, side, narrow);
+            bar.show(row, side, narrow);
         }
         if let Some(text) = total {
-            let style = || style("{wide_msg}");
-            last.get_or_insert_with(|| all.add(ProgressBar::no_length().with_style(style())))
-                .set_message(text);
+            let line = || all.add(ProgressBar::no_length().with_style(style("{wide_msg}")));
+            last.get_or_insert_with(line).set_message(text);
         }
     }
 
     fn clear(self) {
-        self.bars.values().chain(&self.total).for_each(ProgressBar::finish_and_clear);
+        let bars = self.bars.into_values().map(|Bar { bar, .. }| bar);
+        bars.chain(self.total).for_each(|bar| bar.finish_and_clear());
     }
 }
 
-impl Row {
-    fn show(&self, bar: &ProgressBar, side: Side, narrow: bool) {
-        let (name, now) = (short_name(&self.name, if narrow { SHORT } else { 24 }), &self.now);
-        bar.set_prefix(name);
-        match now.size {
-            Some(size) => {
-                let graph = if narrow { "" } else { "{bar:12} " };
-                bar.set_style(style(&format!("{{prefix}} {graph}{{percent:>3}}% {{wide_msg}}")));
+impl Bar {
+    fn show(&mut self, row: &Row, side: Side, narrow: bool) {
+        let (Self { bar, layout }, now) = (self, &row.now);
+        if *layout != Some((now.size, narrow)) {
+            *layout = Some((now.size, narrow));
+            bar.set_style(match (now.size, narrow) {
+                (None, _) => style("{spinner} {prefix} {wide_msg}"),
+                (_, true) => style("{prefix} {percent:>3}% {wide_msg}"),
+                (_, false) => style("{prefix} {bar:12} {percent:>3}% {wide_msg}"),
+            });
+            bar.set_prefix(short_name(&row.name, if narrow { SHORT } else { 24 }));
+            if let Some(size) = now.size {
                 bar.set_length(size.get());
             }
-            None => bar.set_style(style("{spinner} {prefix} {wide_msg}")),
         }
         bar.set_position(now.present.get());
         let buffers = if side == Side::Put { flight(now) } else { buffers(now) };
-        bar.set_message(match self.verifying {
+        bar.set_message(match row.verifying {
             true => "verifying".to_owned(),
-            false => line(now, self.rate, &buffers, narrow),
+            false => line(now, row.rate, &buffers, narrow),
         });
     }
 }

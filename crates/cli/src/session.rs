@@ -15,7 +15,7 @@ use crate::record::RecordArgs;
 use crate::summary::{self, Complete};
 use crate::{exit, say};
 
-/// What is to be told of a command's transfers.
+/// Which outputs the transfers of a command have.
 pub(crate) struct Reporting<'a> {
     /// Events on stdout, and no progress.
     pub(crate) json: bool,
@@ -117,5 +117,68 @@ impl Observer for Session {
         if let Some(recorder) = &self.recorder {
             recorder.on(job, at, event);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+    use longhaul_core::event::Done;
+    use longhaul_core::units::Bytes;
+    use longhaul_scope::record::Record;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        record: RecordArgs,
+    }
+
+    struct File(Bytes);
+
+    impl Complete for File {
+        fn done(&self) -> Done {
+            Done { bytes: self.0, ..Done::default() }
+        }
+    }
+
+    fn session(record: &Path) -> Session {
+        let options = Options::parse_from(["longhaul".as_ref(), "--record".as_ref(), record.as_os_str()]);
+        let reporting = Reporting { json: false, lines: false, record: &options.record };
+        Session::begin(&reporting, Side::Get, "http://h/", 2).unwrap()
+    }
+
+    #[test]
+    fn each_of_several_jobs_at_once_has_its_end_in_the_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.jsonl");
+        let session = session(&path);
+        let barrier = std::sync::Barrier::new(2);
+        let job = |url: &str, result: io::Result<File>| {
+            let transfer = |observer: JobObserver<'_>| {
+                barrier.wait();
+                observer.on(Duration::ZERO, &Event::Verifying);
+                barrier.wait();
+                result
+            };
+            session.run(url, transfer, |_| exit::UNAVAILABLE)
+        };
+        let (complete, failed) = std::thread::scope(|threads| {
+            let complete = threads.spawn(|| job("http://h/a", Ok(File(Bytes::new(7)))));
+            let failed = threads.spawn(|| job("http://h/b", Err(io::Error::other("gone"))));
+            (complete.join().unwrap(), failed.join().unwrap())
+        });
+        session.end();
+        assert_eq!((complete, failed), (Ok(()), Err(exit::UNAVAILABLE)));
+        let mut jobs = Record::load_jobs(&path).unwrap();
+        jobs.sort_by(|a, b| a.header.what.cmp(&b.header.what));
+        let ends = jobs.iter().map(|job| (job.header.what.as_str(), job.events.len(), job.outcome()));
+        let done = Event::Done(Box::new(Done { bytes: Bytes::new(7), ..Done::default() }));
+        let error = Event::Error { message: "gone".into(), exit_code: 69 };
+        let expected = [("http://h/a", 2, Some(&done)), ("http://h/b", 2, Some(&error))];
+        assert_eq!(ends.collect::<Vec<_>>(), expected);
     }
 }

@@ -125,7 +125,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether another one of its kind follows soon: it may be dropped where an output is too slow.
+    /// Returns whether there are many of its kind, so that it may be dropped where an output is too slow.
     pub fn is_frequent(&self) -> bool {
         matches!(
             self,

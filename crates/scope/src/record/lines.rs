@@ -4,6 +4,7 @@ use std::io::{self, BufRead, Read};
 
 use longhaul_core::event::{JobEvent, JobId};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::schema::{End, Sample};
 
@@ -12,6 +13,8 @@ pub(super) const LONGEST_LINE: u64 = 64 << 20;
 /// The longest line that is no sample: an unknown one takes many times its length of memory.
 const LONGEST_EVENT: usize = 1 << 20;
 
+/// The longest sums over the connections in a sample: unknown ones among them take many times their length of memory.
+const LONGEST_SUMS: usize = 64 << 10;
 /// The latest time in seconds, ten years: on the axis of a time far off nothing else could be seen.
 const LATEST: f64 = 10.0 * 365.0 * 86400.0;
 
@@ -87,6 +90,9 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
         return Err(Damage::Late);
     }
     if event == "sample" {
+        if text.len() > LONGEST_EVENT && length_of_sums(text).map_err(wrong)? > LONGEST_SUMS {
+            return Err(Damage::Long);
+        }
         return Ok(Line::Sample { at, job, sample: serde_json::from_slice(text).map_err(wrong)? });
     }
     if text.len() > LONGEST_EVENT {
@@ -96,4 +102,14 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
         return serde_json::from_slice(text).map(Line::End).map_err(wrong);
     }
     serde_json::from_slice(text).map(Line::Event).map_err(wrong)
+}
+
+/// Returns the length of what a sample says of all connections together.
+fn length_of_sums(text: &[u8]) -> serde_json::Result<usize> {
+    #[derive(Deserialize)]
+    struct Sums<'a> {
+        #[serde(borrow)]
+        sockets: &'a RawValue,
+    }
+    serde_json::from_slice::<Sums<'_>>(text).map(|Sums { sockets }| sockets.get().len())
 }

@@ -418,6 +418,12 @@ mod tests {
         assert_eq!(damaged(without(5, &(sample(9.9 * year, "") + "\n")), "without an end"), 4);
         let unknown = format!("{{\"at\":3,\"event\":\"new\",\"all\":[{}0]}}\n", "0,".repeat(600_000));
         assert_eq!(damaged(without(5, &unknown) + END, "line 6 is longer"), 3);
+        let streams = r#"{"stream":0,"unread":5},"#.repeat(50_000);
+        let wide = sample(3.0, "").replace(r#""streams":["#, &format!(r#""streams":[{streams}"#));
+        assert_eq!(damaged(without(5, &(wide + "\n")), "without an end"), 4);
+        let deep = format!(r#""sockets":{{"new":[{}0],"#, "0,".repeat(600_000));
+        let deep = sample(3.0, "").replace(r#""sockets":{"#, &deep);
+        assert_eq!(damaged(without(5, &(deep + "\n")) + END, "line 6 is longer"), 3);
         assert_eq!(damaged(whole.clone() + HEADER, "goes on after its end, in line 7"), 3);
         // Two bytes that are no UTF-8, in a name.
         let bad = [without(4, "{\"at\":3,\"event\":\"").as_bytes(), b"\xff\xfe\"}\n"].concat();

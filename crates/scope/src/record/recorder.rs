@@ -37,13 +37,13 @@ pub struct Recorder {
 
 #[derive(Debug)]
 enum Message {
-    Event(Told),
+    Event(Reported),
     End,
 }
 
 /// An event as it was reported.
 #[derive(Debug)]
-struct Told {
+struct Reported {
     /// When, by the clock of this host.
     now: Instant,
     job: JobTag,
@@ -120,8 +120,8 @@ impl Observer for Recorder {
         let weight = weight(event);
         let queued = self.shared.queued.fetch_add(weight, Ordering::Relaxed) + weight;
         let too_many = queued > QUEUE && event.is_frequent();
-        let told = || Told { now: Instant::now(), job: job.clone(), at, event: event.clone() };
-        if too_many || self.messages.send(Message::Event(told())).is_err() {
+        let reported = || Reported { now: Instant::now(), job: job.clone(), at, event: event.clone() };
+        if too_many || self.messages.send(Message::Event(reported())).is_err() {
             self.shared.queued.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -170,10 +170,10 @@ fn run(
     let mut starts = Starts::default();
     loop {
         match messages.try_recv() {
-            Ok(Message::Event(told)) => {
-                shared.queued.fetch_sub(weight(&told.event), Ordering::Relaxed);
-                file.write(&starts.line(start, &told));
-                if matches!(told.event, Event::Opened { .. }) {
+            Ok(Message::Event(reported)) => {
+                shared.queued.fetch_sub(weight(&reported.event), Ordering::Relaxed);
+                file.write(&starts.line(start, &reported));
+                if matches!(reported.event, Event::Opened { .. }) {
                     file.replace();
                 }
             }
@@ -197,15 +197,15 @@ struct Starts(HashMap<JobId, Duration>);
 
 impl Starts {
     /// Makes the line of an event; the first of a job has its URL.
-    fn line<'a>(&mut self, start: Instant, told: &'a Told) -> JobEvent<'a> {
+    fn line<'a>(&mut self, start: Instant, reported: &'a Reported) -> JobEvent<'a> {
         let is_first_job = self.0.is_empty();
         let mut is_new = false;
-        let started = self.0.entry(told.job.id()).or_insert_with(|| {
+        let started = self.0.entry(reported.job.id()).or_insert_with(|| {
             is_new = true;
-            let since_start = told.now.saturating_duration_since(start).saturating_sub(told.at);
+            let since_start = reported.now.saturating_duration_since(start).saturating_sub(reported.at);
             if is_first_job { Duration::ZERO } else { since_start }
         });
-        let line = JobEvent::new(&told.job, told.at + *started, &told.event);
+        let line = JobEvent::new(&reported.job, reported.at + *started, &reported.event);
         if is_new { line } else { JobEvent { url: None, ..line } }
     }
 }
