@@ -4,32 +4,32 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
+use crate::bench_job::BenchJob;
+use crate::clients::BenchClient;
 use crate::experiments::Experiment;
-use crate::job::Job;
 use crate::paths::BenchPath;
-use crate::peers::Client;
-use crate::run::Run;
-use crate::series;
+use crate::run_result::RunResult;
+use crate::run_series;
 
 const PATHS: [BenchPath; 2] = [BenchPath::NoDelay, BenchPath::LongCubic];
-const CLIENTS: [Client; 5] = [
-    Client::Writer("direct"),
-    Client::Writer("mmap"),
-    Client::Writer("buffered"),
-    Client::Experiment(Experiment::Mapped),
-    Client::Experiment(Experiment::Splice),
+const CLIENTS: [BenchClient; 5] = [
+    BenchClient::Writer("direct"),
+    BenchClient::Writer("mmap"),
+    BenchClient::Writer("buffered"),
+    BenchClient::Experiment(Experiment::Mapped),
+    BenchClient::Experiment(Experiment::Splice),
 ];
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
-    PATHS.map(|path| Job::new(path, &CLIENTS, Bytes::gib(8))).into()
+pub(crate) fn jobs() -> Vec<BenchJob> {
+    PATHS.map(|path| BenchJob::new(path, &CLIENTS, Bytes::gib(8))).into()
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
+pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for path in PATHS {
-        let table = series::table(runs, path, &CLIENTS);
+        let table = run_series::table(runs, path, &CLIENTS);
         if !table.is_empty() {
             let _ = writeln!(text, "## Ways of writing: {path}\n\n{table}");
         }

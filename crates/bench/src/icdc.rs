@@ -6,49 +6,51 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 use longhaul_lab::scenario::Spread;
 
-use crate::job::Job;
+use crate::bench_job::BenchJob;
+use crate::clients::{BenchClient, Streams};
+use crate::markdown_table;
 use crate::paths::BenchPath;
-use crate::peers::{Client, Streams};
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::Series;
-use crate::table;
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::RunSeries;
 
-const PACED: Client = Client::Served(Pace::Auto);
-const UNPACED: Client = Client::Served(Pace::Off);
+const PACED: BenchClient = BenchClient::Served(Pace::Auto);
+const UNPACED: BenchClient = BenchClient::Served(Pace::Off);
 /// From nginx, which does not pace: by what the receiver does alone.
-const RECEIVED: [(Client, &str); 2] =
-    [(Client::Streams(Streams::Auto), "by several streams"), (Client::PaceWindow, "by --pace-window")];
+const RECEIVED: [(BenchClient, &str); 2] = [
+    (BenchClient::Streams(Streams::Auto), "by several streams"),
+    (BenchClient::PaceWindow, "by --pace-window"),
+];
 
 /// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
-const ALONE: [(BenchPath, &[Client]); 2] = [
-    (BenchPath::SwitchCubic, &[PACED, UNPACED, RECEIVED[0].0, RECEIVED[1].0, Client::Curl]),
-    (BenchPath::SwitchBbr, &[PACED, UNPACED, Client::Curl]),
+const ALONE: [(BenchPath, &[BenchClient]); 2] = [
+    (BenchPath::SwitchCubic, &[PACED, UNPACED, RECEIVED[0].0, RECEIVED[1].0, BenchClient::Curl]),
+    (BenchPath::SwitchBbr, &[PACED, UNPACED, BenchClient::Curl]),
 ];
-const SHARED: [(BenchPath, &[Client]); 2] = [
-    (BenchPath::SharedCubic, &[PACED, UNPACED, Client::Curl]),
-    (BenchPath::SharedBbr, &[PACED, UNPACED, Client::Curl]),
+const SHARED: [(BenchPath, &[BenchClient]); 2] = [
+    (BenchPath::SharedCubic, &[PACED, UNPACED, BenchClient::Curl]),
+    (BenchPath::SharedBbr, &[PACED, UNPACED, BenchClient::Curl]),
 ];
-const PUT: [(BenchPath, &[Client]); 1] = [(BenchPath::LongCubic, &[Client::Put])];
+const PUT: [(BenchPath, &[BenchClient]); 1] = [(BenchPath::LongCubic, &[BenchClient::Put])];
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
+pub(crate) fn jobs() -> Vec<BenchJob> {
     let job = |gib| {
-        move |(path, clients): (BenchPath, &[Client])| Job {
+        move |(path, clients): (BenchPath, &[BenchClient])| BenchJob {
             warm: false,
-            ..Job::new(path, clients, Bytes::gib(gib))
+            ..BenchJob::new(path, clients, Bytes::gib(gib))
         }
     };
     ALONE.into_iter().chain(SHARED).map(job(2)).chain(PUT.into_iter().map(job(8))).collect()
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let mut targets = Vec::new();
-    let curl = Series::of(runs, BenchPath::SwitchCubic, Client::Curl);
-    let of_curl = |series: &Series<'_>| Some(series.time() / curl.as_ref()?.time());
+    let curl = RunSeries::of(runs, BenchPath::SwitchCubic, BenchClient::Curl);
+    let of_curl = |series: &RunSeries<'_>| Some(series.time() / curl.as_ref()?.time());
     for (path, _) in ALONE {
-        let Some(paced) = Series::of(runs, path, PACED) else { continue };
+        let Some(paced) = RunSeries::of(runs, path, PACED) else { continue };
         targets.extend(at_least(
             format!("{path}: 90 % of the bottleneck after the ramp-up"),
             share(&paced),
@@ -64,12 +66,12 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     }
     let path = BenchPath::SwitchCubic;
     for (client, how) in RECEIVED {
-        let Some(received) = Series::of(runs, path, client) else { continue };
+        let Some(received) = RunSeries::of(runs, path, client) else { continue };
         let asked = format!("{path}, from nginx, the receiver alone, {how}: 0.7x curl's time");
         targets.extend(at_most(asked, of_curl(&received), 0.7));
     }
     for (path, _) in SHARED {
-        let Some(paced) = Series::of(runs, path, PACED) else { continue };
+        let Some(paced) = RunSeries::of(runs, path, PACED) else { continue };
         targets.extend(at_least(
             format!("{path}: 90 % of what is left after the ramp-up"),
             share(&paced),
@@ -77,11 +79,11 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
         ));
         let lost = paced.figure(|run| run.background_loss).map(|loss| loss.median);
         let met =
-            |lost| Target::new(format!("{path}: under 1 % of the others lost"), percent(lost), lost < 0.01);
+            |lost| Goal::new(format!("{path}: under 1 % of the others lost"), percent(lost), lost < 0.01);
         targets.extend(lost.map(met));
     }
     for (path, _) in PUT {
-        let steady = Series::of(runs, path, Client::Put).and_then(|put| put.steady());
+        let steady = RunSeries::of(runs, path, BenchClient::Put).and_then(|put| put.steady());
         let share =
             steady.zip(path.payload_rate()).map(|(steady, all)| steady.median / all.as_bits_per_sec() as f64);
         targets.extend(at_least(format!("{path}, put: 85 % of the path in steady state"), share, 0.85));
@@ -89,34 +91,34 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     targets
 }
 
-fn share(series: &Series<'_>) -> Option<f64> {
+fn share(series: &RunSeries<'_>) -> Option<f64> {
     Some(series.figure(|run| run.left_share)?.median)
 }
 
-fn at_least(asked: String, share: Option<f64>, least: f64) -> Option<Target> {
-    share.map(|share| Target::new(format!("{asked}, at least"), percent(share), share >= least))
+fn at_least(asked: String, share: Option<f64>, least: f64) -> Option<Goal> {
+    share.map(|share| Goal::new(format!("{asked}, at least"), percent(share), share >= least))
 }
 
-fn at_most(asked: String, ratio: Option<f64>, most: f64) -> Option<Target> {
-    ratio.map(|ratio| Target::new(format!("{asked}, at most"), format!("{ratio:.3}x"), ratio <= most))
+fn at_most(asked: String, ratio: Option<f64>, most: f64) -> Option<Goal> {
+    ratio.map(|ratio| Goal::new(format!("{asked}, at most"), format!("{ratio:.3}x"), ratio <= most))
 }
 
-fn burstiness(runs: &[&Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
-    let of = |series: &Series<'_>| Some(series.figure(|run| run.burstiness_1ms)?.median);
+fn burstiness(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> Option<Goal> {
+    let of = |series: &RunSeries<'_>| Some(series.figure(|run| run.burstiness_1ms)?.median);
     let even = of(paced)?;
-    let unpaced = Series::of(runs, path, UNPACED).and_then(|unpaced| of(&unpaced));
+    let unpaced = RunSeries::of(runs, path, UNPACED).and_then(|unpaced| of(&unpaced));
     let beside = unpaced.map(|peak| format!(" (unpaced {peak:.3})")).unwrap_or_default();
-    Some(Target::new(
+    Some(Goal::new(
         format!("{path}: 1 ms peak over mean at the receiver, paced, within 1.3"),
         format!("{even:.3}{beside}"),
         even <= 1.3,
     ))
 }
 
-fn retransmits(runs: &[&Run], path: BenchPath, paced: &Series<'_>) -> Option<Target> {
-    let of = |series: &Series<'_>| Some(series.figure(|run| run.retransmits)?.median);
-    let (paced, unpaced) = (of(paced)?, of(&Series::of(runs, path, UNPACED)?)?);
-    Some(Target::new(
+fn retransmits(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> Option<Goal> {
+    let of = |series: &RunSeries<'_>| Some(series.figure(|run| run.retransmits)?.median);
+    let (paced, unpaced) = (of(paced)?, of(&RunSeries::of(runs, path, UNPACED)?)?);
+    Some(Goal::new(
         format!("{path}: under 1 % of the retransmits of the unpaced run"),
         format!("{paced:.0} of {unpaced:.0}"),
         paced < 0.01 * unpaced,
@@ -124,14 +126,17 @@ fn retransmits(runs: &[&Run], path: BenchPath, paced: &Series<'_>) -> Option<Tar
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
+pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for (path, clients) in ALONE.into_iter().chain(SHARED).chain(PUT) {
-        let row = |client: &Client| Some(row(&Series::of(runs, path, *client)?, *client));
+        let row = |client: &BenchClient| Some(row(&RunSeries::of(runs, path, *client)?, *client));
         let rows: Vec<_> = clients.iter().filter_map(row).collect();
         if !rows.is_empty() {
-            let _ =
-                writeln!(text, "## {path}, tuned hosts, disk to disk\n\n{}", table::markdown(&HEAD, &rows));
+            let _ = writeln!(
+                text,
+                "## {path}, tuned hosts, disk to disk\n\n{}",
+                markdown_table::markdown(&HEAD, &rows)
+            );
         }
     }
     if !text.is_empty() {
@@ -158,14 +163,14 @@ const NOTES: &str = "What is left is what payload can reach (1448 of each packet
     queue on the way to the receiver. Peak, 99th percentile and mean are the receiver's, recorded each millisecond: a link or a receiver of this machine \
     that is once 1 ms late makes a peak of twice the mean.\n\n";
 
-fn row(series: &Series<'_>, client: Client) -> Vec<String> {
-    let figure = |of: fn(&Run) -> Option<f64>, scale: f64, digits| {
+fn row(series: &RunSeries<'_>, client: BenchClient) -> Vec<String> {
+    let figure = |of: fn(&RunResult) -> Option<f64>, scale: f64, digits| {
         let scaled = |Spread { median, min, max }: Spread| Spread {
             median: median * scale,
             min: min * scale,
             max: max * scale,
         };
-        table::spread(series.figure(of).map(scaled), digits)
+        markdown_table::spread(series.figure(of).map(scaled), digits)
     };
     vec![
         client.to_string(),
@@ -191,10 +196,10 @@ mod tests {
     #[test]
     fn each_way_of_the_receiver_alone_is_held_to_curl() {
         let path = BenchPath::SwitchCubic;
-        let run = |client, wall_s| Run { wall_s, ..Run::sample(path, client, Bytes::gib(2)) };
-        let runs = [run(RECEIVED[0].0, 36.0), run(RECEIVED[1].0, 57.0), run(Client::Curl, 80.0)];
+        let run = |client, wall_s| RunResult { wall_s, ..RunResult::sample(path, client, Bytes::gib(2)) };
+        let runs = [run(RECEIVED[0].0, 36.0), run(RECEIVED[1].0, 57.0), run(BenchClient::Curl, 80.0)];
         let runs: Vec<_> = runs.iter().collect();
-        let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
+        let rows: Vec<_> = targets(&runs).iter().map(Goal::row).collect();
         let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         assert_eq!(told, [("0.450x", "yes"), ("0.713x", "**no**")]);
         assert!(rows[0][0].contains("several streams") && rows[1][0].contains("--pace-window"), "{rows:?}");

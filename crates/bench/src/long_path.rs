@@ -4,30 +4,30 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::job::Job;
+use crate::bench_job::BenchJob;
+use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
-use crate::peers::{Client, Streams};
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::{self, Series};
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::{self, RunSeries};
 
 const PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
-const CLIENTS: [Client; 2] = [Client::Streams(Streams::Fixed(1)), Client::Curl];
+const CLIENTS: [BenchClient; 2] = [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl];
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
-    PATHS.map(|path| Job::new(path, &CLIENTS, Bytes::gib(8))).into()
+pub(crate) fn jobs() -> Vec<BenchJob> {
+    PATHS.map(|path| BenchJob::new(path, &CLIENTS, Bytes::gib(8))).into()
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let mut targets = Vec::new();
     for path in PATHS {
-        let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| Series::of(runs, path, client)) else {
+        let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| RunSeries::of(runs, path, client)) else {
             continue;
         };
         let goodput = ratio(&longhaul, &curl);
-        targets.push(Target::new(
+        targets.push(Goal::new(
             format!("{path}: goodput at least curl's"),
             format!("{goodput:.3}x"),
             goodput >= 1.0,
@@ -36,28 +36,24 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
             let measured =
                 format!("{:.1} % ({:.1} % counting payload only)", of_payload * 100.0, of_path * 100.0);
             let asked = format!("{path}: at least 95 % of the path in steady state");
-            targets.push(Target::new(asked, measured, of_payload >= 0.95));
+            targets.push(Goal::new(asked, measured, of_payload >= 0.95));
         }
         let cpu = longhaul.cpu_per_gib() / curl.cpu_per_gib();
-        targets.push(Target::new(
-            format!("{path}: at most 0.6x curl's CPU"),
-            format!("{cpu:.3}x"),
-            cpu <= 0.6,
-        ));
+        targets.push(Goal::new(format!("{path}: at most 0.6x curl's CPU"), format!("{cpu:.3}x"), cpu <= 0.6));
     }
     targets
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
+pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for path in PATHS {
-        let table = series::table(runs, path, &CLIENTS);
+        let table = run_series::table(runs, path, &CLIENTS);
         if table.is_empty() {
             continue;
         }
         let _ = writeln!(text, "## {path}, tuned hosts, to disk\n\n{table}");
-        let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| Series::of(runs, path, client)) else {
+        let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| RunSeries::of(runs, path, client)) else {
             continue;
         };
         let (goodput, cpu) = (ratio(&longhaul, &curl), longhaul.cpu_per_gib() / curl.cpu_per_gib());
@@ -80,12 +76,12 @@ pub(crate) fn section(runs: &[&Run]) -> String {
     text
 }
 
-fn ratio(longhaul: &Series<'_>, curl: &Series<'_>) -> f64 {
+fn ratio(longhaul: &RunSeries<'_>, curl: &RunSeries<'_>) -> f64 {
     longhaul.goodput().as_bits_per_sec() as f64 / curl.goodput().as_bits_per_sec() as f64
 }
 
 /// Returns the steady state's share of the path's rate, and of what payload can reach of it.
-fn steady_shares(longhaul: &Series<'_>, path: BenchPath) -> Option<(f64, f64)> {
+fn steady_shares(longhaul: &RunSeries<'_>, path: BenchPath) -> Option<(f64, f64)> {
     let steady = longhaul.steady()?.median;
     let (rate, payload) = (path.spec().rate?, path.payload_rate()?);
     Some((steady / rate.as_bits_per_sec() as f64, steady / payload.as_bits_per_sec() as f64))

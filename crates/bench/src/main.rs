@@ -1,34 +1,34 @@
 //! Measures what longhaul reaches, next to curl and nginx, on the lab's paths.
 //!
-//! A [`job`] is what takes turns; [`measure`] runs one client once, on a lab of its own; [`peers`] are the clients, [`server`] what they
-//! talk to, [`paths`] the paths. [`long_path`], [`no_delay`], [`icdc`], [`streams`] and [`buffers`] say what
-//! runs how often and make their tables from the runs; [`part`] lists them, [`report`] puts them together.
-//! [`apt_figures`] needs no lab: it simulates.
+//! A [`bench_job`] is a set of clients that take turns on a path; [`single_run`] runs one client once, on a lab of its own.
+//! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
+//! [`no_delay`], [`icdc`], [`streams`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
+//! parts, [`report`] combines their sections. [`apt_figures`] simulates, and needs no lab.
 
 mod apt_figures;
+mod bench_job;
+mod bench_part;
 mod buffers;
+mod clients;
 mod convergence;
 mod experiments;
 mod icdc;
-mod job;
-mod left;
 mod long_path;
 mod machine;
-mod measure;
+mod markdown_table;
 mod nginx;
 mod no_delay;
-mod part;
 mod paths;
-mod peers;
+mod payload_capacity;
 mod report;
-mod run;
-mod series;
+mod resource_usage;
+mod run_result;
+mod run_series;
 mod server;
+mod single_run;
 mod source_file;
-mod steady;
-mod stopwatch;
+mod steady_rate;
 mod streams;
-mod table;
 mod tcp_memory;
 
 use std::ffi::OsString;
@@ -40,13 +40,13 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use longhaul_core::units::Bytes;
 
+use bench_part::BenchPart;
 use experiments::Experiment;
 use machine::Machine;
-use measure::Workshop;
-use part::Part;
-use report::Report;
+use report::BenchReport;
+use single_run::Workshop;
 use streams::fairness;
-use tcp_memory::TcpMemory;
+use tcp_memory::TcpMemoryLimit;
 
 /// Measure longhaul next to curl, against nginx, on emulated paths. Needs root, or user namespaces.
 #[derive(Debug, Parser)]
@@ -63,7 +63,7 @@ struct Cli {
 struct Options {
     /// Measure only this; several with commas between them [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
-    only: Vec<Part>,
+    only: Vec<BenchPart>,
 
     /// How large the file is [default: 8GiB; 2GiB at 1 Gbit/s, 1 GB on GridFTP-APT's path]
     ///
@@ -106,7 +106,7 @@ enum Helper {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.helper {
-        Some(Helper::Stopwatch { result, command }) => stopwatch::run(&result, &command),
+        Some(Helper::Stopwatch { result, command }) => resource_usage::run(&result, &command),
         Some(Helper::Experiment { experiment, server, path, file }) => {
             experiments::run(experiment, server, &path, &file)
         }
@@ -122,11 +122,11 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<()> {
-    let parts = Part::selected(&options.only);
+    let parts = BenchPart::selected(&options.only);
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let beside = program.parent().unwrap_or(&program);
     let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
-    if parts == [Part::AptFigures] {
+    if parts == [BenchPart::AptFigures] {
         return draw_apt_figures(&dir, options);
     }
     // Before any thread is started: the kernel demands it.
@@ -134,16 +134,16 @@ fn bench(options: &Options) -> Result<()> {
     let longhaul = options.longhaul.clone().unwrap_or_else(|| beside.join("longhaul"));
     let workshop = Workshop::open(&dir, &longhaul, &program)?;
     let repetitions = if options.quick { 1 } else { options.repetitions };
-    let mut report = Report::new(Machine::describe(&dir)?, repetitions);
-    let tcp_memory = TcpMemory::raise()?;
+    let mut report = BenchReport::new(Machine::describe(&dir)?, repetitions);
+    let tcp_memory = TcpMemoryLimit::raise()?;
     let measured = parts.iter().try_for_each(|part| match part {
-        Part::StreamsFairness => share_a_path(&workshop, &mut report, options.quick, repetitions),
+        BenchPart::StreamsFairness => share_a_path(&workshop, &mut report, options.quick, repetitions),
         _ => measure_all(&workshop, *part, &mut report, options.size(), repetitions),
     });
     drop(tcp_memory);
     print!("{}", report.markdown());
     measured?;
-    if parts.contains(&Part::AptFigures) { draw_apt_figures(&dir, options) } else { Ok(()) }
+    if parts.contains(&BenchPart::AptFigures) { draw_apt_figures(&dir, options) } else { Ok(()) }
 }
 
 impl Options {
@@ -164,8 +164,8 @@ fn draw_apt_figures(dir: &Path, options: &Options) -> Result<()> {
 /// The report is complete after each.
 fn measure_all(
     workshop: &Workshop,
-    part: Part,
-    report: &mut Report,
+    part: BenchPart,
+    report: &mut BenchReport,
     size: Option<Bytes>,
     repetitions: u32,
 ) -> Result<()> {
@@ -189,7 +189,12 @@ fn measure_all(
 }
 
 /// Runs the sessions that share a path; the report is complete after each repetition.
-fn share_a_path(workshop: &Workshop, report: &mut Report, is_quick: bool, repetitions: u32) -> Result<()> {
+fn share_a_path(
+    workshop: &Workshop,
+    report: &mut BenchReport,
+    is_quick: bool,
+    repetitions: u32,
+) -> Result<()> {
     for repetition in 1..=repetitions {
         let sessions = fairness::run(&workshop.longhaul, &workshop.dir, repetition, is_quick)?;
         report.add_sessions(sessions);

@@ -4,20 +4,20 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::job::Job;
+use crate::bench_job::BenchJob;
+use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
-use crate::peers::{Client, Streams};
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::{self, Series};
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::{self, RunSeries};
 
 const PATH: BenchPath = BenchPath::NoDelay;
-const CLIENTS: [Client; 4] =
-    [Client::Streams(Streams::Fixed(1)), Client::Curl, Client::Fio, Client::CurlToNull];
+const CLIENTS: [BenchClient; 4] =
+    [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl, BenchClient::Fio, BenchClient::CurlToNull];
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
-    vec![Job::new(PATH, &CLIENTS, Bytes::gib(8))]
+pub(crate) fn jobs() -> Vec<BenchJob> {
+    vec![BenchJob::new(PATH, &CLIENTS, Bytes::gib(8))]
 }
 
 /// Median goodputs in bits per second.
@@ -29,8 +29,8 @@ struct Goodputs {
 }
 
 impl Goodputs {
-    fn of(runs: &[&Run]) -> Option<Self> {
-        let goodput = |client| Some(Series::of(runs, PATH, client)?.goodput().as_bits_per_sec() as f64);
+    fn of(runs: &[&RunResult]) -> Option<Self> {
+        let goodput = |client| Some(RunSeries::of(runs, PATH, client)?.goodput().as_bits_per_sec() as f64);
         let [longhaul, curl, disk, network] = CLIENTS.map(goodput);
         Some(Self { longhaul: longhaul?, curl: curl?, disk: disk?, network: network? })
     }
@@ -41,22 +41,18 @@ impl Goodputs {
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let Some(goodputs) = Goodputs::of(runs) else { return Vec::new() };
     let (bound, curl) = (goodputs.of_bound(), goodputs.longhaul / goodputs.curl);
     vec![
-        Target::new(
-            format!("{PATH}: at least 0.9 of min(disk, network)"),
-            format!("{bound:.3}"),
-            bound >= 0.9,
-        ),
-        Target::new(format!("{PATH}: ahead of curl"), format!("{curl:.3}x"), curl > 1.0),
+        Goal::new(format!("{PATH}: at least 0.9 of min(disk, network)"), format!("{bound:.3}"), bound >= 0.9),
+        Goal::new(format!("{PATH}: ahead of curl"), format!("{curl:.3}x"), curl > 1.0),
     ]
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
-    let table = series::table(runs, PATH, &CLIENTS);
+pub(crate) fn section(runs: &[&RunResult]) -> String {
+    let table = run_series::table(runs, PATH, &CLIENTS);
     if table.is_empty() {
         return table;
     }

@@ -7,7 +7,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::{BackgroundSteps, Hosts, PathSpec, QueueLimit};
 use serde::{Serialize, Serializer};
 
-use crate::left::Left;
+use crate::payload_capacity::PayloadCapacity;
 
 /// Payload of a 1500-byte packet: 40 bytes are headers of IPv4 and TCP, 12 its timestamps (RFC 7323).
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
@@ -87,10 +87,10 @@ impl BenchPath {
     }
 
     /// Returns what the others leave for payload, as the receiving host sees it; `None` where the path has no rate.
-    pub(crate) fn left(self) -> Option<Left> {
+    pub(crate) fn left(self) -> Option<PayloadCapacity> {
         let (spec, payload) = (self.spec(), self.payload_rate()?);
         let all = spec.rate?.as_bits_per_sec() as f64;
-        let mut left = Left::new(payload);
+        let mut left = PayloadCapacity::new(payload);
         for (from, taken) in spec.background.on(spec.rate?) {
             let share = 1.0 - taken.as_bits_per_sec() as f64 / all;
             let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);

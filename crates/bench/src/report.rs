@@ -8,35 +8,35 @@ use anyhow::{Context, Result};
 use longhaul_core::units::Bytes;
 use serde::Serialize;
 
+use crate::bench_part::BenchPart;
+use crate::clients::{BenchClient, Streams};
 use crate::machine::Machine;
-use crate::part::Part;
-use crate::peers::{Client, Streams};
-use crate::run::Run;
+use crate::markdown_table;
+use crate::run_result::RunResult;
 use crate::streams::fairness::{self, Sessions};
-use crate::table;
 
-/// Longhaul's application buffer by default, and what it may need besides.
-const MEMORY: Bytes = Bytes::mib(64 + 64);
+/// The memory limit of longhaul: 64 MiB of application buffer by default, and 64 MiB besides.
+const MEMORY_LIMIT: Bytes = Bytes::mib(64 + 64);
 
-/// Everything measured, and on what.
+/// All measurements, and the machine they were made on.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     command: String,
     machine: Machine,
     repetitions: u32,
-    runs: Vec<Run>,
+    runs: Vec<RunResult>,
     sessions: Vec<Sessions>,
 }
 
-/// Something asked of longhaul, and whether it was met.
+/// A goal of longhaul's, and whether it was met.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct Goal {
     asked: String,
     measured: String,
     met: bool,
 }
 
-impl Target {
+impl Goal {
     pub(crate) fn new(asked: String, measured: String, met: bool) -> Self {
         Self { asked, measured, met }
     }
@@ -48,7 +48,7 @@ impl Target {
     }
 }
 
-impl Report {
+impl BenchReport {
     /// Starts a report without runs.
     pub(crate) fn new(machine: Machine, repetitions: u32) -> Self {
         let arguments: Vec<String> = env::args().skip(1).collect();
@@ -60,7 +60,7 @@ impl Report {
     }
 
     /// Adds a run.
-    pub(crate) fn add(&mut self, run: Run) {
+    pub(crate) fn add(&mut self, run: RunResult) {
         self.runs.push(run);
     }
 
@@ -87,7 +87,7 @@ impl Report {
             }
         );
         text.push_str(&self.targets());
-        for part in Part::ALL {
+        for part in BenchPart::ALL {
             text.push_str(&part.section(&self.of(part)));
         }
         text.push_str(&fairness::section(&self.sessions));
@@ -112,40 +112,41 @@ impl Report {
         Ok(())
     }
 
-    fn of(&self, part: Part) -> Vec<&Run> {
+    fn of(&self, part: BenchPart) -> Vec<&RunResult> {
         self.runs.iter().filter(|run| run.part == part).collect()
     }
 
     fn targets(&self) -> String {
         let mut targets: Vec<_> =
-            Part::ALL.into_iter().flat_map(|part| part.targets(&self.of(part))).collect();
+            BenchPart::ALL.into_iter().flat_map(|part| part.targets(&self.of(part))).collect();
         targets.extend(fairness::targets(&self.sessions));
         if targets.is_empty() {
             return String::new();
         }
         // Of those that choose their writer, with one stream or as many as pay.
-        let is_usual = |run: &&Run| matches!(run.client, Client::Streams(Streams::Auto | Streams::Fixed(1)));
+        let is_usual =
+            |run: &&RunResult| matches!(run.client, BenchClient::Streams(Streams::Auto | Streams::Fixed(1)));
         let ours = self.runs.iter().filter(is_usual);
         if let Some(largest) = ours.map(|run| Bytes::new(run.max_rss_bytes)).max() {
             let asked = "memory of the client under 64 MiB and the application buffer (64 MiB)".to_owned();
-            targets.push(Target::new(asked, largest.to_string(), largest < MEMORY));
+            targets.push(Goal::new(asked, largest.to_string(), largest < MEMORY_LIMIT));
         }
-        let rows: Vec<_> = targets.iter().map(Target::row).collect();
-        format!("## What was asked\n\n{}\n", table::markdown(&["asked", "measured", "met"], &rows))
+        let rows: Vec<_> = targets.iter().map(Goal::row).collect();
+        format!("## What was asked\n\n{}\n", markdown_table::markdown(&["asked", "measured", "met"], &rows))
     }
 
     fn commands(&self) -> String {
-        let mut firsts: Vec<&Run> = Vec::new();
+        let mut firsts: Vec<&RunResult> = Vec::new();
         for run in &self.runs {
             if !firsts.iter().any(|first| first.client == run.client) {
                 firsts.push(run);
             }
         }
-        let row = |run: &&Run| {
+        let row = |run: &&RunResult| {
             vec![run.client.to_string(), format!("`{}`", run.client.shown(Bytes::new(run.bytes)))]
         };
         let rows: Vec<_> = firsts.iter().map(row).collect();
-        format!("## Commands\n\n{}\n", table::markdown(&["client", "command"], &rows))
+        format!("## Commands\n\n{}\n", markdown_table::markdown(&["client", "command"], &rows))
     }
 
     fn all_runs(&self) -> String {
@@ -162,7 +163,7 @@ impl Report {
             "packets dropped",
             "marked",
         ];
-        let row = |run: &Run| {
+        let row = |run: &RunResult| {
             vec![
                 run.path.to_string(),
                 run.client.to_string(),
@@ -179,7 +180,7 @@ impl Report {
         };
         let rows: Vec<_> = self.runs.iter().map(row).collect();
         let mut text = String::new();
-        let _ = writeln!(text, "## All runs, in order\n\n{}", table::markdown(&head, &rows));
+        let _ = writeln!(text, "## All runs, in order\n\n{}", markdown_table::markdown(&head, &rows));
         text
     }
 }
@@ -190,8 +191,8 @@ mod tests {
     use crate::paths::BenchPath;
 
     /// A report without a machine to describe.
-    fn report(runs: Vec<Run>) -> Report {
-        Report {
+    fn report(runs: Vec<RunResult>) -> BenchReport {
+        BenchReport {
             command: "make bench".to_owned(),
             machine: Machine::default(),
             repetitions: 1,
@@ -200,18 +201,18 @@ mod tests {
         }
     }
 
-    fn run(part: Part, client: Client, gib: u64, wall_s: f64) -> Run {
-        Run { part, wall_s, ..Run::sample(BenchPath::LongCubic, client, Bytes::gib(gib)) }
+    fn run(part: BenchPart, client: BenchClient, gib: u64, wall_s: f64) -> RunResult {
+        RunResult { part, wall_s, ..RunResult::sample(BenchPath::LongCubic, client, Bytes::gib(gib)) }
     }
 
     #[test]
     fn parts_on_one_path_are_kept_apart() {
-        let one = Client::Streams(Streams::Fixed(1));
+        let one = BenchClient::Streams(Streams::Fixed(1));
         let report = report(vec![
-            run(Part::LongPath, one, 8, 10.0),
-            run(Part::LongPath, Client::Curl, 8, 20.0),
-            run(Part::StreamsTuned, Client::Streams(Streams::Auto), 1, 3.0),
-            run(Part::StreamsTuned, Client::Curl, 1, 6.0),
+            run(BenchPart::LongPath, one, 8, 10.0),
+            run(BenchPart::LongPath, BenchClient::Curl, 8, 20.0),
+            run(BenchPart::StreamsTuned, BenchClient::Streams(Streams::Auto), 1, 3.0),
+            run(BenchPart::StreamsTuned, BenchClient::Curl, 1, 6.0),
         ]);
         let text = report.markdown();
         // Of the large files alone: 20 s by 10 s.
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_part_is_named_in_what_is_kept() {
-        let report = report(vec![run(Part::StreamsTuned, Client::Curl, 1, 6.0)]);
+        let report = report(vec![run(BenchPart::StreamsTuned, BenchClient::Curl, 1, 6.0)]);
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["runs"][0]["part"], "streams-tuned");
         assert_eq!(json["runs"][0]["client"], "curl");

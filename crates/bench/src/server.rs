@@ -19,7 +19,7 @@ const TOKEN: &str = "bench";
 
 /// A server and how it is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Server {
+pub(crate) enum BenchServer {
     /// nginx, as Debian sets it up.
     Nginx,
     /// `longhaul serve` with this `--pace`.
@@ -30,20 +30,26 @@ pub(crate) enum Server {
 
 /// Stops with the lab.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     process: Process,
     /// Where it listens.
     pub(crate) address: SocketAddr,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts it and waits until it listens; `record` is what `longhaul serve` records to, each millisecond.
     ///
     /// It serves `dir/www`, and takes files to `dir/copies`.
     ///
     /// # Errors
     /// Fails where it cannot be started or does not listen; its log is in `dir`.
-    pub(crate) fn start(self, lab: &Lab, dir: &Path, longhaul: &Path, record: &Path) -> Result<Running> {
+    pub(crate) fn start(
+        self,
+        lab: &Lab,
+        dir: &Path,
+        longhaul: &Path,
+        record: &Path,
+    ) -> Result<RunningServer> {
         let (host, address) = (lab.far(), SocketAddr::from((lab.far().ipv4(), PORT)));
         let mut command = match self {
             Self::Nginx => {
@@ -76,11 +82,11 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(Running { process, address })
+        Ok(RunningServer { process, address })
     }
 }
 
-impl Running {
+impl RunningServer {
     /// Ends it gently, so that its record is complete.
     ///
     /// # Errors

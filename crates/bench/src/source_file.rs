@@ -15,7 +15,7 @@ const SEED: u64 = 20;
 
 /// A file of seeded random data, none of it repeated.
 #[derive(Debug)]
-pub(crate) struct SourceFile {
+pub(crate) struct BenchFile {
     /// Where it is.
     pub(crate) path: PathBuf,
     /// Its name in the directory that is served.
@@ -25,7 +25,7 @@ pub(crate) struct SourceFile {
     digest: blake3::Hash,
 }
 
-impl SourceFile {
+impl BenchFile {
     /// Makes the file in `dir`, or takes the one that an earlier run made there.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ mod tests {
     fn is_made_once_and_tells_a_copy_from_a_fake() {
         let dir = tempfile::tempdir().unwrap();
         let size = Bytes::new(5_000_001);
-        let source = SourceFile::open(dir.path(), size).unwrap();
+        let source = BenchFile::open(dir.path(), size).unwrap();
         let (copy, fake) = (dir.path().join("copy"), dir.path().join("fake"));
         let mut content = fs::read(&source.path).unwrap();
         fs::write(&copy, &content).unwrap();
@@ -114,7 +114,7 @@ mod tests {
         fs::write(&fake, &content).unwrap();
         assert!(source.equals(&copy).unwrap() && !source.equals(&fake).unwrap());
         let made = fs::metadata(&source.path).unwrap().modified().unwrap();
-        assert_eq!(SourceFile::open(dir.path(), size).unwrap().digest, source.digest);
+        assert_eq!(BenchFile::open(dir.path(), size).unwrap().digest, source.digest);
         assert_eq!(fs::metadata(&source.path).unwrap().modified().unwrap(), made);
     }
 }

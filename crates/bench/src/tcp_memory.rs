@@ -19,12 +19,12 @@ const NEEDED: Bytes = Bytes::gib(4);
 
 /// Holds `tcp_mem` at what two tuned hosts need; restores it when dropped, and when this process is killed.
 #[derive(Debug)]
-pub(crate) struct TcpMemory {
+pub(crate) struct TcpMemoryLimit {
     /// Waits for the end of its input, to restore the setting; none where nothing was changed.
     restorer: Option<Child>,
 }
 
-impl TcpMemory {
+impl TcpMemoryLimit {
     /// Raises the limit where it is below what is needed; tells and goes on where that is not permitted.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl TcpMemory {
     }
 }
 
-impl Drop for TcpMemory {
+impl Drop for TcpMemoryLimit {
     fn drop(&mut self) {
         if let Some(restorer) = &mut self.restorer {
             if let Some(mut input) = restorer.stdin.take() {

@@ -1,49 +1,49 @@
-//! Happy eyeballs (RFC 8305): which address to try when, so that a dead one costs no more than a moment.
+//! Happy Eyeballs (RFC 8305): the order and times of connection attempts, so that an unreachable address costs 250 ms.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long an attempt runs alone before the next one joins it (RFC 8305, section 8).
-pub const STAGGER: Duration = Duration::from_millis(250);
+/// The Connection Attempt Delay (RFC 8305, section 8).
+pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// What to do next in a race of connection attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Start an attempt at this address, then ask again.
+pub enum RaceStep {
+    /// Start an attempt at this address, then call [`ConnectionRace::step`] again.
     Start(SocketAddr),
-    /// Wait for an attempt to end, until this time at most, then ask again.
+    /// Wait for an attempt to end, until this time at most, then call [`ConnectionRace::step`] again.
     WaitUntil(Instant),
-    /// No address is left to start: wait for the attempts under way.
+    /// No address is left: wait for the attempts in progress.
     AllStarted,
 }
 
-/// A race of connection attempts; the caller does the connecting and keeps the clock.
+/// A race of connection attempts; the caller connects, and passes the time in.
 #[derive(Debug, Clone)]
-pub struct Race {
+pub struct ConnectionRace {
     waiting: VecDeque<SocketAddr>,
     next_start: Instant,
 }
 
-impl Race {
-    /// Makes a race over `addresses`, alternating between the families and otherwise in the order given.
+impl ConnectionRace {
+    /// Makes a race over `addresses`: in the given order, alternating between the address families.
     pub fn new(addresses: &[SocketAddr], now: Instant) -> Self {
         Self { waiting: interleave(addresses).into(), next_start: now }
     }
 
     /// Returns what to do at `now`.
-    pub fn step(&mut self, now: Instant) -> Step {
+    pub fn step(&mut self, now: Instant) -> RaceStep {
         if self.waiting.is_empty() {
-            return Step::AllStarted;
+            return RaceStep::AllStarted;
         }
         if now < self.next_start {
-            return Step::WaitUntil(self.next_start);
+            return RaceStep::WaitUntil(self.next_start);
         }
-        self.next_start = now + STAGGER;
-        self.waiting.pop_front().map_or(Step::AllStarted, Step::Start)
+        self.next_start = now + ATTEMPT_DELAY;
+        self.waiting.pop_front().map_or(RaceStep::AllStarted, RaceStep::Start)
     }
 
-    /// Notes that an attempt failed: the next one need not wait.
+    /// Records that an attempt failed: the next one starts at once.
     pub fn attempt_failed(&mut self, now: Instant) {
         self.next_start = now;
     }
@@ -90,13 +90,13 @@ mod tests {
     fn staggers_and_hurries_after_a_failure() {
         let list = addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1"]);
         let start = some_instant();
-        let mut race = Race::new(&list, start);
-        assert_eq!(race.step(start), Step::Start(list[0]));
-        assert_eq!(race.step(start), Step::WaitUntil(start + STAGGER));
-        assert_eq!(race.step(start + STAGGER), Step::Start(list[1]));
-        let later = start + STAGGER + Duration::from_millis(10);
+        let mut race = ConnectionRace::new(&list, start);
+        assert_eq!(race.step(start), RaceStep::Start(list[0]));
+        assert_eq!(race.step(start), RaceStep::WaitUntil(start + ATTEMPT_DELAY));
+        assert_eq!(race.step(start + ATTEMPT_DELAY), RaceStep::Start(list[1]));
+        let later = start + ATTEMPT_DELAY + Duration::from_millis(10);
         race.attempt_failed(later);
-        assert_eq!(race.step(later), Step::Start(list[2]));
-        assert_eq!(race.step(later), Step::AllStarted);
+        assert_eq!(race.step(later), RaceStep::Start(list[2]));
+        assert_eq!(race.step(later), RaceStep::AllStarted);
     }
 }

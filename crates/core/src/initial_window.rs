@@ -1,26 +1,26 @@
-//! What is asked of the initial congestion window: `--initial-window off|auto|SEGMENTS`.
+//! The option `--initial-window off|auto|SEGMENTS`: the initial congestion window to known clients.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// With which window connections to a known client begin.
+/// The initial congestion window of connections to a client whose path is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InitialWindow {
     /// The kernel's ten segments (RFC 6928).
     #[default]
     Off,
-    /// What the pace sends in the first round trip.
+    /// What the pace sends in the first RTT.
     Auto,
-    /// So many segments.
+    /// This number of segments.
     Segments(u32),
 }
 
-/// More is a gigabyte in one round trip.
-const MOST: u32 = 1_000_000;
+/// The largest window, in segments: 1.4 GB of 1448 bytes each.
+const MAX_SEGMENTS: u32 = 1_000_000;
 
-/// Why a text is no initial window.
+/// The text is not an initial window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no initial window: write off, auto, or a number of segments from 1 to {MOST}")]
+#[error("'{0}' is no initial window: write off, auto, or a number of segments from 1 to {MAX_SEGMENTS}")]
 pub struct ParseInitialWindowError(String);
 
 impl fmt::Display for InitialWindow {
@@ -41,7 +41,7 @@ impl FromStr for InitialWindow {
             "off" => Ok(Self::Off),
             "auto" => Ok(Self::Auto),
             segments => match segments.parse() {
-                Ok(segments @ 1..=MOST) => Ok(Self::Segments(segments)),
+                Ok(segments @ 1..=MAX_SEGMENTS) => Ok(Self::Segments(segments)),
                 _ => Err(ParseInitialWindowError(segments.to_owned())),
             },
         }

@@ -1,4 +1,4 @@
-//! What is asked of pacing: `--pace auto|off|RATE`, and the `Longhaul-Pace` header.
+//! The option `--pace auto|off|RATE`, and the `Longhaul-Pace` header field.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use crate::tune::pace::HeldRate;
 use crate::units::{Rate, Rtt};
 
-/// The header that asks a server for a pace, and tells a client which one is in force (docs/uploads.md).
+/// The header field in which a client requests a pace, and a server reports the pace in force (docs/uploads.md).
 pub const PACE_HEADER: &str = "Longhaul-Pace";
 
-/// How evenly, and at which rate, a sender sends.
+/// The pacing of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
-    /// At the rate that the path holds, found and followed by [`crate::tune::pace::Pacer`].
+    /// At the capacity of the path, measured by [`crate::tune::pace::Pacer`].
     #[default]
     Auto,
-    /// As the congestion control likes.
+    /// By the congestion control alone.
     Off,
-    /// At most at this rate, evenly.
+    /// At most at this rate.
     Rate(Rate),
 }
 
 impl Pace {
-    /// Returns what stands in [`PACE_HEADER`]: a rate is a number of bits per second.
+    /// Returns the value for [`PACE_HEADER`]; a rate is a number of bits per second.
     pub fn header(self) -> String {
         match self {
             Self::Rate(rate) => rate.as_bits_per_sec().to_string(),
@@ -31,7 +31,7 @@ impl Pace {
         }
     }
 
-    /// Returns the stricter of what both sides want: a server's own limit holds whatever a client asks for.
+    /// Returns the requested pace within the server's `limit`: a rate of the server caps every request.
     pub fn within(self, limit: Self) -> Self {
         match (self, limit) {
             (Self::Rate(asked), Self::Rate(limit)) => Self::Rate(asked.min(limit)),
@@ -41,17 +41,17 @@ impl Pace {
     }
 }
 
-/// What a request's [`PACE_HEADER`] asks for: a pace, and what the client remembers of the path.
+/// A client's [`PACE_HEADER`]: the requested pace, and the rate that the path held before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceRequest {
     /// The pace.
     pub pace: Pace,
-    /// What the path held when it was last used.
+    /// The rate that the path held when it was last used.
     pub known: Option<HeldRate>,
 }
 
 impl PaceRequest {
-    /// Returns what stands in the header, as `auto;held=930000000;rtt=0.2`: bits per second, and seconds.
+    /// Returns the field's value, such as `auto;held=930000000;rtt=0.2`: bits per second, and seconds.
     pub fn header(&self) -> String {
         let pace = self.pace.header();
         match self.known {
@@ -62,10 +62,10 @@ impl PaceRequest {
         }
     }
 
-    /// Reads what stands in the header; a memory that is not understood is none.
+    /// Parses the field's value; ignores an invalid `held` or `rtt`.
     ///
     /// # Errors
-    /// Where the pace itself is not understood.
+    /// Where the pace itself is invalid.
     pub fn parse(text: &str) -> Result<Self, ParsePaceError> {
         let (pace, memory) = text.split_once(';').unwrap_or((text, ""));
         let value = |name: &str| {
@@ -90,13 +90,13 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Why a text is no pace.
+/// Why a text is not a pace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePaceError {
-    /// Nothing would be sent.
+    /// A rate of zero would send nothing.
     #[error("a pace of nothing sends nothing: write auto, off, or a rate")]
     Nothing,
-    /// It is no rate either.
+    /// Neither `auto`, `off`, nor a rate.
     #[error("'{0}' is no pace: write auto, off, or a rate as in 860Mbit")]
     Unknown(String),
 }

@@ -1,22 +1,22 @@
-//! From a path's rate and RTT to the sizes of the buffers, and back to what given buffers allow.
+//! Plans buffer sizes for a path's rate and RTT, and computes the rate that given buffers allow.
 
 use crate::units::{Bytes, Rate, Rtt};
 
-/// What this host allows a receiving socket.
+/// The host's limits of a socket's receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvLimits {
-    /// `net.ipv4.tcp_rmem[2]`: how far the kernel's autotuning may go.
+    /// `net.ipv4.tcp_rmem[2]`: the limit of the kernel's autotuning.
     pub tcp_rmem_max: Bytes,
-    /// `net.core.rmem_max`: how far SO_RCVBUF may go.
+    /// `net.core.rmem_max`: the limit of SO_RCVBUF.
     pub rmem_max: Bytes,
-    /// Whether SO_RCVBUFFORCE, which knows no maximum, is permitted (CAP_NET_ADMIN).
+    /// Whether SO_RCVBUFFORCE, which has no limit, is permitted (CAP_NET_ADMIN).
     pub may_force: bool,
 }
 
 /// What to do with a socket's receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvBuffer {
-    /// Leave it to the kernel's autotuning; setting SO_RCVBUF would turn that off.
+    /// Keep the kernel's autotuning, which setting SO_RCVBUF would disable.
     Autotune,
     /// Set SO_RCVBUF, or SO_RCVBUFFORCE where permitted, to this value before connecting.
     Set(Bytes),
@@ -40,7 +40,7 @@ const SLACK_DEN: u64 = 2;
 /// (and because an unprivileged SO_RCVBUF is capped by `rmem_max`, often far below `tcp_rmem[2]`).
 pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
     let window = rate.bdp(rtt).get().saturating_mul(SLACK_NUM) / SLACK_DEN;
-    // setsockopt doubles what it is given, for the kernel's bookkeeping.
+    // setsockopt doubles the value, for the kernel's overhead.
     let asked = Bytes::new(window.saturating_mul(WINDOW_DEN) / WINDOW_NUM / 2).min(LARGEST_WINDOW);
     let reachable = if limits.may_force { asked } else { asked.min(limits.rmem_max) };
     if limits.tcp_rmem_max.get() >= asked.get() * 2 || limits.tcp_rmem_max.get() >= reachable.get() * 2 {
@@ -58,12 +58,12 @@ pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
     Rate::over(window, rtt.get())
 }
 
-/// Returns how much a stream should have asked for and not yet received, so that the server never idles.
+/// Returns how many bytes a stream should have requested but not yet received, so that the server never idles.
 ///
-/// A request sent now is served a round trip later, `rtt` as the data sees it. `rate` is what is expected by then: in slow start
-/// twice what was measured. Half as much again is for its errors, and no more, for the slowest stream's part is waited for.
-/// Before there is a rate to go by, as much as takes slow start an eighth of 10 Gbit/s, shared by all `streams`; but on a short
-/// path little, for what one stream has asked for no other can fetch.
+/// A request sent now is served one `rtt` later, that of the data. `rate` is the rate expected then: in slow start twice
+/// the measured one. The result is 1.5 times that BDP: more would lengthen the wait for the slowest stream at the end. Before a rate is
+/// known, it is the BDP of 1.25 Gbit/s (an eighth of 10 Gbit/s), divided among all `streams`, and on a short path at
+/// least 1 to 4 MiB; no other stream can fetch requested bytes.
 pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
     const UNMEASURED: Rate = Rate::bits_per_sec(1_250_000_000);
     const SPARE: f64 = 1.5;
@@ -74,31 +74,31 @@ pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
     rate.scaled(SPARE).bdp(rtt).max(Bytes::new(unmeasured.max(least)))
 }
 
-/// How the application buffer is cut into segments.
+/// The size and number of an application buffer's segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlan {
-    /// Bytes of one segment: a power of two, from 64 KiB to 4 MiB unless asked for.
+    /// The size of a segment: a power of two from 64 KiB to 4 MiB, unless configured.
     pub size: Bytes,
-    /// How many segments may be in use at once.
+    /// The most segments in use at once.
     pub count: usize,
 }
 
-/// Cuts an application buffer into segments for `streams` streams.
+/// Divides an application buffer into segments for `streams` streams.
 ///
-/// 4 MiB, as in UsadaFox, unless that leaves a stream fewer than two segments: one that fills
-/// from the socket while another drains to the file. The count is never below that, even where
+/// 4 MiB, as in UsadaFox, unless that leaves a stream fewer than two segments: one is filled
+/// from the socket while the other is written to the file. The count is at least two per stream, even where
 /// `buffer` is smaller.
 pub fn segments(buffer: Bytes, streams: usize) -> SegmentPlan {
-    const LARGEST: u64 = 4 << 20;
-    const SMALLEST: u64 = 64 << 10;
+    const LARGEST_SEGMENT: u64 = 4 << 20;
+    const SMALLEST_SEGMENT: u64 = 64 << 10;
     let least = 2 * streams.max(1) as u64;
-    let share = (buffer.get() / least).clamp(SMALLEST, LARGEST);
+    let share = (buffer.get() / least).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT);
     segments_of(Bytes::new(1 << share.ilog2()), buffer, streams)
 }
 
-/// Cuts an application buffer into segments of `size`, at least two for each stream.
+/// Divides an application buffer into segments of `size`, at least two per stream.
 ///
-/// A segment is what is handed to the writer at once, so tiny ones cost calls.
+/// The writer writes a segment per system call, so small segments cost more calls.
 pub fn segments_of(size: Bytes, buffer: Bytes, streams: usize) -> SegmentPlan {
     let least = 2 * streams.max(1) as u64;
     let count = (buffer.get() / size.get().max(1)).max(least);

@@ -19,7 +19,7 @@ use crate::model::Time;
 use crate::spec::CrossFlows;
 
 /// How often sockets are filled and emptied: the kernel's buffers hold more than passes meanwhile.
-const TICK: Duration = Duration::from_millis(2);
+const SOCKET_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What cross flows have done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,12 +45,12 @@ impl CrossFlowStats {
 #[derive(Debug)]
 pub(crate) struct CrossTraffic {
     flows: CrossFlows,
-    shared: Arc<Shared>,
+    shared: Arc<FlowCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FlowCounters {
     clock: Clock,
     stop: AtomicBool,
     /// In the clock's nanoseconds; 0 where it has not come.
@@ -60,7 +60,7 @@ struct Shared {
     failed: AtomicU32,
 }
 
-impl Shared {
+impl FlowCounters {
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -72,7 +72,7 @@ impl Shared {
     /// Waits until `from` after the path's first packet; says whether there is still something to do then.
     fn wait_for_time(&self, from: Duration, host: &Host) -> bool {
         while !host.lab.has_carried() && !self.stops() {
-            thread::park_timeout(TICK);
+            thread::park_timeout(SOCKET_CHECK_INTERVAL);
         }
         let begin = self.clock.now() + from;
         while self.clock.now() < begin && !self.stops() {
@@ -92,7 +92,7 @@ impl CrossTraffic {
         let address = listener.local_addr().map_err(failed)?;
         let make = move || (0..flows.count).map(|_| unconnected()).collect::<io::Result<Vec<_>>>();
         let senders = far.run(make)?.map_err(failed)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FlowCounters {
             clock: Clock::start(),
             stop: AtomicBool::new(false),
             begun: AtomicU64::new(0),
@@ -107,7 +107,7 @@ impl CrossTraffic {
                 if of_thread.wait_for_time(flows.from, &host) {
                     of_thread.note(&of_thread.begun);
                     let until = flows.to.map(|to| of_thread.clock.now() + (to - flows.from));
-                    Sockets { listener, senders, receivers: Vec::new() }.run(&of_thread, address, until);
+                    FlowSockets { listener, senders, receivers: Vec::new() }.run(&of_thread, address, until);
                     of_thread.note(&of_thread.ended);
                 }
             })
@@ -116,7 +116,7 @@ impl CrossTraffic {
     }
 
     pub(crate) fn stats(&self) -> CrossFlowStats {
-        let Shared { clock, begun, ended, bytes, failed, .. } = &*self.shared;
+        let FlowCounters { clock, begun, ended, bytes, failed, .. } = &*self.shared;
         let (begun, ended) = (begun.load(Ordering::Relaxed), ended.load(Ordering::Relaxed));
         let ended = if ended > 0 { Time::from_nanos(ended) } else { clock.now() };
         CrossFlowStats {
@@ -145,15 +145,15 @@ fn unconnected() -> io::Result<OwnedFd> {
 }
 
 /// Both ends of all flows.
-struct Sockets {
+struct FlowSockets {
     listener: TcpListener,
     senders: Vec<OwnedFd>,
     receivers: Vec<TcpStream>,
 }
 
-impl Sockets {
+impl FlowSockets {
     /// Carries as much as TCP lets through until the flows are to end.
-    fn run(mut self, shared: &Shared, address: SocketAddr, until: Option<Time>) {
+    fn run(mut self, shared: &FlowCounters, address: SocketAddr, until: Option<Time>) {
         let flows = self.senders.len();
         let mut chunk = vec![0; 1 << 18];
         keep(&mut self.senders, |sender| match rustix::net::connect(sender, &address) {
@@ -168,7 +168,7 @@ impl Sockets {
             // One that fails takes its sender along.
             keep(&mut self.receivers, |receiver| empty(receiver, &mut chunk, &shared.bytes));
             shared.failed.store((flows - self.senders.len()) as u32, Ordering::Relaxed);
-            thread::park_timeout(TICK);
+            thread::park_timeout(SOCKET_CHECK_INTERVAL);
         }
         for sender in &self.senders {
             // What the socket still holds would otherwise go on beyond the flows' time.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cross_traffic::CrossTraffic;
 use crate::error::LabError;
-use crate::host::{Host, Inner, Side};
+use crate::host::{Host, HostSide, HostsInner};
 use crate::link::PathStats;
 use crate::spec::PathSpec;
 
@@ -17,7 +17,7 @@ use crate::spec::PathSpec;
 pub struct Lab {
     /// Before the path, which it must not outlive.
     cross: Option<CrossTraffic>,
-    inner: Arc<Inner>,
+    inner: Arc<HostsInner>,
 }
 
 impl Lab {
@@ -28,7 +28,7 @@ impl Lab {
     /// the kernel lacks the congestion control asked for.
     pub fn new(spec: PathSpec) -> Result<Self, LabError> {
         let flows = spec.cross_flows;
-        let mut lab = Self { cross: None, inner: Arc::new(Inner::start(spec)?) };
+        let mut lab = Self { cross: None, inner: Arc::new(HostsInner::start(spec)?) };
         if flows.count > 0 {
             lab.cross = Some(CrossTraffic::start(flows, &lab.near(), &lab.far())?);
         }
@@ -37,12 +37,12 @@ impl Lab {
 
     /// Returns the near host.
     pub fn near(&self) -> Host {
-        Host { lab: Arc::clone(&self.inner), side: Side::Near }
+        Host { lab: Arc::clone(&self.inner), side: HostSide::Near }
     }
 
     /// Returns the far host.
     pub fn far(&self) -> Host {
-        Host { lab: Arc::clone(&self.inner), side: Side::Far }
+        Host { lab: Arc::clone(&self.inner), side: HostSide::Far }
     }
 
     /// Returns what the path was asked to be.

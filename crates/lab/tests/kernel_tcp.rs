@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
-use longhaul_lab::model::tcp::{Algorithm, Tcp};
+use longhaul_lab::model::tcp::{CongestionAlgorithm, Tcp};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
 #[path = "lab/common.rs"]
@@ -59,7 +59,7 @@ fn in_kernel(lab: &Lab) -> Seen {
 }
 
 /// Runs simulated connections, whose losses depend on chance: the mean of several times.
-fn in_virtual_time(spec: &PathSpec, algorithm: Algorithm, connections: usize) -> Seen {
+fn in_virtual_time(spec: &PathSpec, algorithm: CongestionAlgorithm, connections: usize) -> Seen {
     // As the kernel's: timestamps take 12 bytes of each packet, and ten packets are the first window.
     let tcp = Tcp { algorithm, payload: Bytes::new(1448), buffer: Bytes::mib(3), initial: 10 };
     let runs = (1..=4).map(|seed| simulated::run(&PathSpec { seed, ..spec.clone() }, tcp, connections, SEEN));
@@ -70,7 +70,9 @@ fn in_virtual_time(spec: &PathSpec, algorithm: Algorithm, connections: usize) ->
 
 #[test]
 fn the_kernels_connections_have_the_simulated_goodput() {
-    for (congestion, algorithm) in [("reno", Algorithm::Reno), ("cubic", Algorithm::Cubic)] {
+    for (congestion, algorithm) in
+        [("reno", CongestionAlgorithm::Reno), ("cubic", CongestionAlgorithm::Cubic)]
+    {
         // The longer, the less of a round trip does the queue hold, and the less is the goodput; but the longer takes slow start.
         for (connections, rtt_ms) in [(1, 20), (4, 40), (MANY, 40)] {
             let spec = spec(congestion, connections, rtt_ms);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::model::tcp::{Algorithm, Tcp};
+use longhaul_lab::model::tcp::{CongestionAlgorithm, Tcp};
 use longhaul_lab::{PathSpec, QueueLimit};
 
 mod simulated;
@@ -59,7 +59,8 @@ impl Case {
             ..PathSpec::default()
         };
         let payload = Bytes::new(1460);
-        let tcp = Tcp { algorithm: Algorithm::Reno, payload, buffer: payload * self.window, initial: 2 };
+        let tcp =
+            Tcp { algorithm: CongestionAlgorithm::Reno, payload, buffer: payload * self.window, initial: 2 };
         let at = |share: f64| Duration::from_secs(SECONDS).mul_f64(share);
         simulated::run(&path, tcp, self.connections, (at(0.1), at(1.0)))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::tune::pace::{Observation, Pacer};
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::model::simulation::{self, Simulation, Totals};
+use longhaul_lab::model::simulation::{self, FlowTotals, Simulation};
 use longhaul_lab::{PathSpec, QueueLimit};
 
 /// A sender on a path, paced or not.
@@ -24,7 +24,7 @@ impl Sender {
     }
 
     /// Goes on until `seconds` after the start; returns what was done meanwhile.
-    fn run(&mut self, seconds: u64) -> Totals {
+    fn run(&mut self, seconds: u64) -> FlowTotals {
         let before = self.simulation.totals();
         let until = Duration::from_secs(seconds);
         while self.now < until {
@@ -44,7 +44,7 @@ impl Sender {
             }
         }
         let after = self.simulation.totals();
-        Totals {
+        FlowTotals {
             sent: after.sent - before.sent,
             acknowledged: after.acknowledged - before.acknowledged,
             lost: after.lost - before.lost,
@@ -53,14 +53,14 @@ impl Sender {
     }
 
     /// Returns what was acknowledged in a time, as a share of `rate`.
-    fn share(&self, totals: Totals, seconds: u64, rate: Rate) -> f64 {
+    fn share(&self, totals: FlowTotals, seconds: u64, rate: Rate) -> f64 {
         let goodput = Rate::over(self.packet * totals.acknowledged, Duration::from_secs(seconds));
         goodput.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64
     }
 }
 
 /// Tells the controller what the kernel would tell it of the simulated sender.
-fn observed(seen: &simulation::Observation, packet: Bytes) -> Observation {
+fn observed(seen: &simulation::FlowObservation, packet: Bytes) -> Observation {
     Observation {
         goodput: packet * seen.totals.acknowledged,
         window: seen.window,

@@ -5,13 +5,13 @@ use std::time::Duration;
 use longhaul_core::tune::fairness::jain_index;
 use longhaul_core::units::Bytes;
 use longhaul_lab::Aqm;
-use longhaul_lab::model::session::{Record, Second};
+use longhaul_lab::model::session::{SecondRecord, SessionRecord};
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Controls, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
 use super::{Effort, bounded};
-use crate::table;
+use crate::markdown_table;
 
 /// Never fetched whole: its course is what is looked at.
 const ENDLESS: Bytes = Bytes::gib(1 << 20);
@@ -37,7 +37,7 @@ pub(crate) fn alone() -> Vec<Chart> {
         ..Trial::alone(Path::new(Duration::from_millis(50), 1), method, ENDLESS)
     });
     let records = on_all_cores(&trials, Trial::run);
-    let named: Vec<(String, &Record)> = methods
+    let named: Vec<(String, &SessionRecord)> = methods
         .iter()
         .zip(&records)
         .filter_map(|((name, _), records)| Some(((*name).to_owned(), records.first()?)))
@@ -58,7 +58,7 @@ pub(crate) struct Fairness {
     aqm: &'static str,
     figure: u8,
     /// By seed, what became of each session.
-    of: Vec<(Method, Vec<Vec<Record>>)>,
+    of: Vec<(Method, Vec<Vec<SessionRecord>>)>,
 }
 
 impl Fairness {
@@ -84,7 +84,7 @@ impl Fairness {
         let mut charts = Vec::new();
         for (method, runs) in &self.of {
             let Some(records) = runs.first() else { continue };
-            let named: Vec<(String, &Record)> = records
+            let named: Vec<(String, &SessionRecord)> = records
                 .iter()
                 .zip(1..)
                 .map(|(record, number)| (format!("session {number}"), record))
@@ -97,7 +97,7 @@ impl Fairness {
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let row = |(method, runs): &(Method, Vec<Vec<Record>>)| {
+        let row = |(method, runs): &(Method, Vec<Vec<SessionRecord>>)| {
             let shares: Vec<Vec<f64>> =
                 runs.iter().map(|records| records.iter().map(last_share).collect()).collect();
             let indices: Vec<f64> = shares.iter().map(|shares| jain_index(shares)).collect();
@@ -131,15 +131,15 @@ pub(crate) fn fairness_table(all: &[Fairness]) -> String {
         "N of a session",
     ];
     let rows: Vec<_> = all.iter().flat_map(Fairness::rows).collect();
-    table::markdown(&head, &rows)
+    markdown_table::markdown(&head, &rows)
 }
 
-fn last_share(record: &Record) -> f64 {
+fn last_share(record: &SessionRecord) -> f64 {
     record.goodput(SHARED_FOR.saturating_sub(LAST), SHARED_FOR).as_bits_per_sec() as f64
 }
 
 /// Returns the mean number of connections in the last 100 s.
-fn last_streams(record: &Record) -> Option<f64> {
+fn last_streams(record: &SessionRecord) -> Option<f64> {
     let last = record.seconds.iter().filter(|second| second.at > SHARED_FOR.saturating_sub(LAST));
     Mean::of(&last.map(|second| second.streams as f64).collect::<Vec<_>>()).map(|mean| mean.mean)
 }
@@ -147,8 +147,8 @@ fn last_streams(record: &Record) -> Option<f64> {
 const THROUGHPUT_NOTE: &str = "APT: of each chunk, as in the paper; Longhaul, which has none: means of 5 s";
 
 /// Returns each record's throughput: by chunk where there are chunks.
-fn throughput(records: &[(String, &Record)]) -> Vec<Series> {
-    let by_chunk = |record: &Record| {
+fn throughput(records: &[(String, &SessionRecord)]) -> Vec<Series> {
+    let by_chunk = |record: &SessionRecord| {
         let begins = record.chunks.iter().map(|chunk| (chunk.from, chunk.goodput));
         let end = record.chunks.last().map(|chunk| (chunk.to, chunk.goodput));
         let point = |(at, rate): (Duration, longhaul_core::units::Rate)| {
@@ -156,19 +156,20 @@ fn throughput(records: &[(String, &Record)]) -> Vec<Series> {
         };
         begins.chain(end).map(point).collect::<Vec<_>>()
     };
-    let by_time = |record: &Record| {
-        let mean = |some: &[Second]| {
+    let by_time = |record: &SessionRecord| {
+        let mean = |some: &[SecondRecord]| {
             let sum: f64 = some.iter().map(|second| second.goodput.as_bits_per_sec() as f64).sum();
             Some(Point::from((some.first()?.at.as_secs_f64() - 1.0, sum / some.len() as f64)))
         };
         record.seconds.chunks(AVERAGED).filter_map(mean).collect()
     };
-    let points = |record: &Record| if record.chunks.is_empty() { by_time(record) } else { by_chunk(record) };
+    let points =
+        |record: &SessionRecord| if record.chunks.is_empty() { by_time(record) } else { by_chunk(record) };
     lines(records, points, Mark::Steps)
 }
 
-fn connections(records: &[(String, &Record)]) -> Vec<Series> {
-    let points = |record: &Record| {
+fn connections(records: &[(String, &SessionRecord)]) -> Vec<Series> {
+    let points = |record: &SessionRecord| {
         record
             .seconds
             .iter()
@@ -178,8 +179,12 @@ fn connections(records: &[(String, &Record)]) -> Vec<Series> {
     lines(records, points, Mark::Steps)
 }
 
-fn lines(records: &[(String, &Record)], points: impl Fn(&Record) -> Vec<Point>, mark: Mark) -> Vec<Series> {
-    let line = |(colour, (name, record)): (usize, &(String, &Record))| Series {
+fn lines(
+    records: &[(String, &SessionRecord)],
+    points: impl Fn(&SessionRecord) -> Vec<Point>,
+    mark: Mark,
+) -> Vec<Series> {
+    let line = |(colour, (name, record)): (usize, &(String, &SessionRecord))| Series {
         name: name.clone(),
         colour,
         mark,

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
-use longhaul_lab::model::session::Record;
+use longhaul_lab::model::session::SessionRecord;
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
 use super::{Effort, millis};
-use crate::table;
+use crate::markdown_table;
 
 const NUMBERS: [usize; 26] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 112, 128];
@@ -30,7 +30,7 @@ pub(crate) struct Curve {
     /// What each method reached, by seed; the best fixed number is the first of them.
     tried: Vec<(Method, Vec<Outcome>)>,
     /// The course of APT's first run.
-    course: Option<Record>,
+    course: Option<SessionRecord>,
 }
 
 /// What a method reached with a file of 1 GB.
@@ -65,7 +65,8 @@ impl Curve {
         for method in [best, Method::Apt(PUBLISHED), Method::AptAnew(PUBLISHED), Method::Longhaul] {
             let records =
                 on_all_cores(&seeds, |&seed| Trial::alone(Path::new(delay, seed), method, FILE).run());
-            let records: Vec<Record> = records.into_iter().filter_map(|own| own.into_iter().next()).collect();
+            let records: Vec<SessionRecord> =
+                records.into_iter().filter_map(|own| own.into_iter().next()).collect();
             let outcomes = records.iter().map(|record| curve.outcome(record)).collect();
             if let Method::Apt(_) = method {
                 curve.course = records.into_iter().next();
@@ -82,7 +83,7 @@ impl Curve {
         enough.map_or((1, 0.0), |&(number, rate)| (number, rate.mean))
     }
 
-    fn outcome(&self, record: &Record) -> Outcome {
+    fn outcome(&self, record: &SessionRecord) -> Outcome {
         let goal = NEAR * self.best().1;
         let over = |time: Duration| {
             let ends = record.seconds.iter().map(|second| second.at).filter(move |&at| at >= time);
@@ -136,7 +137,7 @@ impl Curve {
 
     /// Returns a table of the chunks of APT's first run.
     pub(crate) fn chunks(&self) -> String {
-        let row = |chunk: &longhaul_lab::model::session::Chunk| {
+        let row = |chunk: &longhaul_lab::model::session::ChunkRecord| {
             vec![
                 format!("{:.1}", chunk.from.as_secs_f64()),
                 format!("{:.1}", (chunk.to - chunk.from).as_secs_f64()),
@@ -145,7 +146,7 @@ impl Curve {
             ]
         };
         let rows: Vec<_> = self.course.iter().flat_map(|course| course.chunks.iter().map(row)).collect();
-        table::markdown(&["from, s", "takes, s", "N", "G(N), Mbit/s"], &rows)
+        markdown_table::markdown(&["from, s", "takes, s", "N", "G(N), Mbit/s"], &rows)
     }
 }
 
@@ -161,7 +162,7 @@ pub(crate) fn curve_table(curves: &[Curve]) -> String {
         let cells = curves.iter().flat_map(|curve| [&curve.whole[index].1, &curve.in_chunks[index].1]);
         [NUMBERS[index].to_string()].into_iter().chain(cells.map(cell)).collect()
     };
-    table::markdown(&head, &(0..NUMBERS.len()).map(row).collect::<Vec<_>>())
+    markdown_table::markdown(&head, &(0..NUMBERS.len()).map(row).collect::<Vec<_>>())
 }
 
 /// Returns a table of what the tuners reached, and of the best fixed number beside them.
@@ -205,5 +206,5 @@ pub(crate) fn table(curves: &[Curve]) -> String {
             ]);
         }
     }
-    table::markdown(&head, &rows)
+    markdown_table::markdown(&head, &rows)
 }

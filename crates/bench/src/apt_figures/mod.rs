@@ -4,7 +4,6 @@
 
 mod course;
 mod goodput;
-mod in_chunks;
 mod statistics;
 mod sweep;
 mod trial;

@@ -8,7 +8,7 @@ use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Un
 use super::statistics::Mean;
 use super::trial::{Controls, LINE, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
 use super::{Effort, bounded, millis};
-use crate::table;
+use crate::markdown_table;
 
 /// A parameter, and what it changes.
 pub(crate) struct Sweep {
@@ -202,7 +202,7 @@ impl Sweep {
             },
             |own| &own.longhaul,
         );
-        table::markdown(&head, &[apt, longhaul].concat())
+        markdown_table::markdown(&head, &[apt, longhaul].concat())
     }
 }
 

@@ -10,17 +10,19 @@ use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{self, Apt};
 use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::model::session::{Fixed, Record, Session, Tuner, run};
-use longhaul_lab::model::tcp::{Algorithm, Network, Tcp};
+use longhaul_lab::model::session::{DownloadSession, Fixed, SessionRecord, Tuner, run};
+use longhaul_lab::model::tcp::{CongestionAlgorithm, Network, Tcp};
 use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit};
-
-use super::in_chunks::InChunks;
 
 /// Table 1 of the paper; it does not tell the kind of TCP.
 pub(crate) const RATE: Rate = Rate::bits_per_sec(100_000_000);
 pub(crate) const QUEUE: QueueLimit = QueueLimit::Packets(100);
-const TCP: Tcp =
-    Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
+const TCP: Tcp = Tcp {
+    algorithm: CongestionAlgorithm::Reno,
+    payload: Bytes::new(1460),
+    buffer: Bytes::kib(64),
+    initial: 2,
+};
 /// What the payload's packets leave of the rate.
 pub(crate) const LINE: f64 = 100e6 * 1460.0 / 1500.0;
 
@@ -117,7 +119,7 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    pub(crate) fn of(record: &Record, file: Bytes) -> Self {
+    pub(crate) fn of(record: &SessionRecord, file: Bytes) -> Self {
         let tried = record.chunks.iter().map(|chunk| chunk.streams);
         let seen = record.seconds.iter().map(|second| second.streams);
         Self {
@@ -136,11 +138,11 @@ impl Trial {
     }
 
     /// Runs it; returns what became of each session.
-    pub(crate) fn run(&self) -> Vec<Record> {
+    pub(crate) fn run(&self) -> Vec<SessionRecord> {
         let mut network = Network::new(&self.path.spec(), TCP);
         let reconnects = matches!(self.method, Method::AptAnew(_));
         let session =
-            |&begins: &Duration| Session { begins, file: self.file, tuner: self.tuner(), reconnects };
+            |&begins: &Duration| DownloadSession { begins, file: self.file, tuner: self.tuner(), reconnects };
         run(&mut network, self.begins.iter().map(session).collect(), self.until)
     }
 
@@ -156,7 +158,7 @@ impl Trial {
             Method::Fixed(streams) => Box::new(Fixed(streams)),
             Method::FixedInChunks(streams) => {
                 let windows = Rate::over(TCP.buffer * streams as u64, rtt.get());
-                Box::new(InChunks { streams, size: windows.min(RATE).bytes_in(PUBLISHED.delta) })
+                Box::new(FixedInChunks { streams, size: windows.min(RATE).bytes_in(PUBLISHED.delta) })
             }
             Method::Apt(Controls { alpha, delta, n0 }) | Method::AptAnew(Controls { alpha, delta, n0 }) => {
                 let window = TCP.buffer;
@@ -193,4 +195,21 @@ pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
     });
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A fixed number of connections that fetches in chunks, each after the previous one is complete: what APT measures of that number.
+#[derive(Debug)]
+struct FixedInChunks {
+    streams: usize,
+    size: Bytes,
+}
+
+impl Tuner for FixedInChunks {
+    fn streams(&self) -> usize {
+        self.streams
+    }
+
+    fn chunk(&self) -> Option<Bytes> {
+        Some(self.size)
+    }
 }

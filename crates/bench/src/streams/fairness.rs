@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use longhaul_lab::scenario::{RunResult, Spread};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::PROXIES;
-use crate::report::Target;
-use crate::table;
+use crate::markdown_table;
+use crate::report::Goal;
+use crate::single_run::PROXIES;
 
 /// It runs the sessions, with the paper's intervals, and measures them.
 const SCENARIO: &str = "scenarios/apt-fairness-droptail.toml";
@@ -97,11 +97,11 @@ impl Sessions {
 }
 
 /// Returns what was asked of them and how it came out.
-pub(crate) fn targets(sessions: &[Sessions]) -> Vec<Target> {
+pub(crate) fn targets(sessions: &[Sessions]) -> Vec<Goal> {
     let Some(jain) = figure(sessions, OWN, |own| own.jain) else { return Vec::new() };
-    let told = |jain| table::spread(Some(jain), 3);
+    let told = |jain| markdown_table::spread(Some(jain), 3);
     let apt = figure(sessions, APT, |apt| apt.jain).map(|apt| format!("; APT {}", told(apt)));
-    vec![Target::new(
+    vec![Goal::new(
         format!("{PATH}: Jain's index at least {LEAST_JAIN} over the last {} s", apart(sessions)),
         format!("{}{}", told(jain), apt.unwrap_or_default()),
         jain.median >= LEAST_JAIN,
@@ -111,14 +111,16 @@ pub(crate) fn targets(sessions: &[Sessions]) -> Vec<Target> {
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(sessions: &[Sessions]) -> String {
     let row = |&(tuner, name): &(&str, &str)| {
-        let mbit =
-            |of: &dyn Fn(&Sessions) -> f64| table::spread(figure(sessions, tuner, |own| of(own) / 1e6), 1);
+        let mbit = |of: &dyn Fn(&Sessions) -> f64| {
+            markdown_table::spread(figure(sessions, tuner, |own| of(own) / 1e6), 1)
+        };
         let own: Vec<_> = sessions.iter().filter(|own| own.tuner == tuner).collect();
         let marked = own.iter().filter(|own| !own.warnings.is_empty()).count();
-        let mut row = vec![name.to_owned(), table::spread(figure(sessions, tuner, |own| own.jain), 2)];
+        let mut row =
+            vec![name.to_owned(), markdown_table::spread(figure(sessions, tuner, |own| own.jain), 2)];
         row.push(mbit(&|own| own.sum_bps));
         row.extend((0..4).map(|index| mbit(&|own| own.session_bps[index])));
-        row.push(table::spread(figure(sessions, tuner, |own| own.dropped), 0));
+        row.push(markdown_table::spread(figure(sessions, tuner, |own| own.dropped), 0));
         row.push(format!("{} ({marked})", own.len()));
         row
     };
@@ -131,7 +133,7 @@ pub(crate) fn section(sessions: &[Sessions]) -> String {
             text,
             "## {PATH}\n\n{}\nBy `longhaul lab run {SCENARIO}`: each session begins {apart} s after the one before; goodput in Mbit/s over \
              the last {apart} s, which begin when the last session has had as long to settle. Medians (least to largest).\n",
-            table::markdown(&HEAD, &rows)
+            markdown_table::markdown(&HEAD, &rows)
         );
     }
     text
@@ -165,7 +167,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::peers::SMALL_BUFFER;
+    use crate::clients::SMALL_BUFFER;
 
     /// A run as results.json tells of it.
     fn run(name: &str, jain: f64) -> Value {
@@ -193,7 +195,7 @@ mod tests {
             run("longhaul", 0.97),
         ]);
         assert!(sessions.iter().all(|own| own.repetition == 3 && own.warnings == ["late"]));
-        let rows: Vec<_> = targets(&sessions).iter().map(Target::row).collect();
+        let rows: Vec<_> = targets(&sessions).iter().map(Goal::row).collect();
         let [row] = &rows[..] else { panic!("{rows:?}") };
         assert!(row[0].ends_with("at least 0.95 over the last 100 s"), "{row:?}");
         assert_eq!(row[1..], ["0.960 (0.940 to 0.970); APT 0.650", "yes"]);
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_uneven_share_misses_the_target() {
-        let rows: Vec<_> = targets(&sessions(&[run("longhaul", 0.949)])).iter().map(Target::row).collect();
+        let rows: Vec<_> = targets(&sessions(&[run("longhaul", 0.949)])).iter().map(Goal::row).collect();
         assert_eq!(rows[0][1..], ["0.949", "**no**"]);
         // Nothing of Longhaul's own.
         assert!(targets(&sessions(&[run("apt", 0.5)])).is_empty());

@@ -5,29 +5,29 @@ pub(crate) mod paper;
 pub(crate) mod stock;
 pub(crate) mod tuned;
 
+use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
-use crate::peers::{Client, Streams};
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::Series;
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::RunSeries;
 
 /// Longhaul as it is by itself.
-const AUTO: Client = Client::Streams(Streams::Auto);
+const AUTO: BenchClient = BenchClient::Streams(Streams::Auto);
 
 /// Asks that the goodput of `ours` is at least so many times that of `theirs`; nothing where either has not run.
 fn times_as_fast(
     asked: String,
-    ours: Option<Series<'_>>,
-    theirs: Option<Series<'_>>,
+    ours: Option<RunSeries<'_>>,
+    theirs: Option<RunSeries<'_>>,
     least: f64,
-) -> Option<Target> {
+) -> Option<Goal> {
     let [ours, theirs] = [ours?, theirs?].map(|series| series.goodput().as_bits_per_sec() as f64);
     let ratio = ours / theirs;
-    Some(Target::new(asked, format!("{ratio:.3}x"), ratio >= least))
+    Some(Goal::new(asked, format!("{ratio:.3}x"), ratio >= least))
 }
 
 /// Returns the fixed number of streams whose goodput is the highest.
-fn best_fixed<'a>(runs: &[&'a Run], path: BenchPath, clients: &[Client]) -> Option<Series<'a>> {
+fn best_fixed<'a>(runs: &[&'a RunResult], path: BenchPath, clients: &[BenchClient]) -> Option<RunSeries<'a>> {
     let fixed = clients.iter().filter(|client| client.is_fixed());
-    fixed.filter_map(|client| Series::of(runs, path, *client)).max_by_key(Series::goodput)
+    fixed.filter_map(|client| RunSeries::of(runs, path, *client)).max_by_key(RunSeries::goodput)
 }

@@ -5,65 +5,62 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 use longhaul_lab::scenario::Spread;
 
+use crate::bench_job::BenchJob;
+use crate::clients::{BenchClient, Streams};
 use crate::convergence::{self, NEAR, TAIL, WINDOW};
-use crate::job::Job;
+use crate::markdown_table;
 use crate::paths::BenchPath;
-use crate::peers::{Client, Streams};
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::Series;
-use crate::table;
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::RunSeries;
 
 use super::{best_fixed, times_as_fast};
 
 const PATH: BenchPath = BenchPath::Paper;
-const AUTO: Client = Client::SmallSockets(Streams::Auto);
-const APT: Client = Client::SmallSockets(Streams::Apt);
+const AUTO: BenchClient = BenchClient::SmallSockets(Streams::Auto);
+const APT: BenchClient = BenchClient::SmallSockets(Streams::Apt);
 /// Of the fixed numbers 20 is what windows of 64 KiB need at this RTT.
-const CLIENTS: [Client; 6] = [
+const CLIENTS: [BenchClient; 6] = [
     AUTO,
     APT,
-    Client::SmallSockets(Streams::Fixed(16)),
-    Client::SmallSockets(Streams::Fixed(20)),
-    Client::SmallSockets(Streams::Fixed(24)),
-    Client::SmallSockets(Streams::Fixed(32)),
+    BenchClient::SmallSockets(Streams::Fixed(16)),
+    BenchClient::SmallSockets(Streams::Fixed(20)),
+    BenchClient::SmallSockets(Streams::Fixed(24)),
+    BenchClient::SmallSockets(Streams::Fixed(32)),
 ];
 /// The paper's smallest.
 const FILE: Bytes = Bytes::new(1_000_000_000);
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
-    vec![Job::new(PATH, &CLIENTS, FILE)]
+pub(crate) fn jobs() -> Vec<BenchJob> {
+    vec![BenchJob::new(PATH, &CLIENTS, FILE)]
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
-    let of = |client| Series::of(runs, PATH, client);
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+    let of = |client| RunSeries::of(runs, PATH, client);
     let as_apt = times_as_fast(format!("{PATH}: at least as fast as APT"), of(AUTO), of(APT), 1.0);
     let asked = format!("{PATH}: at least 0.95 of the best fixed number");
     let of_best = times_as_fast(asked, of(AUTO), best_fixed(runs, PATH, &CLIENTS), 0.95);
     let sooner = converged(runs, AUTO).zip(converged(runs, APT)).map(|(ours, apt)| {
         let measured = format!("{}; APT {}", spread(ours), spread(apt));
-        Target::new(
-            format!("{PATH}: converged in fewer seconds than APT"),
-            measured,
-            ours.median < apt.median,
-        )
+        Goal::new(format!("{PATH}: converged in fewer seconds than APT"), measured, ours.median < apt.median)
     });
     as_apt.into_iter().chain(of_best).chain(sooner).collect()
 }
 
 /// Returns the seconds to converge, infinite where it was never; `None` where it has not run, or no fixed number has.
-fn converged(runs: &[&Run], client: Client) -> Option<Spread> {
+fn converged(runs: &[&RunResult], client: BenchClient) -> Option<Spread> {
     let best = best_fixed(runs, PATH, &CLIENTS)?.goodput();
-    let since =
-        |run: &Run| convergence::since(&run.by_second, best).map_or(f64::INFINITY, |second| second as f64);
-    Series::of(runs, PATH, client)?.figure(|run| Some(since(run)))
+    let since = |run: &RunResult| {
+        convergence::since(&run.by_second, best).map_or(f64::INFINITY, |second| second as f64)
+    };
+    RunSeries::of(runs, PATH, client)?.figure(|run| Some(since(run)))
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
-    let row = |client: &Client| Some(row(runs, *client, &Series::of(runs, PATH, *client)?));
+pub(crate) fn section(runs: &[&RunResult]) -> String {
+    let row = |client: &BenchClient| Some(row(runs, *client, &RunSeries::of(runs, PATH, *client)?));
     let rows: Vec<_> = CLIENTS.iter().filter_map(row).collect();
     let mut text = String::new();
     if !rows.is_empty() {
@@ -72,7 +69,7 @@ pub(crate) fn section(runs: &[&Run]) -> String {
             "## {PATH}, by the number of streams\n\n{}\nA client has converged from the second, counted from the transfer's start, after \
              which every {WINDOW} s that begin with a whole second, but for the last {TAIL} of the transfer, brought at least {:.0} % of \
              what the best fixed number brought over all of its time.\n",
-            table::markdown(&HEAD, &rows),
+            markdown_table::markdown(&HEAD, &rows),
             NEAR * 100.0
         );
     }
@@ -88,8 +85,10 @@ const HEAD: [&str; 6] = [
     "runs (marked)",
 ];
 
-fn row(runs: &[&Run], client: Client, series: &Series<'_>) -> Vec<String> {
-    let figure = |of: fn(&Run) -> f64, digits| table::spread(series.figure(|run| Some(of(run))), digits);
+fn row(runs: &[&RunResult], client: BenchClient, series: &RunSeries<'_>) -> Vec<String> {
+    let figure = |of: fn(&RunResult) -> f64, digits| {
+        markdown_table::spread(series.figure(|run| Some(of(run))), digits)
+    };
     vec![
         client.to_string(),
         figure(|run| run.wall_s, 1),
@@ -118,14 +117,14 @@ mod tests {
     use super::*;
 
     /// A run of 100 s that brought 40 Mbit/s for so long, and 80 Mbit/s then.
-    fn run(client: Client, slow: usize, wall_s: f64) -> Run {
+    fn run(client: BenchClient, slow: usize, wall_s: f64) -> RunResult {
         let mbit = |mbit: u64| Rate::bits_per_sec(mbit * 1_000_000);
         let by_second = [vec![mbit(40); slow], vec![mbit(80); 100 - slow]].concat();
-        Run { wall_s, by_second, ..Run::sample(PATH, client, FILE) }
+        RunResult { wall_s, by_second, ..RunResult::sample(PATH, client, FILE) }
     }
 
-    fn told(runs: &[Run]) -> Vec<Vec<String>> {
-        targets(&runs.iter().collect::<Vec<_>>()).iter().map(Target::row).collect()
+    fn told(runs: &[RunResult]) -> Vec<Vec<String>> {
+        targets(&runs.iter().collect::<Vec<_>>()).iter().map(Goal::row).collect()
     }
 
     #[test]
@@ -138,7 +137,7 @@ mod tests {
             run(CLIENTS[5], 2, 130.0),
         ];
         let measured =
-            |runs: &[Run]| told(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
+            |runs: &[RunResult]| told(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
         assert_eq!(measured(&runs), ["1.154x yes", "0.962x yes", "7; APT 30 yes"]);
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");

@@ -4,33 +4,34 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::job::Job;
+use crate::bench_job::BenchJob;
+use crate::clients::BenchClient;
 use crate::paths::BenchPath;
-use crate::peers::Client;
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::{self, Series};
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::{self, RunSeries};
 
 use super::{AUTO, times_as_fast};
 
 const PATH: BenchPath = BenchPath::LongStock;
-const CLIENTS: [Client; 3] = [AUTO, Client::Axel, Client::Aria2];
+const CLIENTS: [BenchClient; 3] = [AUTO, BenchClient::Axel, BenchClient::Aria2];
 /// What each peer is to be left behind by.
-const PEERS: [(Client, f64); 3] = [(Client::Axel, 1.5), (Client::Aria2, 2.5), (Client::Curl, 30.0)];
+const PEERS: [(BenchClient, f64); 3] =
+    [(BenchClient::Axel, 1.5), (BenchClient::Aria2, 2.5), (BenchClient::Curl, 30.0)];
 /// One stream takes ten minutes for what the others fetch.
 const FOR_CURL: Bytes = Bytes::gib(1);
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
+pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![
-        Job::new(PATH, &CLIENTS, Bytes::gib(8)),
-        Job { is_at_most: true, ..Job::new(PATH, &[Client::Curl], FOR_CURL) },
+        BenchJob::new(PATH, &CLIENTS, Bytes::gib(8)),
+        BenchJob { is_at_most: true, ..BenchJob::new(PATH, &[BenchClient::Curl], FOR_CURL) },
     ]
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
-    let of = |client| Series::of(runs, PATH, client);
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+    let of = |client| RunSeries::of(runs, PATH, client);
     let target = |(peer, least)| {
         let (ours, theirs) = (of(AUTO)?, of(peer)?);
         let size = theirs.largest_file();
@@ -42,16 +43,16 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
+pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
-    let clients: Vec<_> = CLIENTS.into_iter().chain([Client::Curl]).collect();
-    let table = series::table(runs, PATH, &clients);
+    let clients: Vec<_> = CLIENTS.into_iter().chain([BenchClient::Curl]).collect();
+    let table = run_series::table(runs, PATH, &clients);
     if table.is_empty() {
         return text;
     }
     let _ = writeln!(text, "## {PATH}, by the number of streams\n\n{table}");
-    let size = |client| Some(Series::of(runs, PATH, client)?.largest_file());
-    if let (Some(large), Some(small)) = (size(AUTO), size(Client::Curl))
+    let size = |client| Some(RunSeries::of(runs, PATH, client)?.largest_file());
+    if let (Some(large), Some(small)) = (size(AUTO), size(BenchClient::Curl))
         && small < large
     {
         let _ = writeln!(
@@ -67,13 +68,13 @@ pub(crate) fn section(runs: &[&Run]) -> String {
 mod tests {
     use super::*;
 
-    fn runs(curl: Bytes) -> Vec<Run> {
-        let run = |client, bytes, wall_s| Run { wall_s, ..Run::sample(PATH, client, bytes) };
+    fn runs(curl: Bytes) -> Vec<RunResult> {
+        let run = |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(PATH, client, bytes) };
         vec![
             run(AUTO, Bytes::gib(8), 12.0),
-            run(Client::Axel, Bytes::gib(8), 24.0),
-            run(Client::Aria2, Bytes::gib(8), 24.0),
-            run(Client::Curl, curl, 50.0),
+            run(BenchClient::Axel, Bytes::gib(8), 24.0),
+            run(BenchClient::Aria2, Bytes::gib(8), 24.0),
+            run(BenchClient::Curl, curl, 50.0),
         ]
     }
 
@@ -81,7 +82,7 @@ mod tests {
     fn goodputs_are_compared_whatever_the_files() {
         let runs = runs(Bytes::gib(1));
         let runs: Vec<_> = runs.iter().collect();
-        let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
+        let rows: Vec<_> = targets(&runs).iter().map(Goal::row).collect();
         let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         // curl: 1 GiB in 50 s is 8 GiB in 400 s.
         assert_eq!(told, [("2.000x", "yes"), ("2.000x", "**no**"), ("33.333x", "yes")]);

@@ -4,32 +4,40 @@ use std::fmt::Write;
 
 use longhaul_core::units::Bytes;
 
-use crate::job::Job;
+use crate::bench_job::BenchJob;
+use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
-use crate::peers::{Client, Streams};
-use crate::report::Target;
-use crate::run::Run;
-use crate::series::{self, Series};
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::{self, RunSeries};
 
 use super::{AUTO, best_fixed, times_as_fast};
 
 const PATH: BenchPath = BenchPath::LongCubic;
-const ONE: Client = Client::Streams(Streams::Fixed(1));
-const CLIENTS: [Client; 5] =
-    [AUTO, ONE, Client::Streams(Streams::Fixed(4)), Client::Streams(Streams::Fixed(16)), Client::Curl];
-const RAMP_UP: [Client; 2] = [AUTO, Client::Curl];
+const ONE: BenchClient = BenchClient::Streams(Streams::Fixed(1));
+const CLIENTS: [BenchClient; 5] = [
+    AUTO,
+    ONE,
+    BenchClient::Streams(Streams::Fixed(4)),
+    BenchClient::Streams(Streams::Fixed(16)),
+    BenchClient::Curl,
+];
+const RAMP_UP: [BenchClient; 2] = [AUTO, BenchClient::Curl];
 const LARGE: Bytes = Bytes::gib(8);
 /// Over before the ramp-up is.
 const SMALL: Bytes = Bytes::gib(1);
 
 /// Returns what is run.
-pub(crate) fn jobs() -> Vec<Job> {
-    vec![Job::new(PATH, &CLIENTS, LARGE), Job { is_at_most: true, ..Job::new(PATH, &RAMP_UP, SMALL) }]
+pub(crate) fn jobs() -> Vec<BenchJob> {
+    vec![
+        BenchJob::new(PATH, &CLIENTS, LARGE),
+        BenchJob { is_at_most: true, ..BenchJob::new(PATH, &RAMP_UP, SMALL) },
+    ]
 }
 
 /// Returns what was asked of it and how it came out.
-pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
-    let large = |client| Series::of_size(runs, PATH, client, LARGE);
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+    let large = |client| RunSeries::of_size(runs, PATH, client, LARGE);
     let best = format!("{PATH}: at least 0.97 of the best fixed number");
     let mut targets: Vec<_> = [
         times_as_fast(best, large(AUTO), best_fixed(runs, PATH, &CLIENTS), 0.97),
@@ -39,24 +47,24 @@ pub(crate) fn targets(runs: &[&Run]) -> Vec<Target> {
     .flatten()
     .collect();
     for (size, most) in [(SMALL, 0.8), (LARGE, 0.9)] {
-        let [ours, curl] = RAMP_UP.map(|client| Series::of_size(runs, PATH, client, size));
+        let [ours, curl] = RAMP_UP.map(|client| RunSeries::of_size(runs, PATH, client, size));
         if let Some((ours, curl)) = ours.zip(curl) {
             let asked = format!("{PATH}: {size} in at most {most}x curl's time");
             let ratio = ours.time() / curl.time();
-            targets.push(Target::new(asked, format!("{ratio:.3}x"), ratio <= most));
+            targets.push(Goal::new(asked, format!("{ratio:.3}x"), ratio <= most));
         }
     }
     targets
 }
 
 /// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(runs: &[&Run]) -> String {
+pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut sizes: Vec<_> = runs.iter().map(|run| run.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let mut text = String::new();
     for size in sizes.into_iter().rev().map(Bytes::new) {
-        let table = series::table_of_size(runs, PATH, &CLIENTS, size);
+        let table = run_series::table_of_size(runs, PATH, &CLIENTS, size);
         let _ = writeln!(text, "## {PATH}, tuned hosts, {size}, by the number of streams\n\n{table}");
     }
     text
@@ -68,18 +76,18 @@ mod tests {
 
     #[test]
     fn the_best_fixed_number_one_stream_and_curl_are_compared_with() {
-        let run = |client, bytes, wall_s| Run { wall_s, ..Run::sample(PATH, client, bytes) };
+        let run = |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(PATH, client, bytes) };
         let runs = [
             run(AUTO, LARGE, 9.0),
             run(ONE, LARGE, 8.9),
             run(CLIENTS[2], LARGE, 8.5),
             run(CLIENTS[3], LARGE, 12.0),
-            run(Client::Curl, LARGE, 10.0),
+            run(BenchClient::Curl, LARGE, 10.0),
             run(AUTO, SMALL, 3.3),
-            run(Client::Curl, SMALL, 4.1),
+            run(BenchClient::Curl, SMALL, 4.1),
         ];
         let runs: Vec<_> = runs.iter().collect();
-        let rows: Vec<_> = targets(&runs).iter().map(Target::row).collect();
+        let rows: Vec<_> = targets(&runs).iter().map(Goal::row).collect();
         let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         assert_eq!(
             told,

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(stalls.longest(MS(120)), MS(20));
         stalls.done(MS(130));
         stalls.done(MS(140));
-        // Idle: nobody waits.
+        // Idle: no write is in progress.
         assert_eq!(stalls.longest(MS(9_000)), MS(30));
         stalls.begin(MS(10_000));
         // Still under way.

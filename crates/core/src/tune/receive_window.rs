@@ -1,69 +1,69 @@
-//! A receive window held near the BDP, so that a sender cannot fill the path's queue until it overflows.
+//! Clamps the receive window near the BDP, so that a remote sender does not overflow the bottleneck's queue.
 //!
-//! A sender's window grows until something is lost, and the kernel's autotuning opens RWIN ahead of it.
-//! On a long fat path with a queue of a BDP that ends in hundreds of megabytes lost at once. The
-//! receiver sees it coming: its data's round trip grows as the queue does. From then on a larger window
-//! buys no goodput (rate <= RWIN/RTT), and RWIN = 1.25 x BDP keeps the path full.
+//! A loss-based sender's window grows until a packet is lost, and the kernel's autotuning opens the receive window (RWIN)
+//! ahead of it. On a long fat path with a queue of one BDP, hundreds of megabytes are lost at once. The receiver
+//! sees the queue grow in the RTT of the data. From then on a larger window brings no goodput (rate <= RWIN/RTT),
+//! and RWIN = 1.25 x BDP keeps the path full.
 //!
-//! The window follows what the path has carried (of several connections it begins with what the path is planned to), and opens
-//! again as soon as there is no queue: where it is too small, there is none. It never shrinks, so that loss-based neighbours cannot
-//! starve it; and where a queue stands that it does not explain, others fill it, and it is not held until that has gone, nor for long without
-//! looking whether it is our own by now.
+//! The clamp follows the highest sustained rate; one of several connections starts with a share of the planned rate. It opens as
+//! soon as there is no queue, which shows that it is too small. It never shrinks, so that loss-based neighbours cannot starve the
+//! connection. Where the window does not explain the queue, other flows fill it: the clamp is released until that
+//! queue has drained, or for 128 RTTs, after which the queue may be this connection's own.
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
 
-/// Chooses the window clamp of one connection, once a round trip.
+/// Chooses the window clamp of one connection, once per RTT.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiveWindowTuner {
     last: Rate,
-    /// The highest rate that was sustained for two round trips.
+    /// The highest rate sustained for two RTTs.
     best: Rate,
     clamp: Option<Bytes>,
-    /// For how many round trips, more than not, others have filled the queue.
+    /// RTTs in which other flows filled the queue, less RTTs in which they did not.
     crowded: u32,
 }
 
-/// A queue of this share of the BDP means that the path is full.
-const FULL: f64 = 0.25;
-/// Below this share there is no queue, only noise.
-const NONE: f64 = 0.05;
-/// A queue that is longer than the window explains by this share of the BDP is of others,
-const OTHERS: f64 = 0.25;
-/// who fill it, where that was so for so many round trips more than not.
-const PATIENCE: u32 = 8;
-/// After so many it is held again, to see whether it is our own that fills the queue.
-const RELEASED: u32 = 128;
-/// The share of the window in flight that is as good as all.
-const USED: (u64, u64) = (4, 5);
-/// A rate that grows by less in a round trip has stopped to.
-const GROWTH: (u64, u64) = (11, 10);
-/// The window over the BDP; also how fast it opens again.
-const ROOM: (u64, u64) = (5, 4);
-/// Below this a window is never held: single packets dominate what is measured.
-const SMALLEST: Bytes = Bytes::mib(2);
+/// A queue of this share of the BDP shows that the path is full.
+const FULL_QUEUE: f64 = 0.25;
+/// A queue of less than this share of the BDP is noise.
+const NOISE_QUEUE: f64 = 0.05;
+/// A queue longer than the window explains, by this share of the BDP, belongs to other flows.
+const UNEXPLAINED_QUEUE: f64 = 0.25;
+/// Other flows fill the queue from this many RTTs on, counted as in `ReceiveWindowTuner::crowded`.
+const CROWDED_RTTS: u32 = 8;
+/// The clamp returns after this many RTTs, to test whether this connection itself fills the queue.
+const RELEASED_RTTS: u32 = 128;
+/// From this share of the window in flight on, the window is used.
+const USED_SHARE: (u64, u64) = (4, 5);
+/// A rate that grows by less than this per RTT is steady.
+const STEADY_GROWTH: (u64, u64) = (11, 10);
+/// The window over the BDP; also its growth per RTT while it is too small.
+const WINDOW_PER_BDP: (u64, u64) = (5, 4);
+/// The smallest clamp: below it single packets dominate the measurements.
+const MIN_WINDOW: Bytes = Bytes::mib(2);
 
 impl ReceiveWindowTuner {
-    /// Starts with a window for this share of a path whose rate is planned: several that begin at once would overshoot together
-    /// before any of them sees a queue.
+    /// Starts with a window for `share`, one connection's part of the planned BDP: several unclamped connections would overshoot
+    /// together before any of them sees a queue.
     pub fn of_several(share: Bytes) -> Self {
-        Self { clamp: Some(more(share).clamp(SMALLEST, LARGEST_WINDOW)), ..Self::default() }
+        Self { clamp: Some(with_margin(share).clamp(MIN_WINDOW, LARGEST_WINDOW)), ..Self::default() }
     }
 
-    /// Observes a round trip: data arrived at `rate`, and took `data_rtt` where the empty path takes `rtt`.
+    /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt`, on a path whose RTT without a queue is `rtt`.
     ///
-    /// Returns the clamp to have in force, if any; not below `share`, which several connections have of what the path
-    /// carries: one that finds the others' queue at its start would otherwise stay small.
+    /// Returns the clamp to set, if any. It is never below `share`, one of several connections' part of the path: a connection
+    /// that meets the others' queue at its start would otherwise stay small.
     pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> Option<Bytes> {
         let queue = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9) - 1.0;
-        // Slow start sends each window as a clump: while the rate still grows, a queue is only that.
-        let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), GROWTH);
+        // Slow start sends each window as a burst: while the rate grows, a queue shows no more than that.
+        let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), STEADY_GROWTH);
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
         if self.is_released() {
             self.crowded += 1;
-            if queue < NONE || self.crowded > RELEASED {
-                // What passes now is what is known of the path.
+            if queue < NOISE_QUEUE || self.crowded > RELEASED_RTTS {
+                // The path is measured anew, from the present rate.
                 *self = Self { best: rate, last: rate, ..Self::default() };
             }
             return Some(LARGEST_WINDOW);
@@ -73,34 +73,36 @@ impl ReceiveWindowTuner {
         } else {
             self.crowded.saturating_sub(1)
         };
-        let needed = |best: Rate| more(best.bdp(rtt)).max(SMALLEST);
+        let needed = |best: Rate| with_margin(best.bdp(rtt)).max(MIN_WINDOW);
         self.clamp = match self.clamp {
-            None if steady && queue > FULL => Some(needed(self.best.max(rate))),
+            None if steady && queue > FULL_QUEUE => Some(needed(self.best.max(rate))),
             None => None,
-            // All of the window is in flight and nothing waits: the window is what limits.
-            Some(clamp) if queue < NONE && more(rate.bdp(rtt)) > clamp => Some(more(clamp)),
+            // The whole window is in flight without a queue: the window is the limit.
+            Some(clamp) if queue < NOISE_QUEUE && with_margin(rate.bdp(rtt)) > clamp => {
+                Some(with_margin(clamp))
+            }
             Some(clamp) => Some(clamp.max(needed(self.best))),
         }
-        .map(|clamp| clamp.max(more(share)).min(LARGEST_WINDOW));
+        .map(|clamp| clamp.max(with_margin(share)).min(LARGEST_WINDOW));
         self.clamp
     }
 
-    /// Says whether a queue stands that one connection's window does not explain, though all of it is in flight.
+    /// Returns whether the queue is longer than this connection's window explains, while the window is used.
     fn is_crowded(&self, rate: Rate, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> bool {
         let Some(clamp) = self.clamp.filter(|_| share == Bytes::ZERO) else { return false };
         let in_all = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9);
         let own = clamp.get() as f64 / self.best.max(rate).bdp(rtt).get().max(1) as f64;
-        in_all > own.max(1.0) + OTHERS && rate.bdp(data_rtt).get() > scale(clamp.get(), USED)
+        in_all > own.max(1.0) + UNEXPLAINED_QUEUE && rate.bdp(data_rtt).get() > scale(clamp.get(), USED_SHARE)
     }
 
-    /// Says whether others fill the queue: a window near the BDP would leave everything to them.
+    /// Returns whether other flows fill the queue: a window near the BDP would leave the capacity to them.
     fn is_released(&self) -> bool {
-        self.crowded >= PATIENCE
+        self.crowded >= CROWDED_RTTS
     }
 }
 
-fn more(size: Bytes) -> Bytes {
-    Bytes::new(scale(size.get(), ROOM))
+fn with_margin(size: Bytes) -> Bytes {
+    Bytes::new(scale(size.get(), WINDOW_PER_BDP))
 }
 
 fn scale(value: u64, (num, den): (u64, u64)) -> u64 {
@@ -116,28 +118,28 @@ mod tests {
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(200));
 
-    /// A path whose queue never overflows, and a sender that doubles its window every round trip.
-    struct Path {
+    /// A path whose queue never overflows, and a sender that doubles its window per RTT.
+    struct SimulatedPath {
         rate: Rate,
         window: f64,
         held: f64,
-        /// What others have in flight, in BDPs.
+        /// Data of other flows in flight, in BDPs.
         others: f64,
     }
 
-    impl Path {
+    impl SimulatedPath {
         fn new(gbit: u64) -> Self {
             let rate = Rate::bits_per_sec(gbit * 1_000_000_000);
             Self { rate, window: 14_480.0, held: f64::INFINITY, others: 0.0 }
         }
 
-        /// Runs for some round trips; returns what is in flight, in BDPs.
+        /// Runs for `round_trips` RTTs; returns the data in flight, in BDPs.
         fn run(&mut self, tuner: &mut ReceiveWindowTuner, round_trips: u32) -> f64 {
             let bdp = self.rate.bdp(RTT).get() as f64;
             let mut load = 0.0;
             for _ in 0..round_trips {
                 load = self.window.min(self.held) / bdp;
-                // A FIFO gives each its share.
+                // A FIFO queue serves flows in proportion to their input.
                 let in_all = (load + self.others).max(1.0);
                 let rate = Rate::over(Bytes::new((bdp * load / in_all) as u64), RTT.get());
                 let data_rtt = Rtt::new(RTT.get().mul_f64(in_all));
@@ -151,16 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn ramp_up_is_free_and_a_full_path_is_held() {
-        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
+    fn window_is_clamped_only_once_the_path_is_full() {
+        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
         assert!(path.run(&mut tuner, 14) < 1.0 && path.held.is_infinite());
         let held = path.run(&mut tuner, 20);
         assert!((1.2..1.3).contains(&held), "{held}");
     }
 
     #[test]
-    fn a_path_that_becomes_faster_is_followed() {
-        let (mut path, mut tuner) = (Path::new(1), ReceiveWindowTuner::default());
+    fn clamp_grows_when_the_path_becomes_faster() {
+        let (mut path, mut tuner) = (SimulatedPath::new(1), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         path.rate = Rate::bits_per_sec(10_000_000_000);
         let held = path.run(&mut tuner, 20);
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_too_small_opens_again() {
+    fn clamp_below_the_bdp_grows_again() {
         let mut tuner = ReceiveWindowTuner::default();
         let slow = Rate::bits_per_sec(70_000_000);
         let noise = Rtt::new(Duration::from_millis(300));
@@ -183,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_nobody_fills_stays() {
-        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
+    fn unused_window_keeps_its_clamp() {
+        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         let before = path.held;
         let after = (0..50)
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_opens_when_it_brings_more() {
+    fn one_of_several_connections_grows_when_its_rate_does() {
         let mut tuner = ReceiveWindowTuner::of_several(Bytes::mib(16));
         assert_eq!(tuner.clamp, Some(Bytes::mib(20)));
         let limited = |tuner: &ReceiveWindowTuner| window_ceiling(tuner.clamp.unwrap(), RTT);
@@ -202,26 +204,26 @@ mod tests {
             tuner.observe(limited(&tuner), RTT, RTT, Bytes::ZERO);
         }
         assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
-        assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(SMALLEST));
+        assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(MIN_WINDOW));
     }
 
     #[test]
-    fn one_of_several_is_not_held_below_its_share() {
+    fn one_of_several_connections_keeps_its_share() {
         let mut tuner = ReceiveWindowTuner::default();
         let (slow, crowded) = (Rate::bits_per_sec(70_000_000), Rtt::new(Duration::from_millis(600)));
         let share = Bytes::mib(20);
         assert_eq!(tuner.observe(slow, RTT, RTT, share), None);
         assert_eq!(tuner.observe(slow, RTT, crowded, share), Some(Bytes::mib(25)));
-        // Another has gone, and its share is free.
+        // Another connection has closed, and its share is free.
         assert_eq!(tuner.observe(slow, RTT, crowded, share * 2), Some(Bytes::mib(50)));
     }
 
     #[test]
-    fn beside_others_who_fill_the_queue_it_is_not_held() {
-        let (mut path, mut tuner) = (Path::new(1), ReceiveWindowTuner::default());
+    fn clamp_is_released_while_other_flows_fill_the_queue() {
+        let (mut path, mut tuner) = (SimulatedPath::new(1), ReceiveWindowTuner::default());
         path.others = 1.4;
-        // The sender's window is as large as the others'.
-        let run = |path: &mut Path, tuner: &mut ReceiveWindowTuner, round_trips| {
+        // The sender's window is as large as that of the other flows.
+        let run = |path: &mut SimulatedPath, tuner: &mut ReceiveWindowTuner, round_trips| {
             for _ in 0..round_trips {
                 path.window = 1.4 * path.rate.bdp(RTT).get() as f64;
                 path.run(tuner, 1);
@@ -231,7 +233,7 @@ mod tests {
         assert!(path.held < path.rate.bdp(RTT).get() as f64, "{}", path.held);
         run(&mut path, &mut tuner, 30);
         assert_eq!(path.held, LARGEST_WINDOW.get() as f64);
-        // They go: once there was no queue, what makes one is our own window.
+        // The other flows end: after an RTT without a queue, a new queue is this connection's own.
         path.others = 0.0;
         path.window = 1e6;
         path.run(&mut tuner, 14);
@@ -240,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn on_a_path_that_has_become_slower_it_is_held_anew() {
-        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
+    fn clamp_returns_after_the_path_has_become_slower() {
+        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         path.rate = Rate::bits_per_sec(5_000_000_000);
         for _ in 0..300 {
@@ -253,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbours_queue_never_shrinks_it() {
-        let (mut path, mut tuner) = (Path::new(10), ReceiveWindowTuner::default());
+    fn queue_of_other_flows_never_shrinks_the_clamp() {
+        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
         path.run(&mut tuner, 30);
         let before = path.held;
         let crowded = Rtt::new(Duration::from_millis(600));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::error::LabError;
 
-use super::Side;
-use super::netlink::{DeviceCounters, Netlink};
+use super::HostSide;
+use super::netlink::{DeviceCounters, DeviceNetlink};
 
 /// The name of both hosts' device.
 pub(super) const DEVICE: &str = "longhaul0";
@@ -16,7 +16,7 @@ const DEVICE_QUEUE: u32 = 100_000;
 /// A host's device, to ask for its counters.
 #[derive(Debug)]
 pub(super) struct Device {
-    netlink: Netlink,
+    netlink: DeviceNetlink,
     index: u32,
 }
 
@@ -28,12 +28,12 @@ impl Device {
     /// Waits for the carrier, which the kernel may notice up to a second late.
     #[expect(clippy::disallowed_methods, reason = "waits for the kernel, not for the model")]
     pub(super) fn wait_until_running(&self) -> Result<(), LabError> {
-        const STEP: Duration = Duration::from_millis(1);
+        const DEVICE_POLL_INTERVAL: Duration = Duration::from_millis(1);
         for _ in 0..3000 {
             if self.netlink.is_running(self.index).map_err(device_error("read the state"))? {
                 return Ok(());
             }
-            std::thread::sleep(STEP);
+            std::thread::sleep(DEVICE_POLL_INTERVAL);
         }
         Err(device_error("wait for the carrier")(std::io::ErrorKind::TimedOut.into()))
     }
@@ -44,8 +44,8 @@ pub(super) fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) ->
 }
 
 /// Gives a host's device its addresses and brings it and `lo` up; says also whether there is IPv6.
-pub(super) fn configure_device(side: Side, mtu: u32, plain: bool) -> Result<(Device, bool), LabError> {
-    let netlink = Netlink::open().map_err(device_error("open a netlink socket"))?;
+pub(super) fn configure_device(side: HostSide, mtu: u32, plain: bool) -> Result<(Device, bool), LabError> {
+    let netlink = DeviceNetlink::open().map_err(device_error("open a netlink socket"))?;
     let index = netlink.index(DEVICE).map_err(device_error("find the index"))?;
     netlink.set_limits(index, mtu, DEVICE_QUEUE).map_err(device_error("set MTU and queue length"))?;
     if !plain {

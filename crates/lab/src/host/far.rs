@@ -48,8 +48,8 @@ impl FarCommand {
         port: u16,
         mut tick: impl FnMut(Duration) -> ControlFlow<()>,
     ) -> Result<(), LabError> {
-        const LIMIT: Duration = Duration::from_secs(10);
-        const STEP: Duration = Duration::from_millis(5);
+        const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
+        const POLL_INTERVAL: Duration = Duration::from_millis(5);
         const STEPS_A_TICK: u32 = 10;
         let failed = |why| Err(LabError::NotListening { port, why });
         let clock = Clock::start();
@@ -60,11 +60,11 @@ impl FarCommand {
                 return Err(LabError::Interrupted);
             }
             step += 1;
-            if let Some(finished) = self.process.wait_for(STEP)? {
+            if let Some(finished) = self.process.wait_for(POLL_INTERVAL)? {
                 return failed(format!("the far command ended: {}", finished.status));
             }
-            if elapsed > LIMIT {
-                return failed(format!("the far command runs, but {LIMIT:?} are over"));
+            if elapsed > LISTEN_TIMEOUT {
+                return failed(format!("the far command runs, but {LISTEN_TIMEOUT:?} are over"));
             }
         }
         Ok(())
@@ -77,12 +77,12 @@ impl FarCommand {
     /// # Errors
     /// Fails where it cannot be signalled or waited for.
     pub fn end(mut self) -> Result<Option<ExitStatus>, LabError> {
-        const GRACE: Duration = Duration::from_secs(1);
+        const KILL_DELAY: Duration = Duration::from_secs(1);
         if let Some(finished) = self.process.wait_for(Duration::ZERO)? {
             return Ok(Some(finished.status).filter(|status| !status.success()));
         }
         self.process.terminate_group()?;
-        self.process.wait_for(GRACE)?;
+        self.process.wait_for(KILL_DELAY)?;
         Ok(None)
     }
 }

@@ -29,20 +29,20 @@ use device::{DEVICE, Device, configure_device, device_error};
 pub use far::FarCommand;
 use listening::Listening;
 pub use longhaul_sys::process::Finished;
-use netlink::Netlink;
+use netlink::DeviceNetlink;
 pub use process::Process;
 pub(crate) use process::ends_within;
-use tcp_memory::TcpMemory;
+use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum HostSide {
     Near = 0,
     Far = 1,
 }
 
-impl Side {
+impl HostSide {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
@@ -64,25 +64,25 @@ impl Side {
 ///
 /// Fields are dropped in order: first every process of the hosts, then the path.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct HostsInner {
     _processes: PidNamespace,
     worker: Worker,
     /// Near to far and far to near; empty where a veth pair joins the hosts.
     directions: Vec<Direction>,
     devices: [Device; 2],
-    tcp_memory: [TcpMemory; 2],
+    tcp_memory: [TcpMemoryPressure; 2],
     listening: [Listening; 2],
     has_ipv6: bool,
     pub(crate) spec: PathSpec,
 }
 
 /// What the worker prepares on each host before the path runs.
-struct Prepared {
+struct PreparedHosts {
     congestion: File,
     tun: Option<Tun>,
 }
 
-impl Inner {
+impl HostsInner {
     pub(crate) fn start(spec: PathSpec) -> Result<Self, LabError> {
         spec.validate()?;
         let (worker, namespaces) = Worker::start()?;
@@ -90,9 +90,9 @@ impl Inner {
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
         let mut peer = Some(far_namespace);
-        for side in [Side::Near, Side::Far] {
+        for side in [HostSide::Near, HostSide::Far] {
             let spec = spec.clone();
-            let peer = if side == Side::Near { peer.take() } else { None };
+            let peer = if side == HostSide::Near { peer.take() } else { None };
             let prepared = worker.run(side, move || prepare(&spec, side, peer))??;
             congestion.push((side, prepared.congestion));
             tuns.extend(prepared.tun.map(Arc::new));
@@ -102,8 +102,8 @@ impl Inner {
         let mtu = spec.mtu;
         let plain = spec.is_plain();
         let configure = |side| worker.run(side, move || configure_device(side, mtu.get() as u32, plain))?;
-        let (near, near_ipv6) = configure(Side::Near)?;
-        let (far, far_ipv6) = configure(Side::Far)?;
+        let (near, near_ipv6) = configure(HostSide::Near)?;
+        let (far, far_ipv6) = configure(HostSide::Far)?;
 
         for device in [&near, &far] {
             device.wait_until_running()?;
@@ -157,18 +157,18 @@ impl Inner {
 }
 
 /// Makes a host's settings and its device; `peer` is where the other end of a veth pair goes.
-fn prepare(spec: &PathSpec, side: Side, peer: Option<OwnedFd>) -> Result<Prepared, LabError> {
+fn prepare(spec: &PathSpec, side: HostSide, peer: Option<OwnedFd>) -> Result<PreparedHosts, LabError> {
     let congestion = settings::apply(spec, side)?;
     let tun = if spec.is_plain() {
         if let Some(peer) = peer {
-            let netlink = Netlink::open().map_err(device_error("open a netlink socket"))?;
+            let netlink = DeviceNetlink::open().map_err(device_error("open a netlink socket"))?;
             netlink.add_veth(DEVICE, peer.as_fd()).map_err(device_error("make a veth pair"))?;
         }
         None
     } else {
         Some(Tun::create(DEVICE, offload(spec)).map_err(|cause| LabError::Tun { cause })?)
     };
-    Ok(Prepared { congestion, tun })
+    Ok(PreparedHosts { congestion, tun })
 }
 
 /// Slow paths are emulated packet by packet; for fast ones super-packets are needed to keep up.
@@ -194,8 +194,8 @@ fn read_again(file: &File) -> io::Result<String> {
 /// One end of a lab's path. Keeps its lab alive.
 #[derive(Debug, Clone)]
 pub struct Host {
-    pub(crate) lab: Arc<Inner>,
-    pub(crate) side: Side,
+    pub(crate) lab: Arc<HostsInner>,
+    pub(crate) side: HostSide,
 }
 
 impl Host {
@@ -231,7 +231,7 @@ impl Host {
     /// Makes a command with both hosts' addresses in its environment: LAB_NEAR, LAB_FAR, LAB_NEAR6, LAB_FAR6.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        for (name, side) in [("LAB_NEAR", Side::Near), ("LAB_FAR", Side::Far)] {
+        for (name, side) in [("LAB_NEAR", HostSide::Near), ("LAB_FAR", HostSide::Far)] {
             command.env(name, side.ipv4().to_string());
             if self.lab.has_ipv6 {
                 command.env(format!("{name}6"), side.ipv6().to_string());

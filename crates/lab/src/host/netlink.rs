@@ -38,9 +38,9 @@ pub(crate) struct DeviceCounters {
 
 /// A netlink socket; acts in the network namespace of the thread that made it, from any thread.
 #[derive(Debug)]
-pub(crate) struct Netlink(longhaul_sys::rtnetlink::Netlink);
+pub(crate) struct DeviceNetlink(longhaul_sys::rtnetlink::Netlink);
 
-impl Netlink {
+impl DeviceNetlink {
     pub(crate) fn open() -> io::Result<Self> {
         longhaul_sys::rtnetlink::Netlink::open().map(Self)
     }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::LabError;
 
-use super::Inner;
+use super::HostsInner;
 
 /// A command running on a host; killed when dropped. Keeps its lab alive.
 #[derive(Debug)]
@@ -20,11 +20,11 @@ pub struct Process {
     pid: Pid,
     finished: Option<Finished>,
     /// Last, so that the lab never waits for a child that only this could reap.
-    _lab: Arc<Inner>,
+    _lab: Arc<HostsInner>,
 }
 
 impl Process {
-    pub(super) fn new(child: Child, lab: Arc<Inner>) -> Result<Self, LabError> {
+    pub(super) fn new(child: Child, lab: Arc<HostsInner>) -> Result<Self, LabError> {
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = id.ok_or(LabError::WorkerGone)?;
         Ok(Self { child, pid, finished: None, _lab: lab })

@@ -10,11 +10,11 @@ use rustix::fs::FlockOperation;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
-use super::Side;
+use super::HostSide;
 
-const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
-const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
-const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
+const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
+const ALLOWED_CONTROLS: &str = "net.ipv4.tcp_allowed_congestion_control";
+const AVAILABLE_CONTROLS: &str = "net.ipv4.tcp_available_congestion_control";
 
 fn path(name: &str) -> String {
     format!("/proc/sys/{}", name.replace('.', "/"))
@@ -23,7 +23,7 @@ fn path(name: &str) -> String {
 /// Makes the settings of one host, before its devices; the calling thread is in its network namespace.
 ///
 /// Returns the open congestion control setting, for [`set_congestion`].
-pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
+pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
     let failed = |name: &'static str, value: &str, cause: io::Error| LabError::Setting {
         name,
         value: value.to_owned(),
@@ -46,15 +46,15 @@ pub(super) fn apply(spec: &PathSpec, side: Side) -> Result<File, LabError> {
             tracing::debug!("net.ipv6.conf.default.{name} stays as it is: {error}");
         }
     }
-    let open = OpenOptions::new().read(true).write(true).open(path(CONGESTION));
-    open.map_err(|cause| failed(CONGESTION, &spec.congestion, cause))
+    let open = OpenOptions::new().read(true).write(true).open(path(CONGESTION_CONTROL));
+    open.map_err(|cause| failed(CONGESTION_CONTROL, &spec.congestion, cause))
 }
 
 /// Sets the default congestion control of each host; called outside the hosts.
 ///
 /// The kernel lets a namespace choose only from the machine's list of allowed ones. One that is
 /// missing there is allowed for a moment, by a process that restores the list even if we are killed.
-pub(super) fn set_congestion(name: &str, hosts: &mut [(Side, File)]) -> Result<(), LabError> {
+pub(super) fn set_congestion(name: &str, hosts: &mut [(HostSide, File)]) -> Result<(), LabError> {
     let mut refused = Ok(());
     for (_, setting) in hosts.iter_mut() {
         refused = refused.and_then(|()| verify(setting, name).or_else(|_| rewrite(setting, name)));
@@ -65,7 +65,7 @@ pub(super) fn set_congestion(name: &str, hosts: &mut [(Side, File)]) -> Result<(
     for (side, setting) in hosts {
         let result = refused.as_ref().map_err(clone_error).and_then(|()| verify(setting, name));
         result.map_err(|cause| LabError::Setting {
-            name: CONGESTION,
+            name: CONGESTION_CONTROL,
             value: name.to_owned(),
             host: side.name(),
             cause,
@@ -75,14 +75,14 @@ pub(super) fn set_congestion(name: &str, hosts: &mut [(Side, File)]) -> Result<(
     Ok(())
 }
 
-fn allow_and_set(name: &str, hosts: &[(Side, File)]) -> io::Result<()> {
-    let mut allowed = OpenOptions::new().read(true).write(true).open(path(ALLOWED))?;
-    let restore = OpenOptions::new().write(true).open(path(ALLOWED))?;
+fn allow_and_set(name: &str, hosts: &[(HostSide, File)]) -> io::Result<()> {
+    let mut allowed = OpenOptions::new().read(true).write(true).open(path(ALLOWED_CONTROLS))?;
+    let restore = OpenOptions::new().write(true).open(path(ALLOWED_CONTROLS))?;
     // Two labs that start at once must not restore each other's addition. Freed when closed.
     rustix::fs::flock(&allowed, FlockOperation::LockExclusive)?;
     let mut before = String::new();
     allowed.read_to_string(&mut before)?;
-    let allowed = OpenOptions::new().write(true).open(path(ALLOWED))?;
+    let allowed = OpenOptions::new().write(true).open(path(ALLOWED_CONTROLS))?;
     let with_ours = format!("{} {name}", before.trim());
     let fresh: Vec<File> = hosts.iter().map(|(_, file)| file.try_clone()).collect::<io::Result<_>>()?;
     let mut steps = vec![(allowed.as_fd(), with_ours.as_bytes())];
@@ -112,9 +112,12 @@ fn clone_error(error: &io::Error) -> io::Error {
 
 fn advice(name: &str) -> String {
     let read = |setting| fs::read_to_string(path(setting)).unwrap_or_default().trim().to_owned();
-    let available = read(AVAILABLE);
+    let available = read(AVAILABLE_CONTROLS);
     if available.split(' ').any(|known| known == name) {
-        format!(". Allow it on this machine: sysctl -w {ALLOWED}='{} {name}'", read(ALLOWED))
+        format!(
+            ". Allow it on this machine: sysctl -w {ALLOWED_CONTROLS}='{} {name}'",
+            read(ALLOWED_CONTROLS)
+        )
     } else {
         format!(". This kernel has: {available}; modprobe tcp_{name} may add it")
     }

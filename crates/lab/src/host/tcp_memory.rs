@@ -12,11 +12,11 @@ const COUNTERS: &str = "/proc/thread-self/net/netstat";
 
 /// A host's TCP counters, held open: they stay those of the host it was opened in.
 #[derive(Debug)]
-pub(super) struct TcpMemory {
+pub(super) struct TcpMemoryPressure {
     counters: File,
 }
 
-impl TcpMemory {
+impl TcpMemoryPressure {
     /// Opens the counters of the network namespace that the calling thread is in.
     ///
     /// Needs a `/proc` that knows the thread: the one of before it made a PID namespace.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn this_kernel_counts_and_can_be_asked_again() {
-        let memory = TcpMemory::of_this_thread().unwrap();
+        let memory = TcpMemoryPressure::of_this_thread().unwrap();
         let first = memory.pressures().unwrap();
         assert!(memory.pressures().unwrap() >= first);
         assert_ne!(find(&read_again(&memory.counters).unwrap(), "TCPOrigDataSent"), None);

@@ -10,16 +10,16 @@ use longhaul_sys::process::PidNamespace;
 
 use crate::error::LabError;
 
-use super::Side;
+use super::HostSide;
 use super::listening::Listening;
-use super::tcp_memory::TcpMemory;
+use super::tcp_memory::TcpMemoryPressure;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// What the thread hands out when it is inside: for each host its network namespace and what the kernel says of it.
 pub(super) struct Namespaces {
     pub(super) networks: [OwnedFd; 2],
-    pub(super) tcp_memory: [TcpMemory; 2],
+    pub(super) tcp_memory: [TcpMemoryPressure; 2],
     pub(super) listening: [Listening; 2],
     /// Everything that runs in the namespaces dies with it.
     pub(super) processes: PidNamespace,
@@ -28,14 +28,14 @@ pub(super) struct Namespaces {
 /// A thread in the mount and PID namespace of a lab, which moves to one host or the other for each job.
 #[derive(Debug)]
 pub(super) struct Worker {
-    jobs: Option<Sender<(Side, Job)>>,
+    jobs: Option<Sender<(HostSide, Job)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     /// Starts the thread and makes its namespaces.
     pub(super) fn start() -> Result<(Self, Namespaces), LabError> {
-        let (jobs, queue) = mpsc::channel::<(Side, Job)>();
+        let (jobs, queue) = mpsc::channel::<(HostSide, Job)>();
         let (tell, ready) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("lab-hosts".to_owned())
@@ -67,7 +67,7 @@ impl Worker {
     /// Runs `job` on a host and returns what it returns; jobs run one after the other.
     pub(super) fn run<R: Send + 'static>(
         &self,
-        side: Side,
+        side: HostSide,
         job: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, LabError> {
         let (tell, answer) = mpsc::channel();
@@ -93,7 +93,7 @@ fn enter_namespaces() -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let host = || {
         let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
         // Here, as the /proc of the PID namespace below does not know this thread.
-        Ok((network, TcpMemory::of_this_thread()?, Listening::of_this_thread()?))
+        Ok((network, TcpMemoryPressure::of_this_thread()?, Listening::of_this_thread()?))
     };
     let ((near, near_memory, near_ports), (far, far_memory, far_ports)) = (host()?, host()?);
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));

@@ -9,7 +9,7 @@ use crate::model::Time;
 /// What is overdue leaves this much faster than the line, and no more: all of it at once would be a burst that no line carries.
 const FASTER: f64 = 1.1;
 /// A link that has fallen so far behind sends as fast as it can: its bursts are the lesser fault.
-const LOST: Duration = Duration::from_millis(10);
+const MAX_DEBT: Duration = Duration::from_millis(10);
 
 /// Chooses when a frame may leave: when it is due, or later behind others that were late.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl CatchUp {
         let at = self.leaves(due);
         let late = now.since(at);
         if at > due || late > self.allowed {
-            let lost = now.since(due) > LOST;
+            let lost = now.since(due) > MAX_DEBT;
             let from = at + late.saturating_sub(self.allowed);
             self.next = if lost { Time::START } else { from + rate.time_for(bytes) };
         }
@@ -50,7 +50,7 @@ impl CatchUp {
 mod tests {
     use super::*;
 
-    const ALLOWED: Duration = Duration::from_micros(100);
+    const ALLOWED_LATENESS: Duration = Duration::from_micros(100);
 
     fn at(micros: u64) -> Time {
         Time::from_nanos(micros * 1000)
@@ -58,7 +58,7 @@ mod tests {
 
     /// Sends frames of 1000 bytes, one due every 10 us, as a link that is held up once, from 1 ms to 3 ms; returns when each left.
     fn departures(rate: Option<Rate>) -> Vec<(Time, Time)> {
-        let mut catch_up = CatchUp::new(rate, ALLOWED);
+        let mut catch_up = CatchUp::new(rate, ALLOWED_LATENESS);
         let mut clock = Time::START;
         (0..5000)
             .map(|index| {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_gathers_in_a_short_time_is_not_late() {
-        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED);
+        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
         catch_up.left(at(10), Bytes::new(1000), at(110));
         assert_eq!(catch_up.leaves(at(20)), at(20));
         catch_up.left(at(20), Bytes::new(1000), at(220));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_link_that_is_lost_sends_all_that_is_due() {
-        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED);
+        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
         catch_up.left(at(10), Bytes::new(1000), at(10_009));
         assert!(catch_up.leaves(at(20)) > at(9_000));
         catch_up.left(at(20), Bytes::new(1000), at(10_021));

@@ -34,26 +34,26 @@ use crate::wire::MAX_FRAME;
 
 use catch_up::CatchUp;
 use read_lag::ReadLag;
-use stats::Counters;
+use stats::LinkCounters;
 pub use stats::{DirectionStats, PathStats};
 
 /// One running direction; its threads end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Direction {
-    stop: Arc<Stop>,
-    counters: Arc<Counters>,
+    stop: Arc<StopLink>,
+    counters: Arc<LinkCounters>,
     reader: Option<JoinHandle<()>>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// Tells both threads to end; the descriptor wakes the reader from its poll.
 #[derive(Debug)]
-struct Stop {
+struct StopLink {
     flag: AtomicBool,
     event: OwnedFd,
 }
 
-impl Stop {
+impl StopLink {
     fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
@@ -77,13 +77,13 @@ impl Direction {
             ring::ring(ring_size(spec).as_usize()).map_err(start("make the ring of packets under way"))?;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| start("make an event descriptor")(errno.into()))?;
-        let stop = Arc::new(Stop { flag: AtomicBool::new(false), event });
-        let counters = Arc::new(Counters::default());
+        let stop = Arc::new(StopLink { flag: AtomicBool::new(false), event });
+        let counters = Arc::new(LinkCounters::default());
         let idle = Arc::new(Idle::default());
         let clock = Clock::start();
 
         let (batch, fine) = (batch(spec), is_fine(spec));
-        let writer = writer::Writer {
+        let writer = writer::TunWriter {
             to,
             ring: consumer,
             clock,
@@ -98,7 +98,7 @@ impl Direction {
             .spawn(move || writer.run())
             .map_err(start("start a link's thread"))?;
         let mut direction = Self { stop, counters, reader: None, writer: None };
-        let reader = reader::Reader {
+        let reader = reader::TunReader {
             from,
             link,
             ring: producer,
@@ -155,8 +155,8 @@ fn batch(spec: &PathSpec) -> Duration {
 
 /// What is under way at most: rate x delay and a full queue, a quarter more for records' headers, and slack.
 fn ring_size(spec: &PathSpec) -> Bytes {
-    const SLACK: Bytes = Bytes::mib(16);
-    const MOST: Bytes = Bytes::gib(16);
+    const RING_MARGIN: Bytes = Bytes::mib(16);
+    const MAX_RING: Bytes = Bytes::gib(16);
     let one_way = Rtt::new(spec.one_way());
     let under_way = match (spec.rate, spec.queue_limit()) {
         (Some(rate), Some(QueueLimit::Bytes(queue))) => rate.bdp(one_way) + queue,
@@ -164,8 +164,8 @@ fn ring_size(spec: &PathSpec) -> Bytes {
         // Without a rate: what two cores can carry, about 40 Gbit/s.
         _ => Rate::bits_per_sec(40_000_000_000).bdp(one_way),
     };
-    let under_way = under_way.min(MOST);
-    (under_way + Bytes::new(under_way.get() / 4)).min(MOST) + SLACK
+    let under_way = under_way.min(MAX_RING);
+    (under_way + Bytes::new(under_way.get() / 4)).min(MAX_RING) + RING_MARGIN
 }
 
 /// Readies the calling thread for short waits, ahead of the programs that it serves.

@@ -15,29 +15,29 @@ use crate::model::{BackgroundCounts, Cause, Fate, Link, Time};
 use crate::wire::{self, MAX_FRAME, Shape};
 
 use super::read_lag::ReadLag;
-use super::stats::Counters;
-use super::wait::Wait;
-use super::{Idle, LUMP, Stop, prepare_thread};
+use super::stats::LinkCounters;
+use super::wait::PacketWait;
+use super::{Idle, LUMP, StopLink, prepare_thread};
 
-pub(super) struct Reader {
+pub(super) struct TunReader {
     pub(super) from: Arc<Tun>,
     pub(super) link: Link,
     pub(super) ring: Producer,
     pub(super) clock: Clock,
-    pub(super) stop: Arc<Stop>,
+    pub(super) stop: Arc<StopLink>,
     pub(super) idle: Arc<Idle>,
     pub(super) writer: Thread,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<LinkCounters>,
     /// None on a path without a rate: the machine's own speed is what was asked for there.
     pub(super) lag: Option<ReadLag>,
 }
 
-impl Reader {
+impl TunReader {
     pub(super) fn run(mut self) {
         prepare_thread(1);
         let mut spare = vec![0; MAX_FRAME];
         let mut splitter = Splitter::default();
-        let mut wait = Wait::new(self.clock);
+        let mut wait = PacketWait::new(self.clock);
         while !self.stop.is_set() {
             if let Err(error) = self.take_one(&mut spare, &mut splitter, &wait) {
                 let waits = error.kind() == io::ErrorKind::WouldBlock;
@@ -52,7 +52,7 @@ impl Reader {
     }
 
     /// Reads a frame straight into the ring and settles it.
-    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &Wait) -> io::Result<()> {
+    fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &PacketWait) -> io::Result<()> {
         let Some(slot) = self.ring.reserve(MAX_FRAME) else {
             let len = self.from.read(spare)?;
             self.counters.overflowed(Shape::of(&spare[..len]).packets());
@@ -173,7 +173,7 @@ impl Splitter {
     }
 }
 
-impl Counters {
+impl LinkCounters {
     /// Counts those packets of a frame that the model drops.
     fn dropped(&self, fates: &[Fate]) {
         let (mut queue, mut loss) = (0, 0);

@@ -13,7 +13,7 @@ use super::lateness::Lateness;
 
 /// Counted by a direction's threads.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct LinkCounters {
     pub(super) packets: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) dropped_queue: AtomicU64,
@@ -28,7 +28,7 @@ pub(super) struct Counters {
     pub(super) lateness: Lateness,
 }
 
-impl Counters {
+impl LinkCounters {
     pub(super) fn snapshot(&self) -> DirectionStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DirectionStats {

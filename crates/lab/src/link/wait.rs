@@ -16,14 +16,14 @@ const SCHEDULING: &str = "/proc/thread-self/schedstat";
 
 /// The reader's waiting. A packet reached the device after it was last empty, so that bounds how late it is read.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub(super) struct PacketWait {
     clock: Clock,
     /// None where the kernel does not count; then only what queues up behind a reader is seen, no late waking.
     scheduling: Option<File>,
     empty: Time,
 }
 
-impl Wait {
+impl PacketWait {
     /// Made by the thread that waits.
     pub(super) fn new(clock: Clock) -> Self {
         let scheduling = File::open(SCHEDULING);

@@ -14,22 +14,22 @@ use crate::model::Time;
 use crate::wire::Shape;
 
 use super::catch_up::CatchUp;
-use super::stats::Counters;
-use super::{Idle, Stop, prepare_thread};
+use super::stats::LinkCounters;
+use super::{Idle, StopLink, prepare_thread};
 
-pub(super) struct Writer {
+pub(super) struct TunWriter {
     pub(super) to: Arc<Tun>,
     pub(super) ring: Consumer,
     pub(super) clock: Clock,
     /// The least time to wait for: packets due within it go out together, that much late at most.
     pub(super) batch: Duration,
     pub(super) catch_up: CatchUp,
-    pub(super) stop: Arc<Stop>,
+    pub(super) stop: Arc<StopLink>,
     pub(super) idle: Arc<Idle>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<LinkCounters>,
 }
 
-impl Writer {
+impl TunWriter {
     pub(super) fn run(mut self) {
         prepare_thread(2);
         while !self.stop.is_set() {

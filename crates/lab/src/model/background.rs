@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Time;
 
 /// Keeps its random numbers apart from those of other nodes that are given the same seed.
-const STREAM: u64 = 1;
+const BACKGROUND_SEED_STREAM: u64 = 1;
 
 /// What a background has done so far. Its packets end at the bottleneck: no host sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,7 +49,7 @@ impl Background {
     pub fn new(mut steps: Vec<(Duration, Rate)>, size: Bytes, seed: u64) -> Self {
         steps.sort_by_key(|(from, _)| *from);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(STREAM);
+        random.set_stream(BACKGROUND_SEED_STREAM);
         Self {
             size: size.max(Bytes::new(1)),
             steps,

@@ -28,14 +28,14 @@ pub trait Admission: fmt::Debug + Send {
 /// Sends packets at a fixed rate, in order, and queues what an [`Admission`] lets in.
 #[derive(Debug)]
 pub struct RateLimit {
-    line: Line,
+    line: PacketQueue,
     background: Option<Background>,
 }
 
 impl RateLimit {
     /// Makes a bottleneck of `rate` (bytes of the IP layer; at least 1 bit/s) behind a queue.
     pub fn new(rate: Rate, admission: impl Admission + 'static) -> Self {
-        let line = Line {
+        let line = PacketQueue {
             bits_per_sec: rate.as_bits_per_sec().max(1),
             admission: Box::new(admission),
             free: Time::START,
@@ -83,7 +83,7 @@ impl Node for RateLimit {
 
 /// What all packets share, whoever sends them: the queue, and the line behind it.
 #[derive(Debug)]
-struct Line {
+struct PacketQueue {
     bits_per_sec: u64,
     admission: Box<dyn Admission>,
     /// When the last packet taken is out.
@@ -95,7 +95,7 @@ struct Line {
     backlog: Backlog,
 }
 
-impl Line {
+impl PacketQueue {
     /// Takes a packet that arrives at `now` and returns when it is out; `None` where the queue refuses it.
     fn send(&mut self, now: Time, size: Bytes) -> Option<Time> {
         self.drain(now);

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Admission, Backlog, DropTail, Time};
 
 /// Keeps its random numbers apart from those of other nodes that are given the same seed.
-const STREAM: u64 = 2;
+const RED_SEED_STREAM: u64 = 2;
 
 /// How RED drops. Thresholds are in packets; where the queue is counted in bytes, a packet is as many as the largest has.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,7 +77,7 @@ impl Red {
     pub fn new(parameters: RedParameters, limit: DropTail, rate: Rate, packet: Bytes, seed: u64) -> Self {
         let packet = packet.max(Bytes::new(1));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(STREAM);
+        random.set_stream(RED_SEED_STREAM);
         Self {
             parameters,
             limit,

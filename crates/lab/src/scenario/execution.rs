@@ -14,12 +14,12 @@ use crate::model::Time;
 
 use super::environment::Environment;
 use super::host_facts::Conditions;
-use super::outcome::{Ended, RunResult};
+use super::outcome::{FinishedCommand, RunResult};
 use super::output::{Files, Output};
 use super::plan::Execution;
-use super::runner::{Phase, Watcher, patiently};
-use super::shell::{GRACE, Shell, TICK};
-use super::{Far, last_words, stdout};
+use super::runner::{ExecutionPhase, Watcher, patiently};
+use super::shell::{KILL_DELAY, Shell, WATCH_INTERVAL};
+use super::{Far, last_output_line, stdout};
 
 /// Runs an execution on a lab of its own, so that it inherits nothing.
 ///
@@ -50,10 +50,9 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let environment = self.environment.with_record(&self.files.record);
-        let cleanup =
-            self.execution.run.cleanup.as_ref().map(|command| {
-                Shell::start_waiting(Phase::Cleanup, command, &environment, &self.files.machine)
-            });
+        let cleanup = self.execution.run.cleanup.as_ref().map(|command| {
+            Shell::start_waiting(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
+        });
         let cleanup = cleanup.transpose()?;
         let measured = self.set_up(&environment, watcher).and_then(|()| self.measure_on_lab(watcher));
         let measured = self.note_failure(measured);
@@ -63,22 +62,22 @@ impl Attempt<'_> {
         measured.and(cleaned)?;
         self.read_values(watcher);
         if self.result.failed_itself() {
-            self.result.said = Some(last_words::tell(&[&self.files.near_errors, &self.files.near]));
+            self.result.said = Some(last_output_line::quote(&[&self.files.near_errors, &self.files.near]));
         }
         Ok(())
     }
 
     fn set_up(&self, environment: &Environment, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let Some(command) = &self.execution.run.setup else { return Ok(()) };
-        let shell = Shell::start(Phase::Setup, command, environment, &self.files.machine)?;
-        shell.wait(|elapsed| watcher.ticks(Phase::Setup, elapsed))
+        let shell = Shell::start(ExecutionPhase::Setup, command, environment, &self.files.machine)?;
+        shell.wait(|elapsed| watcher.ticks(ExecutionPhase::Setup, elapsed))
     }
 
     /// Makes what belongs to this execution alone a part of its result; all else ends the experiment.
     fn note_failure(&mut self, outcome: Result<(), LabError>) -> Result<(), LabError> {
         match outcome {
             Err(error @ LabError::NotListening { .. }) => {
-                let said = last_words::tell(&[&self.files.far]);
+                let said = last_output_line::quote(&[&self.files.far]);
                 self.result.error.get_or_insert(format!("{error}; {said}"));
                 Ok(())
             }
@@ -97,7 +96,7 @@ impl Attempt<'_> {
         let mut serving = far.as_ref().map(|far| self.start_far(&lab, far)).transpose()?;
         let ready = match (&mut serving, far.as_ref().and_then(|far| far.port)) {
             (Some(serving), Some(port)) => {
-                serving.wait_until_listening(port, |elapsed| watcher.ticks(Phase::Far, elapsed))
+                serving.wait_until_listening(port, |elapsed| watcher.ticks(ExecutionPhase::Far, elapsed))
             }
             _ => Ok(()),
         };
@@ -108,7 +107,7 @@ impl Attempt<'_> {
         self.result.set_ended(&ended);
         self.result.set_link(stats, lab.spec());
         if let Some(status) = served?.flatten() {
-            let said = last_words::tell(&[&self.files.far]);
+            let said = last_output_line::quote(&[&self.files.far]);
             self.result.remarks.push(format!("the far command ended early: {status}; {said}"));
         }
         Ok(())
@@ -124,7 +123,7 @@ impl Attempt<'_> {
     }
 
     /// Runs the command on the near host; ends it, with what it started, when its time is over or it is to stop.
-    fn measure(&self, lab: &Lab, watcher: &mut dyn Watcher) -> Result<Ended, LabError> {
+    fn measure(&self, lab: &Lab, watcher: &mut dyn Watcher) -> Result<FinishedCommand, LabError> {
         let timeout = self.execution.run.timeout;
         let mut shell = self.near_shell(lab)?;
         shell.stdout(create(&self.files.near)?).stderr(create(&self.files.near_errors)?);
@@ -133,17 +132,18 @@ impl Attempt<'_> {
         let wall = || clock.now().since(Time::START);
         let mut process = lab.near().spawn(shell)?;
         loop {
-            let left = timeout.map_or(TICK, |timeout| timeout.saturating_sub(wall()).min(TICK));
+            let left =
+                timeout.map_or(WATCH_INTERVAL, |timeout| timeout.saturating_sub(wall()).min(WATCH_INTERVAL));
             if let Some(finished) = process.wait_for(left)? {
-                return Ok(Ended { finished, wall: wall(), timed_out: false });
+                return Ok(FinishedCommand { finished, wall: wall(), timed_out: false });
             }
-            if watcher.ticks(Phase::Command, wall()).is_break() {
+            if watcher.ticks(ExecutionPhase::Command, wall()).is_break() {
                 end(&mut process)?;
                 return Err(LabError::Interrupted);
             }
             if timeout.is_some_and(|timeout| wall() >= timeout) {
                 end(&mut process)?;
-                return Ok(Ended { finished: process.wait()?, wall: wall(), timed_out: true });
+                return Ok(FinishedCommand { finished: process.wait()?, wall: wall(), timed_out: true });
             }
         }
     }
@@ -185,7 +185,7 @@ impl Attempt<'_> {
 /// Ends a command with its group, first gently.
 fn end(process: &mut Process) -> Result<(), LabError> {
     process.terminate_group()?;
-    if process.wait_for(GRACE)?.is_none() {
+    if process.wait_for(KILL_DELAY)?.is_none() {
         process.kill()?;
     }
     process.wait().map(drop)

@@ -3,20 +3,20 @@
 //! [`Scenario::load`] reads the file, [`Scenario::plan`] lists its executions, [`Results::resume`] finds what
 //! an earlier run has left, and [`run_scenario`] does the rest.
 
+mod atomic_file;
 mod csv;
 mod environment;
 mod execution;
-mod file;
+mod file_names;
 mod host_facts;
-mod last_words;
-mod names;
+mod last_output_line;
 mod outcome;
 mod output;
 mod parse;
 mod plan;
 mod plot;
 mod quantity;
-mod raw;
+mod raw_toml;
 mod results;
 mod runner;
 mod shell;
@@ -37,7 +37,7 @@ pub use plan::{Execution, Selection};
 pub use plot::{Plot, RUN};
 pub use quantity::{UnitOf, measures, unit_of};
 pub use results::Results;
-pub use runner::{Begun, Phase, Watcher, run_scenario};
+pub use runner::{Begun, ExecutionPhase, Watcher, run_scenario};
 pub use summary::{Group, Spread};
 pub use sweep::{Parameter, SetParameter};
 

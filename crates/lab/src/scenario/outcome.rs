@@ -103,7 +103,7 @@ impl From<DirectionStats> for DirectionRecord {
 }
 
 /// How a run's command ended.
-pub(super) struct Ended {
+pub(super) struct FinishedCommand {
     pub(super) finished: Finished,
     pub(super) wall: Duration,
     pub(super) timed_out: bool,
@@ -138,8 +138,8 @@ impl RunResult {
         }
     }
 
-    pub(super) fn set_ended(&mut self, ended: &Ended) {
-        let Ended { finished, wall, timed_out } = ended;
+    pub(super) fn set_ended(&mut self, ended: &FinishedCommand) {
+        let FinishedCommand { finished, wall, timed_out } = ended;
         self.exit_code = finished.status.code();
         self.signal = finished.status.signal();
         self.timed_out = *timed_out;

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use crate::error::LabError;
 
-use super::file::{remove, unfinished};
+use super::atomic_file::{remove, unfinished};
 use super::plan::Execution;
 use super::plot::Plot;
-use super::runner::Phase;
+use super::runner::ExecutionPhase;
 
 /// A directory for results, held against a second experiment.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Output {
 
     /// Removes the files of all executions, whichever there were, the tables and the pages.
     pub(super) fn clear_all(&self) -> Result<(), LabError> {
-        let logs = [Phase::Prepare, Phase::Cleanup].map(|phase| self.log_path(phase));
+        let logs = [ExecutionPhase::Prepare, ExecutionPhase::Cleanup].map(|phase| self.log_path(phase));
         let tables = [self.csv(), self.summary(), self.plots_page(), self.records_page()];
         let unfinished = [self.results(), self.csv(), self.summary()].map(|path| unfinished(&path));
         logs.iter().chain(&tables).chain(&unfinished).try_for_each(|path| remove(path))?;
@@ -119,13 +119,13 @@ impl Output {
     }
 
     /// Makes an empty file for what a command of the whole scenario says.
-    pub(super) fn log(&self, phase: Phase) -> Result<PathBuf, LabError> {
+    pub(super) fn log(&self, phase: ExecutionPhase) -> Result<PathBuf, LabError> {
         let path = self.log_path(phase);
         File::create(&path).map_err(|cause| LabError::Create { path: path.clone(), cause })?;
         Ok(path)
     }
 
-    fn log_path(&self, phase: Phase) -> PathBuf {
+    fn log_path(&self, phase: ExecutionPhase) -> PathBuf {
         self.directory.join(RUNS).join(format!("{}.log", phase.name()))
     }
 

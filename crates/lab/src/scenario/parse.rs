@@ -10,8 +10,8 @@ use longhaul_core::units::Rtt;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
-use super::names::{check_name, fitting};
-use super::raw::{RawRun, RawScenario};
+use super::file_names::{check_name, fitting};
+use super::raw_toml::{RawRun, RawScenario};
 use super::sweep::path_key;
 use super::{Far, Parameter, Run, Scenario, SetParameter, plot};
 

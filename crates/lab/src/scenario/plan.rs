@@ -7,12 +7,12 @@ use std::num::NonZeroU32;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
-use super::names::unique;
+use super::file_names::unique;
 use super::sweep::path_key;
 use super::{Run, Scenario};
 
 /// No experiment that anyone waits for has more executions.
-const MOST: u64 = 10_000;
+const MAX_EXECUTIONS: u64 = 10_000;
 
 /// Which of a scenario's executions are wanted; all by default.
 #[derive(Debug, Clone, Default)]
@@ -106,9 +106,9 @@ impl Scenario {
             values.fold(self.repetitions(run, repeat), u64::saturating_mul)
         };
         let executions = self.runs.iter().map(of_run).fold(0, u64::saturating_add);
-        if executions > MOST {
+        if executions > MAX_EXECUTIONS {
             return Err(format!(
-                "that makes {executions} executions, and {MOST} are the most: sweep fewer values at once, \
+                "that makes {executions} executions, and {MAX_EXECUTIONS} are the most: sweep fewer values at once, \
                  repeat less often, or name under each [[run]]'s sweep the parameters that concern it"
             ));
         }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::names::unique;
+use super::file_names::unique;
 use super::quantity::unit_of;
-use super::raw::RawPlot;
+use super::raw_toml::RawPlot;
 use super::summary::Group;
 use super::sweep::Parameter;
 

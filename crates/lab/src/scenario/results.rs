@@ -15,12 +15,12 @@ use super::outcome::RunResult;
 use super::output::{Output, RESULTS};
 use super::plan::Execution;
 use super::plot::Plot;
-use super::{Scenario, SetParameter, csv, file, table};
+use super::{Scenario, SetParameter, atomic_file, csv, table};
 
 /// By this such a file is known.
-const MAGIC: &str = "longhaul lab";
+const RESULTS_MAGIC: &str = "longhaul lab";
 /// Of the file that is written, and the newest that is read.
-const VERSION: u32 = 1;
+const RESULTS_VERSION: u32 = 1;
 
 /// A scenario's results so far.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Written<'a> {
 
 /// What of it is read back.
 #[derive(Deserialize)]
-struct Read {
+struct ParsedResults {
     host: HostFacts,
     runs: Vec<RunResult>,
     set: Vec<SetParameter>,
@@ -107,7 +107,7 @@ impl Results {
         let path = output.results();
         let json = fs::read(&path).unwrap_or_default();
         // Another program's results may lie beside a directory of the same name as ours.
-        if String::from_utf8_lossy(&json[..json.len().min(HEAD)]).contains(MAGIC) {
+        if String::from_utf8_lossy(&json[..json.len().min(HEAD)]).contains(RESULTS_MAGIC) {
             output.clear_all()?;
             // Damaged ones do not tell what they were of.
             let before = read(&json).ok();
@@ -116,7 +116,7 @@ impl Results {
                 .map_or_else(Vec::new, |before| before.plots);
             before.iter().chain(&self.scenario.plots).try_for_each(|plot| output.clear_plot(plot))?;
         }
-        file::remove(&path)
+        atomic_file::remove(&path)
     }
 
     /// Returns those executions of a plan that are missing or have failed.
@@ -137,8 +137,8 @@ impl Results {
     pub(super) fn write(&self, output: &Output) -> Result<(), LabError> {
         let parameters = self.scenario.sweep.iter();
         let document = Written {
-            results: MAGIC,
-            version: VERSION,
+            results: RESULTS_MAGIC,
+            version: RESULTS_VERSION,
             scenario: &self.scenario.name,
             host: &self.host,
             path: &self.scenario.path,
@@ -150,7 +150,7 @@ impl Results {
         let path = output.results();
         let json = serde_json::to_vec_pretty(&document)
             .map_err(|error| LabError::Write { path: path.clone(), cause: error.into() })?;
-        file::replace(&path, &json)
+        atomic_file::replace(&path, &json)
     }
 
     /// Writes `results.csv`, a row an execution, and `summary.md`, a row a configuration; returns the latter's
@@ -171,12 +171,12 @@ impl Results {
             (output.records_page(), !self.records(output).is_empty()),
         ] {
             if !is_drawn {
-                file::remove(&page)?;
+                atomic_file::remove(&page)?;
             }
         }
-        file::replace(&output.csv(), csv::text(self).as_bytes())?;
+        atomic_file::replace(&output.csv(), csv::text(self).as_bytes())?;
         let table = table::markdown(self);
-        file::replace(&output.summary(), table::page(self, &table).as_bytes())?;
+        atomic_file::replace(&output.summary(), table::page(self, &table).as_bytes())?;
         Ok((table, output.summary()))
     }
 
@@ -235,16 +235,18 @@ impl Results {
     }
 }
 
-fn read(json: &[u8]) -> Result<Read, String> {
+fn read(json: &[u8]) -> Result<ParsedResults, String> {
     let value: Value = serde_json::from_slice(json).map_err(|error| format!("it is damaged: {error}"))?;
-    if value["results"] != MAGIC {
+    if value["results"] != RESULTS_MAGIC {
         return Err("these are no results of `longhaul lab run`, or of a version before results were kept \
                     for later runs"
             .to_owned());
     }
     match value["version"].as_u64() {
-        Some(version) if version > u64::from(VERSION) => {
-            return Err(format!("its version is {version}, and this program knows {VERSION} at most"));
+        Some(version) if version > u64::from(RESULTS_VERSION) => {
+            return Err(format!(
+                "its version is {version}, and this program knows {RESULTS_VERSION} at most"
+            ));
         }
         Some(_) => {}
         None => return Err("it is damaged: it has no version".to_owned()),

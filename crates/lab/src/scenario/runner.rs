@@ -16,7 +16,7 @@ use super::shell::Shell;
 
 /// What of an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum ExecutionPhase {
     /// The scenario's command before all executions.
     Prepare,
     /// A command before an execution.
@@ -29,7 +29,7 @@ pub enum Phase {
     Cleanup,
 }
 
-impl Phase {
+impl ExecutionPhase {
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ pub trait Watcher {
     fn begins(&mut self, begun: &Begun<'_>);
 
     /// Is called a few times a second with what runs, and for how long; a break ends the experiment.
-    fn ticks(&mut self, phase: Phase, elapsed: Duration) -> ControlFlow<()>;
+    fn ticks(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()>;
 
     /// Hears that an execution has ended.
     fn ended(&mut self, execution: &Execution<'_>, result: &RunResult);
@@ -96,7 +96,12 @@ pub fn run_scenario(
     let environment = Environment::new(&results.scenario, output, program)?;
     results.write(output)?;
     let cleanup = results.scenario.cleanup.as_ref().map(|command| {
-        Shell::start_waiting(Phase::Cleanup, command, &environment, &output.log(Phase::Cleanup)?)
+        Shell::start_waiting(
+            ExecutionPhase::Cleanup,
+            command,
+            &environment,
+            &output.log(ExecutionPhase::Cleanup)?,
+        )
     });
     let cleanup = cleanup.transpose()?;
     let done = prepare(results, &environment, output, watcher)
@@ -115,7 +120,7 @@ fn execute_all(
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
     for (index, execution) in left.iter().enumerate() {
-        if watcher.ticks(Phase::Setup, Duration::ZERO).is_break() {
+        if watcher.ticks(ExecutionPhase::Setup, Duration::ZERO).is_break() {
             return Err(LabError::Interrupted);
         }
         let number = total - left.len() + index + 1;
@@ -135,12 +140,13 @@ fn prepare(
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
     let Some(command) = &results.scenario.prepare else { return Ok(()) };
-    let shell = Shell::start(Phase::Prepare, command, environment, &output.log(Phase::Prepare)?)?;
-    shell.wait(|elapsed| watcher.ticks(Phase::Prepare, elapsed))
+    let shell =
+        Shell::start(ExecutionPhase::Prepare, command, environment, &output.log(ExecutionPhase::Prepare)?)?;
+    shell.wait(|elapsed| watcher.ticks(ExecutionPhase::Prepare, elapsed))
 }
 
 /// Tells how long a cleanup runs, and lets it run to its end.
 pub(super) fn patiently(watcher: &mut dyn Watcher, elapsed: Duration) -> ControlFlow<()> {
-    let _ = watcher.ticks(Phase::Cleanup, elapsed);
+    let _ = watcher.ticks(ExecutionPhase::Cleanup, elapsed);
     ControlFlow::Continue(())
 }

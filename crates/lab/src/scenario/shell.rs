@@ -16,18 +16,18 @@ use crate::host::ends_within;
 use crate::model::Time;
 
 use super::environment::Environment;
-use super::last_words;
-use super::runner::Phase;
+use super::last_output_line;
+use super::runner::ExecutionPhase;
 
 /// How often a running command looks whether it is to stop.
-pub(super) const TICK: Duration = Duration::from_millis(200);
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long a command has to end when it is asked to.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+pub(super) const KILL_DELAY: Duration = Duration::from_secs(1);
 
 /// A command on this machine; what it says is added to a file.
 pub(super) struct Shell {
-    phase: Phase,
+    phase: ExecutionPhase,
     child: Child,
     log: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Shell {
     /// # Errors
     /// Fails where it cannot be started.
     pub(super) fn start(
-        phase: Phase,
+        phase: ExecutionPhase,
         command: &str,
         environment: &Environment,
         log: &Path,
@@ -52,7 +52,7 @@ impl Shell {
     /// # Errors
     /// As [`start`](Self::start).
     pub(super) fn start_waiting(
-        phase: Phase,
+        phase: ExecutionPhase,
         command: &str,
         environment: &Environment,
         log: &Path,
@@ -63,7 +63,7 @@ impl Shell {
     }
 
     fn spawn(
-        phase: Phase,
+        phase: ExecutionPhase,
         command: &str,
         environment: &Environment,
         log: &Path,
@@ -90,7 +90,7 @@ impl Shell {
         drop(self.child.stdin.take());
         let clock = Clock::start();
         loop {
-            match ends_within(self.pid(), TICK) {
+            match ends_within(self.pid(), WATCH_INTERVAL) {
                 Ok(true) => break,
                 Ok(false) if tick(clock.now().since(Time::START)).is_continue() => {}
                 Ok(false) => {
@@ -107,7 +107,7 @@ impl Shell {
         if status.success() {
             return Ok(());
         }
-        Err(LabError::Shell { what: self.phase.name(), status, said: last_words::tell(&[&self.log]) })
+        Err(LabError::Shell { what: self.phase.name(), status, said: last_output_line::quote(&[&self.log]) })
     }
 
     fn pid(&self) -> Pid {
@@ -119,7 +119,7 @@ impl Shell {
         let group = self.pid();
         // Whatever of this fails, the rest is to be tried.
         let _ = kill_process_group(group, Signal::TERM);
-        let _ = ends_within(group, GRACE);
+        let _ = ends_within(group, KILL_DELAY);
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
     }

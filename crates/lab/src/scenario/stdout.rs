@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 /// As much of the output's end is read.
-const TAIL: u64 = 1 << 20;
+const PARSED_TAIL: u64 = 1 << 20;
 
 /// Returns the numbers of the last line that is a JSON object; none where there is no such line.
 ///
@@ -16,9 +16,9 @@ const TAIL: u64 = 1 << 20;
 pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
+    file.seek(SeekFrom::Start(len.saturating_sub(PARSED_TAIL)))?;
     let mut tail = Vec::new();
-    file.take(TAIL).read_to_end(&mut tail)?;
+    file.take(PARSED_TAIL).read_to_end(&mut tail)?;
     Ok(numbers_of(&String::from_utf8_lossy(&tail)))
 }
 
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn only_the_end_of_a_long_output_is_read() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        let noise = "x".repeat(TAIL as usize);
+        let noise = "x".repeat(PARSED_TAIL as usize);
         io::Write::write_all(&mut file, format!("{{\"a\":1}}\n{noise}\n{{\"b\":2}}").as_bytes()).unwrap();
         assert_eq!(numbers(file.path()).unwrap(), [("b".to_owned(), 2.0)]);
     }

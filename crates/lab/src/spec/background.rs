@@ -11,23 +11,23 @@ use thiserror::Error;
 ///
 /// Steps are in order of time; without any there is no background.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct BackgroundSteps(Vec<Step>);
+pub struct BackgroundSteps(Vec<BackgroundStep>);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Step {
+struct BackgroundStep {
     from: Duration,
-    load: Load,
+    load: BackgroundLoad,
 }
 
 /// The mean rate of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Load {
+enum BackgroundLoad {
     Rate(Rate),
     /// Of the path's rate, in percent.
     Percent(f64),
 }
 
-impl Load {
+impl BackgroundLoad {
     fn of(self, path: Rate) -> Rate {
         match self {
             Self::Rate(rate) => rate,
@@ -41,7 +41,7 @@ impl Load {
 impl BackgroundSteps {
     /// Makes traffic of one mean rate from the path's first packet on.
     pub fn steady(rate: Rate) -> Self {
-        Self(vec![Step { from: Duration::ZERO, load: Load::Rate(rate) }])
+        Self(vec![BackgroundStep { from: Duration::ZERO, load: BackgroundLoad::Rate(rate) }])
     }
 
     /// Returns from when, since the path's first packet, which mean rate holds on a path of rate `path`.
@@ -51,9 +51,10 @@ impl BackgroundSteps {
 
     /// Says whether there is never any.
     pub fn is_none(&self) -> bool {
-        self.0
-            .iter()
-            .all(|step| matches!(step.load, Load::Percent(0.0)) || step.load == Load::Rate(Rate::default()))
+        self.0.iter().all(|step| {
+            matches!(step.load, BackgroundLoad::Percent(0.0))
+                || step.load == BackgroundLoad::Rate(Rate::default())
+        })
     }
 }
 
@@ -74,7 +75,7 @@ impl FromStr for BackgroundSteps {
     /// Reads steps with commas or blanks between them.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let failed = |why: String| ParseBackgroundError { text: text.to_owned(), why };
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<BackgroundStep> = Vec::new();
         for step in text.split([',', ' ']).filter(|step| !step.is_empty()) {
             let step = read_step(step).map_err(failed)?;
             if let Some(before) = steps.last().filter(|before| before.from >= step.from) {
@@ -86,17 +87,17 @@ impl FromStr for BackgroundSteps {
     }
 }
 
-fn read_step(text: &str) -> Result<Step, String> {
+fn read_step(text: &str) -> Result<BackgroundStep, String> {
     let (load, from) = text.split_once('@').unwrap_or((text, "0s"));
     let from = from.parse::<Rtt>().map_err(|error| error.to_string())?.get();
     let load = match load.strip_suffix('%') {
-        None => Load::Rate(load.parse::<Rate>().map_err(|error| error.to_string())?),
+        None => BackgroundLoad::Rate(load.parse::<Rate>().map_err(|error| error.to_string())?),
         Some(percent) => match percent.parse() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Load::Percent(percent),
+            Ok(percent) if (0.0..=100.0).contains(&percent) => BackgroundLoad::Percent(percent),
             _ => return Err(format!("{load} is not between 0% and 100%")),
         },
     };
-    Ok(Step { from, load })
+    Ok(BackgroundStep { from, load })
 }
 
 impl fmt::Display for BackgroundSteps {
@@ -104,11 +105,11 @@ impl fmt::Display for BackgroundSteps {
         if self.0.is_empty() {
             return f.write_str("0");
         }
-        for (index, Step { from, load }) in self.0.iter().enumerate() {
+        for (index, BackgroundStep { from, load }) in self.0.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { "," })?;
             match load {
-                Load::Rate(rate) => write!(f, "{}", rate.as_bits_per_sec())?,
-                Load::Percent(percent) => write!(f, "{percent}%")?,
+                BackgroundLoad::Rate(rate) => write!(f, "{}", rate.as_bits_per_sec())?,
+                BackgroundLoad::Percent(percent) => write!(f, "{percent}%")?,
             }
             write!(f, "@{}s", from.as_secs_f64())?;
         }

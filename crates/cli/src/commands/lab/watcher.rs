@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longhaul_lab::scenario::{Begun, Execution, Phase, RunResult, Watcher};
+use longhaul_lab::scenario::{Begun, Execution, ExecutionPhase, RunResult, Watcher};
 use signal_hook::flag;
 
 use crate::{interrupt, say};
@@ -75,11 +75,11 @@ impl Terminal {
         }
     }
 
-    fn line(&self, phase: Phase, elapsed: Duration) -> String {
+    fn line(&self, phase: ExecutionPhase, elapsed: Duration) -> String {
         // What is left was estimated from how long commands ran.
         let (phase, of_command) = match phase {
-            Phase::Command => (None, elapsed),
-            Phase::Far => (Some("waiting for the far command"), Duration::ZERO),
+            ExecutionPhase::Command => (None, elapsed),
+            ExecutionPhase::Far => (Some("waiting for the far command"), Duration::ZERO),
             other => (Some(other.name()), Duration::ZERO),
         };
         let now = Some(self.now.as_str()).filter(|now| !now.is_empty()).into_iter();
@@ -106,7 +106,7 @@ impl Watcher for Terminal {
         self.left = time_left(&results.runs, left);
     }
 
-    fn ticks(&mut self, phase: Phase, elapsed: Duration) -> ControlFlow<()> {
+    fn ticks(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()> {
         self.bar.set_message(self.line(phase, elapsed));
         self.bar.tick();
         if self.stop.is_asked_for() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -152,11 +152,20 @@ mod tests {
     fn the_line_tells_what_runs_for_how_long() {
         let mut terminal = Terminal::new(Stop { signal: Arc::default() });
         let seconds = Duration::from_secs;
-        assert_eq!(terminal.line(Phase::Prepare, seconds(41)), "prepare 41 s");
+        assert_eq!(terminal.line(ExecutionPhase::Prepare, seconds(41)), "prepare 41 s");
         terminal.now = "2/3 curl (1)".to_owned();
         terminal.left = Some(seconds(60));
-        assert_eq!(terminal.line(Phase::Setup, seconds(5)), "2/3 curl (1) · setup 5 s · about 60 s left");
-        assert_eq!(terminal.line(Phase::Command, seconds(5)), "2/3 curl (1) · 5 s · about 55 s left");
-        assert_eq!(terminal.line(Phase::Command, seconds(99)), "2/3 curl (1) · 99 s · about 0 s left");
+        assert_eq!(
+            terminal.line(ExecutionPhase::Setup, seconds(5)),
+            "2/3 curl (1) · setup 5 s · about 60 s left"
+        );
+        assert_eq!(
+            terminal.line(ExecutionPhase::Command, seconds(5)),
+            "2/3 curl (1) · 5 s · about 55 s left"
+        );
+        assert_eq!(
+            terminal.line(ExecutionPhase::Command, seconds(99)),
+            "2/3 curl (1) · 99 s · about 0 s left"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The chunk's size: X = G Delta, with the goodput that is to be expected of it.
+//! The chunk's size: X = G Delta, with the expected goodput.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use super::bracket::Bracketing;
 use super::golden::Bracket;
 use crate::units::{Bytes, Rate, Rtt};
 
-/// The least that each stream is to transfer: the paper's packet.
+/// The least size per stream: the packet of the paper.
 const PACKET: Bytes = Bytes::new(1500);
 
-/// A part of the file, and the number of streams that are to transfer it.
+/// The size of a chunk of the file, and its number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
     /// N.
     pub streams: usize,
-    /// X; may be more than is left of the file.
+    /// X; may exceed the rest of the file.
     pub size: Bytes,
 }
 
 impl Chunk {
-    /// Makes a chunk that takes Delta at the goodput expected, if that is enough for all streams.
+    /// Makes a chunk that takes Delta at the expected goodput, with at least a packet per stream.
     pub(super) fn lasting(delta: Duration, streams: usize, expected: Rate) -> Self {
         Self { streams, size: expected.bytes_in(delta).max(PACKET * streams as u64) }
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A file is transferred in chunks. After each one G(N) is measured, and says how many streams the next one gets and how
-//! large it is, so that each takes about Delta. G is taken to be concave in N.
+//! large it is, so that each takes about Delta. G is assumed to be concave in N.
 //!
 //! Source: T. Ito, H. Ohsaki, M. Imase, "Performance Evaluation of Automatic Parallelism Tuning Mechanism for Data Transfer
 //! Protocol GridFTP", sections 2.1 (N) and 2.2 (the chunk's size X); the names are the paper's. Nothing is improved, for this

@@ -1,108 +1,110 @@
-//! What a queue or a loss says, and what it leaves of the pace.
+//! Detects congestion by a standing queue or losses, and cuts the pace to the capacity that is left.
 
 use std::time::Duration;
 
 use super::{Observation, Pacer, Phase};
 use crate::units::{Bytes, Rate};
 
-/// A pace that was cut.
+/// A cut of the pace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
-    /// Since when a queue was seen.
+    /// Since when the queue has stood.
     since: Duration,
-    /// The pace that was cut.
+    /// The pace before the cut.
     from: Rate,
-    /// What had been sent again until then.
+    /// Bytes retransmitted before the cut.
     lost_before: Bytes,
-    /// The pace does not become less.
+    /// The lower bound of the pace after the cut.
     least: Rate,
 }
 
-/// A queue for which room was made.
+/// A queue that a cut should drain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
-    /// When it was last looked at, once a round trip.
+    /// When it was last checked, once per RTT.
     at: Duration,
-    /// How long it was when it was looked at the last two times: it may sway.
+    /// Its length, as an RTT, at the last two checks: it may oscillate.
     looked: [Option<Duration>; 2],
-    /// When it was last seen at all.
+    /// When it was last present.
     seen: Duration,
-    /// The pace when it was first seen.
+    /// The pace when it first appeared.
     from: Rate,
-    /// What had been sent again when it was first seen.
+    /// Bytes retransmitted when it first appeared.
     lost: Bytes,
-    /// How often in a row it did not drain.
+    /// Checks in a row at which it had not drained.
     looks: u32,
 }
 
-/// A queue that stands for longer than this, and a hundredth of the RTT, is one that somebody fills.
-const QUEUE: Duration = Duration::from_millis(2);
-/// A shorter queue, and a two-hundredth of the RTT, is noise.
-const OWN_QUEUE: Duration = Duration::from_micros(1600);
-/// A queue of which less than this part of a round trip drains in one does not drain;
-const DRAINS: u32 = 50;
-/// it stays, when that was seen so many times, the first of which tells nothing;
-const LOOKS: u32 = 2;
-/// where something is lost of it, and it is not so many times as long as counts, so many times.
-const DEEP: u32 = 4;
-const MOST_LOOKS: u32 = 4;
-/// A queue must be seen for this part of a round trip.
-pub(super) const NOTICED: u32 = 10;
-/// The pace over what others leave,
-const HELD: f64 = 0.97;
-/// and for the first round trip, so that the queue drains.
-const DRAINING: f64 = 0.92;
-/// A loss of this share of what is sent is congestion even where no queue tells,
-const LOSS: f64 = 0.02;
-/// unless it is of a few packets.
-const FEW: Bytes = Bytes::kib(24);
-/// Never less than this share of a pace that was held, or of the bottleneck's rate, before it is known who has come.
+/// A standing queue longer than this plus 1 % of the RTT belongs to competing traffic.
+const COMPETING_QUEUE: Duration = Duration::from_millis(2);
+/// A queue shorter than this plus 0.5 % of the RTT is noise.
+const NOISE_QUEUE: Duration = Duration::from_micros(1600);
+/// A queue drains where it shortens by at least one part in this many of the RTT, per RTT.
+const DRAIN_RTT_PARTS: u32 = 50;
+/// Checks without draining after which a queue counts as kept full; the first shows nothing yet.
+const UNDRAINED_CHECKS: u32 = 2;
+/// A queue with losses that is shorter than this multiple of the threshold is full, and gets more checks.
+const FULL_QUEUE_FACTOR: u32 = 4;
+/// Checks without draining for a full queue, whose length shows less.
+const UNDRAINED_CHECKS_FULL: u32 = 4;
+/// A queue counts as standing after one part in this many of the RTT.
+pub(super) const QUEUE_RTT_PARTS: u32 = 10;
+/// The pace after a cut over the capacity left by competing traffic.
+const CUT_PACE_SHARE: f64 = 0.97;
+/// The same for the first RTT, so that the queue drains.
+const DRAIN_PACE_SHARE: f64 = 0.92;
+/// A loss rate that counts as congestion even without a queue.
+const CONGESTION_LOSS: f64 = 0.02;
+/// Losses up to this size never count as congestion.
+const STRAY_LOSS: Bytes = Bytes::kib(24);
+/// A cut leaves at least this share of the previous pace, or of the bottleneck's rate, until the RTT after it has shown more.
 pub(super) const DEEPEST_CUT: f64 = 0.3;
-/// Two segments a round trip are always left, unless it was less: nothing grows from no pace at all.
-const LEAST: Bytes = Bytes::new(2 * 1448);
+/// The lower bound of any cut, unless the pace was lower: two segments per RTT, for delivery cannot be measured without sending.
+const MIN_PACE_PER_RTT: Bytes = Bytes::new(2 * 1448);
 
 impl Pacer {
-    /// Makes room for whoever has come; no less than this share of the pace, or of the bottleneck's rate, is left.
+    /// Cuts the pace to drain a queue; leaves at least `share` of the pace or of the bottleneck's rate.
     pub(super) fn cut(&mut self, from: Rate, share: f64, seen: &Observation, now: Duration) {
-        let before = if share > 0.0 { self.makes_room(from, seen, now) } else { from };
+        let before = if share > 0.0 { self.start_draining(from, seen, now) } else { from };
         self.cut = Some(Cut {
-            since: now.saturating_sub(seen.min_rtt.get() / NOTICED),
+            since: now.saturating_sub(seen.min_rtt.get() / QUEUE_RTT_PARTS),
             from,
             lost_before: seen.retransmits,
             least: before
                 .max(self.capacity.unwrap_or_default())
                 .scaled(share)
-                .min(from.scaled(DRAINING))
-                .max(least_pace(seen))
+                .min(from.scaled(DRAIN_PACE_SHARE))
+                .max(min_pace(seen))
                 .min(from),
         });
-        self.deaf_until = now + seen.rtt.get() + QUEUE;
+        self.ignore_until = now + seen.rtt.get() + COMPETING_QUEUE;
         if let Phase::Cruise { probe, .. } = &mut self.phase {
-            probe.put_off(self.deaf_until + seen.min_rtt.get());
+            probe.postpone(self.ignore_until + seen.min_rtt.get());
         }
     }
 
-    /// Chooses the pace after a cut: all that arrives in the round trip after it was still sent at the old pace.
+    /// Refines the pace after a cut: data delivered in the RTT after it was sent at the old pace.
     pub(super) fn recut(&mut self, seen: &Observation, now: Duration) {
         let Some(Cut { since, from, lost_before, least }) = self.cut else { return };
         let arrives = self.history.delivery_rate(since);
         let sent = self
             .history
             .sending_rate(since.saturating_sub(seen.rtt.get()), now.saturating_sub(seen.rtt.get()));
-        let share = self.left(arrives, sent);
-        // Of a queue that overflows, bursts lose more than what comes evenly: others may have lost nothing.
-        let left =
+        let share = self.left_by_others(arrives, sent);
+        // An overflowing queue drops more of bursts than of paced packets: competing flows may have lost nothing.
+        let left_by_others =
             if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
-        let held = |share| left.min(from).scaled(share).max(least);
+        let held = |share| left_by_others.min(from).scaled(share).max(least);
         if let Phase::Cruise { target, .. } = &mut self.phase {
-            (*target, self.pace) = (held(HELD), Some(held(DRAINING)));
+            (*target, self.pace) = (held(CUT_PACE_SHARE), Some(held(DRAIN_PACE_SHARE)));
         }
     }
 
-    /// Returns the pace before a queue that stays, although room was made for whoever fills it.
+    /// Returns the pace before a queue that has not drained after a cut.
     ///
-    /// What others send at their own rate is gone when there is room for it; whoever fills the queue by his window takes what he is left.
-    pub(super) fn yielded_in_vain(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
+    /// Traffic at a fixed rate drains when the pace is cut; a flow that fills the queue by its window takes the freed
+    /// capacity.
+    pub(super) fn pace_before_undrained_queue(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let queue = self.standing(seen, now)?.saturating_sub(seen.min_rtt.get());
         let rtt = seen.rtt.get();
         self.standing = self.standing.filter(|standing| now.saturating_sub(standing.seen) <= rtt * 2);
@@ -120,20 +122,20 @@ impl Pacer {
             self.others = None;
             return None;
         }
-        // A round trip for the cut to be felt, and one to drain; longer where a short one may be too full to tell.
+        // One RTT for the cut to take effect, and one to drain; more where the queue is full and cannot grow.
         let shortest = standing.looked.into_iter().flatten().min();
-        let drains = shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAINS < shortest);
+        let drains = shortest.is_some_and(|shortest| queue + seen.min_rtt.get() / DRAIN_RTT_PARTS < shortest);
         standing.looks = if drains { 0 } else { standing.looks + 1 };
         standing.looked = [standing.looked[1], Some(queue)];
-        let is_full = seen.retransmits > standing.lost && queue < DEEP * shortest_queue(seen);
-        let patience = if is_full { MOST_LOOKS } else { LOOKS };
+        let is_full = seen.retransmits > standing.lost && queue < FULL_QUEUE_FACTOR * shortest_queue(seen);
+        let patience = if is_full { UNDRAINED_CHECKS_FULL } else { UNDRAINED_CHECKS };
         (standing.looks >= patience).then_some(standing.from)
     }
 
-    /// Notes that room is made for a queue at this pace; returns the pace at which the queue was first seen.
-    pub(super) fn makes_room(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
-        // It is longest where what is seen is of a moment ago.
-        let at = now + seen.min_rtt.get() / NOTICED;
+    /// Records that a cut drains a queue; returns the pace at which the queue first appeared.
+    pub(super) fn start_draining(&mut self, from: Rate, seen: &Observation, now: Duration) -> Rate {
+        // The queue is longest at the end of the observed part of the RTT.
+        let at = now + seen.min_rtt.get() / QUEUE_RTT_PARTS;
         let new = Standing { at, looked: [None; 2], seen: now, from, lost: seen.retransmits, looks: 0 };
         let gone = |standing: &Standing| now.saturating_sub(standing.seen) > seen.rtt.get();
         let standing = self.standing.filter(|standing| !gone(standing)).unwrap_or(new);
@@ -141,18 +143,18 @@ impl Pacer {
         standing.from
     }
 
-    /// Says whether somebody fills the path: a queue that stands, or losses that are more than accidents.
+    /// Returns whether the path is congested: a competing queue stands, or losses exceed [`CONGESTION_LOSS`].
     pub(super) fn is_congested(&self, seen: &Observation, now: Duration) -> bool {
-        if now < self.deaf_until {
+        if now < self.ignore_until {
             return false;
         }
-        let (lost, sent) = (seen.retransmits - self.counted.0, seen.sent - self.counted.1);
-        let losing = lost > FEW && lost.get() as f64 > LOSS * sent.get() as f64;
-        losing || self.others_queue(seen, now)
+        let (lost, sent) = (seen.retransmits - self.baseline.0, seen.sent - self.baseline.1);
+        let losing = lost > STRAY_LOSS && lost.get() as f64 > CONGESTION_LOSS * sent.get() as f64;
+        losing || self.has_competing_queue(seen, now)
     }
 
-    /// Says whether a queue stands that is longer than any that we make ourselves.
-    pub(super) fn others_queue(&self, seen: &Observation, now: Duration) -> bool {
+    /// Returns whether a queue stands that is longer than this connection's own probes make.
+    pub(super) fn has_competing_queue(&self, seen: &Observation, now: Duration) -> bool {
         let probing = match &self.phase {
             Phase::Cruise { probe, .. } => probe.queue(now),
             _ => Duration::ZERO,
@@ -160,28 +162,28 @@ impl Pacer {
         self.queue(seen, now) > shortest_queue(seen).max(self.tolerated).max(probing)
     }
 
-    /// Says whether a queue stands that is too short for anybody else's.
+    /// Returns whether any queue stands, also one too short for competing traffic.
     pub(super) fn has_queue(&self, seen: &Observation, now: Duration) -> bool {
-        self.queue(seen, now) > OWN_QUEUE + seen.min_rtt.get() / 200
+        self.queue(seen, now) > NOISE_QUEUE + seen.min_rtt.get() / 200
     }
 
-    /// Returns how long a queue is that stands for a part of the round trip.
+    /// Returns the length of the standing queue.
     ///
-    /// Without what was there all the time: somebody else's queue that never empties is no reason to leave them everything.
+    /// Measured above the smallest recent RTT: a permanent queue of other flows must not push the pace to its minimum.
     fn queue(&self, seen: &Observation, now: Duration) -> Duration {
         let base = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
         self.standing(seen, now).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(base))
     }
 
-    /// Returns the least RTT of a part of the last round trip, where something arrived in it.
+    /// Returns the smallest RTT of the last part of an RTT, where anything was delivered in it.
     fn standing(&self, seen: &Observation, now: Duration) -> Option<Duration> {
-        self.history.standing_rtt(now.saturating_sub(seen.min_rtt.get() / NOTICED))
+        self.history.standing_rtt(now.saturating_sub(seen.min_rtt.get() / QUEUE_RTT_PARTS))
     }
 
-    /// Returns what others leave of the bottleneck, from what arrives of what was sent.
+    /// Returns the capacity left by competing traffic, from the rates of sending and delivery.
     ///
-    /// A FIFO queue gives each its share of what is offered: arrives = capacity x sent / (sent + others).
-    fn left(&self, arrives: Rate, sent: Rate) -> Rate {
+    /// A FIFO queue serves flows in proportion to their input: arrives = capacity x sent / (sent + others).
+    fn left_by_others(&self, arrives: Rate, sent: Rate) -> Rate {
         match self.capacity {
             Some(capacity) if capacity > arrives && sent > arrives && arrives > Rate::default() => {
                 let ratio = capacity.as_bits_per_sec() as f64 / arrives.as_bits_per_sec() as f64;
@@ -193,12 +195,12 @@ impl Pacer {
     }
 }
 
-/// Returns how long a queue must be to count.
+/// Returns the length from which a queue belongs to competing traffic.
 pub(super) fn shortest_queue(seen: &Observation) -> Duration {
-    QUEUE + seen.min_rtt.get() / 100
+    COMPETING_QUEUE + seen.min_rtt.get() / 100
 }
 
-/// Returns the pace below which no cut goes, unless it began there.
-pub(super) fn least_pace(seen: &Observation) -> Rate {
-    Rate::over(LEAST, seen.min_rtt.get())
+/// Returns the lower bound of the pace after any cut.
+pub(super) fn min_pace(seen: &Observation) -> Rate {
+    Rate::over(MIN_PACE_PER_RTT, seen.min_rtt.get())
 }

@@ -1,4 +1,4 @@
-//! Holding a pace: faster where a probe finds room, slower where somebody comes.
+//! `Cruise`: a constant pace, raised where a probe finds capacity and cut where another flow starts.
 
 use std::time::Duration;
 
@@ -8,33 +8,36 @@ use super::{Observation, Pacer, Phase};
 use crate::units::Rate;
 
 impl Pacer {
-    /// Begins to cruise at this pace.
+    /// Starts to cruise at this pace.
     pub(super) fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
-        self.counted = (seen.retransmits, seen.sent);
-        self.deaf_until = now + seen.rtt.get();
-        self.phase = Phase::Cruise { target, probe: Probe::new(self.deaf_until + seen.min_rtt.get()) };
+        self.baseline = (seen.retransmits, seen.sent);
+        self.ignore_until = now + seen.rtt.get();
+        self.phase = Phase::Cruise { target, probe: Probe::new(self.ignore_until + seen.min_rtt.get()) };
         self.pace = Some(target);
         self.tolerated = Duration::ZERO;
         (self.cut, self.standing, self.held_back) = (None, None, None);
     }
 
-    /// Follows what the path holds.
+    /// Follows the capacity of the path.
     pub(super) fn cruise(&mut self, seen: &Observation, now: Duration) {
-        if let Some(from) = self.yielded_in_vain(seen, now) {
+        if let Some(from) = self.pace_before_undrained_queue(seen, now) {
             self.begin_to_share(from, now);
             return;
         }
         if self.is_congested(seen, now) {
             let Phase::Cruise { target, .. } = self.phase else { return };
-            if self.standing.is_none() && self.others_pause(seen, now) && self.others_queue(seen, now) {
-                // They have not gone: nothing drains when room is made.
+            if self.standing.is_none()
+                && self.competing_flows_paused(seen, now)
+                && self.has_competing_queue(seen, now)
+            {
+                // The competing flows are still there: the queue would not drain.
                 self.begin_to_share(target, now);
                 return;
             }
             self.cut(target, DEEPEST_CUT, seen, now);
         }
-        if now < self.deaf_until {
-            self.counted = (seen.retransmits, seen.sent);
+        if now < self.ignore_until {
+            self.baseline = (seen.retransmits, seen.sent);
             self.recut(seen, now);
             return;
         }
@@ -44,9 +47,9 @@ impl Pacer {
         let Phase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
-        let passed = self.passed(seen, now);
+        let passed = self.recent_delivery(seen, now);
         if self.capacity.is_some_and(|capacity| passed > capacity) {
-            // Acknowledgements that were held up arrive faster than what they acknowledge.
+            // Delayed acknowledgements arrive faster than the data was delivered.
             let rtt = seen.min_rtt.get();
             let sent = self.history.sending_rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
             self.capacity = self.capacity.max(Some(passed.min(sent)));

@@ -1,36 +1,35 @@
-//! Automatic pacing: finds the rate that a path holds and follows it, with losses close to none.
+//! Automatic pacing: finds the capacity of a path and follows it, often loss-free.
 //!
 //! ```text
-//!  Listen ----a train tells the bottleneck's rate----> Climb ----pace reaches it, or a queue grows----> Cruise
+//!  Listen ---a train gives the bottleneck's rate------> Climb ----pace reaches it, or a queue grows----> Cruise
 //!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
 //!     |                                                       |                                   |           ^
-//!     |                             a queue at a small part of it            a queue that stays   |           | has gone
+//!     |                             a queue at a small part of it         a standing queue        |           | drained
 //!     |                                                       '-----------------------------------'-> Share --'
-//!     |---- something is lost before -----------------------------------------------------------------------^
+//!     |---- a packet is lost before ------------------------------------------------------------------------^
 //!     '---- the path is short or very fast ----> Off           ^
-//!  Trust ----what was sent at half of a known rate arrives-----'
+//!  Trust ---half of a known rate is delivered------------------'
 //! ```
 //!
-//! **Listen.** Slow start sends each window as one clump, and the bottleneck pulls it apart: its acknowledgements come
+//! **Listen.** Slow start sends each window as one burst, which the bottleneck disperses: its acknowledgements arrive
 //! at the bottleneck's rate long before the window reaches the BDP (`PacketTrains`).
 //!
-//! **Climb.** From then on the window is sent evenly, at a pace that doubles each round trip as slow start does, up to
-//! 85 % of that rate. No clump is left to overflow the queue of a switch.
+//! **Climb.** The pace doubles each RTT, as slow start does, up to 85 % of the bottleneck's rate. Paced packets do not
+//! overflow a switch's short queue as bursts do.
 //!
-//! **Cruise.** The pace is held. From time to time a short `Probe` sends faster, by no more bytes than a few
-//! milliseconds of the path: if the RTT does not tell of them, the pace rises. When the RTT tells of a queue that
-//! stands, somebody else has come: what they take follows from what was sent and what arrived, and the pace
-//! becomes what they leave.
+//! **Cruise.** The pace is constant. At intervals a short `Probe` sends faster, by no more bytes than a few milliseconds
+//! of the path: where the RTT does not rise, the pace does. A standing queue means that another flow has started: its
+//! rate follows from the rates of sending and delivery, and the pace becomes the rest of the capacity.
 //!
-//! **Share.** A queue that does not drain when room is made for it is of others who fill it by their windows, and take all that they
-//! are left. Beside them the congestion control decides, until the queue has been empty for some round trips. A queue that stands
-//! when the climb has hardly begun is of such others as well, or of some who leave next to nothing anyway.
+//! **Share.** A queue that does not drain at a lower pace is kept full by the windows of other flows, which take all the
+//! capacity that is left. The congestion control then decides, until the queue has been empty for some RTTs. The same
+//! applies to a queue that stands when the climb has just begun.
 //!
-//! **Trust.** Where an earlier transfer has told the rate ([`HeldRate`]), nothing needs to be listened for: half of it is the pace
-//! from the first segment on. What then arrives without a queue confirms it, and the climb ends at the known rate. A queue
-//! or a loss says that the path is another by now, and the pace becomes what arrives.
+//! **Trust.** With the rate of an earlier transfer ([`HeldRate`]) pacing starts at half of that rate with the first segment.
+//! Delivery without a queue confirms it, and the climb ends at the known rate. A queue or a loss shows that the path has
+//! changed: the pace becomes the rate of delivery.
 //!
-//! Everything is a function of what was observed. A sender far away is paced by [`receive_window_pace`](super::receive_window_pace).
+//! The pacer is a function of its observations. A remote sender is paced by [`receive_window_pace`](super::receive_window_pace).
 
 mod competing_flows;
 mod congestion;
@@ -52,49 +51,49 @@ pub use held_rate::{HeldRate, initial_pace};
 use history::History;
 use probe::Probe;
 
-/// What is seen of a connection at one moment.
+/// A sending connection's state at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
-    /// Bytes that have arrived, as far as this side knows, those behind a gap included: `tcpi_delivered` where we send.
+    /// Bytes delivered so far, those behind a gap included (`tcpi_delivered`).
     pub goodput: Bytes,
-    /// Bytes that may be in flight: the congestion window.
+    /// The congestion window.
     pub window: Bytes,
-    /// The RTT, smoothed over a few packets, not over round trips.
+    /// The RTT, smoothed over a few packets.
     pub rtt: Rtt,
-    /// The least RTT of the connection.
+    /// The minimum RTT of the connection.
     pub min_rtt: Rtt,
-    /// Bytes sent since the connection's start, those sent again included.
+    /// Bytes sent so far, retransmissions included.
     pub sent: Bytes,
-    /// Bytes sent again.
+    /// Bytes retransmitted so far.
     pub retransmits: Bytes,
 }
 
-/// Chooses a connection's pace, many times a round trip.
+/// Chooses a connection's pace, many times per RTT.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     phase: Phase,
     history: History,
-    /// The rate of the bottleneck, where a train or a full path has told it.
+    /// The bottleneck's rate, where a train or a full path has shown it.
     capacity: Option<Rate>,
-    /// `None` while slow start runs free.
+    /// `None` while slow start runs unpaced.
     pace: Option<Rate>,
-    /// What was sent again, and what was sent, when loss was last looked at.
-    counted: (Bytes, Bytes),
-    /// What is seen until then is what an earlier pace has caused.
-    deaf_until: Duration,
-    /// The last cut, which everything seen in the round trip after it makes more certain.
+    /// Bytes retransmitted and sent when loss was last evaluated.
+    baseline: (Bytes, Bytes),
+    /// Until then observations show the effect of an earlier pace.
+    ignore_until: Duration,
+    /// The last cut, which the observations of the RTT after it refine.
     cut: Option<Cut>,
-    /// A queue that a fast path has room for, until it is paced.
+    /// The queue that is tolerated on a path too fast to be paced.
     tolerated: Duration,
-    /// The queue for which room was made last.
+    /// The queue that the last cut is draining.
     standing: Option<Standing>,
-    /// Since when the congestion control holds the pace back.
+    /// Since when the congestion window has been less than the pace needs.
     held_back: Option<Duration>,
-    /// When others who fill the queue by their windows were last taken to be there.
+    /// When flows that fill the queue by their windows were last assumed.
     others: Option<Duration>,
-    /// How often slow start was begun anew beside others, and when last.
-    begun_anew: (u32, Duration),
-    /// The highest rate of delivery over a round trip, where nothing is paced.
+    /// How often slow start was restarted beside competing flows, and when last.
+    growth_restarts: (u32, Duration),
+    /// The highest rate of delivery over an RTT, in `Phase::Off`.
     peak: Rate,
 }
 
@@ -109,7 +108,7 @@ enum Phase {
         known: Rate,
         since: Option<Duration>,
     },
-    /// Up to `most`, or to what the path itself shows.
+    /// Until `most`, or until the path shows a queue or losses.
     Climb {
         from: Rate,
         since: Option<Duration>,
@@ -119,23 +118,23 @@ enum Phase {
         target: Rate,
         probe: Probe,
     },
-    /// Beside others who take whatever is left to them: the congestion control's rate, and no sudden return to what was held before.
+    /// Beside flows that fill the queue: the congestion control's rate, under a cap that grows from the previous pace.
     Share {
         from: Rate,
         since: Option<Duration>,
     },
 }
 
-/// On a shorter path acknowledgements come soon enough for the congestion control to pace itself.
-const SHORTEST: Duration = Duration::from_millis(10);
-/// A queue of this part of the RTT is tolerated on a path too fast to be paced.
+/// Shorter paths are not paced: their acknowledgements return soon enough to clock the sender.
+const MIN_PACED_RTT: Duration = Duration::from_millis(10);
+/// On a path too fast to be paced, a queue of one part in this many of the RTT is tolerated.
 const DEEP_QUEUE: u32 = 8;
-/// What is left with each observation of the most that a path too fast to be paced has held: half of it in 7 s.
-const REMEMBERED: f64 = 0.99;
-/// The longest probe takes a quarter of a second, and must be remembered a round trip later.
-const LONGEST_PROBE: Duration = Duration::from_millis(500);
-/// Slow start is over by then, if it ever was.
-const LONGEST: Duration = Duration::from_secs(20);
+/// The decay of `Pacer::peak` per observation: it halves in 7 s.
+const PEAK_DECAY: f64 = 0.99;
+/// The least time that observations are kept: the longest probe takes 250 ms, and is evaluated an RTT later.
+const MIN_HISTORY: Duration = Duration::from_millis(500);
+/// After this time without a result `Listen` and `Trust` end unpaced: slow start is over by then.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Default for Pacer {
     fn default() -> Self {
@@ -144,31 +143,29 @@ impl Default for Pacer {
             history: History::default(),
             capacity: None,
             pace: None,
-            counted: (Bytes::ZERO, Bytes::ZERO),
-            deaf_until: Duration::ZERO,
+            baseline: (Bytes::ZERO, Bytes::ZERO),
+            ignore_until: Duration::ZERO,
             cut: None,
             tolerated: Duration::ZERO,
             standing: None,
             held_back: None,
             others: None,
-            begun_anew: (0, Duration::ZERO),
+            growth_restarts: (0, Duration::ZERO),
             peak: Rate::default(),
         }
     }
 }
 
 impl Pacer {
-    /// Begins on a path that held `known` when it was last used.
+    /// Starts on a path that held the rate `known` when it was last used.
     ///
-    /// Until the first observation the pace is [`initial_pace`].
+    /// The pace is [`initial_pace`] until the first observation.
     pub fn with_known_rate(known: Rate) -> Self {
         let pace = Some(initial_pace(known));
         Self { phase: Phase::Trust { known, since: None }, pace, ..Self::default() }
     }
 
-    /// Returns the rate that the path was found to hold, as far as that is certain.
-    ///
-    /// What slow start has come to before that is none.
+    /// Returns the measured rate of the path; `None` while it is uncertain, or in slow start.
     pub fn found(&self) -> Option<Rate> {
         match self.phase {
             Phase::Cruise { target, .. } => {
@@ -179,38 +176,38 @@ impl Pacer {
         }
     }
 
-    /// Observes the connection at `now`, since any fixed moment; returns the pace to have in force.
+    /// Observes the connection at `now`, since any fixed moment; returns the pace to set, `None` for no pacing.
     ///
-    /// `None` while slow start is to run free. Call it as often as [`Self::interval`] says.
+    /// To be called at the interval of [`Self::interval`].
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let min_rtt = seen.min_rtt.get();
-        if min_rtt < SHORTEST && self.pace.is_none() {
+        if min_rtt < MIN_PACED_RTT && self.pace.is_none() {
             self.phase = Phase::Off;
         }
-        self.history.push(now, seen.goodput, seen.rtt.get(), seen.sent, (min_rtt * 10).max(LONGEST_PROBE));
+        self.history.push(now, seen.goodput, seen.rtt.get(), seen.sent, (min_rtt * 10).max(MIN_HISTORY));
         match &mut self.phase {
             Phase::Off => {
-                let passed = self.round_trip(seen, now).unwrap_or_default();
-                self.peak = self.peak.scaled(REMEMBERED).max(passed);
+                let recent_delivery = self.delivery_over_rtt(seen, now).unwrap_or_default();
+                self.peak = self.peak.scaled(PEAK_DECAY).max(recent_delivery);
             }
             Phase::Trust { known, since } => {
                 if since.is_none() {
-                    self.counted = (seen.retransmits, seen.sent);
-                    // The queues of such a path are deeper, and what else is on it more.
+                    self.baseline = (seen.retransmits, seen.sent);
+                    // Fast paths have deeper queues and more competing traffic.
                     self.tolerated =
                         if *known > MAX_TRAIN_RATE { min_rtt / DEEP_QUEUE } else { Duration::ZERO };
                 }
-                let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
+                let late = now.saturating_sub(*since.get_or_insert(now)) > STARTUP_TIMEOUT;
                 let known = *known;
                 self.trust(known, seen, late, now);
             }
             Phase::Listen { trains, since } => {
-                let told = trains.observe(seen.goodput, now).map(|train| train.rate);
+                let train_rate = trains.observe(seen.goodput, now).map(|train| train.rate);
                 if since.is_none() {
-                    self.counted = (seen.retransmits, seen.sent);
+                    self.baseline = (seen.retransmits, seen.sent);
                 }
-                let late = now.saturating_sub(*since.get_or_insert(now)) > LONGEST;
-                self.listen(seen, told, late, now);
+                let late = now.saturating_sub(*since.get_or_insert(now)) > STARTUP_TIMEOUT;
+                self.listen(seen, train_rate, late, now);
             }
             Phase::Climb { from, since, most } => {
                 let climbed = now.saturating_sub(*since.get_or_insert(now));
@@ -227,7 +224,7 @@ impl Pacer {
         self.pace
     }
 
-    /// Returns how soon to observe again.
+    /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
             Phase::Off => Duration::from_millis(100),
@@ -238,7 +235,7 @@ impl Pacer {
         }
     }
 
-    /// Returns whether it needs slow start no longer to be as it is: the window holds what the pace sends, or nothing is paced.
+    /// Returns whether the connection may change its congestion control: slow start is over, and the window holds the pace's BDP.
     pub fn has_settled(&self, seen: &Observation) -> bool {
         match self.phase {
             Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } => false,
@@ -247,12 +244,12 @@ impl Pacer {
         }
     }
 
-    /// Returns what it is about, for whoever follows it closely.
+    /// Returns the phase, for traces.
     pub fn phase(&self) -> &impl std::fmt::Debug {
         &self.phase
     }
 
-    /// Goes on after a time in which nothing was sent: what was seen before says nothing of now.
+    /// Resumes after a pause in sending, which makes earlier observations useless.
     pub fn resume(&mut self) {
         self.history = History::default();
         (self.cut, self.standing, self.others, self.held_back) = (None, None, None, None);
@@ -266,13 +263,13 @@ impl Pacer {
         }
     }
 
-    /// Returns whether the congestion control is to be told to grow: for two round trips its window, or its own pace, has been
-    /// less than what the path was found to hold.
+    /// Returns whether the congestion control should restart its growth: for two RTTs its window or its own pace has
+    /// been below the pace.
     ///
-    /// Also beside others: the pace has cut its slow start short, and what is lost in others' bursts may do so again.
+    /// Also beside competing flows: pacing has cut its slow start short, and losses in their bursts may do so again.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
         if let Phase::Share { .. } = self.phase {
-            return self.begins_anew(seen, now);
+            return self.restarts_growth(seen, now);
         }
         let Phase::Cruise { target, probe } = &mut self.phase else { return false };
         if seen.window < target.bdp(seen.min_rtt) {
@@ -287,14 +284,14 @@ impl Pacer {
         probe.was_held_back()
     }
 
-    /// Returns the rate of delivery over the last round trip; `None` before there was a whole one.
-    fn round_trip(&self, seen: &Observation, now: Duration) -> Option<Rate> {
+    /// Returns the rate of delivery over the last RTT; `None` before a whole one was observed.
+    fn delivery_over_rtt(&self, seen: &Observation, now: Duration) -> Option<Rate> {
         let reaches = self.history.reaches(now.saturating_sub(seen.min_rtt.get()));
-        reaches.then(|| self.passed(seen, now))
+        reaches.then(|| self.recent_delivery(seen, now))
     }
 
-    /// Returns the rate of delivery over the last round trip, or since the first observation.
-    fn passed(&self, seen: &Observation, now: Duration) -> Rate {
+    /// Returns the rate of delivery over the last RTT, or since the first observation.
+    fn recent_delivery(&self, seen: &Observation, now: Duration) -> Rate {
         self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
     }
 }

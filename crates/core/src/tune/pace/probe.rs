@@ -1,4 +1,4 @@
-//! Sending faster for a moment, and looking a round trip later whether the RTT tells of it.
+//! Probes for capacity: sends faster for a moment, and checks an RTT later whether the RTT has risen.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use super::Observation;
 use super::history::History;
 use crate::units::{Bytes, Rate};
 
-/// Looks for more than the pace that is held.
+/// Probes for capacity above the present pace.
 ///
-/// For a while the pace is `1 + gain` times as high, and sends what the path carries in `excess` more. Where the path is full
-/// at that, it waits in the queue, and a round trip later the RTT is higher by up to `excess`; where it is not, nothing shows.
+/// A probe sends at `1 + gain` times the pace until it has sent what the path carries in the time `excess` more. On a
+/// full path that data queues, and an RTT later the RTT is higher by up to `excess`; otherwise the RTT stays.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
     state: ProbeState,
-    /// By how much faster the next probe sends.
+    /// The increase of the pace in the next probe, relative.
     gain: f64,
-    /// How much longer, at most, a probe makes the queue.
+    /// The longest queue that a probe adds.
     excess: Duration,
-    /// How many round trips to wait before the next.
-    patience: u32,
-    /// The last probe sent no faster than usual.
+    /// RTTs to wait before the next probe.
+    rest_rtts: u32,
+    /// In the last probe the congestion control sent no faster than before.
     held_back: bool,
-    /// How often the pace was trimmed since the last probe.
+    /// Trims of the pace since the last probe.
     trims: u32,
-    /// Until when the last probe's queue drains.
+    /// When the last probe's queue has drained.
     drains_until: Duration,
 }
 
@@ -34,37 +34,40 @@ enum ProbeState {
     Waiting { from: Duration, to: Duration, until: Duration, sent: Rate, retransmits: Bytes },
 }
 
-const EXCESS: Duration = Duration::from_micros(3500);
-/// Less would not stand out from [`DOUBT`].
-const LEAST_EXCESS: Duration = Duration::from_micros(1600);
-const GAINS: (f64, f64) = (0.125, 1.0);
-/// At the capacity; more at a pace that is a part of it.
-const BOLD: f64 = 0.5;
-/// Of the first probe, and after a change: what a train told may be far too little, or whoever came has gone again.
+/// The longest queue that a probe adds.
+const MAX_EXCESS: Duration = Duration::from_micros(3500);
+/// The shortest: less would not exceed [`RTT_UNCERTAINTY`] clearly.
+const MIN_EXCESS: Duration = Duration::from_micros(1600);
+/// The least and the largest gain.
+const GAIN_RANGE: (f64, f64) = (0.125, 1.0);
+/// The largest gain at the capacity; larger in proportion at a pace below it.
+const FULL_PATH_GAIN: f64 = 0.5;
+/// The gain of the first probe, and after a cut: the train's rate may be too low, or the competing traffic may have ended.
 const FIRST_GAIN: f64 = 0.25;
-/// A pace so many times below the capacity takes so many times as long for the excess; one that is lower yet, no longer.
-const SLOWEST: f64 = 8.0;
-/// The pace over the highest rate that the path was seen to pass.
-const BEYOND: f64 = 1.25;
-/// The share of it that is as good as all.
-const NEAR: f64 = 0.95;
-/// The share of the pace that must be used.
-const USED: f64 = 0.8;
-/// A longer queue by less than this share of the excess is noise.
-const TELLS: f64 = 0.25;
-/// The queue may have become longer by this than the RTT tells. A short probe proves less for that.
-const DOUBT: Duration = Duration::from_micros(800);
-/// Where a pace that is near the capacity has a queue before it, it is a little too high, and becomes this part of it:
-const TRIMMED: f64 = 0.97;
-/// near is from this share of the capacity on,
-const FULL: f64 = 0.9;
-/// and so many times at most before a probe: the queue may be somebody else's.
-const MOST_TRIMS: u32 = 3;
-/// A queue drains in so many times its length, where the pace is 97 % of the capacity.
-const DRAINS: u32 = 32;
-/// How long after its round trip a probe may still be felt.
-const AFTER: Duration = Duration::from_millis(8);
-const MOST_PATIENCE: u32 = 4;
+/// A pace below the capacity needs longer to add the excess, by up to this factor.
+const MAX_SLOWDOWN: f64 = 8.0;
+/// The pace may exceed the highest observed rate of delivery by this factor.
+const CAPACITY_HEADROOM: f64 = 1.25;
+/// A rate of at least this share of another counts as equal.
+const NEAR_CAPACITY: f64 = 0.95;
+/// No probe runs while less than this share of the pace is delivered.
+const MIN_USED_SHARE: f64 = 0.8;
+/// A rise of the RTT by less than this share of the excess is noise.
+const NOTICEABLE_RISE: f64 = 0.25;
+/// The queue may have grown by this more than the RTT shows, so that a short probe proves less.
+const RTT_UNCERTAINTY: Duration = Duration::from_micros(800);
+/// A pace near the capacity with a standing queue is a little too high, and is multiplied by this,
+const TRIM_FACTOR: f64 = 0.97;
+/// from this share of the capacity on,
+const TRIM_FROM_CAPACITY: f64 = 0.9;
+/// at most this often between two probes: the queue may belong to another flow.
+const MAX_TRIMS: u32 = 3;
+/// A queue drains in this multiple of its length, with a pace of 97 % of the capacity.
+const PROBE_DRAIN_FACTOR: u32 = 32;
+/// How long after its RTT a probe may still affect the RTT.
+const PROBE_ECHO_TIME: Duration = Duration::from_millis(8);
+/// The longest rest between two probes, in RTTs.
+const MAX_REST_RTTS: u32 = 4;
 
 impl Probe {
     /// Rests until `until`.
@@ -72,37 +75,37 @@ impl Probe {
         Self {
             state: ProbeState::Resting { until },
             gain: FIRST_GAIN,
-            excess: EXCESS,
-            patience: 2,
+            excess: MAX_EXCESS,
+            rest_rtts: 2,
             held_back: false,
             trims: 0,
             drains_until: Duration::ZERO,
         }
     }
 
-    /// Gives up a probe that is under way, and rests until `until`: the path has changed.
-    pub(super) fn put_off(&mut self, until: Duration) {
+    /// Aborts a running probe, and rests until `until`: the path has changed.
+    pub(super) fn postpone(&mut self, until: Duration) {
         self.state = ProbeState::Resting { until };
-        (self.gain, self.patience, self.trims) = (FIRST_GAIN, 2, 0);
+        (self.gain, self.rest_rtts, self.trims) = (FIRST_GAIN, 2, 0);
     }
 
-    /// Says whether it has rested: only then does a queue of our own matter.
+    /// Returns whether the next probe is due.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         matches!(self.state, ProbeState::Resting { until } if now >= until)
     }
 
-    /// Returns how long a queue may be that is of a probe's making.
+    /// Returns the longest queue that the probe can have caused.
     pub(super) fn queue(&self, now: Duration) -> Duration {
         let rests = matches!(self.state, ProbeState::Resting { .. }) && now >= self.drains_until;
-        if rests { Duration::ZERO } else { self.excess + DOUBT }
+        if rests { Duration::ZERO } else { self.excess + RTT_UNCERTAINTY }
     }
 
-    /// Says, once, whether the last probe was of no use because the congestion control sent no faster.
+    /// Returns, once, whether the congestion control sent no faster in the last probe.
     pub(super) fn was_held_back(&mut self) -> bool {
         std::mem::take(&mut self.held_back)
     }
 
-    /// Returns the pace to have now, where `target` is held.
+    /// Returns the pace to set now, for a steady pace of `target`.
     pub(super) fn pace(&self, target: Rate, now: Duration) -> Rate {
         match self.state {
             ProbeState::Sending { to, .. } if now < to => target.scaled(1.0 + self.gain),
@@ -110,7 +113,7 @@ impl Probe {
         }
     }
 
-    /// Observes, where a queue stands or not; returns the pace to hold from now on.
+    /// Observes the connection, and whether a queue `stands`; returns the new steady pace.
     pub(super) fn observe(
         &mut self,
         target: Rate,
@@ -122,24 +125,25 @@ impl Probe {
     ) -> Rate {
         let rtt = seen.min_rtt.get();
         match self.state {
-            // Where less is sent than the pace allows, a faster pace would change nothing.
+            // A sender that does not use its pace would not send faster in a probe.
             ProbeState::Resting { until }
-                if now >= until && history.delivery_rate(now.saturating_sub(rtt)) < target.scaled(USED) =>
+                if now >= until
+                    && history.delivery_rate(now.saturating_sub(rtt)) < target.scaled(MIN_USED_SHARE) =>
             {
                 self.state = ProbeState::Resting { until: now + rtt };
                 target
             }
             ProbeState::Resting { until } if now >= until => {
-                let is_full = capacity.is_some_and(|capacity| target > capacity.scaled(FULL));
-                if stands && is_full && self.trims < MOST_TRIMS {
+                let is_full = capacity.is_some_and(|capacity| target > capacity.scaled(TRIM_FROM_CAPACITY));
+                if stands && is_full && self.trims < MAX_TRIMS {
                     self.trims += 1;
                     self.state = ProbeState::Resting { until: now + rtt * 2 };
-                    return target.scaled(TRIMMED);
+                    return target.scaled(TRIM_FACTOR);
                 }
                 self.trims = 0;
                 let slower = slower(target, capacity);
-                // No shorter than a look at it or two.
-                self.gain = self.gain.min(slower * BOLD);
+                // A larger gain would end the probe within an observation or two.
+                self.gain = self.gain.min(slower * FULL_PATH_GAIN);
                 let to = now + self.excess.mul_f64(slower / self.gain);
                 self.state =
                     ProbeState::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
@@ -148,71 +152,73 @@ impl Probe {
             ProbeState::Sending { from, to, sent, retransmits } if now >= to => {
                 let (sent, asked) =
                     (Rate::over(seen.sent - sent, now - from), target.scaled(1.0 + self.gain));
-                // The congestion control may have paced it lower; what is little lower is by the edges of the time.
-                let sent = if sent > asked.scaled(NEAR) { asked } else { sent };
+                // The congestion control may have sent less; a small difference is due to the time's rounding.
+                let sent = if sent > asked.scaled(NEAR_CAPACITY) { asked } else { sent };
                 if sent < target.scaled(1.0 + self.gain / 2.0) {
-                    // Near what the bottleneck was seen to pass there is little to find.
-                    self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR));
+                    // Near the capacity there is little to find.
+                    self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR_CAPACITY));
                     self.state = ProbeState::Resting { until: now + rtt };
                     return target;
                 }
-                // `now`, not `to`: a look that came late has sent for longer.
-                let until = now + seen.rtt.get() + AFTER;
+                // `now`, not `to`: a late observation has lengthened the probe.
+                let until = now + seen.rtt.get() + PROBE_ECHO_TIME;
                 self.state = ProbeState::Waiting { from, to: now, until, sent, retransmits };
                 target
             }
             ProbeState::Waiting { from, to, until, sent, retransmits } if now >= until => {
                 let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
                 let Some((before, peak)) = before.zip(history.largest_rtt(from + rtt, until)) else {
-                    // Acknowledgements came too seldom to tell.
+                    // Too few acknowledgements arrived to measure the rise.
                     self.state = ProbeState::Resting { until: now + rtt };
                     return target;
                 };
                 let rise = peak.saturating_sub(before);
                 let part = |queue: Duration| queue.as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
                 let (left, doubted) = left(sent, part(rise), capacity);
-                let doubt = doubted.min(target.scaled(SLOWEST)).scaled(part(DOUBT));
+                let doubt = doubted.min(target.scaled(MAX_SLOWDOWN)).scaled(part(RTT_UNCERTAINTY));
                 let proven = left.as_bits_per_sec().saturating_sub(doubt.as_bits_per_sec());
-                let most = capacity.map_or(Rate::bits_per_sec(u64::MAX), |capacity| capacity.scaled(BEYOND));
+                let most = capacity
+                    .map_or(Rate::bits_per_sec(u64::MAX), |capacity| capacity.scaled(CAPACITY_HEADROOM));
                 let lost = seen.retransmits > retransmits;
-                self.learn(rise, lost, now, rtt);
+                self.adapt(rise, lost, now, rtt);
                 if lost { target } else { target.max(Rate::bits_per_sec(proven).min(most)) }
             }
             _ => target,
         }
     }
 
-    /// Becomes bolder after a probe that was not felt, and more patient after one that was.
-    fn learn(&mut self, rise: Duration, lost: bool, now: Duration, rtt: Duration) {
-        let felt = lost || rise > self.excess.mul_f64(TELLS);
-        self.excess = if lost { self.excess / 2 } else { self.excess * 2 }.clamp(LEAST_EXCESS, EXCESS);
-        self.drains_until = now + rise * DRAINS;
+    /// Raises the gain after a probe without an effect; lowers it, and rests longer, after one with an effect.
+    fn adapt(&mut self, rise: Duration, lost: bool, now: Duration, rtt: Duration) {
+        let felt = lost || rise > self.excess.mul_f64(NOTICEABLE_RISE);
+        self.excess = if lost { self.excess / 2 } else { self.excess * 2 }.clamp(MIN_EXCESS, MAX_EXCESS);
+        self.drains_until = now + rise * PROBE_DRAIN_FACTOR;
         if felt {
-            // A shorter probe leaves more in doubt: then a longer one tells more, and soon.
-            self.patience = if self.gain > GAINS.0 { 1 } else { (2 * self.patience).min(MOST_PATIENCE) };
-            self.gain = (self.gain / 2.0).max(GAINS.0);
+            // A shorter probe is less certain: a longer one follows soon.
+            self.rest_rtts =
+                if self.gain > GAIN_RANGE.0 { 1 } else { (2 * self.rest_rtts).min(MAX_REST_RTTS) };
+            self.gain = (self.gain / 2.0).max(GAIN_RANGE.0);
             self.state = ProbeState::Resting {
-                until: self.drains_until.min(now + rtt * 8).max(now + rtt * self.patience),
+                until: self.drains_until.min(now + rtt * 8).max(now + rtt * self.rest_rtts),
             };
         } else {
-            self.gain = (2.0 * self.gain).min(GAINS.1);
-            self.patience = 1;
+            self.gain = (2.0 * self.gain).min(GAIN_RANGE.1);
+            self.rest_rtts = 1;
             self.state = ProbeState::Resting { until: now };
         }
     }
 }
 
-/// Returns by how much longer a probe takes for what the path carries, where the pace is only a part of that.
+/// Returns the factor by which a probe takes longer at a pace below the capacity.
 fn slower(target: Rate, capacity: Option<Rate>) -> f64 {
     let part = |capacity: Rate| capacity.as_bits_per_sec() as f64 / target.as_bits_per_sec().max(1) as f64;
-    capacity.map_or(1.0, part).clamp(1.0, SLOWEST)
+    capacity.map_or(1.0, part).clamp(1.0, MAX_SLOWDOWN)
 }
 
-/// Returns what others leave, where sending at `sent` made the queue longer by this share of the time that it took, and the
-/// bottleneck's rate, as far as that is known.
+/// Returns the capacity left by competing traffic, and the bottleneck's rate as far as known, after sending at `sent` has
+/// lengthened the queue by `grew` of the time it took.
 ///
-/// A queue grows by what comes over the bottleneck's rate: grew = (sent + others) / capacity - 1. That the capacity is no less
-/// than sent / (1 + grew) is certain, and all that is known where it is not: there are taken to be no others.
+/// grew = (sent + others) / capacity - 1. The capacity is at least sent / (1 + grew), which is used where it is unknown,
+/// as if there were no other traffic.
 fn left(sent: Rate, grew: f64, capacity: Option<Rate>) -> (Rate, Rate) {
     let least = sent.scaled(1.0 / (1.0 + grew));
     let capacity = capacity.map_or(least, |capacity| capacity.max(least));

@@ -1,43 +1,43 @@
-//! Up to the bottleneck's rate without overflowing its queue: from what slow start shows, or from what an earlier transfer found.
+//! Start-up: reaches the bottleneck's rate without overflowing its queue, from a packet train or from a known rate.
 
 use std::time::Duration;
 
-use super::congestion::{DEEPEST_CUT, NOTICED};
+use super::congestion::{DEEPEST_CUT, QUEUE_RTT_PARTS};
 use super::{Observation, Pacer, Phase, initial_pace};
 use crate::tune::packet_train::MAX_TRAIN_RATE;
 use crate::units::Rate;
 
-/// The pace over the bottleneck's rate that a train told: room for what the train had not seen.
-pub(super) const ROOM: f64 = 0.85;
-/// The share of the first pace that must arrive before a known rate is believed.
+/// The first cruising pace over the rate of the packet train: a margin for traffic that the train did not meet.
+pub(super) const TRAIN_RATE_SHARE: f64 = 0.85;
+/// The share of the first pace that must be delivered to confirm a known rate.
 const CONFIRMED: f64 = 0.8;
 
 impl Pacer {
-    /// Waits until what was sent at the first pace arrives.
+    /// `Trust`: waits until the data sent at the first pace is delivered.
     pub(super) fn trust(&mut self, known: Rate, seen: &Observation, late: bool, now: Duration) {
         let pace = initial_pace(known);
         if self.is_congested(seen, now) {
             self.settle(pace, seen, now);
-            // It never was held on this connection: all of it may be too much.
+            // This connection never held the rate: the cut may be as deep as needed.
             self.cut(pace, 0.0, seen, now);
-        } else if self.round_trip(seen, now).is_some_and(|arrives| arrives >= pace.scaled(CONFIRMED)) {
-            self.counted = (seen.retransmits, seen.sent);
+        } else if self.delivery_over_rtt(seen, now).is_some_and(|arrives| arrives >= pace.scaled(CONFIRMED)) {
+            self.baseline = (seen.retransmits, seen.sent);
             self.phase = Phase::Climb { from: pace, since: Some(now), most: Some(known) };
         } else if late {
-            // Whoever does not make use of it, or cannot, needs no pacing.
+            // A sender that does not use the pace, or cannot, needs none.
             (self.phase, self.pace) = (Phase::Off, None);
         }
     }
 
-    /// Waits until a train tells the bottleneck's rate.
-    pub(super) fn listen(&mut self, seen: &Observation, told: Option<Rate>, late: bool, now: Duration) {
+    /// `Listen`: waits until a packet train gives the bottleneck's rate.
+    pub(super) fn listen(&mut self, seen: &Observation, train_rate: Option<Rate>, late: bool, now: Duration) {
         let window = Rate::over(seen.window, seen.min_rtt.get());
-        let Some(rate) = told else {
-            let brought = self.passed(seen, now);
+        let Some(rate) = train_rate else {
+            let brought = self.recent_delivery(seen, now);
             if late || brought > MAX_TRAIN_RATE {
                 self.phase = Phase::Off;
-            } else if seen.retransmits > self.counted.0 {
-                // A queue too small even for clumps: probes find the rate from where slow start has come to.
+            } else if seen.retransmits > self.baseline.0 {
+                // The queue is shorter than a burst: probes find the rate, starting from that of slow start.
                 self.settle(brought.max(window.min(brought.scaled(2.0))), seen, now);
             }
             return;
@@ -47,23 +47,23 @@ impl Pacer {
             return;
         }
         self.capacity = Some(rate);
-        self.counted = (seen.retransmits, seen.sent);
-        let most = rate.scaled(ROOM);
+        self.baseline = (seen.retransmits, seen.sent);
+        let most = rate.scaled(TRAIN_RATE_SHARE);
         self.phase = Phase::Climb { from: window, since: Some(now), most: Some(most) };
         self.pace = Some(window.min(most));
-        // The last clumps have still to arrive.
-        self.deaf_until = now + seen.rtt.get() + seen.min_rtt.get() / NOTICED;
+        // The last bursts are still in flight.
+        self.ignore_until = now + seen.rtt.get() + seen.min_rtt.get() / QUEUE_RTT_PARTS;
     }
 
-    /// Sends twice as fast each round trip.
+    /// `Climb`: doubles the pace each RTT.
     pub(super) fn climb(&mut self, seen: &Observation, pace: Rate, most: Option<Rate>, now: Duration) {
-        if now < self.deaf_until {
-            self.counted = (seen.retransmits, seen.sent);
+        if now < self.ignore_until {
+            self.baseline = (seen.retransmits, seen.sent);
         }
         if self.is_congested(seen, now) {
             let little = self.capacity.is_some_and(|capacity| pace < capacity.scaled(DEEPEST_CUT));
-            if little && self.others_queue(seen, now) {
-                // At so little a queue stands already: others hold the rest, and are about to take this too.
+            if little && self.has_competing_queue(seen, now) {
+                // A queue stands at a small part of the capacity: competing flows use the rest.
                 self.begin_to_share(pace, now);
             } else {
                 self.settle(pace, seen, now);
@@ -73,7 +73,7 @@ impl Pacer {
         }
         match most {
             Some(most) if pace >= most && most <= MAX_TRAIN_RATE => self.settle(most, seen, now),
-            // What such a path holds is left to the congestion control.
+            // A path this fast is left to the congestion control.
             _ if pace >= most.unwrap_or(MAX_TRAIN_RATE) => (self.phase, self.pace) = (Phase::Off, None),
             _ => self.pace = Some(pace),
         }

@@ -1,4 +1,4 @@
-//! How many streams to begin with: several in slow start at once leave it sooner.
+//! The initial number of streams: several connections leave slow start sooner than one.
 
 use std::time::Duration;
 
@@ -7,31 +7,32 @@ use crate::units::{Bytes, Rate, Rtt};
 use super::StreamTunerStart;
 use crate::tune::INITIAL_SEGMENTS;
 
-/// What a packet carries, where nothing larger than Ethernet's frames is on the way.
+/// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
 pub(super) const SEGMENT: Bytes = Bytes::new(1448);
-/// What a connection sends in its first round trip.
+/// The bytes that a connection sends in its first RTT.
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(INITIAL_SEGMENTS * SEGMENT.get());
-/// On a shorter path slow start is over before more connections are open.
-const SHORTEST: Duration = Duration::from_millis(20);
-/// One stream for so much of the round trip,
-const PER_STREAM: Duration = Duration::from_millis(5);
-/// up to so many: twice as many would save one round trip more.
-const MOST: usize = 32;
-/// What a stream must find to fetch, so that opening it pays.
-const LEAST_SHARE: Bytes = Bytes::mib(8);
+/// On a shorter path slow start ends before further connections are open.
+const MIN_SEVERAL_RTT: Duration = Duration::from_millis(20);
+/// One stream per this much of the RTT,
+const RTT_PER_STREAM: Duration = Duration::from_millis(5);
+/// up to this number: twice as many would save one further RTT.
+const MAX_INITIAL_STREAMS: usize = 32;
+/// The least bytes to fetch per stream.
+const MIN_BYTES_PER_STREAM: Bytes = Bytes::mib(8);
 
-/// Returns how many streams to begin with.
+/// Returns the initial number of streams.
 ///
-/// k connections save log2(k) round trips of slow start: each begins with a window of its own.
+/// k connections save log2(k) RTTs of slow start, for each starts with its own initial window.
 pub(super) fn streams(start: &StreamTunerStart) -> usize {
     let rtt = start.rtt.get();
-    let mut ramp = if rtt < SHORTEST { 1 } else { (rtt.as_nanos() / PER_STREAM.as_nanos()) as usize };
+    let mut ramp =
+        if rtt < MIN_SEVERAL_RTT { 1 } else { (rtt.as_nanos() / RTT_PER_STREAM.as_nanos()) as usize };
     if let Some(path) = start.remembered {
-        // A burst of many first windows is more than a thin path's queue takes.
+        // Many initial windows at once would overflow the queue of a thin path.
         ramp = ramp.min(windows_in(path.rate, start.rtt) / 4);
     }
-    let shares = usize::try_from(start.left.get() / LEAST_SHARE.get()).unwrap_or(usize::MAX);
-    ramp.min(MOST)
+    let shares = usize::try_from(start.left.get() / MIN_BYTES_PER_STREAM.get()).unwrap_or(usize::MAX);
+    ramp.min(MAX_INITIAL_STREAMS)
         .max(start.remembered.map_or(1, |path| path.streams))
         .min(shares)
         .clamp(1, start.most.max(1))
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_with_much_left_begin_with_several() {
+    fn long_paths_with_much_to_fetch_start_with_several_streams() {
         let expected = [(1, 1), (19, 1), (20, 4), (100, 20), (200, 32), (900, 32)];
         for (rtt, streams) in expected {
             assert_eq!(super::streams(&start(rtt, Bytes::gib(8))), streams, "{rtt} ms");
@@ -75,11 +76,11 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_path_begins_where_it_ended() {
+    fn remembered_path_starts_with_its_last_number_of_streams() {
         assert_eq!(streams(&remembering(210, 10_000, 80)), 80);
-        // One was enough, but slow start is as long as it was.
+        // One stream was enough, but slow start takes as long as before.
         assert_eq!(streams(&remembering(200, 10_000, 1)), 32);
-        // A thin path: 250 KB are in flight.
+        // A thin path with a BDP of 250 KB.
         assert_eq!(streams(&remembering(200, 10, 1)), 4);
     }
 }

@@ -1,25 +1,25 @@
-//! Longhaul's own tuner of the number of streams: finds how many a path needs, within round trips, and follows it.
+//! Longhaul's own tuner of the number of streams: finds how many a path needs within some RTTs, and follows changes.
 //!
 //! ```text
 //!  Ramp-up ----goodput has stopped growing----> Hold ----due----> Trial: more, or fewer ----verdict----> Hold
 //!  (one, or several in slow start)               |                                                        ^
-//!                                                '---- a queue, and losses that persist: a quarter fewer -'
+//!                                                '---- a queue, and persistent losses: a quarter fewer ---'
 //! ```
 //!
-//! **Ramp-up.** On a long path with much to fetch several connections leave slow start sooner than one.
+//! **Ramp-up.** On a long path, with much to fetch, several connections leave slow start sooner than one.
 //!
-//! **Trial.** Another number of streams, until its own ramp-up is over and several intervals agree. Twice as many as
-//! long as the sum grows in proportion: each is held by its window, not by the path. Where it grows by less, as many
-//! as the path's rate needs of such streams; where it does not grow, as many as before. Those that do not pay are handed
-//! over step by step, as the others grow. Fewer streams stay where the sum does.
+//! **Trial.** Another number of streams, until its ramp-up is over and several intervals agree. The number doubles as
+//! long as the goodput grows in proportion: each stream is limited by its window, not by the path. Where the goodput grows by
+//! less, the number becomes what the path's rate needs; where it does not grow, the number before. Streams without a gain are
+//! closed step by step, as the others grow. A trial of fewer streams keeps them where the goodput stays.
 //!
-//! **Hold.** Each direction rests after a failure, for longer each time, so that a steady path sees a change or two a
-//! minute.
+//! **Hold.** After a failed trial each direction backs off, for longer each time, so that a steady path sees a change or
+//! two per minute.
 //!
-//! **Fairness.** Where data waits in a queue and losses persist, a quarter of the streams go whatever that costs, and
-//! come back one at a time: as TCP's own windows, the numbers of sessions that share a bottleneck become equal.
+//! **Fairness.** Where a queue stands and losses persist, a quarter of the streams is closed at any cost, and added again one
+//! at a time: like TCP's windows, the numbers of sessions that share a bottleneck become equal (AIMD).
 //!
-//! Everything is a function of what was observed; `docs/streams.md` tells more.
+//! The tuner is a function of its observations; see `docs/streams.md`.
 
 mod initial_count;
 mod phases;
@@ -38,46 +38,46 @@ use statistics::IntervalStatistics;
 use step_backoff::StepBackoff;
 use trial::Level;
 
-/// What is known before anything was fetched.
+/// What [`StreamTuner::new`] needs to know of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamTunerStart {
     /// The RTT of the path.
     pub rtt: Rtt,
-    /// What is still to be fetched.
+    /// Bytes to fetch.
     pub left: Bytes,
     /// The most streams that the user allows.
     pub most: usize,
-    /// What an earlier transfer has shown of this path, where it is still the same: the RTT tells.
+    /// The result of an earlier transfer, where the RTT shows that the path is the same.
     pub remembered: Option<Remembered>,
 }
 
-/// What is worth remembering of a path.
+/// The result of a transfer, for later transfers over the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
-    /// Its RTT.
+    /// The RTT of the path.
     pub rtt: Rtt,
-    /// The goodput that was sustained.
+    /// The sustained goodput.
     pub rate: Rate,
-    /// The number of streams that did it.
+    /// The number of streams that reached it.
     pub streams: usize,
 }
 
-/// What an interval has shown: about a round trip, or 100 ms where that is longer.
+/// The observations of an interval: about one RTT, at least 100 ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// What arrived on all streams together, over the time.
+    /// The goodput of all streams together.
     pub goodput: Rate,
-    /// The RTT of the empty path.
+    /// The RTT without a queue.
     pub rtt: Rtt,
-    /// The RTT that the data sees now, where it is known: a queue shows in it.
+    /// The RTT of the data, which a queue raises; `None` where it is unknown.
     pub data_rtt: Option<Rtt>,
     /// The connections on which data arrived.
     pub streams: usize,
-    /// Packets that arrived out of order: losses, as a receiver sees them.
+    /// Packets that arrived out of order: the receiver's sign of losses.
     pub out_of_order: u64,
-    /// What is still to be fetched.
+    /// Bytes still to fetch.
     pub left: Bytes,
-    /// Whether our disk, a limit or the CPU held the streams, not the network.
+    /// Whether the disk, a configured limit or the CPU limited the streams, not the network.
     pub held_back: bool,
 }
 
@@ -88,25 +88,25 @@ pub struct StreamTuner {
     limit: StreamLimit,
     statistics: IntervalStatistics,
     phase: Phase,
-    /// When the number was last changed,
+    /// When the number last changed.
     changed: Duration,
-    /// since when as many carry data,
+    /// Since when as many streams carry data.
     since: Option<Duration>,
-    /// and how long after that what arrives is what they bring.
+    /// How long after `since` the goodput is that of the present number.
     settling: Duration,
     up: StepBackoff,
     down: StepBackoff,
     cut: StepBackoff,
-    /// What the present number brought when it was chosen, in bits per second.
+    /// The goodput of the present number when it was chosen, in bits per second.
     usual: Option<f64>,
-    /// What streams brought before the first of several steps, so that small losses do not add up.
+    /// The goodput before the first of several steps, so that small decreases do not add up.
     anchor: Option<Anchor>,
     /// Whether a trial or a full path has confirmed the number.
     confident: bool,
     concluded: Option<Remembered>,
 }
 
-/// A goodput that is to be kept, in bits per second.
+/// A goodput to keep, in bits per second.
 #[derive(Debug, Clone, Copy)]
 struct Anchor {
     goodput: f64,
@@ -122,16 +122,16 @@ enum Phase {
     Trial {
         from: Level,
     },
-    /// Streams that do not pay are given up as the others grow.
+    /// Closes streams without a gain step by step, as the others grow.
     HandOver {
         to: usize,
     },
 }
 
 impl StreamTuner {
-    /// Begins; [`Self::streams`] may be opened as soon as the server is known to honour ranges.
+    /// Makes a tuner; [`Self::streams`] may be opened as soon as the server has honoured a range.
     pub fn new(start: &StreamTunerStart) -> Self {
-        // A change costs round trips.
+        // The ramp-up after a change takes RTTs.
         let rest =
             |seconds| Duration::from_secs(seconds).max(start.rtt.get().saturating_mul(10 * seconds as u32));
         let known = start.remembered.is_some();
@@ -143,7 +143,7 @@ impl StreamTuner {
             changed: Duration::ZERO,
             since: None,
             settling: Duration::ZERO,
-            // What is remembered is only checked; else it is doubled.
+            // A remembered number is tried in single steps; an unknown one doubles.
             up: StepBackoff::new(if known { 1 } else { usize::MAX }, rest(4)),
             down: StepBackoff::new(1, rest(8)),
             cut: StepBackoff::new(1, rest(4)),
@@ -159,12 +159,12 @@ impl StreamTuner {
         self.wanted
     }
 
-    /// Returns what to remember of this path, once it is certain.
+    /// Returns the result to remember, once it is certain.
     pub fn conclusion(&self) -> Option<Remembered> {
         self.concluded
     }
 
-    /// Notes that the server allows no more than `open` streams for now, and for how long where it has said so.
+    /// Records that the server accepts no more than `open` connections, for `wait` where it sent Retry-After.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
         self.limit.refused(open, wait, now);
         let allowed = self.limit.at(now);
@@ -172,7 +172,7 @@ impl StreamTuner {
             return;
         }
         match self.phase {
-            // Fewer than were to be tried, but more than before: that is what is tried now.
+            // More than before, but fewer than intended: the trial continues with these.
             Phase::Trial { from } if from.streams < allowed => self.wanted = allowed,
             Phase::RampUp { .. } => self.wanted = allowed,
             Phase::Trial { .. } | Phase::HandOver { .. } | Phase::Hold => {
@@ -182,12 +182,12 @@ impl StreamTuner {
         }
     }
 
-    /// Observes an interval that ended at `now`, since any fixed moment; returns how many streams there should be from now on.
+    /// Observes an interval that ended at `now`, since any fixed moment; returns the number of streams to use from now on.
     ///
-    /// Where these are fewer, the slowest should go.
+    /// Where the number falls, the slowest streams should be closed.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
         self.statistics.push(seen, now);
-        self.await_streams(seen, now);
+        self.watch_streams(seen, now);
         match self.phase {
             Phase::RampUp { first } => self.ramp_up(first, seen, now),
             Phase::Hold => self.hold(seen, now),
@@ -198,19 +198,21 @@ impl StreamTuner {
         self.wanted
     }
 
-    /// Notes when as many streams carry data as are wanted, after a change.
-    fn await_streams(&mut self, seen: &Interval, now: Duration) {
+    /// Records when the intended number of streams carries data after a change.
+    fn watch_streams(&mut self, seen: &Interval, now: Duration) {
         let come = match self.phase {
             Phase::Trial { from } if from.streams > self.wanted => seen.streams <= self.wanted,
-            // On a crowded path some wait for a timeout.
-            _ => seen.streams >= self.wanted - self.wanted / MISSING,
+            // On a congested path some streams wait for a retransmission timeout.
+            _ => seen.streams >= self.wanted - self.wanted / MISSING_PART,
         };
-        if self.since.is_none() && (come || now > self.changed.saturating_add(round_trips(LATE, seen))) {
+        if self.since.is_none()
+            && (come || now > self.changed.saturating_add(round_trips(SETTLING_TIMEOUT, seen)))
+        {
             self.since = Some(now);
         }
     }
 
-    /// Returns from when on what arrives is what the present number of streams brings.
+    /// Returns from when on the goodput is that of the present number of streams.
     fn settled(&self) -> Option<Duration> {
         self.since.map(|since| since.saturating_add(self.settling))
     }
@@ -225,12 +227,12 @@ impl StreamTuner {
     }
 }
 
-/// This part of the streams may be missing.
-const MISSING: usize = 10;
-/// Streams that have not come, or not gone, after so many round trips, and this time, are not waited for.
-const LATE: (u32, Duration) = (15, Duration::from_secs(3));
+/// One stream in this many may be missing after a change.
+const MISSING_PART: usize = 10;
+/// The timeout, in RTTs and at least this time, for streams to open or close after a change.
+const SETTLING_TIMEOUT: (u32, Duration) = (15, Duration::from_secs(3));
 
-/// Returns so many round trips, or the time if that is longer.
+/// Returns the duration of `number` RTTs, at least `least`.
 fn round_trips((number, least): (u32, Duration), seen: &Interval) -> Duration {
     seen.rtt.get().saturating_mul(number).max(least)
 }

@@ -1,43 +1,43 @@
-//! What is decided in each phase.
+//! The decisions of each phase.
 
 use std::time::Duration;
 
 use crate::units::{Rate, Rtt};
 
-use super::statistics::{FAST, IntervalMean, SLOWLY};
-use super::trial::{INTERVALS, Level, TrialVerdict, keeps};
+use super::statistics::{FAST_GROWTH_INTERVALS, IntervalMean, SLOW_GROWTH_INTERVALS};
+use super::trial::{Level, TRIAL_INTERVALS, TrialVerdict, keeps};
 use super::{Anchor, Interval, Phase, Remembered, StreamTuner, round_trips};
 
-/// So many intervals show what the present number of streams brings.
-const VIEW: usize = 8;
-/// Losses are called persistent after so many intervals.
-const LOSING: usize = 6;
-/// What streams that are gone had in flight still arrives, or leaves the queue, for so many round trips.
-const DRAIN: u32 = 2;
-/// While fewer streams grow to carry what more did, so much of the time that is left may be lost,
-const PRICE: f64 = 0.01;
-/// and this at most.
-const DEAREST: Duration = Duration::from_millis(250);
-/// Where they carry less than this part, that is more than noise.
-const FAR: f64 = 0.9;
-/// They get so many round trips, and this time, for it.
-const RECOVERY: (u32, Duration) = (20, Duration::from_secs(2));
-/// A ramp-up ends after so many round trips, and this time, whether goodput still grows or not.
-const LONGEST_RAMP_UP: (u32, Duration) = (50, Duration::from_secs(5));
-/// With less time left than this nothing is changed any more: who comes then comes late, and who goes saves nothing.
+/// Intervals over which `Hold` measures the present number of streams.
+const HOLD_INTERVALS: usize = 8;
+/// Intervals after which persistent losses are acted on.
+const LOSS_INTERVALS: usize = 6;
+/// RTTs in which the data in flight of closed streams still arrives, or drains from the queue.
+const DRAIN_RTTS: u32 = 2;
+/// The share of the remaining time that a trial of fewer streams may cost,
+const MAX_TRIAL_COST: f64 = 0.01;
+/// and the most time that it may cost.
+const MAX_TRIAL_LOSS: Duration = Duration::from_millis(250);
+/// A goodput below this share of the previous one is clearly less, beyond noise.
+const CLEARLY_LESS: f64 = 0.9;
+/// RTTs, and at least this time, in which the remaining streams may grow to the previous goodput.
+const RECOVERY_TIME: (u32, Duration) = (20, Duration::from_secs(2));
+/// The timeout of a ramp-up, in RTTs and at least this time, whether the goodput still grows or not.
+const RAMP_UP_TIMEOUT: (u32, Duration) = (50, Duration::from_secs(5));
+/// With less time left than this the number does not change: it would have no effect before the end.
 const NEAR_END: Duration = Duration::from_secs(2);
-/// Giving streams up that only fill the queue costs nothing, but with less time left than this it saves nothing either.
-const LONG: Duration = Duration::from_secs(10);
-/// Giving up others may cost something while those that stay grow, which takes more time to make good.
-const LONGER: Duration = Duration::from_secs(30);
-/// Losses make goodput uncertain: a step of this part of the streams stands out from that.
+/// The least remaining time for closing streams that only fill the queue.
+const MIN_LEFT_FOR_SPARE: Duration = Duration::from_secs(10);
+/// The least remaining time for a trial of fewer streams, which costs goodput while the others grow.
+const MIN_LEFT_FOR_FEWER: Duration = Duration::from_secs(30);
+/// With losses the step is at least one part in this many of the streams, to exceed the noise.
 const LOSSY_STEP: usize = 4;
-/// What streams brought counts for so long: windows that were cut have grown again by then.
-const ANCHORED: Duration = Duration::from_secs(10);
-/// The share of the streams that stay where sessions lose at each other's cost.
-const CUT: f64 = 0.75;
-/// A goodput that differs by this share from what it used to be: the path, or the traffic on it, is another.
-const CHANGED: f64 = 0.25;
+/// How long an anchor counts: reduced windows have grown again by then.
+const ANCHOR_LIFETIME: Duration = Duration::from_secs(10);
+/// The share of the streams that is kept on a crowded path.
+const CROWDED_SHARE: f64 = 0.75;
+/// A goodput that differs by this share from its usual value shows that the path or its traffic has changed.
+const PATH_CHANGE: f64 = 0.25;
 
 impl StreamTuner {
     pub(super) fn ramp_up(&mut self, first: Option<Duration>, seen: &Interval, now: Duration) {
@@ -47,19 +47,19 @@ impl StreamTuner {
             self.changed = now;
             return;
         };
-        let late = now > first.saturating_add(round_trips(LONGEST_RAMP_UP, seen));
+        let late = now > first.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
         if late || self.since.is_some() && self.statistics.is_level() {
             self.phase = Phase::Hold;
             self.since = Some(first);
-            // These are level already.
+            // The last three intervals are level.
             self.statistics.keep_last(3);
         }
     }
 
     pub(super) fn hold(&mut self, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let Some(view) = self.statistics.view(settled, VIEW) else { return };
-        if view.intervals < INTERVALS.0 {
+        let Some(view) = self.statistics.view(settled, HOLD_INTERVALS) else { return };
+        if view.intervals < TRIAL_INTERVALS.0 {
             return;
         }
         self.anchor = self.anchor.filter(|anchor| now < anchor.until);
@@ -71,12 +71,12 @@ impl StreamTuner {
         }
         let several = self.wanted > 1;
         if view.is_filling() || view.is_losing() && !self.confident {
-            self.up.tread_softly();
+            self.up.use_small_step();
         }
-        let is_crowded = self.wanted > view.bearable() || view.has_queue() && view.is_losing();
+        let is_crowded = self.wanted > view.max_streams_at_loss() || view.has_queue() && view.is_losing();
         if several && is_crowded {
-            if view.intervals >= LOSING && self.cut.is_due(now) {
-                self.make_room(seen.rtt, now);
+            if view.intervals >= LOSS_INTERVALS && self.cut.is_due(now) {
+                self.cut_streams(seen.rtt, now);
             }
         } else if several && self.down.is_due(now) && self.may_do_with_fewer(&view, left, now) {
             self.shrink(&view, seen.rtt, now);
@@ -87,48 +87,48 @@ impl StreamTuner {
 
     fn may_do_with_fewer(&self, view: &IntervalMean, left: Duration, now: Duration) -> bool {
         if view.spare(self.wanted) > 0 {
-            return left > LONG;
+            return left > MIN_LEFT_FOR_SPARE;
         }
-        left > LONGER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
+        left > MIN_LEFT_FOR_FEWER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
     }
 
-    /// Notes where the path has become another.
+    /// Restarts the trials where the path has changed.
     fn follow(&mut self, view: &IntervalMean, now: Duration) {
-        if view.intervals < VIEW {
+        if view.intervals < HOLD_INTERVALS {
             return;
         }
         let usual = *self.usual.get_or_insert(view.goodput);
-        if (view.goodput / usual - 1.0).abs() > CHANGED {
+        if (view.goodput / usual - 1.0).abs() > PATH_CHANGE {
             self.usual = Some(view.goodput);
             self.anchor = None;
             for patience in [&mut self.up, &mut self.down, &mut self.cut] {
-                patience.renew(now);
+                patience.restart(now);
             }
         }
     }
 
     fn conclude(&mut self, view: &IntervalMean, rtt: Rtt) {
-        self.confident |= view.has_queue() && view.intervals == VIEW;
+        self.confident |= view.has_queue() && view.intervals == HOLD_INTERVALS;
         if self.confident && !view.is_held_back() {
             self.concluded = Some(Remembered { rtt, rate: view.rate(), streams: self.wanted });
         }
     }
 
-    /// Gives streams up whatever that costs: others on this path do the same.
-    fn make_room(&mut self, rtt: Rtt, now: Duration) {
-        let fewer = (self.wanted as f64 * CUT).round() as usize;
-        self.change(fewer.min(self.wanted - 1), rtt.get().saturating_mul(DRAIN), now);
-        self.cut.hesitate(now);
-        self.up.hesitate(now);
+    /// Closes a quarter of the streams at any cost, as other sessions on this path do.
+    fn cut_streams(&mut self, rtt: Rtt, now: Duration) {
+        let fewer = (self.wanted as f64 * CROWDED_SHARE).round() as usize;
+        self.change(fewer.min(self.wanted - 1), rtt.get().saturating_mul(DRAIN_RTTS), now);
+        self.cut.postpone(now);
+        self.up.postpone(now);
         (self.anchor, self.confident) = (None, true);
     }
 
-    /// Keeps in mind what the present streams bring, unless it is known what they brought before something hurt them.
+    /// Sets the anchor to the present goodput, unless an earlier one is still valid.
     fn anchor(&mut self, goodput: f64, now: Duration) {
-        self.anchor.get_or_insert(Anchor { goodput, until: now.saturating_add(ANCHORED) });
+        self.anchor.get_or_insert(Anchor { goodput, until: now.saturating_add(ANCHOR_LIFETIME) });
     }
 
-    /// Tries more streams, where there are more to have and enough to fetch for them.
+    /// Tries more streams, where the limit and the remaining bytes permit.
     fn grow(&mut self, view: &IntervalMean, seen: &Interval, now: Duration) {
         let mut from = Level::new(self.wanted, view);
         from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
@@ -140,14 +140,14 @@ impl StreamTuner {
             step if view.is_losing() && !view.has_queue() => step.max(lossy),
             step => step,
         };
-        let more = (self.wanted + step).min(self.limit.at(now)).min(view.bearable());
+        let more = (self.wanted + step).min(self.limit.at(now)).min(view.max_streams_at_loss());
         if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
             self.phase = Phase::Trial { from };
             self.change(more, ramp_up, now);
         }
     }
 
-    /// Tries fewer streams: those that only fill the queue, or a few.
+    /// Tries fewer streams: without those that only fill the queue, or one step fewer.
     fn shrink(&mut self, view: &IntervalMean, rtt: Rtt, now: Duration) {
         let step = match view.spare(self.wanted) {
             0 => self.down.step(self.wanted),
@@ -155,65 +155,69 @@ impl StreamTuner {
         };
         self.anchor(view.goodput, now);
         self.phase = Phase::Trial { from: Level::new(self.wanted, view) };
-        self.change(self.wanted - step.min(self.wanted / 2), rtt.get().saturating_mul(DRAIN), now);
+        self.change(self.wanted - step.min(self.wanted / 2), rtt.get().saturating_mul(DRAIN_RTTS), now);
     }
 
     pub(super) fn try_more(&mut self, from: &Level, seen: &Interval, now: Duration) {
         if let Some(last) = self.statistics.view(self.changed, 2)
-            && from.is_outgrown(self.wanted, &last)
+            && from.grows_in_proportion(self.wanted, &last)
         {
-            // In time for the next streams to come before these have grown up.
+            // Early enough that the next streams open before these have ramped up.
             self.keep_more(None, now);
             self.grow(&last, seen, now);
             return;
         }
-        let Some(grown_up) = self.settled() else { return };
-        let view = self.statistics.view(grown_up, INTERVALS.1);
-        let late = now > grown_up.saturating_add(round_trips(LONGEST_RAMP_UP, seen));
+        let Some(ramped_up) = self.settled() else { return };
+        let view = self.statistics.view(ramped_up, TRIAL_INTERVALS.1);
+        let late = now > ramped_up.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
         let verdict = match view {
             Some(view) if late || self.statistics.is_level() => from.judge_more(self.wanted, &view),
-            None if late => TrialVerdict::InVain,
+            None if late => TrialVerdict::NoGain,
             _ => TrialVerdict::Unknown,
         };
         match verdict {
             TrialVerdict::Unknown => {}
-            TrialVerdict::InProportion => self.keep_more(Some(grown_up), now),
+            TrialVerdict::InProportion => self.keep_more(Some(ramped_up), now),
             TrialVerdict::Fills(needed) => {
-                self.keep_more(Some(grown_up), now);
+                self.keep_more(Some(ramped_up), now);
                 self.up.failed(now);
                 if needed < self.wanted {
                     self.anchor(view.map_or(from.goodput, |view| view.goodput), now);
                     self.phase = Phase::HandOver { to: needed };
                 }
             }
-            TrialVerdict::InVain => {
+            TrialVerdict::NoGain => {
                 self.phase = Phase::HandOver { to: from.streams };
                 self.up.failed(now);
-                self.down.hesitate(now);
+                self.down.postpone(now);
                 self.anchor(from.goodput, now);
                 self.confident = true;
             }
         }
     }
 
-    /// Gives streams up that do not pay, as long as the others carry more: what was lost on the way to this has hurt them.
+    /// Closes streams without a gain as the others recover from the losses of the trial.
     pub(super) fn hand_over(&mut self, to: usize, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let view = self.statistics.view(settled, INTERVALS.0);
+        let view = self.statistics.view(settled, TRIAL_INTERVALS.0);
         let before = self.anchor.map_or(0.0, |anchor| anchor.goodput);
         if let Some(view) = view.filter(|view| keeps(before, view)) {
             let step = view.spare(self.wanted).max(self.wanted / 8).max(1);
-            self.change(to.max(self.wanted.saturating_sub(step)), seen.rtt.get().saturating_mul(DRAIN), now);
+            self.change(
+                to.max(self.wanted.saturating_sub(step)),
+                seen.rtt.get().saturating_mul(DRAIN_RTTS),
+                now,
+            );
         }
-        if self.wanted <= to || now > settled.saturating_add(round_trips(RECOVERY, seen)) {
+        if self.wanted <= to || now > settled.saturating_add(round_trips(RECOVERY_TIME, seen)) {
             self.phase = Phase::Hold;
         }
     }
 
-    /// Stays with the streams that were tried; what arrives counts from when they had grown up.
-    fn keep_more(&mut self, grown_up: Option<Duration>, now: Duration) {
+    /// Keeps the streams of the trial; the goodput counts from the end of their ramp-up.
+    fn keep_more(&mut self, ramped_up: Option<Duration>, now: Duration) {
         self.phase = Phase::Hold;
-        (self.since, self.settling) = (grown_up, Duration::ZERO);
+        (self.since, self.settling) = (ramped_up, Duration::ZERO);
         self.up.succeeded(now);
         self.down.failed(now);
         (self.anchor, self.confident) = (None, true);
@@ -221,24 +225,29 @@ impl StreamTuner {
 
     pub(super) fn try_fewer(&mut self, from: &Level, seen: &Interval, now: Duration) {
         let Some(settled) = self.settled() else { return };
-        let Some(view) = self.statistics.view(settled, VIEW) else { return };
+        let Some(view) = self.statistics.view(settled, HOLD_INTERVALS) else { return };
         let before = self.anchor.map_or(from.goodput, |anchor| anchor.goodput);
         let elapsed = now.saturating_sub(settled);
         let price = elapsed.mul_f64((1.0 - view.goodput / before).max(0.0));
         let left = view.rate().time_for(seen.left);
-        // What does not grow will not come back either; where much is missing, that shows at once.
-        let is_far = view.intervals >= INTERVALS.0 && view.goodput * (1.0 + 2.0 * view.error) < FAR * before;
-        let is_final = (is_far || view.intervals == VIEW)
-            && !self.statistics.is_growing(if is_far { FAST } else { SLOWLY });
+        // A goodput that does not grow will not recover; a large decrease shows soon.
+        let is_far = view.intervals >= TRIAL_INTERVALS.0
+            && view.goodput * (1.0 + 2.0 * view.error) < CLEARLY_LESS * before;
+        let is_final = (is_far || view.intervals == HOLD_INTERVALS)
+            && !self.statistics.is_growing(if is_far {
+                FAST_GROWTH_INTERVALS
+            } else {
+                SLOW_GROWTH_INTERVALS
+            });
         if keeps(before, &view) {
             self.phase = Phase::Hold;
             self.down.succeeded(now);
-            self.down.tread_softly();
-            self.up.hesitate(now);
+            self.down.use_small_step();
+            self.up.postpone(now);
             self.confident = true;
         } else if is_final
-            || price > DEAREST.min(left.mul_f64(PRICE))
-            || elapsed > round_trips(RECOVERY, seen)
+            || price > MAX_TRIAL_LOSS.min(left.mul_f64(MAX_TRIAL_COST))
+            || elapsed > round_trips(RECOVERY_TIME, seen)
         {
             self.phase = Phase::Hold;
             self.change(from.streams, from.ramp_up(seen.rtt), now);

@@ -1,4 +1,4 @@
-//! What the last intervals showed: goodput with its uncertainty, and the signs that the path is full.
+//! Statistics of the last intervals: goodput with its standard error, queue and losses.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,76 +8,76 @@ use crate::units::Rate;
 use super::Interval;
 use super::initial_count::SEGMENT;
 
-/// So many intervals are kept.
-const KEPT: usize = 16;
-/// Data that takes longer than the empty path by this part of its round trip,
-const QUEUE: f64 = 0.05;
-/// and by this much, waits in a queue. Less is noise.
-const LEAST_QUEUE: Duration = Duration::from_millis(3);
-/// So many packets out of order in an interval are a loss; fewer may be a detour.
-const LOST: u64 = 3;
-/// Losses in this share of the intervals persist.
-const PERSISTENT: f64 = 0.3;
-/// So many packets out of order are a loss rate of 0.7 % (x^2 / 1.5, for Reno).
-const MUCH: f64 = 0.1;
-/// A queue in so many intervals on end is no accident.
-const LATEST: usize = 2;
-/// From so many intervals to as many after them goodput grows where it grows fast,
-pub(super) const FAST: usize = 2;
-/// and where it grows slowly.
-pub(super) const SLOWLY: usize = 4;
-/// Where it grows by less than this in a short time, slow start is over;
-const GROWTH: f64 = 1.15;
-/// in a long one, windows that were cut have grown again;
-const SLOW_GROWTH: f64 = 1.05;
-/// and by less than this it does not grow at all.
-const STANDS: f64 = 1.01;
-/// That share of the intervals in which something of ours held the streams says that the network is not what limits.
-const HELD_BACK: f64 = 0.25;
+/// The number of intervals kept.
+const MAX_INTERVALS: usize = 16;
+/// A queue counts from this share of the RTT on,
+const QUEUE_RTT_SHARE: f64 = 0.05;
+/// and from this length on; less is noise.
+const MIN_QUEUE: Duration = Duration::from_millis(3);
+/// This many packets out of order in an interval are a loss; fewer may be reordering.
+const LOSS_PACKETS: u64 = 3;
+/// Losses in this share of the intervals are persistent.
+const PERSISTENT_LOSS: f64 = 0.3;
+/// This share of packets out of order corresponds to a loss rate of 0.7 % (x^2 / 1.5, for Reno).
+const HEAVY_REORDERING: f64 = 0.1;
+/// A queue in this many intervals in a row shows that the path fills.
+const FILLING_INTERVALS: usize = 2;
+/// Fast growth is measured from this many intervals to as many after them,
+pub(super) const FAST_GROWTH_INTERVALS: usize = 2;
+/// slow growth from this many to as many after them.
+pub(super) const SLOW_GROWTH_INTERVALS: usize = 4;
+/// Growth below this over the short span shows that slow start is over;
+const LEVEL_GROWTH: f64 = 1.15;
+/// over the long span, that windows cut by losses have recovered;
+const LEVEL_GROWTH_AFTER_LOSS: f64 = 1.05;
+/// growth below this is none.
+const NO_GROWTH: f64 = 1.01;
+/// From this share of held-back intervals on, the network is not the limit.
+const HELD_BACK_SHARE: f64 = 0.25;
 
 #[derive(Debug, Clone, Copy)]
 struct IntervalSample {
     at: Duration,
     /// Bits per second.
     goodput: f64,
-    /// How much longer data takes than the empty path, over its round trip; 0 where that is noise.
+    /// The queue over the RTT without one; 0 where that is noise.
     queue: f64,
     lost: bool,
     held_back: bool,
 }
 
-/// Keeps the last intervals.
+/// The last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IntervalStatistics {
     /// When the last interval ended.
     last: Option<Duration>,
-    /// The share of the packets that come out of order. A stream that leaves slow start may have many: the mean is a long one.
+    /// The share of packets out of order: a long moving average, for a stream that leaves slow start may have many.
     out_of_order: f64,
     samples: VecDeque<IntervalSample>,
-    /// Whether anything was lost since the last change.
+    /// Whether a packet was lost since the last change.
     has_lost: bool,
 }
 
 /// The mean of several intervals.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IntervalMean {
-    /// How many there were.
+    /// The number of intervals.
     pub(super) intervals: usize,
     /// Bits per second.
     pub(super) goodput: f64,
     /// The standard error of the goodput, relative to it.
     pub(super) error: f64,
-    /// The queue over the BDP: the median, for clumps make some intervals' look long,
+    /// The median queue over the BDP; bursts lengthen the queue of single intervals.
     queue: f64,
-    /// the least of the latest,
+    /// The shortest queue of the latest intervals.
     latest: f64,
-    /// the least: what always stands,
+    /// The shortest queue: the standing one.
     standing: f64,
-    /// and the longest.
+    /// The longest queue.
     longest: f64,
     /// The share of the intervals in which packets were lost.
     loss: f64,
-    /// The share of the packets that come out of order, whatever the number of streams was.
+    /// The moving average of the share of packets out of order, over changes of the number of streams.
     out_of_order: f64,
     held_back: f64,
 }
@@ -87,46 +87,46 @@ impl IntervalStatistics {
         let rtt = seen.rtt.get();
         let waits = seen.data_rtt.map_or(Duration::ZERO, |data| data.get().saturating_sub(rtt));
         let queue = waits.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
-        // The first interval's length is not known.
+        // The length of the first interval is unknown.
         if let Some(last) = self.last.replace(now) {
             let packets = seen.goodput.bytes_in(now.saturating_sub(last)).get() as f64 / SEGMENT.get() as f64;
             let out_of_order = (seen.out_of_order as f64 / packets.max(1.0)).min(1.0);
-            self.out_of_order += (out_of_order - self.out_of_order) / KEPT as f64;
+            self.out_of_order += (out_of_order - self.out_of_order) / MAX_INTERVALS as f64;
         }
-        self.has_lost |= seen.out_of_order >= LOST;
-        if self.samples.len() == KEPT {
+        self.has_lost |= seen.out_of_order >= LOSS_PACKETS;
+        if self.samples.len() == MAX_INTERVALS {
             self.samples.pop_front();
         }
         self.samples.push_back(IntervalSample {
             at: now,
             goodput: seen.goodput.as_bits_per_sec() as f64,
-            queue: if waits >= LEAST_QUEUE && queue >= QUEUE { queue } else { 0.0 },
-            lost: seen.out_of_order >= LOST,
+            queue: if waits >= MIN_QUEUE && queue >= QUEUE_RTT_SHARE { queue } else { 0.0 },
+            lost: seen.out_of_order >= LOSS_PACKETS,
             held_back: seen.held_back,
         });
     }
 
-    /// Forgets what was seen.
+    /// Removes all intervals.
     pub(super) fn clear(&mut self) {
         self.samples.clear();
         self.has_lost = false;
     }
 
-    /// Forgets what was seen before the last so many intervals.
+    /// Removes all but the last `intervals`.
     pub(super) fn keep_last(&mut self, intervals: usize) {
         let old = self.samples.len().saturating_sub(intervals);
         self.samples.drain(..old);
     }
 
-    /// Returns the mean of the last `most` intervals of those that ended after `since`; none if nothing arrived in them.
+    /// Returns the mean of the last `most` intervals that ended after `since`; `None` where nothing arrived in them.
     ///
-    /// Intervals in which we held the streams back do not count, unless they are many.
+    /// Skips held-back intervals, unless they are many.
     pub(super) fn view(&self, since: Duration, most: usize) -> Option<IntervalMean> {
         let recent: Vec<_> =
             self.samples.iter().rev().take_while(|s| s.at > since).take(most).copied().collect();
         let held_back = share(&recent, |s| s.held_back);
         let counted: Vec<_> =
-            recent.iter().filter(|s| held_back >= HELD_BACK || !s.held_back).copied().collect();
+            recent.iter().filter(|s| held_back >= HELD_BACK_SHARE || !s.held_back).copied().collect();
         let n = counted.len().max(1) as f64;
         let goodput = counted.iter().map(|s| s.goodput).sum::<f64>() / n;
         if goodput == 0.0 {
@@ -142,7 +142,7 @@ impl IntervalStatistics {
             error: (variance / n).sqrt() / goodput,
             standing: queues.first().copied().unwrap_or(0.0),
             queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
-            latest: counted.iter().take(LATEST).map(|s| s.queue).fold(f64::INFINITY, f64::min),
+            latest: counted.iter().take(FILLING_INTERVALS).map(|s| s.queue).fold(f64::INFINITY, f64::min),
             longest: queues.last().copied().unwrap_or(0.0),
             loss: share(&counted, |s| s.lost),
             out_of_order: self.out_of_order,
@@ -150,20 +150,24 @@ impl IntervalStatistics {
         })
     }
 
-    /// Says whether goodput has stopped growing: ramp-up is over.
+    /// Returns whether the goodput has stopped growing: the ramp-up is over.
     ///
-    /// Windows that were cut in it grow by a packet in each round trip: where something was lost, it takes longer to tell.
+    /// After a loss windows grow by one packet per RTT, so that growth is measured over a longer span.
     pub(super) fn is_level(&self) -> bool {
-        let (intervals, most) = if self.has_lost { (SLOWLY, SLOW_GROWTH) } else { (FAST, GROWTH) };
+        let (intervals, most) = if self.has_lost {
+            (SLOW_GROWTH_INTERVALS, LEVEL_GROWTH_AFTER_LOSS)
+        } else {
+            (FAST_GROWTH_INTERVALS, LEVEL_GROWTH)
+        };
         self.growth(intervals).is_some_and(|growth| growth < most)
     }
 
-    /// Says whether goodput still grows from so many intervals to as many after them.
+    /// Returns whether the goodput grows from `intervals` intervals to as many after them.
     pub(super) fn is_growing(&self, intervals: usize) -> bool {
-        self.growth(intervals).is_none_or(|growth| growth > STANDS)
+        self.growth(intervals).is_none_or(|growth| growth > NO_GROWTH)
     }
 
-    /// Returns what the last so many intervals brought over what as many before them did.
+    /// Returns the goodput of the last `intervals` intervals over that of as many before them.
     fn growth(&self, intervals: usize) -> Option<f64> {
         let sum = |skipped| -> f64 {
             self.samples.iter().rev().skip(skipped).take(intervals).map(|s| s.goodput).sum()
@@ -180,38 +184,38 @@ impl IntervalMean {
         Rate::bits_per_sec(self.goodput as u64)
     }
 
-    /// Says whether data waits in a queue: the path is full.
+    /// Returns whether a queue stands: the path is full.
     pub(super) fn has_queue(&self) -> bool {
         self.queue > 0.0
     }
 
-    /// Says whether the path was never full.
+    /// Returns whether the path was never full.
     pub(super) fn was_never_full(&self) -> bool {
         self.longest == 0.0 && !self.is_losing_much()
     }
 
-    /// Says whether data waits in a queue now, if not for long: the path has just become full.
+    /// Returns whether a queue has just appeared: the path has become full.
     pub(super) fn is_filling(&self) -> bool {
         self.latest > 0.0
     }
 
-    /// Says whether something is lost again and again.
+    /// Returns whether losses persist.
     pub(super) fn is_losing(&self) -> bool {
-        self.loss >= PERSISTENT
+        self.loss >= PERSISTENT_LOSS
     }
 
-    /// Says whether so much is lost that accidents do not explain it.
+    /// Returns whether the loss rate is too high for random losses.
     pub(super) fn is_losing_much(&self) -> bool {
-        self.out_of_order > MUCH
+        self.out_of_order > HEAVY_REORDERING
     }
 
-    /// Returns how many streams may be at the losses that are seen, so that one recovers from a loss at a time, on average.
+    /// Returns the most streams at the present loss rate, so that on average one stream at a time recovers from a loss.
     ///
-    /// A stream with a window of W packets has W of them out of order until one that was lost has come again, and loses
-    /// one in 2 W^2 / 3 (Reno): n streams, of which each has the share x out of order, have n x = 1.5 n / W losses in a
-    /// round trip. A single stream answers one in a round trip. Few losses without any queue may be accidents, which no
-    /// number of streams avoids.
-    pub(super) fn bearable(&self) -> usize {
+    /// A stream with a window of W packets receives W packets out of order until a retransmission, and loses one packet in
+    /// 2 W^2 / 3 (Reno): n streams, each with the share x out of order, have n x = 1.5 n / W losses per RTT. A
+    /// single stream responds to one loss per RTT. Few losses without a queue may be random, and do not depend on the
+    /// number of streams.
+    pub(super) fn max_streams_at_loss(&self) -> usize {
         if self.is_losing_much() || self.longest > 0.0 {
             (1.0 / self.out_of_order) as usize
         } else {
@@ -219,14 +223,14 @@ impl IntervalMean {
         }
     }
 
-    /// Says whether our disk, a limit or the CPU is what holds the streams.
+    /// Returns whether the disk, a configured limit or the CPU limits the streams.
     pub(super) fn is_held_back(&self) -> bool {
-        self.held_back >= HELD_BACK
+        self.held_back >= HELD_BACK_SHARE
     }
 
     /// Returns how many of `streams` only fill the queue.
     ///
-    /// In flight are (1 + standing queue) BDPs, of which the path needs one; a fifth of the rest stays for safety.
+    /// (1 + standing queue) BDPs are in flight, of which the path needs one; a fifth of the rest is kept as a margin.
     pub(super) fn spare(&self, streams: usize) -> usize {
         (streams as f64 * 0.8 * self.standing / (1.0 + self.standing)) as usize
     }
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_tells_how_certain_it_is() {
+    fn mean_has_a_standard_error() {
         let meter = meter(&[50, 90, 110, 100].map(interval));
         let view = meter.view(MS(100), 9).unwrap();
         assert_eq!((view.intervals, view.rate()), (3, Rate::bits_per_sec(100_000_000)));
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn ramp_up_is_over_when_two_intervals_bring_no_more_than_the_two_before() {
+    fn goodput_is_level_when_two_intervals_equal_the_two_before() {
         for (mbit, level) in [
             ([10, 20, 40, 80], false),
             ([40, 80, 100, 100], false),
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_what_most_intervals_see() {
+    fn queue_is_the_median_of_the_intervals() {
         let waits = |ms| Interval { data_rtt: Some(Rtt::new(MS(100 + ms))), ..interval(100) };
         let queue =
             |ms: &[u64]| meter(&ms.iter().map(|&ms| waits(ms)).collect::<Vec<_>>()).view(MS(0), 9).unwrap();
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_persist_when_they_come_again_and_again() {
+    fn losses_in_a_third_of_the_intervals_are_persistent() {
         let lost = |packets| Interval { out_of_order: packets, ..interval(100) };
         assert!(meter(&[0, 40, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
         assert!(!meter(&[0, 40, 0, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
@@ -310,23 +314,23 @@ mod tests {
     }
 
     #[test]
-    fn where_windows_were_cut_slow_growth_is_waited_for() {
+    fn slow_growth_after_a_loss_is_not_level() {
         let grown = |mbit: [u64; 8], lost| {
             let seen = mbit.map(|mbit| Interval { out_of_order: lost, ..interval(mbit) });
             meter(&seen).is_level()
         };
         let slowly = [50, 52, 54, 56, 58, 60, 62, 64];
         assert!(grown(slowly, 0) && !grown(slowly, 9));
-        assert!(grown([97; 8], 9) && !meter(&[interval(97); 8]).is_growing(SLOWLY));
+        assert!(grown([97; 8], 9) && !meter(&[interval(97); 8]).is_growing(SLOW_GROWTH_INTERVALS));
     }
 
     #[test]
-    fn many_losses_tell_how_many_streams_are_bearable() {
+    fn loss_rate_bounds_the_number_of_streams() {
         // 864 packets in an interval of 100 ms at 100 Mbit/s.
         let after = |packets, waits: u64| {
             let data_rtt = Some(Rtt::new(MS(100 + waits)));
             let seen = Interval { out_of_order: packets, data_rtt, ..interval(100) };
-            meter(&[seen; 200]).view(MS(0), 8).unwrap().bearable()
+            meter(&[seen; 200]).view(MS(0), 8).unwrap().max_streams_at_loss()
         };
         assert_eq!([after(172, 0), after(87, 0)], [5, 9]);
         // Few may be accidents, but not where there is a queue; and none leave room for any number.
@@ -334,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_ours_does_not_count_but_a_slow_disk_does() {
+    fn single_held_back_interval_is_ignored_but_many_count() {
         let held = |mbit| Interval { held_back: true, ..interval(mbit) };
         let paused = meter(&[interval(100), interval(100), held(3), interval(100), interval(100)])
             .view(MS(0), 9)

@@ -1,17 +1,17 @@
-//! How far to go in one direction, and when again: further after each success, less and more rarely after each failure.
+//! Step size and backoff of trials in one direction: larger steps after each success, smaller and rarer ones after each failure.
 
 use std::time::Duration;
 
-/// A rest after a failure is twice as long as after the one before, up to so many of the first.
-const LONGEST: u32 = 8;
-/// The least step is this part of the streams, rounded down, so that its effect stands out from noise.
-const LEAST: usize = 8;
+/// The backoff doubles after each failure, up to this multiple of the first.
+const MAX_REST_FACTOR: u32 = 8;
+/// The smallest step is one part in this many of the streams, rounded down, so that its effect exceeds the noise.
+const MIN_STEP_PART: usize = 8;
 
-/// StepBackoff in one direction.
+/// Step size and backoff in one direction, up or down.
 #[derive(Debug, Clone)]
 pub(super) struct StepBackoff {
     step: usize,
-    /// The rest after a first failure.
+    /// The backoff after a first failure.
     shortest: Duration,
     rest: Duration,
     due: Duration,
@@ -22,42 +22,42 @@ impl StepBackoff {
         Self { step, shortest, rest: shortest, due: Duration::ZERO }
     }
 
-    /// Returns by how many streams to go from `streams`: at most by as many again.
+    /// Returns the step from `streams`: at most as many again.
     pub(super) fn step(&self, streams: usize) -> usize {
-        self.step.clamp((streams / LEAST).max(1), streams.max(1))
+        self.step.clamp((streams / MIN_STEP_PART).max(1), streams.max(1))
     }
 
     pub(super) fn is_due(&self, now: Duration) -> bool {
         now >= self.due
     }
 
-    /// Goes on, twice as far.
+    /// Doubles the step; the next trial is due at once.
     pub(super) fn succeeded(&mut self, now: Duration) {
         self.step = self.step.saturating_mul(2).max(2);
         self.rest = self.shortest;
         self.due = now;
     }
 
-    /// Rests, and begins with a small step afterwards.
+    /// Backs off; the next step is small.
     pub(super) fn failed(&mut self, now: Duration) {
         self.due = now.saturating_add(self.rest);
-        self.rest = self.rest.saturating_mul(2).min(self.shortest.saturating_mul(LONGEST));
+        self.rest = self.rest.saturating_mul(2).min(self.shortest.saturating_mul(MAX_REST_FACTOR));
         self.step = 1;
     }
 
-    /// Goes on with a small step.
-    pub(super) fn tread_softly(&mut self) {
+    /// Makes the next step small.
+    pub(super) fn use_small_step(&mut self) {
         self.step = 1;
     }
 
-    /// Goes on with a small step, and not at once.
-    pub(super) fn hesitate(&mut self, now: Duration) {
+    /// Makes the next step small, after at least the first backoff.
+    pub(super) fn postpone(&mut self, now: Duration) {
         self.due = self.due.max(now.saturating_add(self.shortest));
-        self.tread_softly();
+        self.use_small_step();
     }
 
-    /// Begins anew after a short rest: the path is no longer what it was.
-    pub(super) fn renew(&mut self, now: Duration) {
+    /// Restarts with the first backoff, for the path has changed.
+    pub(super) fn restart(&mut self, now: Duration) {
         self.due = self.due.min(now.saturating_add(self.shortest));
         self.rest = self.shortest;
         self.step = 1;
@@ -71,7 +71,7 @@ mod tests {
     const SEC: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn failures_make_it_rare_and_small_and_successes_bold() {
+    fn failures_shrink_and_delay_steps_and_successes_enlarge_them() {
         let mut up = StepBackoff::new(usize::MAX, SEC(4));
         assert_eq!((up.step(16), up.step(1)), (16, 1));
         up.failed(SEC(10));
@@ -85,9 +85,9 @@ mod tests {
         assert_eq!((up.step(16), up.step(3), up.is_due(SEC(165))), (4, 3, true));
         up.failed(SEC(200));
         up.failed(SEC(200));
-        up.renew(SEC(201));
+        up.restart(SEC(201));
         assert!(up.is_due(SEC(205)));
-        up.hesitate(SEC(206));
+        up.postpone(SEC(206));
         assert!(!up.is_due(SEC(209)) && up.is_due(SEC(210)));
     }
 }

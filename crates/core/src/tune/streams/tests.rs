@@ -1,4 +1,4 @@
-//! The tuner on paths in virtual time, held against what it must reach.
+//! The tuner in virtual time, on simulated paths, against its targets.
 
 mod random_input;
 mod red;
@@ -6,7 +6,7 @@ mod several_sessions;
 mod simulated_path;
 mod single_session;
 
-use simulated_path::{Path, Session};
+use simulated_path::{SimulatedPath, SimulatedSession};
 
 const FOREVER: f64 = 1e15;
 const PACKET: f64 = 1500.0;
@@ -14,21 +14,21 @@ const KIB: f64 = 1024.0;
 const GIB: f64 = 1024.0 * 1024.0 * KIB;
 /// A send buffer of 4 MB (the stock tcp_wmem), less its bookkeeping.
 const STOCK: f64 = 3.2e6;
-/// Windows as large as the path asks for.
+/// Windows larger than any path needs.
 const OPEN: f64 = 1e9;
 
 /// The paper's path: 100 Mbit/s, 100 packets, 64 KB sockets.
-fn papers(rtt_ms: f64) -> Path {
-    Path::new(100.0, rtt_ms, 100.0 * PACKET, 64.0 * KIB)
+fn papers(rtt_ms: f64) -> SimulatedPath {
+    SimulatedPath::new(100.0, rtt_ms, 100.0 * PACKET, 64.0 * KIB)
 }
 
 /// 10 Gbit/s, 200 ms, a queue of one BDP.
-fn long_fat(window: f64) -> Path {
-    Path::new(10_000.0, 200.0, 250e6, window)
+fn long_fat(window: f64) -> SimulatedPath {
+    SimulatedPath::new(10_000.0, 200.0, 250e6, window)
 }
 
-/// Returns what a session receives until `end`, after `from`, over what the path carries.
-fn share(path: &mut Path, session: &mut Session, from: f64, end: f64) -> f64 {
+/// Returns a session's share of the path from `from` until `end`.
+fn share(path: &mut SimulatedPath, session: &mut SimulatedSession, from: f64, end: f64) -> f64 {
     let capacity = path.capacity;
     path.run(std::slice::from_mut(session), from);
     let before = session.received;
@@ -36,10 +36,10 @@ fn share(path: &mut Path, session: &mut Session, from: f64, end: f64) -> f64 {
     (session.received - before) / (end - from) / capacity
 }
 
-/// Returns the most that one of these fixed numbers receives.
-fn best_fixed(path: &Path, streams: &[usize], from: f64, end: f64) -> f64 {
+/// Returns the largest share of these fixed numbers of streams.
+fn best_fixed(path: &SimulatedPath, streams: &[usize], from: f64, end: f64) -> f64 {
     let shares = streams.iter().map(|&streams| {
-        let mut fixed = Session::fixed(streams, 0.0, FOREVER);
+        let mut fixed = SimulatedSession::fixed(streams, 0.0, FOREVER);
         share(&mut path.clone(), &mut fixed, from, end)
     });
     shares.fold(0.0, f64::max)

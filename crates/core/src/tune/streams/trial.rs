@@ -1,4 +1,4 @@
-//! Whether another number of streams pays: what is decided from two means and their uncertainty.
+//! The verdict on another number of streams, from two mean goodputs and their standard errors.
 
 use std::time::Duration;
 
@@ -7,45 +7,45 @@ use crate::units::{Rate, Rtt};
 use super::initial_count::INITIAL_WINDOW;
 use super::statistics::IntervalMean;
 
-/// More streams must bring so much more.
-const PAYS: f64 = 0.05;
-/// So much of what would be in proportion to the streams says that each is limited by itself, not by the path.
-const IN_PROPORTION: f64 = 0.75;
-/// Where something is lost and no queue shows, more streams must bring this part of what is in proportion: on a path
-/// that is full they take the rest from others, and who has half of it takes no more.
-const FAIR: f64 = 0.5;
-/// Fewer streams must keep so much.
-const KEEPS: f64 = 0.97;
-/// What the path carries over what a stream does is rounded up by this, for streams are not always all at work.
-const ROOM: f64 = 1.05;
-/// So many intervals tell a mean; after so many it is as certain as it gets.
-pub(super) const INTERVALS: (usize, usize) = (4, 12);
+/// The least gain, relative, for which more streams are kept.
+const MIN_GAIN: f64 = 0.05;
+/// From this share of a gain in proportion to the streams on, each stream is limited by its window, not by the path.
+const PROPORTIONAL_GAIN: f64 = 0.75;
+/// With losses but no queue, more streams must bring this share of a gain in proportion: on a full path they take the rest
+/// from other sessions, and a session that has half of the path gains less.
+const FAIR_GAIN: f64 = 0.5;
+/// The share of the goodput that fewer streams must keep.
+const KEPT_GOODPUT: f64 = 0.97;
+/// The margin on the number of streams that a path needs, for streams are not always all busy.
+const STREAM_MARGIN: f64 = 1.05;
+/// The least intervals for a verdict, and the intervals after which it no longer waits for certainty.
+pub(super) const TRIAL_INTERVALS: (usize, usize) = (4, 12);
 
-/// What a number of streams brought.
+/// The goodput of a number of streams, as the baseline of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) streams: usize,
     /// Bits per second.
     pub(super) goodput: f64,
-    /// The standard error, relative.
+    /// The relative standard error of the goodput.
     pub(super) error: f64,
-    /// Whether the path had room: then goodput over streams is what one is capable of.
+    /// Whether the path was not full: then goodput over streams is the capability of one stream.
     pub(super) had_room: bool,
-    /// Whether something was lost though there was no queue: by accident, or in one too short to be seen.
+    /// Whether packets were lost without a visible queue.
     lost: bool,
 }
 
-/// What a trial of more streams has shown.
+/// The verdict on a trial of more streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrialVerdict {
-    /// Nothing yet.
+    /// Not certain yet.
     Unknown,
-    /// The sum grew in proportion: go on.
+    /// The goodput grew in proportion: try still more.
     InProportion,
-    /// It grew by less, to the rate of the path, for which so many streams do.
+    /// The goodput grew by less, to the path's capacity, which needs this many streams.
     Fills(usize),
-    /// It did not grow.
-    InVain,
+    /// The goodput did not grow.
+    NoGain,
 }
 
 impl Level {
@@ -60,48 +60,48 @@ impl Level {
         }
     }
 
-    /// Returns how long slow start takes a new stream to carry as much as the others do.
+    /// Returns how long a new stream's slow start takes to reach the goodput of the others.
     ///
-    /// log2(window / initial window) round trips, where the window is that of one of the streams.
+    /// log2(window / initial window) RTTs, with the window of one of the present streams.
     pub(super) fn ramp_up(&self, rtt: Rtt) -> Duration {
         let each = Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt).get();
         let doublings = (each as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
-        // Rounded up, which leaves time for the first request.
+        // Rounded up, with one RTT for the first request.
         rtt.get().saturating_mul(doublings as u32 + 2)
     }
 
-    /// Says whether `streams`, more than these, already bring what is in proportion, by the last two or three intervals.
-    pub(super) fn is_outgrown(&self, streams: usize, last: &IntervalMean) -> bool {
+    /// Returns whether the last two or three intervals with `streams`, more than these, already show a gain in proportion.
+    pub(super) fn grows_in_proportion(&self, streams: usize, last: &IntervalMean) -> bool {
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
         last.intervals >= 2
             && last.was_never_full()
-            && last.goodput * (1.0 - last.error) >= self.goodput * (1.0 + IN_PROPORTION * share)
+            && last.goodput * (1.0 - last.error) >= self.goodput * (1.0 + PROPORTIONAL_GAIN * share)
     }
 
-    /// Judges `streams`, more than these, by a view of them after their ramp-up.
+    /// Judges `streams`, more than these, by a mean after their ramp-up.
     pub(super) fn judge_more(&self, streams: usize, view: &IntervalMean) -> TrialVerdict {
-        let (least, most) = INTERVALS;
+        let (least, most) = TRIAL_INTERVALS;
         let gain = view.goodput / self.goodput - 1.0;
         let noise = 2.0 * view.error.hypot(self.error);
-        if view.intervals < least || (gain - PAYS).abs() < noise && view.intervals < most {
+        if view.intervals < least || (gain - MIN_GAIN).abs() < noise && view.intervals < most {
             return TrialVerdict::Unknown;
         }
-        // Not by luck.
+        // The gain less its standard error.
         let certain = gain - noise / 2.0;
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
-        let fair = if self.lost { FAIR * share } else { 0.0 };
-        if certain < PAYS.max(fair) {
-            TrialVerdict::InVain
-        } else if certain >= IN_PROPORTION * share {
+        let fair = if self.lost { FAIR_GAIN * share } else { 0.0 };
+        if certain < MIN_GAIN.max(fair) {
+            TrialVerdict::NoGain
+        } else if certain >= PROPORTIONAL_GAIN * share {
             TrialVerdict::InProportion
         } else {
-            let needed = (self.streams as f64 * (1.0 + gain) * ROOM).ceil() as usize;
+            let needed = (self.streams as f64 * (1.0 + gain) * STREAM_MARGIN).ceil() as usize;
             TrialVerdict::Fills(if self.had_room { needed.min(streams) } else { streams })
         }
     }
 }
 
-/// Says whether fewer streams keep a goodput of `before`, in bits per second, by a view of them.
+/// Returns whether fewer streams keep a goodput of `before`, in bits per second.
 pub(super) fn keeps(before: f64, view: &IntervalMean) -> bool {
-    view.intervals >= INTERVALS.0 && view.goodput * (1.0 - view.error) >= KEEPS * before
+    view.intervals >= TRIAL_INTERVALS.0 && view.goodput * (1.0 - view.error) >= KEPT_GOODPUT * before
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use longhaul_core::happy_eyeballs::{Race, Step};
+use longhaul_core::happy_eyeballs::{ConnectionRace, RaceStep};
 use longhaul_core::units::Bytes;
 use longhaul_sys::sockopt::set_recv_buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,7 +28,7 @@ pub(super) fn dial(
     settings: SocketSettings<'_>,
     deadline: &Deadline<'_>,
 ) -> Result<(TcpStream, SocketAddr), HttpError> {
-    let mut race = Race::new(addresses, Instant::now());
+    let mut race = ConnectionRace::new(addresses, Instant::now());
     let mut running: Vec<(SocketAddr, Socket)> = Vec::new();
     let mut failed = Attempts::default();
     loop {
@@ -42,7 +42,7 @@ pub(super) fn dial(
             });
         }
         let pause = match race.step(Instant::now()) {
-            Step::Start(address) => {
+            RaceStep::Start(address) => {
                 match start(address, settings) {
                     Ok(socket) => running.push((address, socket)),
                     Err(error) => {
@@ -52,11 +52,11 @@ pub(super) fn dial(
                 }
                 continue;
             }
-            Step::WaitUntil(time) => time.saturating_duration_since(Instant::now()),
-            Step::AllStarted if running.is_empty() => {
+            RaceStep::WaitUntil(time) => time.saturating_duration_since(Instant::now()),
+            RaceStep::AllStarted if running.is_empty() => {
                 return Err(HttpError::Connect { host: host.to_owned(), attempts: failed });
             }
-            Step::AllStarted => Duration::MAX,
+            RaceStep::AllStarted => Duration::MAX,
         };
         for index in finished(&running, pause.min(settings.tick).min(deadline.left())).into_iter().rev() {
             let (address, socket) = running.swap_remove(index);

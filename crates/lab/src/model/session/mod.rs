@@ -13,8 +13,8 @@ use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::Time;
-use super::tcp::{Counts, Network};
-pub use record::{Chunk, Record, Second};
+use super::tcp::{Network, PacketCounts};
+pub use record::{ChunkRecord, SecondRecord, SessionRecord};
 pub use tuner::{Fixed, Tuner};
 
 /// How often a tuner is shown what happens, where a round trip is shorter.
@@ -23,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A file to fetch.
 #[derive(Debug)]
-pub struct Session {
+pub struct DownloadSession {
     /// When it begins.
     pub begins: Duration,
     /// How large the file is; whole packets are fetched.
@@ -35,11 +35,11 @@ pub struct Session {
 }
 
 /// Runs sessions on a network until all are done, or until a time; returns what became of each.
-pub fn run(network: &mut Network, sessions: Vec<Session>, until: Duration) -> Vec<Record> {
+pub fn run(network: &mut Network, sessions: Vec<DownloadSession>, until: Duration) -> Vec<SessionRecord> {
     let mut running: Vec<_> =
-        sessions.into_iter().map(|session| Running::new(session, network.add(), network)).collect();
+        sessions.into_iter().map(|session| RunningSession::new(session, network.add(), network)).collect();
     let end = Time::START + until;
-    while let Some(tick) = running.iter().filter_map(Running::tick).min() {
+    while let Some(tick) = running.iter().filter_map(RunningSession::tick).min() {
         match network.advance(tick.min(end)) {
             Some(complete) => running
                 .iter_mut()
@@ -56,7 +56,7 @@ pub fn run(network: &mut Network, sessions: Vec<Session>, until: Duration) -> Ve
 
 /// A session on its way.
 #[derive(Debug)]
-struct Running {
+struct RunningSession {
     tuner: Box<dyn Tuner>,
     reconnects: bool,
     download: usize,
@@ -66,24 +66,24 @@ struct Running {
     left: u64,
     /// When what was asked for last was asked for, and how many packets it is.
     chunk: (Time, u64),
-    stage: Stage,
+    stage: SessionStage,
     interval: Duration,
     /// When the current interval began, and what had come by then.
-    interval_from: (Time, Counts),
-    second_from: (Time, Counts),
-    record: Record,
+    interval_from: (Time, PacketCounts),
+    second_from: (Time, PacketCounts),
+    record: SessionRecord,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SessionStage {
     Waiting(Time),
     /// With the time of the next look at what has come.
     Fetching(Time),
     Done,
 }
 
-impl Running {
-    fn new(session: Session, download: usize, network: &Network) -> Self {
+impl RunningSession {
+    fn new(session: DownloadSession, download: usize, network: &Network) -> Self {
         let begins = Time::START + session.begins;
         let payload = network.tcp().payload;
         Self {
@@ -93,30 +93,30 @@ impl Running {
             payload,
             left: session.file.get().div_ceil(payload.get().max(1)),
             chunk: (begins, 0),
-            stage: Stage::Waiting(begins),
+            stage: SessionStage::Waiting(begins),
             interval: network.rtt().max(LEAST_INTERVAL),
-            interval_from: (begins, Counts::default()),
-            second_from: (begins, Counts::default()),
-            record: Record::new(session.begins),
+            interval_from: (begins, PacketCounts::default()),
+            second_from: (begins, PacketCounts::default()),
+            record: SessionRecord::new(session.begins),
         }
     }
 
     /// Returns when it is to go on by itself.
     fn tick(&self) -> Option<Time> {
         match self.stage {
-            Stage::Waiting(at) | Stage::Fetching(at) => Some(at),
-            Stage::Done => None,
+            SessionStage::Waiting(at) | SessionStage::Fetching(at) => Some(at),
+            SessionStage::Done => None,
         }
     }
 
     /// Begins, or looks at what has come.
     fn ticks(&mut self, network: &mut Network) {
         let now = network.now();
-        let is_first = matches!(self.stage, Stage::Waiting(_));
-        self.stage = Stage::Fetching(now + self.interval);
+        let is_first = matches!(self.stage, SessionStage::Waiting(_));
+        self.stage = SessionStage::Fetching(now + self.interval);
         if is_first {
             // The first packet comes after the handshake and a request; nothing is to be seen before.
-            self.stage = Stage::Fetching(now + self.interval + network.rtt() * 2);
+            self.stage = SessionStage::Fetching(now + self.interval + network.rtt() * 2);
             self.interval_from.0 = now + network.rtt() * 2;
             self.ask(network);
             return;
@@ -127,7 +127,7 @@ impl Running {
     /// Asks for the next chunk, over as many connections as are wanted; the session is done where nothing is left.
     fn ask(&mut self, network: &mut Network) {
         if self.left == 0 {
-            (self.stage, self.record.ends) = (Stage::Done, Some(network.now().since(Time::START)));
+            (self.stage, self.record.ends) = (SessionStage::Done, Some(network.now().since(Time::START)));
             network.connect(self.download, 0);
             return;
         }
@@ -144,7 +144,7 @@ impl Running {
     fn completed(&mut self, network: &mut Network) {
         let (from, packets) = self.chunk;
         let goodput = Rate::over(self.payload * packets, network.now().since(from));
-        self.record.chunks.push(Chunk {
+        self.record.chunks.push(ChunkRecord {
             from: from.since(Time::START),
             to: network.now().since(Time::START),
             streams: self.tuner.streams(),
@@ -177,12 +177,12 @@ impl Running {
         network.connect(self.download, wanted.max(1));
     }
 
-    fn record_second(&mut self, now: Time, counts: Counts) {
+    fn record_second(&mut self, now: Time, counts: PacketCounts) {
         let (from, before) = self.second_from;
         let time = now.since(from);
         if time >= SECOND {
             self.second_from = (now, counts);
-            self.record.seconds.push(Second {
+            self.record.seconds.push(SecondRecord {
                 at: now.since(Time::START),
                 goodput: Rate::over(self.payload * (counts.arrived - before.arrived), time),
                 streams: self.tuner.streams(),

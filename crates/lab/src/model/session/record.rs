@@ -6,20 +6,20 @@ use longhaul_core::units::{Bytes, Rate};
 
 /// What became of a session; times are since the network's start.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct SessionRecord {
     /// When it began.
     pub begins: Duration,
     /// When the last packet came; `None` where it did not.
     pub ends: Option<Duration>,
     /// What it asked for, piece by piece.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<ChunkRecord>,
     /// Its course, about each second.
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SecondRecord>,
 }
 
 /// A part of a file that was asked for at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Chunk {
+pub struct ChunkRecord {
     /// When it was asked for.
     pub from: Duration,
     /// When it had come.
@@ -32,7 +32,7 @@ pub struct Chunk {
 
 /// A second of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Second {
+pub struct SecondRecord {
     /// Its end.
     pub at: Duration,
     /// What came in it.
@@ -41,7 +41,7 @@ pub struct Second {
     pub streams: usize,
 }
 
-impl Record {
+impl SessionRecord {
     pub(super) fn new(begins: Duration) -> Self {
         Self { begins, ends: None, chunks: Vec::new(), seconds: Vec::new() }
     }

@@ -8,12 +8,16 @@ use std::time::Duration;
 use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
-use super::{Fixed, Record, Session, Tuner, run};
-use crate::model::tcp::{Algorithm, Network, Tcp};
+use super::{DownloadSession, Fixed, SessionRecord, Tuner, run};
+use crate::model::tcp::{CongestionAlgorithm, Network, Tcp};
 use crate::{PathSpec, QueueLimit};
 
-const TCP: Tcp =
-    Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
+const TCP: Tcp = Tcp {
+    algorithm: CongestionAlgorithm::Reno,
+    payload: Bytes::new(1460),
+    buffer: Bytes::kib(64),
+    initial: 2,
+};
 const FILE: Bytes = Bytes::new(100_000_000);
 
 fn path(one_way_ms: u64) -> PathSpec {
@@ -25,8 +29,8 @@ fn path(one_way_ms: u64) -> PathSpec {
     }
 }
 
-fn fetch(path: &PathSpec, tuner: impl Tuner + 'static, file: Bytes) -> Record {
-    let session = Session { begins: Duration::ZERO, file, tuner: Box::new(tuner), reconnects: false };
+fn fetch(path: &PathSpec, tuner: impl Tuner + 'static, file: Bytes) -> SessionRecord {
+    let session = DownloadSession { begins: Duration::ZERO, file, tuner: Box::new(tuner), reconnects: false };
     run(&mut Network::new(path, TCP), vec![session], Duration::from_secs(10_000)).remove(0)
 }
 
@@ -109,7 +113,7 @@ fn a_full_queue_shows_in_the_rtt_of_data_and_in_what_is_out_of_order() {
 
 #[test]
 fn sessions_that_begin_apart_share_and_end() {
-    let session = |begins| Session {
+    let session = |begins| DownloadSession {
         begins: Duration::from_secs(begins),
         file: FILE,
         tuner: Box::new(Fixed(4)),
@@ -130,7 +134,8 @@ fn sessions_that_begin_apart_share_and_end() {
 fn new_connections_for_each_chunk_cost_a_handshake_and_slow_start() {
     let took = [false, true].map(|reconnects| {
         let tuner = Box::new(Climbing { streams: 1, chunk: Some(Bytes::new(1_000_000)), shown: channel().0 });
-        let session = Session { begins: Duration::ZERO, file: Bytes::new(4_000_000), tuner, reconnects };
+        let session =
+            DownloadSession { begins: Duration::ZERO, file: Bytes::new(4_000_000), tuner, reconnects };
         run(&mut Network::new(&path(50), TCP), vec![session], Duration::from_secs(1000))[0].ends.unwrap()
     });
     // Three times: a round trip, and four until the first connection's window is full again.
@@ -140,13 +145,21 @@ fn new_connections_for_each_chunk_cost_a_handshake_and_slow_start() {
 
 #[test]
 fn what_does_not_end_in_time_has_no_rate() {
-    let session =
-        Session { begins: Duration::ZERO, file: Bytes::gib(1), tuner: Box::new(Fixed(1)), reconnects: false };
+    let session = DownloadSession {
+        begins: Duration::ZERO,
+        file: Bytes::gib(1),
+        tuner: Box::new(Fixed(1)),
+        reconnects: false,
+    };
     let record = run(&mut Network::new(&path(50), TCP), vec![session], Duration::from_secs(5)).remove(0);
     assert_eq!((record.ends, record.rate(Bytes::gib(1))), (None, None));
     assert!(record.seconds.len() >= 4);
     // Nor does one that never begins hold anything up.
-    let late =
-        Session { begins: Duration::from_secs(50), file: FILE, tuner: Box::new(Fixed(1)), reconnects: false };
+    let late = DownloadSession {
+        begins: Duration::from_secs(50),
+        file: FILE,
+        tuner: Box::new(Fixed(1)),
+        reconnects: false,
+    };
     assert_eq!(run(&mut Network::new(&path(50), TCP), vec![late], Duration::from_secs(5))[0].ends, None);
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-use super::window::Window;
+use super::window::CongestionWindow;
 use crate::model::Time;
 
 /// A sender with as much to send as the path takes.
 #[derive(Debug)]
-pub(super) struct Flow {
-    pub(super) window: Window,
-    pacing: Pacing,
+pub(super) struct SimulatedFlow {
+    pub(super) window: CongestionWindow,
+    pacing: FlowPacing,
     /// When the pace allows the next packet; from the start, when it begins.
     next: Time,
     /// When it ends.
@@ -26,19 +26,19 @@ pub(super) struct Flow {
 
 /// What spreads a flow's packets.
 #[derive(Debug)]
-enum Pacing {
+enum FlowPacing {
     /// Nothing: what the window allows leaves at once.
     Never,
     /// The kernel, by the window and no faster than a rate, where one is given: it goes on when the rate is taken away.
     Kernel(Option<Rate>),
 }
 
-impl Flow {
+impl SimulatedFlow {
     /// Makes one that sends from `begin` on, until `end`.
     pub(super) fn new(begin: Time, end: Option<Time>) -> Self {
         Self {
-            window: Window::default(),
-            pacing: Pacing::Never,
+            window: CongestionWindow::default(),
+            pacing: FlowPacing::Never,
             next: begin,
             end,
             in_flight: 0,
@@ -53,8 +53,8 @@ impl Flow {
     /// Sets the pace, or takes it away.
     pub(super) fn set_pace(&mut self, rate: Option<Rate>) {
         match (rate, &self.pacing) {
-            (None, Pacing::Never) => (),
-            _ => self.pacing = Pacing::Kernel(rate),
+            (None, FlowPacing::Never) => (),
+            _ => self.pacing = FlowPacing::Kernel(rate),
         }
     }
 
@@ -93,7 +93,7 @@ impl Flow {
     /// Returns the rate at which packets leave, as Linux chooses it (`tcp_update_pacing_rate`): a little more than a window in a
     /// round trip, or the pace set where that is less.
     fn rate(&self, packet: Bytes) -> Option<Rate> {
-        let Pacing::Kernel(most) = self.pacing else { return None };
+        let FlowPacing::Kernel(most) = self.pacing else { return None };
         let Some(rtt) = self.rtt else { return most };
         let bytes = self.window.packets() * packet.get() as f64;
         let rate = Rate::over(Bytes::new((bytes * self.window.headroom()) as u64), rtt);

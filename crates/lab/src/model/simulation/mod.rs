@@ -16,7 +16,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use super::{BackgroundCounts, Fate, Link, Time};
 use crate::CrossFlows;
 
-use flow::Flow;
+use flow::SimulatedFlow;
 
 /// A sender with as much to send as the path takes: a window as TCP's, and a pace below it.
 ///
@@ -32,14 +32,14 @@ pub struct Simulation {
     packet: Bytes,
     now: Time,
     /// The sender, and after it those beside it.
-    flows: Vec<Flow>,
+    flows: Vec<SimulatedFlow>,
     /// What the senders will hear of each packet in flight, in order.
-    echoes: VecDeque<Echo>,
+    echoes: VecDeque<DelayedAck>,
 }
 
 /// What a sender hears of a packet.
 #[derive(Debug)]
-struct Echo {
+struct DelayedAck {
     at: Time,
     flow: usize,
     sent: Time,
@@ -48,7 +48,7 @@ struct Echo {
 
 /// What a sender has done since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct FlowTotals {
     /// Packets put on the link.
     pub sent: u64,
     /// Packets acknowledged.
@@ -61,7 +61,7 @@ pub struct Totals {
 
 /// What a sender has seen in an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Observation {
+pub struct FlowObservation {
     /// What was acknowledged, counting IP-layer bytes.
     pub goodput: Rate,
     /// The round-trip time of the last packet acknowledged.
@@ -73,7 +73,7 @@ pub struct Observation {
     /// Packets found lost, and so sent again.
     pub retransmits: u64,
     /// What was done since the start.
-    pub totals: Totals,
+    pub totals: FlowTotals,
     /// Share of the background's packets that were dropped; 0 where there were none.
     pub background_loss: f64,
 }
@@ -90,7 +90,7 @@ impl Simulation {
             back,
             packet: packet.max(Bytes::new(1)),
             now: Time::START,
-            flows: vec![Flow::new(Time::START, None)],
+            flows: vec![SimulatedFlow::new(Time::START, None)],
             echoes: VecDeque::new(),
         }
     }
@@ -98,15 +98,15 @@ impl Simulation {
     /// Adds senders without a pace.
     pub fn beside(mut self, flows: CrossFlows) -> Self {
         let at = |time| Time::START + time;
-        self.flows.extend((0..flows.count).map(|_| Flow::new(at(flows.from), flows.to.map(at))));
+        self.flows.extend((0..flows.count).map(|_| SimulatedFlow::new(at(flows.from), flows.to.map(at))));
         self
     }
 
     /// Sets the pace: no packet leaves earlier than this rate allows, or than the congestion control has it.
     pub fn set_pace(&mut self, rate: Option<Rate>) {
         /// So that a pace of nothing can be raised again.
-        const LEAST: Rate = Rate::bits_per_sec(8_000);
-        self.flows[0].set_pace(rate.map(|rate| rate.max(LEAST)));
+        const MIN_PACE: Rate = Rate::bits_per_sec(8_000);
+        self.flows[0].set_pace(rate.map(|rate| rate.max(MIN_PACE)));
     }
 
     /// Lets the window grow as at the start until the next loss, whatever it lost before.
@@ -115,9 +115,9 @@ impl Simulation {
     }
 
     /// Returns what was done so far.
-    pub fn totals(&self) -> Totals {
-        let Flow { sent, acknowledged, lost, .. } = self.flows[0];
-        Totals { sent, acknowledged, lost, background: self.link.background() }
+    pub fn totals(&self) -> FlowTotals {
+        let SimulatedFlow { sent, acknowledged, lost, .. } = self.flows[0];
+        FlowTotals { sent, acknowledged, lost, background: self.link.background() }
     }
 
     /// Goes on for `time`, and asks `control` for a pace after each `interval` (at least 1 µs) of it; on `None` the pace stays.
@@ -128,7 +128,7 @@ impl Simulation {
         &mut self,
         time: Duration,
         interval: Duration,
-        mut control: impl FnMut(Observation, Duration) -> Option<Rate>,
+        mut control: impl FnMut(FlowObservation, Duration) -> Option<Rate>,
     ) {
         let interval = interval.max(Duration::from_micros(1));
         let end = self.now + time;
@@ -143,12 +143,12 @@ impl Simulation {
         }
     }
 
-    fn observe(&self, (begun, before): (Time, Totals)) -> Option<Observation> {
+    fn observe(&self, (begun, before): (Time, FlowTotals)) -> Option<FlowObservation> {
         let (flow, totals) = (&self.flows[0], self.totals());
         let offered = totals.background.offered - before.background.offered;
         let lost = totals.background.lost - before.background.lost;
         let acknowledged = self.packet * (totals.acknowledged - before.acknowledged);
-        Some(Observation {
+        Some(FlowObservation {
             goodput: Rate::over(acknowledged, self.now.since(begun)),
             rtt: Rtt::new(flow.rtt?),
             min_rtt: Rtt::new(flow.min_rtt),
@@ -187,7 +187,7 @@ impl Simulation {
         };
         // What is heard of packets is heard in their order.
         let at = self.echoes.back().map_or(at, |before| at.max(before.at));
-        self.echoes.push_back(Echo { at, flow: index, sent: now, is_lost });
+        self.echoes.push_back(DelayedAck { at, flow: index, sent: now, is_lost });
         flow.send(now, self.packet);
     }
 

@@ -4,11 +4,11 @@ use crate::model::{Time, cubic};
 
 /// RFC 6928.
 const INITIAL: f64 = 10.0;
-const LEAST: f64 = 2.0;
+const MIN_WINDOW: f64 = 2.0;
 
 /// How many packets may be in flight.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct CongestionWindow {
     packets: f64,
     is_in_slow_start: bool,
     /// The last reduction.
@@ -22,13 +22,13 @@ struct Reduction {
     from: f64,
 }
 
-impl Default for Window {
+impl Default for CongestionWindow {
     fn default() -> Self {
         Self { packets: INITIAL, is_in_slow_start: true, reduced: None }
     }
 }
 
-impl Window {
+impl CongestionWindow {
     pub(super) fn packets(&self) -> f64 {
         self.packets
     }
@@ -71,6 +71,6 @@ impl Window {
         }
         self.is_in_slow_start = false;
         self.reduced = Some(Reduction { at: now, from: self.packets });
-        self.packets = (self.packets * cubic::BETA).max(LEAST);
+        self.packets = (self.packets * cubic::BETA).max(MIN_WINDOW);
     }
 }

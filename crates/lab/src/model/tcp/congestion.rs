@@ -6,7 +6,7 @@ use crate::model::{Time, cubic};
 
 /// How a window grows and shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Algorithm {
+pub enum CongestionAlgorithm {
     /// By one packet a round trip, halved by a loss (RFC 5681): what the simulations of the 2000s had.
     #[default]
     Reno,
@@ -14,12 +14,12 @@ pub enum Algorithm {
     Cubic,
 }
 
-const LEAST: f64 = 2.0;
+const MIN_WINDOW: f64 = 2.0;
 
 /// How many packets may be in flight.
 #[derive(Debug)]
 pub(super) struct Congestion {
-    algorithm: Algorithm,
+    algorithm: CongestionAlgorithm,
     initial: f64,
     /// What the peer's socket buffer holds.
     most: f64,
@@ -42,7 +42,7 @@ struct Cubic {
 
 impl Congestion {
     /// Makes the window of a new connection: `initial` packets, and never more than `most`.
-    pub(super) fn new(algorithm: Algorithm, initial: u64, most: u64) -> Self {
+    pub(super) fn new(algorithm: CongestionAlgorithm, initial: u64, most: u64) -> Self {
         let (initial, most) = (initial.min(most) as f64, most as f64);
         Self { algorithm, initial, most, window: initial, threshold: f64::INFINITY, cubic: Cubic::default() }
     }
@@ -59,22 +59,22 @@ impl Congestion {
         }
         let grown = match self.algorithm {
             _ if self.window < self.threshold => self.window + 1.0,
-            Algorithm::Reno => self.window + 1.0 / self.window,
-            Algorithm::Cubic => self.cubic.grown(self.window, now, rtt),
+            CongestionAlgorithm::Reno => self.window + 1.0 / self.window,
+            CongestionAlgorithm::Cubic => self.cubic.grown(self.window, now, rtt),
         };
         self.window = grown.min(self.most);
     }
 
     /// Shrinks for a loss.
     pub(super) fn lost(&mut self) {
-        self.threshold = (self.window * self.cut()).max(LEAST);
+        self.threshold = (self.window * self.cut()).max(MIN_WINDOW);
         self.window = self.threshold;
     }
 
     /// Begins anew after a timeout that found `in_flight` packets; only the first in a row is a loss (RFC 5681, 3.1).
     pub(super) fn timed_out(&mut self, in_flight: usize, is_first: bool) {
         if is_first {
-            self.threshold = (self.window.min(in_flight as f64) * self.cut()).max(LEAST);
+            self.threshold = (self.window.min(in_flight as f64) * self.cut()).max(MIN_WINDOW);
         }
         self.window = 1.0;
     }
@@ -90,8 +90,8 @@ impl Congestion {
     /// Returns what a loss leaves of the window.
     fn cut(&mut self) -> f64 {
         match self.algorithm {
-            Algorithm::Reno => 0.5,
-            Algorithm::Cubic => {
+            CongestionAlgorithm::Reno => 0.5,
+            CongestionAlgorithm::Cubic => {
                 self.cubic.lost(self.window);
                 cubic::BETA
             }

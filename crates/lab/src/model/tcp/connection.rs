@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::congestion::Congestion;
 use super::timer::Timer;
-use super::{Echo, Tcp};
+use super::{ReturningAck, Tcp};
 use crate::model::Time;
 
 /// A packet is lost where this many sent after it have arrived (DupThresh of RFC 6675).
@@ -16,8 +16,8 @@ const REORDERING: u64 = 3;
 /// The path keeps the order of packets, so that losses show in the order of transmission, those of retransmissions included,
 /// as in RACK (RFC 8985).
 #[derive(Debug)]
-pub(super) struct Connection {
-    state: State,
+pub(super) struct SimulatedConnection {
+    state: ConnectionPhase,
     /// Whose packets it carries.
     pub(super) download: usize,
     /// When it stops to wait: for its opening, or for an acknowledgement.
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     /// What is to be sent again.
     lost: BTreeSet<u64>,
     transmissions: u64,
-    recovery: Option<Recovery>,
+    recovery: Option<RecoveryPoint>,
     last_sent: Time,
     /// Whether something has arrived since it was last asked.
     carried: bool,
@@ -46,7 +46,7 @@ pub(super) struct Connection {
 
 /// How far a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ConnectionPhase {
     /// Nothing can be sent yet.
     Opening,
     /// It carries what there is to carry.
@@ -63,7 +63,7 @@ struct Transmission {
 
 /// The time from a loss until all that was in flight then has arrived: one loss, whatever else is found missing of it.
 #[derive(Debug, Clone, Copy)]
-struct Recovery {
+struct RecoveryPoint {
     until: u64,
     /// Whether a timeout began it, after which the window grows anew.
     grows: bool,
@@ -71,18 +71,18 @@ struct Recovery {
 
 /// What an acknowledgement told.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct AckOutcome {
     /// The packet had not arrived before.
     pub(super) is_new: bool,
     /// One before it is missing.
     pub(super) is_out_of_order: bool,
 }
 
-impl Connection {
+impl SimulatedConnection {
     /// Makes a connection for packets of `download` that can send from `opens` on, after a handshake that took `rtt`.
     pub(super) fn new(tcp: &Tcp, download: usize, opens: Time, rtt: Duration) -> Self {
         Self {
-            state: State::Opening,
+            state: ConnectionPhase::Opening,
             download,
             deadline: Some(opens),
             alarm: None,
@@ -103,7 +103,7 @@ impl Connection {
 
     /// Returns what may be sent now, where there `is_more` than was ever sent.
     pub(super) fn may_send(&self, is_more: bool) -> Option<u64> {
-        if self.state == State::Opening || !self.congestion.allows(self.flight.len()) {
+        if self.state == ConnectionPhase::Opening || !self.congestion.allows(self.flight.len()) {
             return None;
         }
         let fresh =
@@ -113,15 +113,15 @@ impl Connection {
 
     /// Says whether it carries packets that were never sent before, now or when it is open.
     pub(super) fn takes_more(&self) -> bool {
-        self.state != State::Closing
+        self.state != ConnectionPhase::Closing
     }
 
     /// Takes no more from now on.
     pub(super) fn closes(&mut self) {
-        if self.state == State::Opening {
+        if self.state == ConnectionPhase::Opening {
             self.deadline = None;
         }
-        self.state = State::Closing;
+        self.state = ConnectionPhase::Closing;
     }
 
     /// Says whether something has arrived since this was last asked.
@@ -136,7 +136,7 @@ impl Connection {
 
     /// Says whether all that it has sent has arrived, and it takes no more.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Closing && !self.waits()
+        self.state == ConnectionPhase::Closing && !self.waits()
     }
 
     /// Notes that `packet` is sent at `now`; returns the transmission's number, and whether it is the packet's first.
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// Takes an acknowledgement that is heard at `now`. `is_last`: nothing is left to be sent for the first time.
-    pub(super) fn hears(&mut self, echo: &Echo, now: Time, is_last: bool) -> Heard {
+    pub(super) fn hears(&mut self, echo: &ReturningAck, now: Time, is_last: bool) -> AckOutcome {
         let in_flight = self.flight.len();
         let rtt = now.since(echo.sent);
         self.timer.acknowledged(rtt);
@@ -186,7 +186,7 @@ impl Connection {
         }
         if found_lost && self.recovery.is_none() {
             self.congestion.lost();
-            self.recovery = Some(Recovery { until: self.next, grows: false });
+            self.recovery = Some(RecoveryPoint { until: self.next, grows: false });
         } else if heard.is_new && self.recovery.is_none_or(|recovery| recovery.grows) {
             self.congestion.acknowledged(now, self.timer.rtt(), in_flight);
         }
@@ -196,13 +196,13 @@ impl Connection {
 
     /// Goes on at its deadline: it is open now, or takes all in flight for lost, as nothing was heard of it.
     pub(super) fn waited(&mut self, now: Time) {
-        if self.state == State::Opening {
-            (self.state, self.deadline) = (State::Open, None);
+        if self.state == ConnectionPhase::Opening {
+            (self.state, self.deadline) = (ConnectionPhase::Open, None);
             return;
         }
         self.congestion.timed_out(self.flight.len(), self.timer.ran_out());
         self.lost.extend(self.flight.drain(..).map(|sent| sent.packet));
-        self.recovery = Some(Recovery { until: self.next, grows: true });
+        self.recovery = Some(RecoveryPoint { until: self.next, grows: true });
         self.deadline = Some(now + self.timer.timeout());
     }
 
@@ -219,7 +219,7 @@ impl Connection {
         found
     }
 
-    fn arrives(&mut self, packet: u64) -> Heard {
+    fn arrives(&mut self, packet: u64) -> AckOutcome {
         let is_out_of_order = packet > self.first;
         let place = packet.checked_sub(self.first).and_then(|place| self.arrived.get_mut(place as usize));
         let is_new = place.is_some_and(|arrived| !std::mem::replace(arrived, true));
@@ -228,6 +228,6 @@ impl Connection {
             self.first += 1;
         }
         self.carried |= is_new;
-        Heard { is_new, is_out_of_order: is_new && is_out_of_order }
+        AckOutcome { is_new, is_out_of_order: is_new && is_out_of_order }
     }
 }

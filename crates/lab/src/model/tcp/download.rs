@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::Heard;
+use super::connection::AckOutcome;
 
 /// What is asked for and what has come.
 #[derive(Debug, Default)]
@@ -13,12 +13,12 @@ pub(super) struct Download {
     left: u64,
     /// Asked for, and not arrived.
     missing: u64,
-    counts: Counts,
+    counts: PacketCounts,
 }
 
 /// What a download has seen since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct PacketCounts {
     /// Packets that have arrived, each once.
     pub arrived: u64,
     /// Those of them that arrived before one that was sent earlier on their connection.
@@ -32,7 +32,7 @@ pub struct Counts {
 }
 
 impl Download {
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> PacketCounts {
         self.counts
     }
 
@@ -60,7 +60,7 @@ impl Download {
     }
 
     /// Counts a packet that has arrived after `rtt`; says whether it is the last that was missing.
-    pub(super) fn hears(&mut self, heard: Heard, rtt: Duration) -> bool {
+    pub(super) fn hears(&mut self, heard: AckOutcome, rtt: Duration) -> bool {
         if !heard.is_new {
             return false;
         }

@@ -26,19 +26,19 @@ use rand_chacha::ChaCha8Rng;
 use super::{Fate, Link, Time};
 use crate::PathSpec;
 
-pub use congestion::Algorithm;
-use connection::Connection;
-pub use download::Counts;
+pub use congestion::CongestionAlgorithm;
+use connection::SimulatedConnection;
 use download::Download;
+pub use download::PacketCounts;
 
 /// Keeps its random numbers apart from those of the link's nodes (background 1, RED 2) that are given the same seed.
-const STREAM: u64 = 3;
+const TCP_SEED_STREAM: u64 = 3;
 
 /// How all connections send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tcp {
     /// How the window grows and shrinks.
-    pub algorithm: Algorithm,
+    pub algorithm: CongestionAlgorithm,
     /// What a full packet carries.
     pub payload: Bytes,
     /// The receiver's socket buffer: the most that a connection has in flight.
@@ -66,8 +66,8 @@ pub struct Network {
     tcp: Tcp,
     now: Time,
     /// What will be heard, in order.
-    echoes: VecDeque<Echo>,
-    connections: Vec<Connection>,
+    echoes: VecDeque<ReturningAck>,
+    connections: Vec<SimulatedConnection>,
     /// When a connection may have waited long enough; its own deadline decides.
     alarms: BinaryHeap<Reverse<(Time, usize)>>,
     downloads: Vec<Download>,
@@ -78,7 +78,7 @@ pub struct Network {
 
 /// An acknowledgement on its way.
 #[derive(Debug, Clone, Copy)]
-struct Echo {
+struct ReturningAck {
     at: Time,
     connection: usize,
     packet: u64,
@@ -94,7 +94,7 @@ impl Network {
     pub fn new(path: &PathSpec, tcp: Tcp) -> Self {
         let jitter = path.rate.map_or(0, |rate| rate.time_for(path.mtu).as_nanos() as u64);
         let mut random = ChaCha8Rng::seed_from_u64(path.seed);
-        random.set_stream(STREAM);
+        random.set_stream(TCP_SEED_STREAM);
         Self {
             link: path.link(0),
             packet: path.mtu,
@@ -152,7 +152,7 @@ impl Network {
         let opens = self.now + self.one_way * 2;
         for _ in taking..connections {
             let index = self.connections.len();
-            self.connections.push(Connection::new(&self.tcp, download, opens, self.one_way * 2));
+            self.connections.push(SimulatedConnection::new(&self.tcp, download, opens, self.one_way * 2));
             own.connections.push(index);
         }
         for index in self.connections.len() - connections.saturating_sub(taking)..self.connections.len() {
@@ -173,7 +173,7 @@ impl Network {
     }
 
     /// Returns what has become of a download so far.
-    pub fn counts(&self, download: usize) -> Counts {
+    pub fn counts(&self, download: usize) -> PacketCounts {
         self.downloads.get(download).map(Download::counts).unwrap_or_default()
     }
 
@@ -259,7 +259,13 @@ impl Network {
             let late = Duration::from_nanos(self.random.random_range(0..=self.jitter));
             let back = there + self.one_way + late;
             let at = self.echoes.back().map_or(back, |before| back.max(before.at));
-            self.echoes.push_back(Echo { at, connection: index, packet, transmission, sent: self.now });
+            self.echoes.push_back(ReturningAck {
+                at,
+                connection: index,
+                packet,
+                transmission,
+                sent: self.now,
+            });
         }
         true
     }

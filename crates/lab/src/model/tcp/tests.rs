@@ -5,13 +5,17 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use proptest::prelude::*;
 
-use super::{Algorithm, Counts, Network, Tcp};
+use super::{CongestionAlgorithm, Network, PacketCounts, Tcp};
 use crate::model::Time;
 use crate::{PathSpec, QueueLimit};
 
 /// The paper's connections: 64 KB sockets, packets of 1500 bytes.
-const RENO: Tcp =
-    Tcp { algorithm: Algorithm::Reno, payload: Bytes::new(1460), buffer: Bytes::kib(64), initial: 2 };
+const RENO: Tcp = Tcp {
+    algorithm: CongestionAlgorithm::Reno,
+    payload: Bytes::new(1460),
+    buffer: Bytes::kib(64),
+    initial: 2,
+};
 const WIDE: Tcp = Tcp { buffer: Bytes::gib(1), ..RENO };
 
 /// The paper's path: 100 Mbit/s, 100 packets of queue.
@@ -29,7 +33,7 @@ fn at(seconds: u64) -> Time {
 }
 
 /// Lets one endless download have `connections` for `seconds`.
-fn endless(path: &PathSpec, tcp: Tcp, connections: usize, seconds: u64) -> Counts {
+fn endless(path: &PathSpec, tcp: Tcp, connections: usize, seconds: u64) -> PacketCounts {
     let mut network = Network::new(path, tcp);
     let download = network.add();
     network.connect(download, connections);
@@ -38,7 +42,7 @@ fn endless(path: &PathSpec, tcp: Tcp, connections: usize, seconds: u64) -> Count
     network.counts(download)
 }
 
-fn mbits(counts: Counts, seconds: u64) -> f64 {
+fn mbits(counts: PacketCounts, seconds: u64) -> f64 {
     (counts.arrived * 1460 * 8) as f64 / seconds as f64 / 1e6
 }
 
@@ -87,7 +91,7 @@ fn random_loss_leaves_reno_the_square_root_law() {
 fn random_loss_leaves_cubic_its_law() {
     let loss: f64 = 1e-4;
     let lossy = PathSpec { loss, rate: Some(Rate::bits_per_sec(10_000_000_000)), queue: None, ..path(50) };
-    let counts = endless(&lossy, Tcp { algorithm: Algorithm::Cubic, ..WIDE }, 1, 500);
+    let counts = endless(&lossy, Tcp { algorithm: CongestionAlgorithm::Cubic, ..WIDE }, 1, 500);
     let window = (0.4f64 * 3.7 / (4.0 * 0.3)).powf(0.25) * (0.1 / loss).powf(0.75);
     let seen = counts.arrived as f64 / 500.0 * 0.1;
     assert!((0.75..1.25).contains(&(seen / window)), "{seen} packets a round trip of {window}");
@@ -95,7 +99,7 @@ fn random_loss_leaves_cubic_its_law() {
 
 #[test]
 fn two_downloads_of_equal_connections_share_equally() {
-    for algorithm in [Algorithm::Reno, Algorithm::Cubic] {
+    for algorithm in [CongestionAlgorithm::Reno, CongestionAlgorithm::Cubic] {
         let mut network = Network::new(&path(10), Tcp { algorithm, ..WIDE });
         let downloads = [network.add(), network.add()];
         for (seconds, download) in [(0, downloads[0]), (20, downloads[1])] {
@@ -175,7 +179,7 @@ proptest! {
             seed,
             ..path(one_way_ms)
         };
-        let algorithm = if is_cubic { Algorithm::Cubic } else { Algorithm::Reno };
+        let algorithm = if is_cubic { CongestionAlgorithm::Cubic } else { CongestionAlgorithm::Reno };
         let mut network = Network::new(&path, Tcp { algorithm, ..RENO });
         for number in &connections {
             let download = network.add();

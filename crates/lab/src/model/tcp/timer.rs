@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Linux's and ns-2's; the RFC would have a second.
-const LEAST: Duration = Duration::from_millis(200);
-const MOST: Duration = Duration::from_secs(60);
+const MIN_RTO: Duration = Duration::from_millis(200);
+const MAX_RTO: Duration = Duration::from_secs(60);
 
 /// The retransmission timeout, from round-trip times.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Timer {
 
     /// Returns how long to wait.
     pub(super) fn timeout(&self) -> Duration {
-        let plain = (self.smoothed + self.deviation * 4).max(LEAST);
-        plain.saturating_mul(1 << self.backoff.min(10)).min(MOST)
+        let plain = (self.smoothed + self.deviation * 4).max(MIN_RTO);
+        plain.saturating_mul(1 << self.backoff.min(10)).min(MAX_RTO)
     }
 }

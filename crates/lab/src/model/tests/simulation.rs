@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use proptest::prelude::*;
 
-use crate::model::simulation::{Simulation, Totals};
+use crate::model::simulation::{FlowTotals, Simulation};
 use crate::{PathSpec, QueueLimit};
 
 const PACKET: Bytes = Bytes::new(1500);
@@ -87,7 +87,7 @@ fn the_window_recovers_as_cubic_does() {
     // A deep queue, so that only the first overshoot is lost; then 0.7 of 2 BDP.
     let mut sim = simulation(&spec(37_750_000));
     sim.run(seconds(60), STEP, |_, _| None);
-    let Totals { sent, acknowledged, lost, .. } = sim.totals();
+    let FlowTotals { sent, acknowledged, lost, .. } = sim.totals();
     assert!(lost > 0 && lost < sent / 20, "{lost} of {sent}");
     assert!(acknowledged * 12_000 > 50 * 1_000_000_000, "{acknowledged}");
 }

@@ -1,10 +1,10 @@
-//! Alone and beside traffic at a fixed rate: what the path holds is found and followed.
+//! Finding and following the capacity, alone and beside traffic at a fixed rate.
 
 use super::*;
 
 #[test]
-fn a_shallow_queue_is_filled_without_loss() {
-    let mut path = Path::new(1000.0, 302, 1e6);
+fn path_with_a_shallow_queue_is_filled_without_loss() {
+    let mut path = SimulatedPath::new(1000.0, 302, 1e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 8.0);
     let share = path.run(&mut pacer, 20.0);
@@ -12,9 +12,9 @@ fn a_shallow_queue_is_filled_without_loss() {
 }
 
 #[test]
-fn what_the_congestion_control_did_not_send_proves_nothing() {
+fn probe_that_the_congestion_control_held_back_raises_no_pace() {
     for known in [500.0, 600.0, 700.0] {
-        let mut path = Path::new(1000.0, 300, 1e6);
+        let mut path = SimulatedPath::new(1000.0, 300, 1e6);
         let mut pacer = with_known_rate(&mut path, known);
         path.run(&mut pacer, 1.0);
         path.own_pace = Some(1.25);
@@ -25,9 +25,9 @@ fn what_the_congestion_control_did_not_send_proves_nothing() {
 }
 
 #[test]
-fn background_that_comes_and_goes_is_followed() {
+fn pace_follows_background_traffic() {
     let steps = [(0.0, 0.0), (8.0, 0.2), (16.0, 0.5), (24.0, 0.2), (32.0, 0.0)];
-    let mut path = Path::new(1000.0, 302, 1e6).with_others(&steps);
+    let mut path = SimulatedPath::new(1000.0, 302, 1e6).with_others(&steps);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 8.0);
     let mut all = 0.0;
@@ -42,33 +42,33 @@ fn background_that_comes_and_goes_is_followed() {
 }
 
 #[test]
-fn a_train_that_told_too_little_or_too_much_costs_no_loss() {
-    for told in [0.3, 0.55, 0.8, 0.93, 1.07, 1.15] {
-        let mut path = Path::new(1000.0, 302, 1e6);
+fn wrong_train_rate_costs_no_loss() {
+    for train_share in [0.3, 0.55, 0.8, 0.93, 1.07, 1.15] {
+        let mut path = SimulatedPath::new(1000.0, 302, 1e6);
         let mut pacer = Some(Pacer::default());
         let mut until = 1.0;
         while matches!(pacer.as_ref().unwrap().phase, Phase::Listen { .. }) {
             until += 0.01;
             path.run(&mut pacer, until);
         }
-        let wrong = Rate::bits_per_sec((told * 1e9) as u64);
+        let wrong = Rate::bits_per_sec((train_share * 1e9) as u64);
         let begun = pacer.as_mut().unwrap();
         begun.capacity = Some(wrong);
         let Phase::Climb { most, .. } = &mut begun.phase else { panic!("{:?}", begun.phase) };
-        *most = Some(wrong.scaled(ROOM));
+        *most = Some(wrong.scaled(TRAIN_RATE_SHARE));
         path.run(&mut pacer, 8.0);
         let share = path.run(&mut pacer, 16.0);
         assert!(
             share > 0.93 && path.lost == 0.0,
-            "{told}: {share} of the path, {} segments lost",
+            "{train_share}: {share} of the path, {} segments lost",
             path.lost / MSS
         );
     }
 }
 
 #[test]
-fn acknowledgements_that_are_held_up_are_no_queue() {
-    let mut path = Path::new(1000.0, 302, 1e6);
+fn delayed_acknowledgements_do_not_cut_the_pace() {
+    let mut path = SimulatedPath::new(1000.0, 302, 1e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 10.0);
     path.hold_up(Duration::from_millis(40));
@@ -77,9 +77,10 @@ fn acknowledgements_that_are_held_up_are_no_queue() {
 }
 
 #[test]
-fn what_left_next_to_nothing_is_made_use_of_when_it_has_gone() {
+fn pace_recovers_after_competing_traffic_took_nearly_all() {
     for (rtt, others) in [(302, 0.9), (302, 0.97), (20, 0.9), (60, 0.97)] {
-        let mut path = Path::new(1000.0, rtt, 1e6).with_others(&[(0.0, 0.0), (8.0, others), (16.0, 0.0)]);
+        let mut path =
+            SimulatedPath::new(1000.0, rtt, 1e6).with_others(&[(0.0, 0.0), (8.0, others), (16.0, 0.0)]);
         let mut pacer = Some(Pacer::default());
         path.run(&mut pacer, 16.0);
         let pace = pacer.as_ref().unwrap().found().map(|pace| pace.as_bits_per_sec() as f64 / 1e9);
@@ -96,8 +97,8 @@ fn what_left_next_to_nothing_is_made_use_of_when_it_has_gone() {
 }
 
 #[test]
-fn an_outage_of_a_path_that_a_train_told_is_recovered_from() {
-    let mut path = Path::new(1000.0, 100, 1e6);
+fn pace_recovers_after_an_outage() {
+    let mut path = SimulatedPath::new(1000.0, 100, 1e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 6.0);
     let capacity = std::mem::replace(&mut path.capacity, 1e5);
@@ -109,9 +110,9 @@ fn an_outage_of_a_path_that_a_train_told_is_recovered_from() {
 }
 
 #[test]
-fn an_rtt_that_sways_without_a_queue_does_not_drive_the_pace_down() {
+fn oscillating_rtt_without_a_queue_does_not_lower_the_pace() {
     for (rtt, sway) in [(302, 4), (600, 6), (100, 2), (40, 2)] {
-        let mut path = Path::new(1000.0, rtt, 4e6);
+        let mut path = SimulatedPath::new(1000.0, rtt, 4e6);
         path.sway = Duration::from_millis(sway);
         let mut pacer = Some(Pacer::default());
         path.run(&mut pacer, 20.0);

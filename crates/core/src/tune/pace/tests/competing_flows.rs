@@ -1,10 +1,10 @@
-//! Beside others who fill the queue by their windows.
+//! Beside flows that fill the queue by their windows.
 
 use super::*;
 
 #[test]
-fn a_pause_beside_others_is_no_reason_to_crawl() {
-    let mut path = Path::new(1000.0, 100, 12e6);
+fn pause_beside_competing_flows_does_not_lower_the_pace() {
+    let mut path = SimulatedPath::new(1000.0, 100, 12e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 4.0);
     let (from, since) = (Rate::bits_per_sec(300_000_000), Some(path.now));
@@ -20,13 +20,13 @@ fn a_pause_beside_others_is_no_reason_to_crawl() {
         least = least.min(pace);
     }
     assert!(least > 2e8, "{least} bit/s");
-    // Nobody else is there: it is paced again.
+    // No other flow is left: the connection is paced again.
     path.run(&mut pacer, 90.0);
     let phase = pacer.unwrap().phase;
     assert!(matches!(phase, Phase::Cruise { .. }), "{phase:?}");
 }
 
-/// A path of which only the queue matters: others fill it, and it becomes no shorter when room is made.
+/// A path of which only the queue matters: other flows fill it, and it does not drain after a cut.
 struct Filled {
     pacer: Pacer,
     now: Duration,
@@ -34,7 +34,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// At 80 % of 1 Gbit/s over 100 ms, alone.
+    /// Starts at 80 % of 1 Gbit/s over 100 ms, without other flows.
     fn new() -> Self {
         let rate = Rate::bits_per_sec(800_000_000);
         let rtt = Rtt::new(Duration::from_millis(100));
@@ -54,7 +54,7 @@ impl Filled {
         filled
     }
 
-    /// Observes for so many seconds, or until it shares the path, where the queue is so many ms long; returns how long it took.
+    /// Observes for `seconds`, or until the pacer shares the path, with a queue of `queue` ms; returns the time taken.
     fn run(&mut self, seconds: f64, queue: impl Fn(f64) -> f64) -> f64 {
         let from = self.now;
         let since = |now: Duration| (now - from).as_secs_f64();
@@ -75,14 +75,14 @@ impl Filled {
 }
 
 #[test]
-fn a_queue_that_sways_is_shared_as_soon_as_one_that_stands() {
+fn oscillating_queue_is_shared_as_soon_as_a_standing_one() {
     let stands = Filled::new().run(10.0, |_| 80.0);
     let sways = Filled::new().run(10.0, |t| 80.0 + 20.0 * (t * 10.0).sin());
     assert!(stands < 0.8 && sways < 1.2, "after {stands} and {sways} s");
 }
 
 #[test]
-fn others_who_pause_are_made_no_room_again() {
+fn competing_flows_that_paused_are_not_drained_for_again() {
     let mut filled = Filled::new();
     filled.run(10.0, |_| 80.0);
     while matches!(filled.pacer.phase, Phase::Share { .. }) && filled.now < Duration::from_secs(5) {

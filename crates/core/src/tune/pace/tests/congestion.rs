@@ -1,30 +1,30 @@
-//! How deep a cut goes.
+//! The depth of cuts.
 
 use super::*;
 
 #[test]
-fn a_cut_leaves_less_however_thin_the_path_is() {
-    let mut path = Path::new(4.0, 20, 20e3);
+fn cut_lowers_the_pace_on_a_thin_path() {
+    let mut path = SimulatedPath::new(4.0, 20, 20e3);
     let mut pacer = with_known_rate(&mut path, 6.0);
     path.run(&mut pacer, 1.0);
     let (share, lost) = (path.run(&mut pacer, 10.0), path.lost);
     assert!(share > 0.9 && lost == 0.0, "{share} of the path, {lost} lost: {pacer:?}");
-    // Ten segments a round trip would be 5.8 Mbit/s.
+    // Ten segments per RTT would be 5.8 Mbit/s.
     let pace = pacer.unwrap().pace.unwrap();
     assert!(pace < Rate::bits_per_sec(4_500_000), "{pace}");
 }
 
 #[test]
-fn an_outage_that_leaves_nothing_leaves_a_pace() {
-    let mut path = Path::new(100.0, 100, 1e6);
+fn outage_leaves_the_minimum_pace() {
+    let mut path = SimulatedPath::new(100.0, 100, 1e6);
     let (capacity, queue) = (path.capacity, path.queue);
     let mut pacer = with_known_rate(&mut path, 95.0);
     (path.capacity, path.queue) = (0.0, 0.0);
-    // The first window is lost, the pace is cut, and a round trip and a half later nothing has arrived.
+    // The first window is lost, the pace is cut, and 1.5 RTTs later nothing has arrived.
     path.run(&mut pacer, 0.3);
     assert!(path.lost > 0.0 && path.acked == 0.0);
     let pace = pacer.as_ref().and_then(|pacer| pacer.pace);
-    assert_eq!(pace, Some(least_pace(&path.seen())));
+    assert_eq!(pace, Some(min_pace(&path.seen())));
     (path.capacity, path.queue) = (capacity, queue);
     path.run(&mut pacer, 20.0);
     let share = path.run(&mut pacer, 30.0);

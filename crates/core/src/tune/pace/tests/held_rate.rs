@@ -1,16 +1,16 @@
-//! On a path that an earlier transfer has told of.
+//! On a path whose rate is known from an earlier transfer.
 
 use super::*;
 
 #[test]
-fn a_known_path_is_full_within_three_round_trips() {
-    let mut path = Path::new(1000.0, 200, 1e6);
+fn known_path_is_full_within_three_rtts() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = with_known_rate(&mut path, 950.0);
     path.run(&mut pacer, 0.6);
     let share = path.run(&mut pacer, 2.0);
     assert!(share > 0.9 && path.lost == 0.0, "{share} of the path, {} lost", path.lost);
-    // Listening takes longer: slow start from ten segments.
-    let mut path = Path::new(1000.0, 200, 1e6);
+    // `Listen` takes longer: slow start from ten segments.
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 0.6);
     let unknown = path.run(&mut pacer, 2.0);
@@ -19,8 +19,8 @@ fn a_known_path_is_full_within_three_round_trips() {
 }
 
 #[test]
-fn what_is_found_is_what_the_path_holds() {
-    let mut path = Path::new(1000.0, 200, 1e6);
+fn found_rate_is_the_paths_capacity() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 8.0);
     let found = pacer.unwrap().found().unwrap().as_bits_per_sec() as f64 / 1e9;
@@ -28,12 +28,12 @@ fn what_is_found_is_what_the_path_holds() {
 }
 
 #[test]
-fn a_path_that_has_become_narrow_is_left_at_once_and_followed() {
+fn narrower_path_lowers_the_pace_within_an_rtt() {
     for mbit in [600.0, 300.0, 100.0] {
-        let mut path = Path::new(mbit, 200, 1e6);
+        let mut path = SimulatedPath::new(mbit, 200, 1e6);
         let mut pacer = with_known_rate(&mut path, 950.0);
         path.run(&mut pacer, 1.5);
-        // One round trip at half of what it held, and no more.
+        // One RTT at half of the known rate, and no more.
         let most = 950e6 / 8.0 / 2.0 * 0.45;
         assert!(path.lost < most, "{mbit} Mbit/s: {} lost", path.lost);
         let lost = path.lost;
@@ -44,8 +44,8 @@ fn a_path_that_has_become_narrow_is_left_at_once_and_followed() {
 }
 
 #[test]
-fn a_path_that_has_become_wide_is_found_too() {
-    let mut path = Path::new(1000.0, 200, 1e6);
+fn wider_path_raises_the_pace() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = with_known_rate(&mut path, 200.0);
     path.run(&mut pacer, 12.0);
     let share = path.run(&mut pacer, 20.0);
@@ -53,12 +53,12 @@ fn a_path_that_has_become_wide_is_found_too() {
 }
 
 #[test]
-fn a_pause_confirms_nothing() {
-    let mut path = Path::new(1000.0, 200, 1e6);
+fn pause_does_not_confirm_a_known_rate() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = Pacer::with_known_rate(Rate::bits_per_sec(950_000_000));
     pacer.observe(&path.seen(), path.now);
     pacer.resume();
-    // A clump of a few milliseconds, at more than the first pace.
+    // A burst of a few milliseconds, faster than the first pace.
     for _ in 0..20 {
         path.now += Duration::from_millis(1);
         path.acked += 1e6;
@@ -68,8 +68,8 @@ fn a_pause_confirms_nothing() {
 }
 
 #[test]
-fn a_pause_is_no_climb() {
-    let mut path = Path::new(1000.0, 200, 1e6);
+fn pause_does_not_count_as_climb() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = with_known_rate(&mut path, 950.0);
     let mut until = 0.0;
     while !matches!(pacer.as_ref().unwrap().phase, Phase::Climb { .. }) {
@@ -84,10 +84,10 @@ fn a_pause_is_no_climb() {
 }
 
 #[test]
-fn who_makes_no_use_of_a_known_rate_is_not_paced_for_ever() {
-    let mut path = Path::new(1000.0, 200, 1e6);
+fn unused_known_rate_ends_pacing() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
     let mut pacer = with_known_rate(&mut path, 950.0);
-    // The receiver's window lets no more in.
+    // The receive window is the limit.
     (path.cwnd, path.slow_start) = (65_536.0, false);
     for (until, off) in [(19.0, false), (21.0, true)] {
         path.run(&mut pacer, until);
@@ -97,8 +97,8 @@ fn who_makes_no_use_of_a_known_rate_is_not_paced_for_ever() {
 }
 
 #[test]
-fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
-    let mut path = Path::new(10_000.0, 100, 250e6);
+fn confirmed_fast_path_is_not_paced() {
+    let mut path = SimulatedPath::new(10_000.0, 100, 250e6);
     let mut pacer = with_known_rate(&mut path, 9_000.0);
     path.run(&mut pacer, 0.5);
     let seen = path.seen();
@@ -108,8 +108,8 @@ fn a_fast_path_is_left_to_the_congestion_control_once_it_is_confirmed() {
 }
 
 #[test]
-fn a_rate_too_high_to_be_true_is_bounded_by_what_arrives() {
-    let mut path = Path::new(100.0, 50, 1e6);
+fn excessive_known_rate_is_cut_to_the_delivery() {
+    let mut path = SimulatedPath::new(100.0, 50, 1e6);
     let mut pacer = Some(Pacer::with_known_rate(Rate::bits_per_sec(u64::MAX)));
     path.run(&mut pacer, 4.0);
     let share = path.run(&mut pacer, 20.0);

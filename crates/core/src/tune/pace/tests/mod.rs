@@ -1,4 +1,4 @@
-//! The controller in virtual time, on a fluid path.
+//! The pacer in virtual time, on a simulated fluid path.
 
 mod changing_paths;
 mod competing_flows;
@@ -6,7 +6,7 @@ mod congestion;
 mod held_rate;
 mod simulated_path;
 
-use super::congestion::least_pace;
-use super::startup::ROOM;
+use super::congestion::min_pace;
+use super::startup::TRAIN_RATE_SHARE;
 use super::*;
-use simulated_path::{MSS, Path, with_known_rate};
+use simulated_path::{MSS, SimulatedPath, with_known_rate};

@@ -1,4 +1,4 @@
-//! A fluid path: what is in front of a bottleneck, and what comes out of it.
+//! A fluid model of a path: the queue of a bottleneck, and the acknowledgements that return.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,20 +10,20 @@ const STEP: Duration = Duration::from_micros(250);
 pub(super) const MSS: f64 = 1448.0;
 
 /// A sender in slow start, a bottleneck with a DropTail queue and background traffic, and a delay.
-pub(super) struct Path {
+pub(super) struct SimulatedPath {
     pub(super) capacity: f64,
     pub(super) queue: f64,
     pub(super) rtt: Duration,
-    /// Others' rate from each moment on.
+    /// The rate of other traffic from each time on.
     pub(super) others: Vec<(f64, f64)>,
     pub(super) now: Duration,
     pub(super) sent: f64,
     pub(super) cwnd: f64,
     pub(super) slow_start: bool,
     pub(super) cut_until: Duration,
-    /// Ours and theirs in the queue, in order.
+    /// Bytes of the sender and of other traffic in the queue, in order.
     pub(super) waiting: VecDeque<(f64, f64)>,
-    /// When what passed arrives as acknowledged: bytes, and the RTT they saw.
+    /// Acknowledgements in flight: arrival time, bytes, and their RTT.
     pub(super) returning: VecDeque<(Duration, f64, Duration)>,
     /// When a loss is noticed.
     pub(super) losses: VecDeque<(Duration, f64)>,
@@ -33,14 +33,14 @@ pub(super) struct Path {
     pub(super) others_sent: f64,
     pub(super) others_lost: f64,
     pub(super) srtt: Duration,
-    /// By how much faster than what arrives the congestion control paces itself.
+    /// The congestion control's own pace over the rate of delivery.
     pub(super) own_pace: Option<f64>,
     pub(super) arrives: f64,
-    /// By how much the RTT sways without anybody's doing, within 2 s.
+    /// The amplitude of an oscillation of the RTT with a period of 2 s.
     pub(super) sway: Duration,
 }
 
-impl Path {
+impl SimulatedPath {
     pub(super) fn new(mbit: f64, rtt_ms: u64, queue: f64) -> Self {
         let rtt = Duration::from_millis(rtt_ms);
         Self {
@@ -103,7 +103,7 @@ impl Path {
         self.in_flight += ours;
         self.sent += ours;
         self.others_sent += theirs;
-        // Served in order.
+        // First in, first out.
         let mut service = self.capacity * dt;
         let mut passed = 0.0;
         self.waiting.push_back((ours, theirs));
@@ -139,7 +139,7 @@ impl Path {
         }
     }
 
-    /// Holds what returns up for `time`, on its way back; it then comes within another tenth of that.
+    /// Delays the returning acknowledgements by `time`; they then arrive within another tenth of that.
     pub(super) fn hold_up(&mut self, time: Duration) {
         let until = self.now + time;
         for (at, _, rtt) in &mut self.returning {
@@ -175,8 +175,8 @@ impl Path {
     }
 }
 
-/// Begins with what the path is known to hold, and the window that goes with it.
-pub(super) fn with_known_rate(path: &mut Path, mbit: f64) -> Option<Pacer> {
+/// Starts with the known rate, and the initial window that fits it.
+pub(super) fn with_known_rate(path: &mut SimulatedPath, mbit: f64) -> Option<Pacer> {
     let rate = Rate::bits_per_sec((mbit * 1e6) as u64);
     path.cwnd = initial_pace(rate).bdp(Rtt::new(path.rtt)).get() as f64;
     Some(Pacer::with_known_rate(rate))

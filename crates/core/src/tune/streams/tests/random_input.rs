@@ -1,4 +1,4 @@
-//! Whatever the path is, and whatever is told.
+//! Any path and any observation.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn the_number_is_always_one_that_is_allowed(
+    fn number_of_streams_stays_within_the_limit(
         start in starts(),
         seen in proptest::collection::vec((intervals(), 0..5_000_u64, proptest::option::weighted(0.02, 0..200_usize)), 1..300),
     ) {
@@ -68,7 +68,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn any_steady_path_is_used_and_left_in_peace(
+    fn steady_path_is_used_with_few_changes(
         mbit in 20.0..2000.0_f64,
         rtt_ms in 1.0..250.0_f64,
         queue in 0.1..1.5_f64,
@@ -77,7 +77,7 @@ proptest! {
     ) {
         let bdp = mbit * 1e6 / 8.0 * rtt_ms / 1e3;
         let window = (bdp / needed).max(16.0 * KIB);
-        let mut path = Path::new(mbit, rtt_ms, (queue * bdp).max(50.0 * PACKET), window).but(|path| path.noise = noise);
+        let mut path = SimulatedPath::new(mbit, rtt_ms, (queue * bdp).max(50.0 * PACKET), window).but(|path| path.noise = noise);
         let one = best_fixed(&path, &[1], 20.0, 60.0);
         let mut session = path.session(0.0, FOREVER);
         let got = share(&mut path, &mut session, 20.0, 60.0);

@@ -8,8 +8,8 @@ use crate::tune::fairness::jain_index;
 use crate::tune::streams::Remembered;
 use crate::units::{Rate, Rtt};
 
-/// Returns Jain's index of what sessions receive in 100 s, and what they receive of the path.
-fn fairness(path: &mut Path, sessions: &mut [Session], from: f64) -> (f64, f64) {
+/// Returns Jain's index of the sessions over 100 s, and their share of the path.
+fn fairness(path: &mut SimulatedPath, sessions: &mut [SimulatedSession], from: f64) -> (f64, f64) {
     path.run(sessions, from);
     let before: Vec<_> = sessions.iter().map(|s| s.received).collect();
     path.run(sessions, from + 100.0);
@@ -18,7 +18,7 @@ fn fairness(path: &mut Path, sessions: &mut [Session], from: f64) -> (f64, f64) 
 }
 
 #[test]
-fn sessions_become_equal_behind_drop_tail() {
+fn sessions_converge_to_equal_shares_behind_drop_tail() {
     for (rtt_ms, window) in [(100.0, 64.0 * KIB), (20.0, 64.0 * KIB), (100.0, OPEN), (20.0, OPEN)] {
         let runs = [1, 2].map(|seed| {
             let mut path = papers(rtt_ms).but(|path| path.window = window);
@@ -32,14 +32,14 @@ fn sessions_become_equal_behind_drop_tail() {
     }
 }
 
-/// What is bearable (n x <= 1) is 21 streams at 20 ms and 47 at 100 ms, of all together; on top of that come those that are tried.
+/// n x <= 1 permits 21 streams at 20 ms and 47 at 100 ms, of all sessions together, plus those of trials.
 #[test]
-fn sessions_behind_red_stay_few_and_become_equal() {
+fn sessions_behind_red_use_few_streams_and_converge() {
     for (rtt_ms, window, most) in
         [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 94), (100.0, OPEN, 94)]
     {
         for seed in [1, 2] {
-            let red = |path: &mut Path| (path.window, path.red) = (window, Some(Red::default()));
+            let red = |path: &mut SimulatedPath| (path.window, path.red) = (window, Some(Red::default()));
             let mut path = papers(rtt_ms).but(red);
             path.seed(seed);
             let mut sessions = [0.0, 100.0, 200.0, 300.0].map(|begins| path.session(begins, FOREVER));
@@ -55,7 +55,7 @@ fn sessions_behind_red_stay_few_and_become_equal() {
 }
 
 #[test]
-fn who_begins_with_many_gives_way() {
+fn session_with_many_streams_yields_to_a_new_one() {
     for (rtt_ms, many) in [(20_u32, 16), (100, 60)] {
         let mut path = papers(f64::from(rtt_ms));
         let sure = Some(Remembered {
@@ -70,13 +70,13 @@ fn who_begins_with_many_gives_way() {
 }
 
 #[test]
-fn a_neighbour_with_one_stream_is_not_starved() {
-    let mut path = Path::new(1000.0, 50.0, 2e6, OPEN);
-    let mut sessions = [path.session(0.0, FOREVER), Session::fixed(1, 30.0, FOREVER)];
+fn neighbour_with_one_stream_is_not_starved() {
+    let mut path = SimulatedPath::new(1000.0, 50.0, 2e6, OPEN);
+    let mut sessions = [path.session(0.0, FOREVER), SimulatedSession::fixed(1, 30.0, FOREVER)];
     path.run(&mut sessions, 60.0);
     let before = sessions.each_ref().map(|s| s.received);
     path.run(&mut sessions, 160.0);
     let [own, other] = [0, 1].map(|i| sessions[i].received - before[i]);
-    // Streams are what TCP shares by: a few of ours.
+    // TCP shares by connections.
     assert!(other > 0.15 * own, "{own} {other} {:?}", sessions[0].trace);
 }

@@ -1,7 +1,7 @@
 //! A path in virtual time: connections that share a bottleneck with a DropTail queue, as windows that grow and are cut.
 //!
-//! What is in flight beyond the BDP stands in the queue; what does not fit there is lost, and connections taken by
-//! lot, by their windows, are cut until it fits. Windows grow as in slow start (left early where a queue shows, as
+//! Data in flight beyond the BDP is in the queue; data that does not fit is lost, and connections chosen at
+//! random, by their windows, are cut until it fits. Windows grow as in slow start (left early where a queue shows, as
 //! HyStart does) and CUBIC (RFC 9438), up to what the sockets' buffers allow.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const MSS: f64 = 1448.0;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 
-/// xorshift64*: the same lots in every run.
+/// xorshift64*: the same numbers in every run.
 #[derive(Debug, Clone)]
 struct Lots(u64);
 
@@ -31,23 +31,23 @@ impl Lots {
 
 /// Times in seconds, sizes in bytes, rates in bytes per second.
 #[derive(Debug, Clone)]
-pub(super) struct Path {
+pub(super) struct SimulatedPath {
     pub(super) capacity: f64,
     pub(super) rtt: f64,
     pub(super) buffer: f64,
-    /// What a connection may have in flight: its sockets' buffers.
+    /// The limit of data in flight of a connection: its socket buffers.
     pub(super) window: f64,
-    /// Packets lost by accident, of all.
+    /// The share of packets lost at random.
     pub(super) accidents: f64,
-    /// What drops before the queue is full.
+    /// RED, which drops before the queue is full.
     pub(super) red: Option<Red>,
-    /// The relative spread of what is measured.
+    /// The relative noise of measurements.
     pub(super) noise: f64,
-    /// What other traffic leaves, from each time on.
+    /// The share left by other traffic, from each time on.
     pub(super) left_by_others: Vec<(f64, f64)>,
     /// More connections than this are refused.
     pub(super) server_takes: usize,
-    /// What the disk takes.
+    /// The rate of the disk.
     pub(super) disk: f64,
     lots: Lots,
     now: f64,
@@ -60,27 +60,27 @@ struct Connection {
     threshold: f64,
     before_cut: f64,
     cut: f64,
-    /// When after that CUBIC reaches the window from before it.
+    /// The time after a loss at which CUBIC reaches the previous window (K).
     k: f64,
-    /// Its last packets were lost: it waits for a timeout.
+    /// The last packets were lost: the connection waits for a timeout.
     silent_until: f64,
     carried: bool,
 }
 
 /// A session: a tuner, or a fixed number of connections.
-pub(super) struct Session {
+pub(super) struct SimulatedSession {
     pub(super) tuner: Option<StreamTuner>,
     begins: f64,
     connections: Vec<Connection>,
     pub(super) left: f64,
     pub(super) received: f64,
-    /// The numbers it has had: when, how many.
+    /// The numbers of streams so far: time, number.
     pub(super) trace: Vec<(f64, usize)>,
     due: f64,
     interval: (f64, f64, f64, f64, bool),
 }
 
-impl Path {
+impl SimulatedPath {
     pub(super) fn new(mbit: f64, rtt_ms: f64, buffer: f64, window: f64) -> Self {
         Self {
             capacity: mbit * 1e6 / 8.0,
@@ -104,18 +104,23 @@ impl Path {
         self
     }
 
-    pub(super) fn session(&self, begins: f64, left: f64) -> Session {
+    pub(super) fn session(&self, begins: f64, left: f64) -> SimulatedSession {
         self.remembering(begins, left, None)
     }
 
-    pub(super) fn remembering(&self, begins: f64, left: f64, remembered: Option<Remembered>) -> Session {
+    pub(super) fn remembering(
+        &self,
+        begins: f64,
+        left: f64,
+        remembered: Option<Remembered>,
+    ) -> SimulatedSession {
         let start = StreamTunerStart {
             rtt: seconds_rtt(self.rtt),
             left: Bytes::new(left as u64),
             most: MOST_STREAMS,
             remembered,
         };
-        Session::new(Some(StreamTuner::new(&start)), begins, left)
+        SimulatedSession::new(Some(StreamTuner::new(&start)), begins, left)
     }
 
     pub(super) fn seed(&mut self, seed: u64) {
@@ -133,8 +138,8 @@ impl Path {
         self.capacity * share
     }
 
-    /// Runs the sessions until `end`, or until all have what they want.
-    pub(super) fn run(&mut self, sessions: &mut [Session], end: f64) {
+    /// Runs the sessions until `end`, or until all are complete.
+    pub(super) fn run(&mut self, sessions: &mut [SimulatedSession], end: f64) {
         let step = (self.rtt / 8.0).clamp(0.002, 0.02);
         while self.now < end && sessions.iter().any(|s| s.left > 0.0) {
             self.now += step;
@@ -147,7 +152,7 @@ impl Path {
         }
     }
 
-    fn pass(&mut self, sessions: &mut [Session], step: f64) {
+    fn pass(&mut self, sessions: &mut [SimulatedSession], step: f64) {
         let (now, capacity) = (self.now, self.available());
         for session in sessions.iter_mut().filter(|s| s.left <= 0.0) {
             session.connections.clear();
@@ -161,7 +166,7 @@ impl Path {
         let bdp = capacity * self.rtt;
         let mut in_flight: f64 = open.iter().map(|(_, c)| c.window).sum();
         let mut out_of_order = vec![0.0; sessions_len(&open)];
-        // DropTail, by lot.
+        // DropTail: random connections lose, by their windows.
         while in_flight > bdp + self.buffer {
             let mut lot = self.lots.next() * in_flight;
             let hit = open.iter_mut().find(|(_, c)| {
@@ -183,7 +188,7 @@ impl Path {
             let bytes = connection.window / round_trip * step;
             arrived[*i] += bytes;
             connection.carried = true;
-            // All that a queue drops in a round trip is one sign of congestion.
+            // All drops within an RTT are one congestion event.
             let early = if now > connection.cut + round_trip { early } else { 0.0 };
             let dropped = self.accidents + early;
             if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS {
@@ -216,7 +221,7 @@ impl Path {
     }
 
     fn measured(&mut self, value: f64) -> f64 {
-        // The sum of four lots is near enough to a normal one: mean 0, deviation 1.
+        // The sum of four uniform numbers approximates a normal one: mean 0, deviation 1.
         let normal = (0..4).map(|_| self.lots.next()).sum::<f64>() * 3f64.sqrt() - 2.0 * 3f64.sqrt();
         (value * (1.0 + self.noise * normal)).max(0.0)
     }
@@ -243,7 +248,7 @@ impl Connection {
 
     fn lose(&mut self, now: f64) {
         if self.window < 4.0 * MSS {
-            // Too few packets follow to tell of a loss.
+            // Too few packets follow for a fast retransmit.
             self.silent_until = now + 0.3;
         }
         self.before_cut = self.window;
@@ -268,7 +273,7 @@ impl Connection {
     }
 }
 
-impl Session {
+impl SimulatedSession {
     fn new(tuner: Option<StreamTuner>, begins: f64, left: f64) -> Self {
         Self {
             tuner,
@@ -307,7 +312,7 @@ impl Session {
         later.max().unwrap_or(0).max(self.streams_at(since))
     }
 
-    fn tick(&mut self, path: &mut Path) {
+    fn tick(&mut self, path: &mut SimulatedPath) {
         let now = path.now;
         if now >= self.due {
             if self.due > self.begins {
@@ -326,17 +331,17 @@ impl Session {
                 tuner.refused(takes, None, Duration::from_secs_f64(now));
             }
         }
-        // The slowest go.
+        // The slowest close.
         self.connections.sort_by(|a, b| b.window.total_cmp(&a.window));
         self.connections.truncate(wanted);
         while self.connections.len() < wanted.min(path.server_takes) {
-            // Connect and ask; the first response must come before any more.
+            // Connect and request; further streams wait for the first response.
             let first = if self.connections.is_empty() { 2.0 } else { 3.0 };
             self.connections.push(Connection::new(now + first * path.rtt));
         }
     }
 
-    fn observe(&mut self, path: &mut Path) {
+    fn observe(&mut self, path: &mut SimulatedPath) {
         let (bytes, waited, time, out_of_order, held_back) = std::mem::take(&mut self.interval);
         let wait = path.measured(waited / time);
         let rate = path.measured(bytes / time);

@@ -6,7 +6,7 @@ use crate::units::{Rate, Rtt};
 use std::time::Duration;
 
 #[test]
-fn the_papers_path_is_full_before_apt_has_measured_two_chunks() {
+fn papers_path_is_full_before_apt_has_measured_two_chunks() {
     for (rtt_ms, streams) in [(100.0, 19..=22), (20.0, 4..=6)] {
         let mut path = papers(rtt_ms);
         let best = best_fixed(&path, &[1, 2, 4, 5, 6, 8, 16, 20, 24, 32], 6.0, 60.0);
@@ -25,7 +25,7 @@ fn capped_streams_multiply_until_they_fill_a_long_fat_path() {
         let mut path = long_fat(STOCK).but(|path| path.buffer = queue);
         let mut session = path.session(0.0, FOREVER);
         share(&mut path, &mut session, 0.0, 20.0);
-        // Slow start takes a stream 2.2 s to its window, and half a second shows that it stays there.
+        // Slow start takes 2.2 s to the window, and half a second shows that the goodput stays.
         assert!(session.streams_at(5.0) >= 64, "{:?}", session.trace);
         let got = share(&mut path, &mut session, 20.0, 60.0);
         assert!(got > least, "{got} with a queue of {queue}: {:?}", session.trace);
@@ -33,24 +33,25 @@ fn capped_streams_multiply_until_they_fill_a_long_fat_path() {
 }
 
 #[test]
-fn several_slow_starts_are_sooner_done_than_one() {
+fn several_streams_leave_slow_start_sooner_than_one() {
     for (size, most) in [(GIB, 0.85), (8.0 * GIB, 0.95)] {
-        let time = |mut session: Session| {
+        let time = |mut session: SimulatedSession| {
             let mut path = long_fat(OPEN);
             path.run(std::slice::from_mut(&mut session), 60.0);
             path.now()
         };
-        let (one, own) = (time(Session::fixed(1, 0.0, size)), time(long_fat(OPEN).session(0.0, size)));
+        let (one, own) =
+            (time(SimulatedSession::fixed(1, 0.0, size)), time(long_fat(OPEN).session(0.0, size)));
         assert!(own < most * one, "{own} s where one stream takes {one} s");
     }
 }
 
 #[test]
-fn where_one_stream_fills_the_path_few_are_left() {
+fn few_streams_remain_where_one_fills_the_path() {
     for (mut path, few) in [
         (long_fat(OPEN), 3),
-        (Path::new(1000.0, 30.0, 1e6, OPEN), 4),
-        (Path::new(10_000.0, 0.5, 1e6, OPEN), 1),
+        (SimulatedPath::new(1000.0, 30.0, 1e6, OPEN), 4),
+        (SimulatedPath::new(10_000.0, 0.5, 1e6, OPEN), 1),
     ] {
         let one = best_fixed(&path, &[1], 20.0, 120.0);
         let mut session = path.session(0.0, FOREVER);
@@ -60,8 +61,8 @@ fn where_one_stream_fills_the_path_few_are_left() {
 }
 
 #[test]
-fn more_streams_are_taken_where_losses_are_accidents() {
-    let mut path = Path::new(1000.0, 100.0, 12e6, OPEN).but(|path| path.accidents = 1e-4);
+fn random_losses_raise_the_number_of_streams() {
+    let mut path = SimulatedPath::new(1000.0, 100.0, 12e6, OPEN).but(|path| path.accidents = 1e-4);
     let twenty = best_fixed(&path, &[20], 20.0, 100.0);
     let mut session = path.session(0.0, FOREVER);
     let got = share(&mut path, &mut session, 20.0, 100.0);
@@ -69,7 +70,7 @@ fn more_streams_are_taken_where_losses_are_accidents() {
 }
 
 #[test]
-fn a_slow_disk_needs_no_more_than_it_takes() {
+fn slow_disk_limits_the_number_of_streams() {
     // 19 streams of 16 MB/s.
     let mut path = long_fat(STOCK).but(|path| path.disk = 3e8);
     let mut session = path.session(0.0, FOREVER);
@@ -79,7 +80,7 @@ fn a_slow_disk_needs_no_more_than_it_takes() {
 }
 
 #[test]
-fn what_others_leave_is_followed() {
+fn number_of_streams_follows_cross_traffic() {
     let mut path = papers(100.0).but(|path| path.left_by_others = vec![(40.0, 0.4), (100.0, 1.0)]);
     let mut session = path.session(0.0, FOREVER);
     share(&mut path, &mut session, 0.0, 50.0);
@@ -95,7 +96,7 @@ fn remembered(rtt_ms: u64, mbit: u64, streams: usize) -> Option<Remembered> {
 }
 
 #[test]
-fn a_remembered_path_is_full_at_once() {
+fn remembered_path_is_full_at_once() {
     let mut path = long_fat(STOCK);
     let mut session = path.remembering(0.0, FOREVER, remembered(200, 10_000, 82));
     let got = share(&mut path, &mut session, 3.0, 30.0);
@@ -107,9 +108,9 @@ fn a_remembered_path_is_full_at_once() {
 }
 
 #[test]
-fn a_remembered_path_that_has_changed_does_not_hurt() {
+fn changed_remembered_path_costs_little() {
     // A tenth of the rate, and a tenth as many streams needed.
-    let mut slower = Path::new(1000.0, 200.0, 5e6, STOCK);
+    let mut slower = SimulatedPath::new(1000.0, 200.0, 5e6, STOCK);
     let mut session = slower.remembering(0.0, FOREVER, remembered(200, 10_000, 82));
     let got = share(&mut slower, &mut session, 10.0, 60.0);
     assert!(got > 0.9 && session.streams() < 50, "{got}: {:?}", session.trace);
@@ -121,7 +122,7 @@ fn a_remembered_path_that_has_changed_does_not_hurt() {
 }
 
 #[test]
-fn what_is_concluded_is_what_the_path_needs() {
+fn concluded_number_of_streams_is_what_the_path_needs() {
     let mut path = long_fat(STOCK);
     let mut session = path.session(0.0, FOREVER);
     share(&mut path, &mut session, 0.0, 2.0);
@@ -133,7 +134,7 @@ fn what_is_concluded_is_what_the_path_needs() {
 }
 
 #[test]
-fn a_small_rest_stays_with_one() {
+fn small_remainder_uses_one_stream() {
     let mut path = long_fat(STOCK);
     let mut session = path.session(0.0, 12e6);
     share(&mut path, &mut session, 0.0, 30.0);
@@ -141,7 +142,7 @@ fn a_small_rest_stays_with_one() {
 }
 
 #[test]
-fn a_refusing_server_is_asked_for_no_more() {
+fn no_more_connections_than_the_server_accepts() {
     let mut path = long_fat(STOCK).but(|path| path.server_takes = 5);
     let mut session = path.session(0.0, FOREVER);
     share(&mut path, &mut session, 0.0, 50.0);

@@ -9,7 +9,7 @@ use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
 
 use super::{FILE, TCP, fetch, mbits, path};
-use crate::model::session::{Fixed, Session, Tuner, run};
+use crate::model::session::{DownloadSession, Fixed, Tuner, run};
 use crate::model::tcp::Network;
 use crate::{PathSpec, QueueLimit};
 
@@ -53,9 +53,9 @@ fn apt_converges_and_its_chunks_last_delta() {
 
 /// Asks for chunks of one size over a fixed number of connections.
 #[derive(Debug)]
-struct InChunks(usize, Bytes);
+struct FixedInChunks(usize, Bytes);
 
-impl Tuner for InChunks {
+impl Tuner for FixedInChunks {
     fn streams(&self) -> usize {
         self.0
     }
@@ -71,7 +71,7 @@ fn a_chunk_begins_with_a_burst_of_all_windows() {
     let rate = |streams: u64, queue| {
         let path = PathSpec { queue: Some(QueueLimit::Packets(queue)), ..path(50) };
         // Three seconds.
-        let chunks = InChunks(streams as usize, Bytes::new(1_920_000) * streams);
+        let chunks = FixedInChunks(streams as usize, Bytes::new(1_920_000) * streams);
         mbits(fetch(&path, chunks, FILE).rate(FILE)) / streams as f64
     };
     let (alone, two, three) = (rate(1, 100), rate(2, 100), rate(3, 100));
@@ -82,7 +82,7 @@ fn a_chunk_begins_with_a_burst_of_all_windows() {
 /// Returns Jain's index of four sessions that begin 100 s apart, over the last 100 s of 500, and what they receive in Mbit/s.
 fn four_sessions(seed: u64) -> (f64, f64) {
     let apart = Duration::from_secs(100);
-    let session = |begins| Session {
+    let session = |begins| DownloadSession {
         begins: apart * begins,
         file: ENDLESS,
         tuner: Box::new(auto(10, ENDLESS)),

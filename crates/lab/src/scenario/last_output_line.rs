@@ -1,16 +1,16 @@
-//! What a command that failed has said, for whoever wants to know why.
+//! Quotes the last line of a failed command's output, for its error message.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Longer lines are cut.
-const LONGEST: usize = 200;
-/// As much of a file's end is read.
-const TAIL: u64 = 4096;
+/// Longer lines are truncated.
+const MAX_QUOTED_LINE: usize = 200;
+/// Bytes read of the end of a file.
+const QUOTED_TAIL: u64 = 4096;
 
-/// Names the first of a command's output files that holds anything, and cites its last line.
-pub(super) fn tell(files: &[&Path]) -> String {
+/// Quotes the last line of the first of a command's output files that is not empty.
+pub(super) fn quote(files: &[&Path]) -> String {
     let said = files.iter().find_map(|path| Some((path, last_line(path).ok()??)));
     match (said, files.first()) {
         (Some((path, line)), _) => format!("what it said is in {}: '{line}'", path.display()),
@@ -22,16 +22,16 @@ pub(super) fn tell(files: &[&Path]) -> String {
 fn last_line(path: &Path) -> io::Result<Option<String>> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
+    file.seek(SeekFrom::Start(len.saturating_sub(QUOTED_TAIL)))?;
     let mut tail = Vec::new();
-    file.take(TAIL).read_to_end(&mut tail)?;
+    file.take(QUOTED_TAIL).read_to_end(&mut tail)?;
     Ok(last_line_of(&String::from_utf8_lossy(&tail)))
 }
 
 /// Progress lines overwrite themselves with a carriage return; colours and the like are left out.
 fn last_line_of(text: &str) -> Option<String> {
     let line = text.rsplit(['\n', '\r']).map(str::trim).find(|line| !line.is_empty())?;
-    Some(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
+    Some(line.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_LINE).collect())
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
         assert_eq!(last_line_of("one\ntwo: no\x1b room\n\n  \n"), Some("two: no room".to_owned()));
         assert_eq!(last_line_of("10 %\r20 %\r"), Some("20 %".to_owned()));
         assert_eq!(last_line_of(" \n"), None);
-        assert_eq!(last_line_of(&"x".repeat(5000)).map(|line| line.len()), Some(LONGEST));
+        assert_eq!(last_line_of(&"x".repeat(5000)).map(|line| line.len()), Some(MAX_QUOTED_LINE));
     }
 
     #[test]
@@ -52,8 +52,8 @@ mod tests {
         let [absent, empty, full] = ["absent", "empty", "full"].map(|name| dir.path().join(name));
         std::fs::write(&empty, "").unwrap();
         std::fs::write(&full, "x".repeat(9000) + "\nno such host\n").unwrap();
-        let told = tell(&[&absent, &empty, &full]);
+        let told = quote(&[&absent, &empty, &full]);
         assert_eq!(told, format!("what it said is in {}: 'no such host'", full.display()));
-        assert_eq!(tell(&[&empty, &absent]), format!("it said nothing: {} is empty", empty.display()));
+        assert_eq!(quote(&[&empty, &absent]), format!("it said nothing: {} is empty", empty.display()));
     }
 }

@@ -1,4 +1,4 @@
-//! Files of the results: written so that a reader sees the old one or the new one, never half of one.
+//! Replaces files of results atomically: a reader sees the old or the new content, never a part.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
 
-/// Replaces a file's content at once; what was there stays where that fails, or the machine does.
+/// Replaces a file's content atomically; after an error or a crash the old content remains.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), LabError> {
     let unfinished = unfinished(path);
     let write = || -> io::Result<()> {
@@ -18,14 +18,14 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), LabError> {
     write().map_err(|cause| LabError::Write { path: path.to_owned(), cause })
 }
 
-/// Returns where the new content stands until it is complete.
+/// Returns the path of the new content until it is complete.
 pub(super) fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     name.into()
 }
 
-/// Removes a file that may not be there.
+/// Removes a file, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), LabError> {
     match fs::remove_file(path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {

@@ -6,9 +6,9 @@ use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::Spread;
 use serde::Deserialize;
 
-use crate::left::Left;
+use crate::payload_capacity::PayloadCapacity;
 
-/// What had been received at one moment.
+/// Bytes received until a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
     /// Since the transfer's start.
@@ -49,7 +49,7 @@ pub(crate) fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
     Some(Rate::bytes_per_sec(median as u64))
 }
 
-/// Returns what came in each whole second since the transfer began, until the last byte of `size`.
+/// Returns the rate of each whole second from the start of the transfer to the last byte of `size`.
 pub(crate) fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
     let Some(points) = points(samples, size) else { return Vec::new() };
     let since_start: Vec<_> = [(0.0, 0.0)].into_iter().chain(points).collect();
@@ -57,11 +57,11 @@ pub(crate) fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
     edges(&since_start).windows(2).map(rate).collect()
 }
 
-/// Returns how much of what was `left` came, from the end of the ramp-up to the last byte of `size`.
+/// Returns the received share of the `left` capacity, from the end of the ramp-up to the last byte of `size`.
 ///
-/// Unlike in [`rate`], a second in which little came counts as what it is, and so does the last, broken one.
+/// Unlike [`rate`], includes seconds with little data, and the last, incomplete one.
 /// The ramp-up ends with the first whole second that has 90 % of what was left, or of the best second's share if that is less.
-pub(crate) fn share_of(left: &Left, samples: &[Sample], size: Bytes) -> Option<f64> {
+pub(crate) fn share_of(left: &PayloadCapacity, samples: &[Sample], size: Bytes) -> Option<f64> {
     let points = points(samples, size)?;
     let edges = edges(&points);
     let share = |(from, had): (f64, f64), (to, has): (f64, f64)| (has - had) / left.bytes(from, to);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_share_is_of_what_was_left() {
-        let left = Left::new(Rate::bytes_per_sec(1_000_000_000))
+        let left = PayloadCapacity::new(Rate::bytes_per_sec(1_000_000_000))
             .then(Duration::from_millis(4250), Rate::bytes_per_sec(500_000_000));
         // 2 s of ramp-up, 2 s at 90 %, and 2.5 s at 80 % of the half that is left.
         let steps = [vec![20; 10], vec![50; 10], vec![90; 20], vec![40; 25]].concat();
@@ -140,7 +140,7 @@ mod tests {
         assert!((share - 2800.0 / 3250.0).abs() < 1e-6, "{share}");
         // What a filled gap brings at once is not the path's rate.
         let (samples, size) = transfer(&[[0; 10], [300; 10], [90; 10], [95; 10]].concat());
-        let left = Left::new(Rate::bytes_per_sec(1_000_000_000));
+        let left = PayloadCapacity::new(Rate::bytes_per_sec(1_000_000_000));
         assert!(share_of(&left, &samples, size).unwrap() > 1.0);
         assert_eq!(share_of(&left, &samples[..5], size), None);
     }

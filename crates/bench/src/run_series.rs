@@ -1,14 +1,14 @@
-//! The runs of one client on one path, summed up.
+//! Statistics of the runs of one client on one path.
 
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::Spread;
 
+use crate::clients::BenchClient;
+use crate::markdown_table;
 use crate::paths::BenchPath;
-use crate::peers::Client;
-use crate::run::Run;
-use crate::table;
+use crate::run_result::RunResult;
 
-/// The head of [`Series::row`].
+/// The head of [`RunSeries::row`].
 pub(crate) const HEAD: [&str; 6] = [
     "client",
     "goodput, Gbit/s: median (least to largest)",
@@ -20,31 +20,36 @@ pub(crate) const HEAD: [&str; 6] = [
 
 /// At least one run.
 #[derive(Debug)]
-pub(crate) struct Series<'a> {
-    client: Client,
-    runs: Vec<&'a Run>,
+pub(crate) struct RunSeries<'a> {
+    client: BenchClient,
+    runs: Vec<&'a RunResult>,
 }
 
-impl<'a> Series<'a> {
+impl<'a> RunSeries<'a> {
     /// Picks the runs; `None` where there are none.
-    pub(crate) fn of(runs: &[&'a Run], path: BenchPath, client: Client) -> Option<Self> {
-        let is_one = |run: &&Run| run.path == path && run.client == client;
+    pub(crate) fn of(runs: &[&'a RunResult], path: BenchPath, client: BenchClient) -> Option<Self> {
+        let is_one = |run: &&RunResult| run.path == path && run.client == client;
         let runs: Vec<_> = runs.iter().copied().filter(is_one).collect();
         (!runs.is_empty()).then_some(Self { client, runs })
     }
 
     /// Picks those of files of this size.
-    pub(crate) fn of_size(runs: &[&'a Run], path: BenchPath, client: Client, size: Bytes) -> Option<Self> {
+    pub(crate) fn of_size(
+        runs: &[&'a RunResult],
+        path: BenchPath,
+        client: BenchClient,
+        size: Bytes,
+    ) -> Option<Self> {
         let mut series = Self::of(runs, path, client)?;
         series.runs.retain(|run| run.bytes == size.get());
         (!series.runs.is_empty()).then_some(series)
     }
 
-    fn spread(&self, figure: impl Fn(&Run) -> f64) -> Option<Spread> {
+    fn spread(&self, figure: impl Fn(&RunResult) -> f64) -> Option<Spread> {
         Spread::of(self.runs.iter().map(|run| figure(run)))
     }
 
-    fn median(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+    fn median(&self, figure: impl Fn(&RunResult) -> f64) -> f64 {
         self.spread(figure).map_or(f64::NAN, |spread| spread.median)
     }
 
@@ -60,7 +65,7 @@ impl<'a> Series<'a> {
 
     /// Returns the median of CPU seconds per GiB.
     pub(crate) fn cpu_per_gib(&self) -> f64 {
-        self.median(Run::cpu_per_gib)
+        self.median(RunResult::cpu_per_gib)
     }
 
     /// Returns the largest resident set of all.
@@ -79,7 +84,7 @@ impl<'a> Series<'a> {
     }
 
     /// Returns a figure that not every run has; `None` where none has.
-    pub(crate) fn figure(&self, figure: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+    pub(crate) fn figure(&self, figure: impl Fn(&RunResult) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|run| figure(run)))
     }
 
@@ -90,9 +95,9 @@ impl<'a> Series<'a> {
         let or_dash = |there: bool, text: String| if there { text } else { "-".to_owned() };
         vec![
             self.client.to_string(),
-            table::spread(self.spread(|run| gbits(run.goodput())), 2),
-            or_dash(kept, table::spread(self.spread(|run| gbits(run.goodput_to_disk())), 2)),
-            or_dash(fetched, table::spread(self.spread(Run::cpu_per_gib), 3)),
+            markdown_table::spread(self.spread(|run| gbits(run.goodput())), 2),
+            or_dash(kept, markdown_table::spread(self.spread(|run| gbits(run.goodput_to_disk())), 2)),
+            or_dash(fetched, markdown_table::spread(self.spread(RunResult::cpu_per_gib), 3)),
             or_dash(fetched, self.largest_resident().to_string()),
             self.counted(),
         ]
@@ -106,16 +111,21 @@ impl<'a> Series<'a> {
 }
 
 /// A table of the clients that have run on `path`; empty where none has.
-pub(crate) fn table(runs: &[&Run], path: BenchPath, clients: &[Client]) -> String {
-    table_by(clients, |client| Series::of(runs, path, client))
+pub(crate) fn table(runs: &[&RunResult], path: BenchPath, clients: &[BenchClient]) -> String {
+    table_by(clients, |client| RunSeries::of(runs, path, client))
 }
 
 /// A table of those that have fetched a file of this size.
-pub(crate) fn table_of_size(runs: &[&Run], path: BenchPath, clients: &[Client], size: Bytes) -> String {
-    table_by(clients, |client| Series::of_size(runs, path, client, size))
+pub(crate) fn table_of_size(
+    runs: &[&RunResult],
+    path: BenchPath,
+    clients: &[BenchClient],
+    size: Bytes,
+) -> String {
+    table_by(clients, |client| RunSeries::of_size(runs, path, client, size))
 }
 
-fn table_by<'a>(clients: &[Client], series: impl Fn(Client) -> Option<Series<'a>>) -> String {
+fn table_by<'a>(clients: &[BenchClient], series: impl Fn(BenchClient) -> Option<RunSeries<'a>>) -> String {
     let rows: Vec<_> = clients.iter().filter_map(|client| Some(series(*client)?.row())).collect();
-    if rows.is_empty() { String::new() } else { table::markdown(&HEAD, &rows) }
+    if rows.is_empty() { String::new() } else { markdown_table::markdown(&HEAD, &rows) }
 }

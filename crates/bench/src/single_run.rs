@@ -1,4 +1,4 @@
-//! One run: one client, once, on a lab of its own, so that none inherits anything.
+//! One run: one client, once, on a new lab, so that no run affects another.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,20 +13,20 @@ use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
 
-use crate::job::Job;
+use crate::bench_job::BenchJob;
+use crate::bench_part::BenchPart;
+use crate::clients::{BenchClient, Words};
 use crate::nginx;
-use crate::part::Part;
-use crate::peers::{Client, Words};
-use crate::run::Run;
+use crate::resource_usage::Used;
+use crate::run_result::RunResult;
 use crate::server;
-use crate::source_file::SourceFile;
-use crate::steady;
-use crate::stopwatch::Used;
+use crate::source_file::BenchFile;
+use crate::steady_rate;
 use crate::tcp_memory;
 
-/// No client takes so long, unless it hangs.
-const LONGEST: Duration = Duration::from_secs(1800);
-/// Each would lead a client elsewhere.
+/// The timeout of a client.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// Environment variables that would redirect a client.
 pub(crate) const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
 /// Where runs happen: the programs and the directory.
@@ -58,8 +58,8 @@ impl Workshop {
     ///
     /// # Errors
     /// Fails where the disk is full.
-    pub(crate) fn source(&self, size: Bytes) -> Result<SourceFile> {
-        SourceFile::open(&self.dir.join("www"), size)
+    pub(crate) fn source(&self, size: Bytes) -> Result<BenchFile> {
+        BenchFile::open(&self.dir.join("www"), size)
     }
 
     /// Runs a client once, from a clean start: no copy there, nothing dirty, the source cached or not at all.
@@ -68,12 +68,12 @@ impl Workshop {
     /// Fails where the client does, or has not moved the whole file.
     pub(crate) fn run(
         &self,
-        part: Part,
-        job: &Job,
-        client: Client,
+        part: BenchPart,
+        job: &BenchJob,
+        client: BenchClient,
         repetition: u32,
-        source: &SourceFile,
-    ) -> Result<Run> {
+        source: &BenchFile,
+    ) -> Result<RunResult> {
         let copy = self.dir.join("copies/copy");
         for leftover in [&copy, &self.near_record(), &self.far_record()] {
             remove(leftover)?;
@@ -86,7 +86,7 @@ impl Workshop {
         }
         let lab = Lab::new(job.path.spec())?;
         let serve =
-            |server: server::Server| server.start(&lab, &self.dir, &self.longhaul, &self.far_record());
+            |server: server::BenchServer| server.start(&lab, &self.dir, &self.longhaul, &self.far_record());
         let server = client.server().map(serve).transpose()?;
         let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
         let used = self.measure(&lab, client, &address, source, &copy)?;
@@ -97,11 +97,11 @@ impl Workshop {
                 "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),
             );
         }
-        server.map(server::Running::end).transpose()?;
+        server.map(server::RunningServer::end).transpose()?;
         drop(lab);
 
         let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
-        let mut run = Run {
+        let mut run = RunResult {
             wall_s: used.wall_s,
             user_s: used.user_s,
             sys_s: used.sys_s,
@@ -109,7 +109,7 @@ impl Workshop {
             dropped: to_receiver.dropped_queue,
             background_loss: background_loss(&to_receiver),
             warnings,
-            ..Run::new(part, job.path, client, repetition, source.size)
+            ..RunResult::new(part, job.path, client, repetition, source.size)
         };
         self.read_results(&mut run, source.size)?;
         if client.keeps_file() {
@@ -132,9 +132,9 @@ impl Workshop {
     fn measure(
         &self,
         lab: &Lab,
-        client: Client,
+        client: BenchClient,
         server: &str,
-        source: &SourceFile,
+        source: &BenchFile,
         copy: &Path,
     ) -> Result<Used> {
         let (record, token) = (self.near_record(), server::token_file(&self.dir)?);
@@ -160,11 +160,11 @@ impl Workshop {
             |name: &str| File::create(self.dir.join(name)).with_context(|| format!("cannot write {name}"));
         command.stdin(Stdio::null()).stdout(output("client.out")?).stderr(output("client.err")?);
         let mut process = lab.near().spawn(command)?;
-        let deadline = Instant::now() + LONGEST;
+        let deadline = Instant::now() + CLIENT_TIMEOUT;
         // A signal cuts a wait short.
         while process.wait_for(deadline.saturating_duration_since(Instant::now()))?.is_none() {
             if Instant::now() > deadline {
-                bail!("no end after {} s", LONGEST.as_secs());
+                bail!("no end after {} s", CLIENT_TIMEOUT.as_secs());
             }
         }
         let used = fs::read(&result).ok().and_then(|json| serde_json::from_slice::<Used>(&json).ok());
@@ -176,18 +176,18 @@ impl Workshop {
     }
 
     /// Adds what the client has printed, and what both ends have recorded.
-    fn read_results(&self, run: &mut Run, size: Bytes) -> Result<()> {
+    fn read_results(&self, run: &mut RunResult, size: Bytes) -> Result<()> {
         let output = self.read_output("client.out")?;
-        if run.client == Client::Fio {
+        if run.client == BenchClient::Fio {
             run.wall_s = seconds_of_fio(&output, size)?;
         }
         if run.client.tells_progress() {
-            let told = steady::samples(&output);
-            run.steady_bps = steady::rate(&told, size).map(Rate::as_bits_per_sec);
-            if matches!(run.client, Client::SmallSockets(_)) {
-                run.by_second = steady::by_second(&told, size);
+            let told = steady_rate::samples(&output);
+            run.steady_bps = steady_rate::rate(&told, size).map(Rate::as_bits_per_sec);
+            if matches!(run.client, BenchClient::SmallSockets(_)) {
+                run.by_second = steady_rate::by_second(&told, size);
             }
-            run.left_share = run.path.left().and_then(|left| steady::share_of(&left, &told, size));
+            run.left_share = run.path.left().and_then(|left| steady_rate::share_of(&left, &told, size));
         }
         for record in [self.near_record(), self.far_record()].iter().filter(|record| record.is_file()) {
             let record = Record::load(record)?;
@@ -217,7 +217,7 @@ fn background_loss(direction: &DirectionStats) -> Option<f64> {
     (background.offered > 0).then(|| background.lost as f64 / background.offered as f64)
 }
 
-fn check(source: &SourceFile, copy: &Path, content: bool) -> Result<()> {
+fn check(source: &BenchFile, copy: &Path, content: bool) -> Result<()> {
     let got = fs::metadata(copy).with_context(|| format!("cannot find {}", copy.display()))?.len();
     if got != source.size.get() {
         bail!("the copy has {got} bytes, the original {}", source.size.get());
@@ -249,18 +249,18 @@ fn remove(file: &Path) -> Result<()> {
 /// Returns how long fio wrote by its own account: it also prepares for a while, which is no writing.
 fn seconds_of_fio(report: &str, size: Bytes) -> Result<f64> {
     #[derive(Deserialize)]
-    struct Report {
-        jobs: Vec<Job>,
+    struct FioReport {
+        jobs: Vec<FioJob>,
     }
     #[derive(Deserialize)]
-    struct Job {
+    struct FioJob {
         write: Write,
     }
     #[derive(Deserialize)]
     struct Write {
         bw_bytes: u64,
     }
-    let report: Report = serde_json::from_str(report).context("cannot read fio's report")?;
+    let report: FioReport = serde_json::from_str(report).context("cannot read fio's report")?;
     let rate = report.jobs.first().map_or(0, |job| job.write.bw_bytes);
     if rate == 0 {
         bail!("fio wrote nothing");

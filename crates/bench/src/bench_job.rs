@@ -1,30 +1,30 @@
-//! What is measured together.
+//! A job: clients that are compared on one path, with one file.
 
 use longhaul_core::units::Bytes;
 
+use crate::clients::BenchClient;
 use crate::paths::BenchPath;
-use crate::peers::Client;
 
 /// Clients that take turns on one path.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct BenchJob {
     pub(crate) path: BenchPath,
-    pub(crate) clients: Vec<Client>,
-    /// How large the file is, where nothing else is asked for.
+    pub(crate) clients: Vec<BenchClient>,
+    /// The size of the file, unless another one is requested.
     pub(crate) size: Bytes,
-    /// Whether a size that is asked for can only make it smaller.
+    /// Whether a requested size can only reduce the file.
     pub(crate) is_at_most: bool,
-    /// Whether the sender's page cache has the file.
+    /// Whether the file is in the sender's page cache.
     pub(crate) warm: bool,
 }
 
-impl Job {
-    /// Makes a job with a file of any size, which the sender's page cache has.
-    pub(crate) fn new(path: BenchPath, clients: &[Client], size: Bytes) -> Self {
+impl BenchJob {
+    /// Makes a job with a file of any size, in the sender's page cache.
+    pub(crate) fn new(path: BenchPath, clients: &[BenchClient], size: Bytes) -> Self {
         Self { path, clients: clients.to_vec(), size, is_at_most: false, warm: true }
     }
 
-    /// Takes the size that is asked for.
+    /// Applies a requested size.
     pub(crate) fn resize(&mut self, asked: Bytes) {
         self.size = if self.is_at_most { self.size.min(asked) } else { asked };
     }
@@ -35,11 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_file_stays_small() {
-        let mut job = Job::new(BenchPath::LongStock, &[Client::Curl], Bytes::gib(1));
+    fn requested_size_does_not_enlarge_a_limited_file() {
+        let mut job = BenchJob::new(BenchPath::LongStock, &[BenchClient::Curl], Bytes::gib(1));
         job.resize(Bytes::gib(8));
         assert_eq!(job.size, Bytes::gib(8));
-        job = Job { is_at_most: true, size: Bytes::gib(1), ..job };
+        job = BenchJob { is_at_most: true, size: Bytes::gib(1), ..job };
         job.resize(Bytes::gib(8));
         assert_eq!(job.size, Bytes::gib(1));
         job.resize(Bytes::mib(1));

@@ -1,18 +1,18 @@
-//! What can be measured by itself.
+//! The parts of the benchmark, each of which can be run by itself.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::job::Job;
-use crate::report::Target;
-use crate::run::Run;
+use crate::bench_job::BenchJob;
+use crate::report::Goal;
+use crate::run_result::RunResult;
 use crate::streams::{paper, stock, tuned};
 use crate::{buffers, icdc, long_path, no_delay};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Part {
+pub(crate) enum BenchPart {
     /// 10 Gbit/s, RTT 200 ms, cubic and bbr, one stream
     LongPath,
     /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
@@ -35,12 +35,12 @@ pub(crate) enum Part {
     AptFigures,
 }
 
-/// What [`Part::Streams`] stands for.
-const STREAMS: [Part; 4] =
-    [Part::StreamsStock, Part::StreamsTuned, Part::StreamsPaper, Part::StreamsFairness];
+/// The parts that [`BenchPart::Streams`] includes.
+const STREAMS: [BenchPart; 4] =
+    [BenchPart::StreamsStock, BenchPart::StreamsTuned, BenchPart::StreamsPaper, BenchPart::StreamsFairness];
 
-impl Part {
-    /// All that is measured, in this order.
+impl BenchPart {
+    /// All parts, in the order of measurement.
     pub(crate) const ALL: [Self; 9] = [
         Self::LongPath,
         Self::NoDelay,
@@ -53,7 +53,7 @@ impl Part {
         Self::AptFigures,
     ];
 
-    /// Returns what is to be measured where these are asked for; all where none is.
+    /// Returns the selected parts; all parts where none is selected.
     pub(crate) fn selected(only: &[Self]) -> Vec<Self> {
         let asked = |part: &Self| {
             only.is_empty()
@@ -63,8 +63,8 @@ impl Part {
         Self::ALL.into_iter().filter(asked).collect()
     }
 
-    /// Returns the transfers that it compares.
-    pub(crate) fn jobs(self) -> Vec<Job> {
+    /// Returns the jobs that the part compares.
+    pub(crate) fn jobs(self) -> Vec<BenchJob> {
         match self {
             Self::LongPath => long_path::jobs(),
             Self::NoDelay => no_delay::jobs(),
@@ -77,8 +77,8 @@ impl Part {
         }
     }
 
-    /// Returns what was asked of its runs and how it came out.
-    pub(crate) fn targets(self, runs: &[&Run]) -> Vec<Target> {
+    /// Returns the goals of the part, and whether its runs met them.
+    pub(crate) fn targets(self, runs: &[&RunResult]) -> Vec<Goal> {
         match self {
             Self::LongPath => long_path::targets(runs),
             Self::NoDelay => no_delay::targets(runs),
@@ -90,8 +90,8 @@ impl Part {
         }
     }
 
-    /// Returns its section of the report, of its runs; empty where there are none.
-    pub(crate) fn section(self, runs: &[&Run]) -> String {
+    /// Returns the part's section of the report; empty without runs.
+    pub(crate) fn section(self, runs: &[&RunResult]) -> String {
         match self {
             Self::LongPath => long_path::section(runs),
             Self::NoDelay => no_delay::section(runs),
@@ -111,19 +111,19 @@ mod tests {
 
     #[test]
     fn streams_stands_for_its_parts() {
-        assert_eq!(Part::selected(&[Part::Streams]), STREAMS);
-        assert_eq!(Part::selected(&[Part::Streams, Part::StreamsPaper]), STREAMS);
+        assert_eq!(BenchPart::selected(&[BenchPart::Streams]), STREAMS);
+        assert_eq!(BenchPart::selected(&[BenchPart::Streams, BenchPart::StreamsPaper]), STREAMS);
         assert_eq!(
-            Part::selected(&[Part::StreamsPaper, Part::LongPath]),
-            [Part::LongPath, Part::StreamsPaper]
+            BenchPart::selected(&[BenchPart::StreamsPaper, BenchPart::LongPath]),
+            [BenchPart::LongPath, BenchPart::StreamsPaper]
         );
-        assert_eq!(Part::selected(&[]), Part::ALL);
+        assert_eq!(BenchPart::selected(&[]), BenchPart::ALL);
     }
 
     #[test]
     fn every_part_but_the_group_is_measured() {
-        for part in Part::value_variants() {
-            assert_eq!(Part::ALL.contains(part), *part != Part::Streams, "{part:?}");
+        for part in BenchPart::value_variants() {
+            assert_eq!(BenchPart::ALL.contains(part), *part != BenchPart::Streams, "{part:?}");
         }
     }
 }

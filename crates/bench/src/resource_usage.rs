@@ -1,7 +1,7 @@
-//! Measures one command from a process of its own.
+//! Measures time, CPU and memory of one command, from a separate small process.
 //!
-//! The kernel counts into a child's largest resident set what its parent held when it was started. The
-//! process that runs the lab holds the path's buffers; this one holds next to nothing.
+//! The kernel counts the memory of the parent at fork(2) in a child's largest resident set. The process that runs the
+//! lab holds the path's buffers; this process holds almost nothing.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-/// What a command took, in seconds and bytes.
+/// The resources that a command used, in seconds and bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Used {
     /// Its exit status in words; empty where it succeeded.
@@ -28,7 +28,7 @@ pub(crate) struct Used {
     pub(crate) max_rss_bytes: u64,
 }
 
-/// Runs `command` and writes what it used to `result`, as JSON.
+/// Runs `command` and writes the resources it used to `result`, as JSON.
 ///
 /// # Errors
 /// Fails where the command cannot be started or the file not be written; that the command fails is a result.

@@ -1,28 +1,28 @@
-//! Names that become file names.
+//! Checks and makes names that serve as file names.
 
 use std::collections::HashSet;
 
-const LONGEST: usize = 100;
+const MAX_NAME_LENGTH: usize = 100;
 
-/// Refuses a name that is none for a file.
+/// Refuses a name that cannot be a file name.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
         return Err(format!("the name '{name}' is not made of letters, digits, '-', '_' and '.'"));
     }
-    if name.len() > LONGEST {
-        return Err(format!("the name '{name}' is longer than {LONGEST} letters"));
+    if name.len() > MAX_NAME_LENGTH {
+        return Err(format!("the name '{name}' is longer than {MAX_NAME_LENGTH} letters"));
     }
     Ok(())
 }
 
-/// Makes a name of a text that may be none, as near to it as may be.
+/// Makes a file name that resembles a text.
 pub(super) fn fitting(text: &str) -> String {
     let name: String = text.chars().map(|c| if fits(c) { c } else { '_' }).collect();
-    let name: String = name.trim_start_matches('.').chars().take(LONGEST).collect();
+    let name: String = name.trim_start_matches('.').chars().take(MAX_NAME_LENGTH).collect();
     if name.is_empty() { "scenario".to_owned() } else { name }
 }
 
-/// Takes a name that nothing has yet: the one that is wanted, else with a number behind it.
+/// Returns an unused name: the wanted one, else with a number appended.
 pub(super) fn unique(wanted: String, taken: &mut HashSet<String>) -> String {
     let mut numbered = (1..).map(|n| if n == 1 { wanted.clone() } else { format!("{wanted}-{n}") });
     numbered.find(|name| taken.insert(name.clone())).unwrap_or(wanted)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_made_to() {
+    fn characters_that_file_names_lack_are_replaced() {
         for (text, name) in [
             ("table-2.b", "table-2.b"),
             ("my test (2)", "my_test__2_"),

@@ -9,11 +9,11 @@ use longhaul_core::units::Bytes;
 use serde::{Serialize, Serializer};
 
 use crate::experiments::Experiment;
-use crate::server::Server;
+use crate::server::BenchServer;
 
 /// What fetches, sends or writes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum BenchClient {
     /// `longhaul get` with this number of streams.
     Streams(Streams),
     /// `longhaul get --pace-window`, which is one stream.
@@ -100,19 +100,19 @@ pub(crate) struct Words<'a> {
     pub(crate) size: Bytes,
 }
 
-impl Client {
+impl BenchClient {
     /// Says whether a file is fetched into a file.
     pub(crate) fn keeps_file(self) -> bool {
         !matches!(self, Self::CurlToNull | Self::Fio)
     }
 
     /// Returns what it talks to; `None` where it talks to nobody.
-    pub(crate) fn server(self) -> Option<Server> {
+    pub(crate) fn server(self) -> Option<BenchServer> {
         match self {
             Self::Fio => None,
-            Self::Served(pace) => Some(Server::Serve(pace)),
-            Self::Put => Some(Server::Writable),
-            _ => Some(Server::Nginx),
+            Self::Served(pace) => Some(BenchServer::Serve(pace)),
+            Self::Put => Some(BenchServer::Writable),
+            _ => Some(BenchServer::Nginx),
         }
     }
 
@@ -228,7 +228,7 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for BenchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PaceWindow => f.pad("longhaul --pace-window"),
@@ -246,7 +246,7 @@ impl fmt::Display for Client {
     }
 }
 
-impl Serialize for Client {
+impl Serialize for BenchClient {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -256,15 +256,16 @@ impl Serialize for Client {
 mod tests {
     use super::*;
 
-    fn shown(client: Client) -> String {
+    fn shown(client: BenchClient) -> String {
         client.shown(Bytes::gib(8))
     }
 
     #[test]
     fn no_fetch_of_ours_learns_from_another() {
         let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
-        let ours = streams.into_iter().flat_map(|own| [Client::Streams(own), Client::SmallSockets(own)]);
-        let others = [Client::PaceWindow, Client::Writer("mmap"), Client::Served(Pace::Auto)];
+        let ours =
+            streams.into_iter().flat_map(|own| [BenchClient::Streams(own), BenchClient::SmallSockets(own)]);
+        let others = [BenchClient::PaceWindow, BenchClient::Writer("mmap"), BenchClient::Served(Pace::Auto)];
         for client in ours.chain(others) {
             let command = shown(client);
             assert!(command.contains(" --no-memory ") && command.contains(" --no-resume "), "{command}");
@@ -280,17 +281,20 @@ mod tests {
         let toml = toml.unwrap();
         assert_eq!(toml.matches(&format!("{} --", SMALL_BUFFER.join(" "))).count(), 2);
         assert_eq!(
-            shown(Client::SmallSockets(Streams::Apt)),
+            shown(BenchClient::SmallSockets(Streams::Apt)),
             "longhaul get --json --no-resume --no-memory --tuner apt --pace off --recv-buffer 51KiB -o FILE http://SERVER/FILE"
         );
     }
 
     #[test]
     fn whoever_is_told_a_number_is_told_so() {
-        assert!(shown(Client::Streams(Streams::Fixed(20))).contains("--streams 20 "));
-        assert!(shown(Client::Streams(Streams::Auto)).contains("--streams auto "));
-        assert!(shown(Client::Writer("direct")).contains("--streams 1 --writer direct "));
-        assert!(Client::SmallSockets(Streams::Fixed(20)).is_fixed());
-        assert!(!Client::SmallSockets(Streams::Apt).is_fixed() && !Client::Streams(Streams::Auto).is_fixed());
+        assert!(shown(BenchClient::Streams(Streams::Fixed(20))).contains("--streams 20 "));
+        assert!(shown(BenchClient::Streams(Streams::Auto)).contains("--streams auto "));
+        assert!(shown(BenchClient::Writer("direct")).contains("--streams 1 --writer direct "));
+        assert!(BenchClient::SmallSockets(Streams::Fixed(20)).is_fixed());
+        assert!(
+            !BenchClient::SmallSockets(Streams::Apt).is_fixed()
+                && !BenchClient::Streams(Streams::Auto).is_fixed()
+        );
     }
 }

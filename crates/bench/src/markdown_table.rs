@@ -1,4 +1,4 @@
-//! Markdown tables, and how figures are written in them.
+//! Markdown tables, and the format of their figures.
 
 use std::fmt::Write;
 

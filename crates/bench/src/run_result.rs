@@ -1,4 +1,4 @@
-//! What one run gave.
+//! The result of one run.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate};
 use serde::{Serialize, Serializer};
 
-use crate::part::Part;
+use crate::bench_part::BenchPart;
+use crate::clients::BenchClient;
 use crate::paths::BenchPath;
-use crate::peers::Client;
 
-/// What one run gave: times in seconds, sizes in bytes.
+/// The result of one run: times in seconds, sizes in bytes.
 #[derive(Debug, Serialize)]
-pub(crate) struct Run {
-    pub(crate) part: Part,
+pub(crate) struct RunResult {
+    pub(crate) part: BenchPart,
     pub(crate) path: BenchPath,
-    pub(crate) client: Client,
+    pub(crate) client: BenchClient,
     /// From 1.
     pub(crate) repetition: u32,
     /// The file's size.
@@ -25,28 +25,28 @@ pub(crate) struct Run {
     pub(crate) user_s: f64,
     pub(crate) sys_s: f64,
     pub(crate) max_rss_bytes: u64,
-    /// What an fsync of the file took after the program's end.
+    /// The duration of an fsync of the file after the program's end.
     pub(crate) flush_s: f64,
-    /// The rate of payload after the ramp-up, in bits per second, of a longhaul long enough to have one.
+    /// The rate of payload after the ramp-up, in bits per second; `None` for short runs and other programs.
     pub(crate) steady_bps: Option<u64>,
     /// The rate of payload in each whole second since the transfer began, in bits per second; where convergence is asked for.
     #[serde(rename = "by_second_bps", serialize_with = "bits", skip_serializing_if = "Vec::is_empty")]
     pub(crate) by_second: Vec<Rate>,
     /// Whether the file's content was compared with the original: in the first repetition.
     pub(crate) verified: bool,
-    /// The part that came of what the path and the others on it had left after the ramp-up.
+    /// The received share of the capacity left beside cross traffic after the ramp-up.
     pub(crate) left_share: Option<f64>,
     /// The largest mean over 1 ms at the receiver, over the mean at steady speed; where it was recorded.
     pub(crate) burstiness_1ms: Option<f64>,
-    /// What these do not exceed in 99 % of the time, over the mean.
+    /// The 99th percentile of the means over 1 ms, over the mean.
     pub(crate) mostly_1ms: Option<f64>,
-    /// Segments that the sender sent again, where it recorded them.
+    /// Retransmitted segments, where the sender recorded them.
     pub(crate) retransmits: Option<f64>,
-    /// Packets towards the receiver that met a full queue.
+    /// Packets towards the receiver that were dropped by a full queue.
     pub(crate) dropped: u64,
-    /// The part of the others' packets towards the receiver that met a full queue; where there were any.
+    /// The share of cross traffic towards the receiver that was dropped by a full queue.
     pub(crate) background_loss: Option<f64>,
-    /// Why the path was not what was asked for; empty where it was.
+    /// Deviations of the emulated path from its specification; empty without any.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -54,9 +54,15 @@ fn bits<S: Serializer>(rates: &[Rate], serializer: S) -> Result<S::Ok, S::Error>
     serializer.collect_seq(rates.iter().map(|rate| rate.as_bits_per_sec()))
 }
 
-impl Run {
-    /// Makes one that has not run yet.
-    pub(crate) fn new(part: Part, path: BenchPath, client: Client, repetition: u32, size: Bytes) -> Self {
+impl RunResult {
+    /// Makes the result of a run that has not started.
+    pub(crate) fn new(
+        part: BenchPart,
+        path: BenchPath,
+        client: BenchClient,
+        repetition: u32,
+        size: Bytes,
+    ) -> Self {
         Self {
             part,
             path,
@@ -81,29 +87,29 @@ impl Run {
         }
     }
 
-    /// Makes one of a second, for tests.
+    /// Makes a result of one second, for tests.
     #[cfg(test)]
-    pub(crate) fn sample(path: BenchPath, client: Client, size: Bytes) -> Self {
-        Self { wall_s: 1.0, ..Self::new(Part::LongPath, path, client, 1, size) }
+    pub(crate) fn sample(path: BenchPath, client: BenchClient, size: Bytes) -> Self {
+        Self { wall_s: 1.0, ..Self::new(BenchPart::LongPath, path, client, 1, size) }
     }
 
-    /// Returns the rate of the file over the time of the program.
+    /// Returns the size of the file over the program's run time.
     pub(crate) fn goodput(&self) -> Rate {
         Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s))
     }
 
-    /// Returns the rate of the file until it was on the disk.
+    /// Returns the size of the file over the time until it was durable.
     pub(crate) fn goodput_to_disk(&self) -> Rate {
         Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s + self.flush_s))
     }
 
-    /// Returns the CPU seconds, user and system, for each GiB.
+    /// Returns the CPU seconds, user and system, per GiB.
     pub(crate) fn cpu_per_gib(&self) -> f64 {
         (self.user_s + self.sys_s) * Bytes::gib(1).get() as f64 / self.bytes as f64
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for RunResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, client, repetition, wall_s, .. } = self;
         let (goodput, cpu) = (self.goodput(), self.cpu_per_gib());
