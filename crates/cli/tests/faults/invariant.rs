@@ -1,0 +1,167 @@
+//! What must hold after every run, whatever it met.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::content::composition;
+use crate::run::{Ended, Run};
+use crate::schedule::{DiskFault, Fault, GetSchedule, Labels, Picks, Step};
+
+/// The parts of the file that the client's journal says are on disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Partial {
+    pub(crate) committed: Vec<(u64, u64)>,
+    /// The build of which all of them are.
+    pub(crate) build: Option<usize>,
+}
+
+impl Partial {
+    /// Reads what a run has left beside `target`: the journal, and what it says of the partial file.
+    ///
+    /// This is the one place that knows a format of the program's: the journal is JSON and holds its ranges as `committed`.
+    pub(crate) fn read(target: &Path, schedule: &GetSchedule) -> Result<Self, String> {
+        let name = |suffix: &str| target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()));
+        let Ok(text) = fs::read(name(".longhaul-journal")) else { return Ok(Self::default()) };
+        let journal: Value = serde_json::from_slice(&text).map_err(|error| format!("the journal is no JSON: {error}"))?;
+        let committed: Vec<(u64, u64)> = serde_json::from_value(journal["committed"].clone())
+            .map_err(|error| format!("the journal's ranges cannot be read: {error}"))?;
+        if committed.is_empty() {
+            return Ok(Self::default());
+        }
+        // A journal without its file is of no use, and of no harm.
+        let Ok(part) = fs::read(name(".longhaul-part")) else { return Ok(Self::default()) };
+        let holds = |bytes: &[u8]| {
+            committed.iter().all(|&(start, end)| {
+                let range = start as usize..end as usize;
+                part.get(range.clone()).is_some_and(|found| bytes.get(range) == Some(found))
+            })
+        };
+        let build = schedule.builds.iter().position(|build| holds(build.bytes()));
+        if build.is_none() && schedule.labels != Labels::LyingTag {
+            let found: Vec<_> = committed
+                .iter()
+                .map(|&(start, end)| {
+                    let part = part.get(start as usize..end as usize).unwrap_or_default();
+                    format!("{start}..{end}: {}", composition_at(part, start))
+                })
+                .collect();
+            return Err(format!("the journal commits what is of no single build: {}", found.join("; ")));
+        }
+        Ok(Self { committed, build })
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.committed.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Returns how many of these bytes are in `ranges` too.
+    pub(crate) fn overlap(&self, ranges: &[(u64, u64)]) -> u64 {
+        let both = |a: &(u64, u64), b: &(u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
+        ranges.iter().flat_map(|range| self.committed.iter().map(move |own| both(own, range))).sum()
+    }
+}
+
+/// Says what bytes are that stand at `start` of a file.
+fn composition_at(bytes: &[u8], start: u64) -> String {
+    let mut padded = vec![0; (start % 4096) as usize];
+    padded.extend(bytes);
+    if start < 4096 { composition(&padded) } else { format!("{} bytes", bytes.len()) }
+}
+
+/// How much of what is there a run against a sound server may ask for again, to see that the file is still the same.
+const PROBE: u64 = 64 << 10;
+
+/// Judges a run of `step`; returns what is wrong with it.
+pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    program_is_sound(run, step)?;
+    name_and_code(schedule, run)?;
+    let code = match run.ended {
+        Ended::Exit(code) => code,
+        Ended::Killed => return partial_survives(schedule, step, run),
+    };
+    if code == 0 {
+        if !run.leftovers.is_empty() {
+            return Err(format!("exit 0 leaves {:?}", run.leftovers));
+        }
+    } else {
+        if run.must_succeed {
+            return Err(format!("exit {code}, though all that went wrong can be survived"));
+        }
+        partial_survives(schedule, step, run)?;
+    }
+    if step.is_sound() && run.before.build == Some(schedule.settled) && !step.no_resume && schedule.labels.strong() {
+        let again = run.before.overlap(&run.asked);
+        if again > PROBE {
+            return Err(format!("{again} bytes of {} that were committed are fetched again", run.before.total()));
+        }
+    }
+    Ok(())
+}
+
+/// No crash, no panic, no code that is not of this program.
+fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
+    if let Some(line) = run.stderr.lines().find(|line| line.contains("panicked at")) {
+        return Err(format!("a thread panics: {line}"));
+    }
+    match run.ended {
+        Ended::Exit(130) if step.stop.is_none() => Err("exit 130 without an interrupt".to_owned()),
+        Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed => Ok(()),
+        Ended::Exit(code) => Err(format!("exit {code}, which is none of a failed transfer")),
+    }
+}
+
+/// The final name holds one whole build exactly where the exit code says so, else what was there before.
+fn name_and_code(schedule: &GetSchedule, run: &Run) -> Result<(), String> {
+    let untouched = run.found == run.stood;
+    let build = run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    let shown = || run.found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
+    match (run.ended, build) {
+        (_, Some(build)) if schedule.options.checksum.is_some_and(|wanted| wanted != build) => {
+            Err(format!("the final name holds build {build}, of another checksum"))
+        }
+        // Killed just before or after the file got its name.
+        (Ended::Exit(0) | Ended::Killed, Some(_)) => Ok(()),
+        (Ended::Exit(0), None) => Err(format!("exit 0, and the final name holds {}", shown())),
+        (Ended::Killed, None) if untouched => Ok(()),
+        (Ended::Killed, None) => Err(format!("killed, and the final name holds {}", shown())),
+        (Ended::Exit(_), _) if untouched => Ok(()),
+        (Ended::Exit(code), _) => Err(format!("exit {code}, and the final name holds {}", shown())),
+    }
+}
+
+/// What was committed stays, unless the run ended well or was told to begin anew.
+fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    let complete = schedule.builds.iter().any(|build| build.len as u64 == run.before.total());
+    let starts_over = step.no_resume
+        // A complete file of a wrong checksum.
+        || (schedule.options.checksum.is_some() && complete)
+        // Killed after the file got its name.
+        || (run.ended == Ended::Killed && run.found != run.stood)
+        // A server that answers no parts of this build leaves no other way.
+        || !step.traits.ranges
+        || !step.traits.if_range
+        || step.faults.iter().any(|(_, fault)| *fault == Fault::WholeFile);
+    let kept = run.after.overlap(&run.before.committed);
+    if !starts_over && kept < run.before.total() {
+        return Err(format!(
+            "{} bytes of build {:?} were committed before the run, {kept} of them after it",
+            run.before.total(),
+            run.before.build
+        ));
+    }
+    Ok(())
+}
+
+impl Step {
+    /// Returns whether nothing goes wrong in it.
+    pub(crate) fn is_sound(&self) -> bool {
+        matches!(self.picks, Picks::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+    }
+
+    /// Returns whether its disk loses what was not synced.
+    pub(crate) fn cuts_power(&self) -> bool {
+        matches!(self.disk, Some(DiskFault::PowerCut { .. }))
+    }
+}

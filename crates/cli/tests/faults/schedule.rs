@@ -1,0 +1,312 @@
+//! What one seed makes happen, as plain data that prints in readable form.
+
+/// The states that the served file has over time: a part of one of the fixed contents each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Build {
+    pub(crate) content: usize,
+    pub(crate) len: usize,
+}
+
+/// How the builds of the file are labelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Labels {
+    /// Each build has a strong ETag of its own.
+    OwnTags,
+    /// Each build has a Last-Modified of its own, a day before Date.
+    OwnDates,
+    /// Each build has a weak ETag of its own.
+    OwnWeakTags,
+    /// All builds share one weak ETag.
+    SharedWeakTag,
+    /// All builds share one Last-Modified, in the very second of Date (RFC 9110, section 8.8.2.2: weak).
+    SharedFreshDate,
+    /// No validator at all.
+    Nothing,
+    /// All builds share one strong ETag: a lie that only a checksum finds out.
+    LyingTag,
+}
+
+impl Labels {
+    /// Returns whether ranges of several responses may be combined under such a label.
+    pub(crate) fn strong(self) -> bool {
+        matches!(self, Self::OwnTags | Self::OwnDates)
+    }
+}
+
+/// How a body that answers with 200 is delimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Length,
+    Chunked,
+    UntilClose,
+}
+
+/// A redirect from the URL to a target that serves only so many requests; the URL then leads to a fresh target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    /// Requests that a target serves; at least one.
+    pub(crate) serves: u32,
+    /// How many targets expire in a run; a later one lasts.
+    pub(crate) expiries: u32,
+    /// The status of an expired target; `None` where its port is closed.
+    pub(crate) expired: Option<u16>,
+}
+
+/// How the server behaves throughout one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) ranges: bool,
+    pub(crate) if_range: bool,
+    /// A 206 names no validator.
+    pub(crate) bare_206: bool,
+    pub(crate) framing: Framing,
+    pub(crate) closes_each: bool,
+    pub(crate) redirect: Option<Redirect>,
+}
+
+/// Traits of a server without fault.
+pub(crate) const SOUND: Traits = Traits {
+    ranges: true,
+    if_range: true,
+    bare_206: false,
+    framing: Framing::Length,
+    closes_each: false,
+    redirect: None,
+};
+
+/// Which build answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Picks {
+    Always(usize),
+    EachConnection,
+    EachRequest,
+    /// From the request of this number on another build, for good.
+    Change {
+        at: u32,
+        to: usize,
+    },
+}
+
+/// What is wrong with a Content-Range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RangeFault {
+    /// Content and label both begin so many bytes later than asked for.
+    Later(u64),
+    /// Content and label both begin so many bytes earlier: the answer overlaps what is there.
+    Earlier(u64),
+    /// Content and label end so many bytes late.
+    Longer(u64),
+    /// Half of what was asked for, labelled so: allowed.
+    Shorter,
+    /// The total is another.
+    Total(i64),
+    /// The total is `*`: allowed.
+    NoTotal,
+    Garbage,
+    Missing,
+}
+
+/// What goes wrong with one answer; `at` is in thousandths of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A login page in place of the file, with 200.
+    Page { framing: Framing, as_long_as_the_file: bool, by_redirect: bool },
+    Status { code: u16, retry_after: Option<u32> },
+    Range(RangeFault),
+    /// 416; its Content-Range tells the size with this difference, or nothing.
+    NotSatisfiable(Option<i64>),
+    Close { at: u64 },
+    Reset { at: u64 },
+    Stall { at: u64, millis: u64 },
+    /// A few bytes at a time for so long.
+    Drip { at: u64, millis: u64 },
+    /// So many bytes more than announced.
+    Extra(usize),
+    /// Bytes that are no response head.
+    GarbageHead(u8),
+    /// The connection ends before the answer.
+    HangUp,
+    /// All of the file with 200, whatever was asked for.
+    WholeFile,
+    /// A part in chunks: allowed.
+    ChunkedPart,
+    /// An answer of another build.
+    Stray(usize),
+}
+
+impl Fault {
+    /// Returns whether a transfer with retries left must survive it.
+    pub(crate) fn survivable(self, labels: Labels, first: bool) -> bool {
+        match self {
+            Self::Close { .. }
+            | Self::Reset { .. }
+            | Self::Stall { .. }
+            | Self::Drip { .. }
+            | Self::HangUp
+            | Self::ChunkedPart
+            | Self::Range(RangeFault::Shorter | RangeFault::NoTotal) => true,
+            Self::Status { code, .. } => matches!(code, 429 | 503),
+            Self::Stray(_) => labels == Labels::OwnTags && !first,
+            _ => false,
+        }
+    }
+}
+
+/// What happens to the bytes between client and server, at an offset of one direction of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Relayed {
+    /// Which connection of the run, from 0.
+    pub(crate) connection: usize,
+    pub(crate) to_client: bool,
+    pub(crate) at: u64,
+    pub(crate) what: Meddling,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meddling {
+    Flip(u8),
+    Close,
+    Reset,
+    Stall(u64),
+}
+
+/// A moment in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Once the server has sent, or taken, so many bytes of content.
+    Bytes(u64),
+    Millis(u64),
+}
+
+/// What ends a run from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Kill(When),
+    Interrupt(When),
+}
+
+/// What the disk does, once so many bytes were served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DiskFault {
+    /// Others take all but so many bytes.
+    Full { at: u64, leave: u64 },
+    /// Every write waits for so long.
+    Hang { at: u64, millis: u64 },
+    /// Writes wait most of the time for so long.
+    Slow { at: u64, millis: u64 },
+    /// Every operation fails from here on (EIO); what was not synced is lost.
+    PowerCut { at: u64 },
+}
+
+/// One run of the client, and what it meets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) traits: Traits,
+    pub(crate) picks: Picks,
+    /// By number of the request, from 0.
+    pub(crate) faults: Vec<(u32, Fault)>,
+    pub(crate) relayed: Vec<Relayed>,
+    pub(crate) disk: Option<DiskFault>,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) no_resume: bool,
+}
+
+impl Step {
+    /// A run against a server, a disk and a network without fault.
+    pub(crate) fn sound(build: usize) -> Self {
+        Self {
+            traits: SOUND,
+            picks: Picks::Always(build),
+            faults: Vec::new(),
+            relayed: Vec::new(),
+            disk: None,
+            stop: None,
+            no_resume: false,
+        }
+    }
+}
+
+/// Options of `get` that hold for all runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) streams: &'static str,
+    pub(crate) writer: &'static str,
+    pub(crate) retries: u32,
+    pub(crate) app_buffer: Option<&'static str>,
+    /// The build whose checksum is asked for.
+    pub(crate) checksum: Option<usize>,
+    /// `-o DIR/`, where nothing is ever replaced, in place of `-o FILE`.
+    pub(crate) into_directory: bool,
+}
+
+/// Runs of `get` from a first one to one that meets no fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GetSchedule {
+    pub(crate) builds: Vec<Build>,
+    pub(crate) labels: Labels,
+    pub(crate) tls: bool,
+    /// Another file stands under the final name.
+    pub(crate) older: bool,
+    pub(crate) options: Options,
+    pub(crate) steps: Vec<Step>,
+    /// Which build the sound server has in the end.
+    pub(crate) settled: usize,
+}
+
+impl GetSchedule {
+    /// Returns whether the sound server's file can get the final name at all.
+    pub(crate) fn can_succeed(&self) -> bool {
+        self.options.checksum.is_none_or(|wanted| wanted == self.settled)
+            && !(self.older && self.options.into_directory)
+    }
+
+    /// Returns whether `step` must end well, given that what an earlier run left is of `partial`.
+    pub(crate) fn must_succeed(&self, step: &Step, partial: Option<usize>) -> bool {
+        let Picks::Always(build) = step.picks else { return false };
+        let expiries = step.traits.redirect.map_or(0, |redirect| redirect.expiries);
+        let failures = step.faults.len() + step.relayed.len() + expiries as usize;
+        let survivable = |(number, fault): &(u32, Fault)| fault.survivable(self.labels, *number == 0);
+        let past_the_handshake = |relayed: &Relayed| relayed.at >= 1 << 14;
+        step.stop.is_none()
+            && self.can_succeed()
+            && build == self.settled
+            && partial.is_none_or(|partial| partial == build)
+            && !matches!(step.disk, Some(DiskFault::Full { .. } | DiskFault::PowerCut { .. }))
+            && self.labels != Labels::LyingTag
+            && !(step.traits.bare_206 && self.labels != Labels::Nothing)
+            && failures <= self.options.retries as usize
+            && step.faults.iter().all(survivable)
+            && step.relayed.iter().all(past_the_handshake)
+    }
+}
+
+/// One run of `put`, and what it meets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PutStep {
+    pub(crate) relayed: Vec<Relayed>,
+    pub(crate) stop: Option<Stop>,
+    /// The server is killed, and started again so many milliseconds later.
+    pub(crate) server_dies: Option<(When, u64)>,
+    /// Others fill the server's disk before the run, and leave so many bytes.
+    pub(crate) full: Option<u64>,
+    pub(crate) no_resume: bool,
+}
+
+/// Runs of `put` to `longhaul serve --writable`, the last without fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PutSchedule {
+    pub(crate) build: Build,
+    pub(crate) older: bool,
+    pub(crate) reader: &'static str,
+    pub(crate) retries: u32,
+    /// The server's directory is a file system of its own, of 64 MiB.
+    pub(crate) small_disk: bool,
+    pub(crate) steps: Vec<PutStep>,
+}
+
+/// What a seed makes happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    Get(GetSchedule),
+    Put(PutSchedule),
+}
