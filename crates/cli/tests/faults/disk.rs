@@ -66,7 +66,7 @@ impl Disk {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|_| "there is no unshare")?;
         let (commands, answers) = (holder.stdin.take().unwrap(), BufReader::new(holder.stdout.take().unwrap()));
         let mut disk = Self { holder, commands, answers, _turn: turn };
-        let make = "command -v perl fsfreeze >&2 && mkdir disk && truncate -s 64M image && mkfs.ext4 -q image";
+        let make = "command -v perl >/dev/null && command -v fsfreeze >/dev/null && mkdir disk && truncate -s 64M image && mkfs.ext4 -q image";
         if disk.run(make) && disk.run(MOUNT) {
             Ok(disk)
         } else {

@@ -8,6 +8,7 @@
 mod answer;
 mod client;
 mod content;
+mod dice;
 mod disk;
 mod generate;
 mod invariant;
@@ -47,8 +48,8 @@ fn report(seed: u64, what: &str, log: &str) -> String {
     let tail: Vec<_> = log.lines().rev().take(60).collect();
     let tail: Vec<_> = tail.into_iter().rev().collect();
     format!(
-        "\n==== seed {seed} ====\n{:#?}\nfound: {what}\nserver:\n{}\nrepeat with: LONGHAUL_FAULT_SEED={seed} cargo test -p longhaul --test faults -- --nocapture\n",
-        generate::schedule(seed),
+        "\n==== seed {seed} ====\n{}\nfound: {what}\nserver:\n{}\nrepeat with: LONGHAUL_FAULT_SEED={seed} cargo test -p longhaul --test faults -- --nocapture\n",
+        generate::schedule(seed).shown(),
         tail.join("\n")
     )
 }
@@ -60,7 +61,7 @@ fn no_fault_puts_a_wrong_file_under_the_final_name() {
         None => (0..number("LONGHAUL_FAULT_SEEDS").unwrap_or(200), false),
     };
     if verbose {
-        println!("{:#?}", generate::schedule(seeds.start));
+        println!("{}", generate::schedule(seeds.start).shown());
     }
     let (next, began) = (AtomicU64::new(seeds.start), Instant::now());
     let (failures, skipped) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
@@ -73,7 +74,11 @@ fn no_fault_puts_a_wrong_file_under_the_final_name() {
                         return;
                     }
                     let started = Instant::now();
-                    match play(seed) {
+                    let outcome = std::panic::catch_unwind(|| play(seed)).unwrap_or_else(|_| Outcome::Broken {
+                        what: "the harness itself panics, as said above".to_owned(),
+                        log: String::new(),
+                    });
+                    match outcome {
                         Outcome::Held => {}
                         Outcome::Skipped(why) => skipped.lock().unwrap().push(why),
                         Outcome::Broken { what, log } => {

@@ -44,7 +44,8 @@ impl Site {
             None => Command::new(program),
             Some(holder) => {
                 let mut command = Command::new("nsenter");
-                command.args(["-m", "-t", &holder.to_string()]).arg(format!("--wd={}", dir.display())).arg(program);
+                command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
+                command.arg(dir).arg(program);
                 command
             }
         };

@@ -254,6 +254,10 @@ pub(crate) struct GetSchedule {
 }
 
 impl GetSchedule {
+    pub(crate) fn builds_are_of_one_size(&self) -> bool {
+        self.builds.iter().all(|build| build.len == self.builds[0].len)
+    }
+
     /// Returns whether the sound server's file can get the final name at all.
     pub(crate) fn can_succeed(&self) -> bool {
         self.options.checksum.is_none_or(|wanted| wanted == self.settled)
@@ -309,4 +313,54 @@ pub(crate) struct PutSchedule {
 pub(crate) enum Schedule {
     Get(GetSchedule),
     Put(PutSchedule),
+}
+
+impl Schedule {
+    /// Writes the schedule for a person: a line for what holds throughout, and one a run.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Get(get) => {
+                let GetSchedule { builds, labels, tls, older, options, steps, settled } = get;
+                let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
+                let mut text = format!(
+                    "get: builds of {sizes:?} bytes, labels {labels:?}, tls {tls}, older file {older}, at last build {settled}\n  {options:?}"
+                );
+                for (number, step) in steps.iter().enumerate() {
+                    text += &format!("\n  run {number}: {}", step.shown());
+                }
+                text
+            }
+            Self::Put(put) => {
+                let PutSchedule { build, older, reader, retries, small_disk, steps } = put;
+                let mut text = format!(
+                    "put: {} bytes, older file {older}, reader {reader}, retries {retries}, small disk {small_disk}",
+                    build.len
+                );
+                for (number, step) in steps.iter().enumerate() {
+                    text += &format!("\n  run {number}: {step:?}");
+                }
+                text
+            }
+        }
+    }
+}
+
+impl Step {
+    /// Writes what differs from a sound step.
+    fn shown(&self) -> String {
+        let Self { traits, picks, faults, relayed, disk, stop, no_resume } = self;
+        let mut text = format!("{picks:?}");
+        if *traits != SOUND {
+            text += &format!(", {traits:?}");
+        }
+        if !faults.is_empty() {
+            text += &format!(", faults by request {faults:?}");
+        }
+        for relayed in relayed {
+            text += &format!(", {relayed:?}");
+        }
+        let parts = [disk.map(|disk| format!(", disk {disk:?}")), stop.map(|stop| format!(", {stop:?}"))];
+        text += &parts.into_iter().flatten().collect::<String>();
+        if *no_resume { text + ", --no-resume" } else { text }
+    }
 }
