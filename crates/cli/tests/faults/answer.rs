@@ -210,6 +210,7 @@ impl State {
                 return Answer::page(framing, if as_long_as_the_file { self.build.len } else { PAGE.len() });
             }
             Some(Fault::Status { code, retry_after }) => return Answer::status(code, retry_after),
+            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal)) if ask.range.is_none() => {}
             Some(Fault::Range(fault)) => {
                 // To a request for everything a part is an answer too, if a wrong one.
                 return self.with_range(ask, fault);

@@ -63,6 +63,7 @@ pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: Watch<'_>) -
             // A run that ended by itself first was not killed.
             return match status.code() {
                 Some(code) => Ok(Ended::Exit(code)),
+                // An interrupt may come before the program listens for it.
                 None if killed => Ok(Ended::Killed),
                 None => Err(format!("ended by a signal: {status}")),
             };
@@ -75,7 +76,7 @@ pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: Watch<'_>) -
             }
             Some(Stop::Interrupt(when)) if when.is_reached(moved, time) => {
                 let _ = kill_process(Pid::from_child(&child.0), Signal::INT);
-                stop = None;
+                (stop, killed) = (None, true);
             }
             _ => {}
         }

@@ -91,7 +91,13 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         }
         partial_survives(schedule, step, run)?;
     }
-    if step.is_sound() && run.before.build == Some(schedule.settled) && !step.no_resume && schedule.labels.strong() {
+    let resumes = run.before.total() > 0 && !step.no_resume && schedule.labels.strong();
+    let built = run.found.as_deref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    if code == 0 && resumes && built != run.before.build {
+        let (bytes, was) = (run.before.total(), run.before.build);
+        return Err(format!("{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"));
+    }
+    if resumes && step.is_sound() && run.before.build.map(Picks::Always) == Some(step.picks) {
         let again = run.before.overlap(&run.asked);
         if again > PROBE {
             return Err(format!("{again} bytes of {} that were committed are fetched again", run.before.total()));

@@ -136,7 +136,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// Returns whether a transfer with retries left must survive it.
-    pub(crate) fn survivable(self, labels: Labels, first: bool) -> bool {
+    fn survivable(self) -> bool {
         match self {
             Self::Close { .. }
             | Self::Reset { .. }
@@ -146,7 +146,8 @@ impl Fault {
             | Self::ChunkedPart
             | Self::Range(RangeFault::Shorter | RangeFault::NoTotal) => true,
             Self::Status { code, .. } => matches!(code, 429 | 503),
-            Self::Stray(_) => labels == Labels::OwnTags && !first,
+            // Where it comes after an answer of the right build, and under a strong ETag.
+            Self::Stray(_) => true,
             _ => false,
         }
     }
@@ -269,7 +270,10 @@ impl GetSchedule {
         let Picks::Always(build) = step.picks else { return false };
         let expiries = step.traits.redirect.map_or(0, |redirect| redirect.expiries);
         let failures = step.faults.len() + step.relayed.len() + expiries as usize;
-        let survivable = |(number, fault): &(u32, Fault)| fault.survivable(self.labels, *number == 0);
+        let mut strays = step.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stray(_)));
+        let settled_before = |number: u32| (0..number).any(|n| step.faults.iter().all(|(other, _)| *other != n));
+        // A mapping needs a size.
+        let sizeless = step.traits.framing != Framing::Length || step.faults.iter().any(|(_, fault)| *fault == Fault::ChunkedPart);
         let past_the_handshake = |relayed: &Relayed| relayed.at >= 1 << 14;
         step.stop.is_none()
             && self.can_succeed()
@@ -279,7 +283,9 @@ impl GetSchedule {
             && self.labels != Labels::LyingTag
             && !(step.traits.bare_206 && self.labels != Labels::Nothing)
             && failures <= self.options.retries as usize
-            && step.faults.iter().all(survivable)
+            && step.faults.iter().all(|(_, fault)| fault.survivable())
+            && strays.all(|(number, _)| self.labels == Labels::OwnTags && settled_before(*number))
+            && !(self.options.writer == "mmap" && sizeless)
             && step.relayed.iter().all(past_the_handshake)
     }
 }
