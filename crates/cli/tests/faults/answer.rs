@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::content::{PAGE, content};
-use crate::schedule::{Build, Fault, Framing, Labels, RangeFault, Traits};
+use crate::fault::{Fault, Framing, RangeFault};
+use crate::schedule::{Build, Labels, Traits};
 
 /// A request's head.
 #[derive(Debug, Clone)]
@@ -128,7 +129,11 @@ impl State {
 
     /// Returns whether If-Range lets a part be sent: a strong tag or a date that is this build's.
     fn is_named(&self, if_range: &str) -> bool {
-        !if_range.starts_with("W/") && self.label().lines().any(|line| line.ends_with(&format!(": {if_range}")) && !line.starts_with("Date"))
+        !if_range.starts_with("W/")
+            && self
+                .label()
+                .lines()
+                .any(|line| line.ends_with(&format!(": {if_range}")) && !line.starts_with("Date"))
     }
 
     /// Answers as a server does that has only this state's traits.
@@ -170,11 +175,15 @@ impl State {
     /// Answers with a Content-Range that is not as it should be.
     fn with_range(&self, ask: &Ask, fault: RangeFault) -> Answer {
         let len = self.build.len as u64;
-        let (start, end) = ask.range.filter(|(start, _)| *start < len).map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
+        let (start, end) = ask
+            .range
+            .filter(|(start, _)| *start < len)
+            .map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
         let truly = |start: u64, end: u64| {
             self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
         };
-        let labelled = |content_range: String| Answer { build: None, ..self.part((start, end), &content_range) };
+        let labelled =
+            |content_range: String| Answer { build: None, ..self.part((start, end), &content_range) };
         match fault {
             RangeFault::Later(by) => truly((start + by).min(end - 1), end),
             RangeFault::Earlier(by) => truly(start.saturating_sub(by), end),
@@ -217,7 +226,8 @@ impl State {
             }
             Some(Fault::NotSatisfiable(difference)) => {
                 let size = difference.map(|by| (self.build.len as u64).saturating_add_signed(by));
-                let field = size.map_or_else(String::new, |size| format!("Content-Range: bytes */{size}\r\n"));
+                let field =
+                    size.map_or_else(String::new, |size| format!("Content-Range: bytes */{size}\r\n"));
                 return Answer::plain("416 No", &field);
             }
             Some(Fault::Close { at: thousandths }) => answer.breaks = Break::Close(at(thousandths)),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::fault::{Stop, When};
 use crate::run::Ended;
-use crate::schedule::{Stop, When};
 
 /// Nothing waits longer without a byte or a request: retries, Retry-After and stall timeouts are shorter here.
 const HANG: Duration = Duration::from_secs(25);
@@ -16,17 +16,22 @@ const HANG: Duration = Duration::from_secs(25);
 /// Makes the command of `longhaul`, in `dir`, with its messages in files of `logs`.
 pub(crate) fn longhaul(dir: &Path, logs: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "NETRC", "LONGHAUL_LOG"] {
+    for name in
+        ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "NETRC", "LONGHAUL_LOG"]
+    {
         command.env_remove(name);
     }
     command.current_dir(dir).env("HOME", logs).stdin(Stdio::null());
-    command.stdout(File::create(logs.join("stdout")).unwrap()).stderr(File::create(logs.join("stderr")).unwrap());
+    command
+        .stdout(File::create(logs.join("stdout")).unwrap())
+        .stderr(File::create(logs.join("stderr")).unwrap());
     command
 }
 
 /// Returns what the last run said.
 pub(crate) fn messages(logs: &Path) -> String {
-    fs::read(logs.join("stderr")).map_or_else(|_| String::new(), |text| String::from_utf8_lossy(&text).into_owned())
+    fs::read(logs.join("stderr"))
+        .map_or_else(|_| String::new(), |text| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// What a run is watched by.
@@ -35,15 +40,30 @@ pub(crate) struct Watch<'a> {
     pub(crate) moved: &'a dyn Fn() -> u64,
     /// Counts everything that moves.
     pub(crate) activity: &'a dyn Fn() -> u64,
-    /// Called again and again.
-    pub(crate) tick: &'a mut dyn FnMut(u64, Duration),
+    /// Called again and again; says whether something else holds the client up.
+    pub(crate) tick: &'a mut dyn FnMut(u64, Duration) -> bool,
 }
 
 impl When {
-    pub(crate) fn is_reached(self, moved: u64, time: Duration) -> bool {
-        match self {
+    /// Returns whether the moment has come; becomes a moment in time once its bytes are there.
+    pub(crate) fn is_reached(&mut self, moved: u64, time: Duration) -> bool {
+        if let Self::Later { bytes, millis } = *self
+            && moved >= bytes
+        {
+            *self = Self::Millis(time.as_millis() as u64 + millis);
+        }
+        match *self {
             Self::Bytes(bytes) => moved >= bytes,
             Self::Millis(millis) => time >= Duration::from_millis(millis),
+            Self::Later { .. } => false,
+        }
+    }
+}
+
+impl Stop {
+    fn when(&mut self) -> &mut When {
+        match self {
+            Self::Kill(when) | Self::Interrupt(when) => when,
         }
     }
 }
@@ -69,20 +89,20 @@ pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: Watch<'_>) -
             };
         }
         let (moved, time) = ((watch.moved)(), began.elapsed());
-        match stop {
-            Some(Stop::Kill(when)) if when.is_reached(moved, time) => {
-                child.0.kill().unwrap();
-                (stop, killed) = (None, true);
-            }
-            Some(Stop::Interrupt(when)) if when.is_reached(moved, time) => {
+        let comes = stop.as_mut().is_some_and(|stop| stop.when().is_reached(moved, time));
+        match stop.filter(|_| comes) {
+            Some(Stop::Kill(_)) => child.0.kill().unwrap(),
+            Some(Stop::Interrupt(_)) => {
                 let _ = kill_process(Pid::from_child(&child.0), Signal::INT);
-                (stop, killed) = (None, true);
             }
-            _ => {}
+            None => {}
         }
-        (watch.tick)(moved, time);
+        if comes {
+            (stop, killed) = (None, true);
+        }
+        let held_up = (watch.tick)(moved, time);
         let now = (watch.activity)();
-        if now != last {
+        if now != last || held_up {
             (active, last) = (Instant::now(), now);
         }
         if active.elapsed() > HANG {

@@ -3,9 +3,8 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
-use crate::schedule::{
-    DiskFault, Fault, Framing, GetSchedule, Meddling, RangeFault, Redirect, Relayed, SOUND, Stop, Traits, When,
-};
+use crate::fault::{DiskFault, Fault, Framing, Meddling, RangeFault, Relayed, Stop, When};
+use crate::schedule::{GetSchedule, Redirect, SOUND, Traits};
 
 /// The longest file.
 pub(crate) const LONGEST: usize = 24 << 20;
@@ -87,7 +86,9 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
         14 => Fault::HangUp,
         15 => Fault::WholeFile,
         16 => Fault::ChunkedPart,
-        17 if strong || schedule.builds_are_of_one_size() => Fault::Stray(rng.random_range(1..schedule.builds.len())),
+        17 if strong || schedule.builds_are_of_one_size() => {
+            Fault::Stray(rng.random_range(1..schedule.builds.len()))
+        }
         _ => Fault::Reset { at },
     }
 }
@@ -96,15 +97,23 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
 pub(crate) fn flip(rng: &mut impl Rng, len: usize) -> Relayed {
     let to_client = rng.random_bool(0.9);
     let late = (1 << 14) + len as u64 / 2;
-    let at = if to_client && rng.random_bool(0.8) { rng.random_range(1 << 14..=late) } else { rng.random_range(0..3000) };
-    Relayed { connection: rng.random_range(0..3), to_client, at, what: Meddling::Flip(rng.random_range(0..8)) }
+    let at = if to_client && rng.random_bool(0.8) {
+        rng.random_range(1 << 14..=late)
+    } else {
+        rng.random_range(0..3000)
+    };
+    Relayed {
+        connection: rng.random_range(0..3),
+        to_client,
+        at,
+        what: Meddling::Flip(rng.random_range(0..8)),
+    }
 }
 
 pub(crate) fn when(rng: &mut impl Rng, all: u64) -> When {
     match rng.random_range(0..3) {
         0 => When::Millis(rng.random_range(0..300)),
-        // Where the file gets its name.
-        1 => When::Bytes(all),
+        1 => When::Later { bytes: all, millis: rng.random_range(0..60) },
         _ => When::Bytes(rng.random_range(0..=all)),
     }
 }
@@ -116,11 +125,11 @@ pub(crate) fn stop(rng: &mut impl Rng, all: u64) -> Stop {
 
 pub(crate) fn disk_fault(rng: &mut impl Rng, all: u64) -> DiskFault {
     let at = rng.random_range(0..=all);
-    match rng.random_range(0..4) {
+    match rng.random_range(0..5) {
         0 => DiskFault::Full { at: one_of(rng, &[0, at]), leave: rng.random_range(0..=all) },
         1 => DiskFault::Hang { at, millis: rng.random_range(100..1500) },
         2 => DiskFault::Slow { at, millis: rng.random_range(300..1500) },
-        _ => DiskFault::PowerCut { at },
+        3 => DiskFault::PowerCut { at },
+        _ => DiskFault::PowerCutAfter,
     }
 }
-

@@ -4,13 +4,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use crate::schedule::DiskFault;
+use crate::fault::DiskFault;
 
 /// A mounted image of 64 MiB. Its mount namespace ends with it.
 pub(crate) struct Disk {
@@ -62,9 +63,13 @@ impl Disk {
         let turn = Turn::take();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", HOLDER]).current_dir(dir);
-        let mut holder =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|_| "there is no unshare")?;
-        let (commands, answers) = (holder.stdin.take().unwrap(), BufReader::new(holder.stdout.take().unwrap()));
+        let mut holder = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|_| "there is no unshare")?;
+        let (commands, answers) =
+            (holder.stdin.take().unwrap(), BufReader::new(holder.stdout.take().unwrap()));
         let mut disk = Self { holder, commands, answers, _turn: turn };
         let make = "command -v perl >/dev/null && command -v fsfreeze >/dev/null && mkdir disk && truncate -s 64M image && mkfs.ext4 -q image";
         if disk.run(make) && disk.run(MOUNT) {
@@ -90,14 +95,19 @@ impl Disk {
     }
 
     /// Lets others take all but `leave` bytes.
-    pub(crate) fn fill(&self, leave: u64) {
+    fn fill(&self, leave: u64) {
         let free = statvfs(self.path()).map_or(0, |fs| fs.f_bfree * fs.f_frsize);
         let Ok(file) = File::create(self.path().join("others")) else { return };
         // As root the reserved blocks are there too; in steps, for what is left may move meanwhile.
-        let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, free.saturating_sub(leave).max(1));
+        let _ = rustix::fs::fallocate(
+            &file,
+            rustix::fs::FallocateFlags::empty(),
+            0,
+            free.saturating_sub(leave).max(1),
+        );
     }
 
-    pub(crate) fn make_room(&self) {
+    fn make_room(&self) {
         let _ = fs::remove_file(self.path().join("others"));
     }
 
@@ -113,19 +123,29 @@ impl Disk {
 
     /// Every operation fails from here on, and what is not synced is lost: EXT4_IOC_SHUTDOWN without a flush of the log.
     fn cut_power(&self) {
-        let script =
-            "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
+        let script = "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
         let _ = Command::new("perl").args(["-e", script]).arg(self.path()).status();
     }
 
-    /// Mounts the image again, after everything that used it has ended.
-    pub(crate) fn remount(&mut self) {
+    /// Ends what `fault` began, once nothing uses the disk any more.
+    pub(crate) fn recover(&mut self, fault: Option<DiskFault>) {
+        self.make_room();
+        if fault == Some(DiskFault::PowerCutAfter) {
+            self.cut_power();
+        }
+        if fault.is_some_and(DiskFault::cuts_power) {
+            self.remount();
+        }
+    }
+
+    /// Mounts the image again.
+    fn remount(&mut self) {
         assert!(self.run("umount disk"), "the image is in use");
         assert!(self.run(MOUNT), "the image cannot be mounted again");
     }
 
-    /// Does what `fault` says, from its moment on.
-    pub(crate) fn suffer(&self, fault: DiskFault) {
+    /// Does what `fault` says.
+    fn suffer(&self, fault: DiskFault) {
         match fault {
             DiskFault::Full { leave, .. } => self.fill(leave),
             DiskFault::Hang { millis, .. } => self.freeze(Duration::from_millis(millis)),
@@ -136,13 +156,15 @@ impl Disk {
                     thread::sleep(Duration::from_millis(15));
                 }
             }
-            DiskFault::PowerCut { .. } => self.cut_power(),
+            DiskFault::PowerCut { .. } | DiskFault::PowerCutAfter => self.cut_power(),
         }
     }
 
     fn run(&mut self, line: &str) -> bool {
         let mut answer = String::new();
-        writeln!(self.commands, "{line}").is_ok() && self.answers.read_line(&mut answer).is_ok() && answer == "done\n"
+        writeln!(self.commands, "{line}").is_ok()
+            && self.answers.read_line(&mut answer).is_ok()
+            && answer == "done\n"
     }
 }
 
@@ -155,11 +177,45 @@ impl Drop for Disk {
     }
 }
 
-impl DiskFault {
-    /// Returns how many bytes are served before.
-    pub(crate) fn at(self) -> u64 {
-        match self {
-            Self::Full { at, .. } | Self::Hang { at, .. } | Self::Slow { at, .. } | Self::PowerCut { at } => at,
+/// Runs `body`, and lets `disk` suffer `fault` when its moment comes.
+///
+/// `body` calls what it is given with the bytes served so far; that says whether the disk suffers at this moment.
+pub(crate) fn during<T>(
+    disk: Option<&Disk>,
+    fault: Option<DiskFault>,
+    body: impl FnOnce(&mut dyn FnMut(u64) -> bool) -> T,
+) -> T {
+    let suffering = AtomicBool::new(false);
+    let (mut left, suffers) = (fault, &suffering);
+    thread::scope(|scope| {
+        body(&mut |moved| {
+            if let (Some(fault), Some(disk)) = (left.filter(|fault| moved >= fault.at()), disk) {
+                left = None;
+                suffers.store(true, Ordering::SeqCst);
+                scope.spawn(move || {
+                    disk.suffer(fault);
+                    suffers.store(false, Ordering::SeqCst);
+                });
+            }
+            suffers.load(Ordering::SeqCst)
+        })
+    })
+}
+
+#[test]
+fn a_power_cut_loses_what_was_not_synced_and_keeps_what_was() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut disk = match Disk::mount(dir.path()) {
+        Ok(disk) => disk,
+        Err(why) => {
+            assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
+            return println!("skipped: {why}");
         }
-    }
+    };
+    fs::write(disk.path().join("synced"), "synced").unwrap();
+    disk.sync();
+    fs::write(disk.path().join("lost"), "lost").unwrap();
+    disk.recover(Some(DiskFault::PowerCutAfter));
+    assert_eq!(fs::read(disk.path().join("synced")).unwrap(), b"synced");
+    assert!(!disk.path().join("lost").exists());
 }

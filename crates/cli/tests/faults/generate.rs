@@ -8,9 +8,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::dice::{LONGEST, disk_fault, fault, flip, one_of, redirect, size, stop, traits, when};
+use crate::fault::{DiskFault, Fault, Framing, Meddling, RangeFault, Relayed, Stop, When};
 use crate::schedule::{
-    Build, DiskFault, Fault, Framing, GetSchedule, Labels, Meddling, Options, Picks, PutSchedule, PutStep,
-    RangeFault, Relayed, SOUND, Schedule, Step, Stop, Traits, When,
+    Build, GetSchedule, Labels, Options, Picks, PutSchedule, PutStep, SOUND, Schedule, Step, Traits,
 };
 
 /// Makes the schedule of `seed`; one seed makes one schedule.
@@ -37,12 +37,18 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
     use Theme::{MixedBuilds, Resumed, Survivable, Wild};
     let theme = one_of(rng, &[Wild, Wild, Wild, MixedBuilds, Resumed, Resumed, Survivable, Survivable]);
     let labels = match theme {
-        Wild => one_of(rng, &[OwnTags, OwnTags, OwnDates, OwnWeakTags, SharedWeakTag, SharedFreshDate, Nothing, LyingTag]),
-        MixedBuilds => one_of(rng, &[OwnTags, OwnDates, OwnWeakTags, SharedWeakTag, SharedFreshDate, Nothing, Nothing]),
+        Wild => one_of(
+            rng,
+            &[OwnTags, OwnTags, OwnDates, OwnWeakTags, SharedWeakTag, SharedFreshDate, Nothing, LyingTag],
+        ),
+        MixedBuilds => {
+            one_of(rng, &[OwnTags, OwnDates, OwnWeakTags, SharedWeakTag, SharedFreshDate, Nothing, Nothing])
+        }
         Resumed => one_of(rng, &[OwnTags, OwnTags, OwnDates]),
         Survivable => one_of(rng, &[OwnTags, OwnTags, OwnDates, OwnWeakTags, Nothing]),
     };
-    let streams = one_of(rng, if theme == MixedBuilds { &["2", "4", "4"] } else { &["1", "2", "4", "4", "auto"] });
+    let streams =
+        one_of(rng, if theme == MixedBuilds { &["2", "4", "4"] } else { &["1", "2", "4", "4", "auto"] });
     let len = match theme {
         MixedBuilds => rng.random_range(17 << 20..LONGEST),
         Resumed => rng.random_range(3 << 20..LONGEST),
@@ -68,6 +74,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         app_buffer: one_of(rng, &[None, None, Some("4MiB")]),
         checksum,
         into_directory: rng.random_ratio(1, if older { 12 } else { 4 }),
+        assume_unchanged: false,
     };
     let tls = rng.random_ratio(1, if theme == Survivable { 3 } else { 5 });
     let mut schedule = GetSchedule { builds, labels, tls, older, options, steps: Vec::new(), settled };
@@ -84,7 +91,22 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         }
         Survivable => vec![survivable(rng, &schedule)],
     };
+    schedule.options.assume_unchanged = schedule.never_changes() && rng.random();
     schedule
+}
+
+impl GetSchedule {
+    /// Returns whether a file that no validator identifies stays the same throughout.
+    fn never_changes(&self) -> bool {
+        let same = |step: &Step| {
+            step.picks == Picks::Always(0)
+                && !step.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stray(_)))
+        };
+        !self.labels.strong()
+            && self.labels != Labels::LyingTag
+            && self.settled == 0
+            && self.steps.iter().all(same)
+    }
 }
 
 /// Returns the number of a request: mostly one of the first, which every run has.
@@ -113,7 +135,9 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     // A part without its date is of the file that If-Range named, where the server heeds that.
     traits.if_range |= traits.bare_206;
     let mut faults = in_order(
-        (0..one_of(rng, &[0, 1, 2, 3, 4])).map(|_| (early(rng), fault(rng, schedule, traits.framing))).collect(),
+        (0..one_of(rng, &[0, 1, 2, 3, 4]))
+            .map(|_| (early(rng), fault(rng, schedule, traits.framing)))
+            .collect(),
     );
     let flips = if schedule.tls { rng.random_range(0..3) } else { 0 };
     let relayed: Vec<_> = (0..flips).map(|_| flip(rng, schedule.builds[0].len)).collect();
@@ -154,9 +178,13 @@ fn interrupted(rng: &mut impl Rng, len: usize) -> Step {
     // The first request of several streams ends at 16 MiB.
     let first = len.min(16 << 20) as u64;
     let at = rng.random_range(100..900);
-    let faults = vec![(0, Fault::Drip { at, millis: 600 })];
-    let when = When::Bytes(first * at / 1000);
-    let stop = if rng.random_ratio(1, 5) { Stop::Kill(when) } else { Stop::Interrupt(when) };
+    let (stop, millis) = match rng.random_range(0..8) {
+        // The journal is written every 2 s.
+        0 => (Stop::Kill(When::Millis(rng.random_range(2000..2600))), 2800),
+        1 => (Stop::Kill(When::Bytes(first * at / 1000)), 600),
+        _ => (Stop::Interrupt(When::Bytes(first * at / 1000)), 600),
+    };
+    let faults = vec![(0, Fault::Drip { at, millis })];
     Step { faults, stop: Some(stop), ..Step::sound(0) }
 }
 
@@ -165,6 +193,13 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     let other = rng.random_range(1..schedule.builds.len());
     let mut step = Step::sound(0);
     step.traits.redirect = rng.random_ratio(1, 4).then(|| redirect(rng));
+    if rng.random_ratio(1, 5) {
+        // Another interruption.
+        let faults = vec![(0, Fault::Drip { at: rng.random_range(0..1000), millis: 600 })];
+        let when = When::Millis(rng.random_range(50..600));
+        let stop = if rng.random() { Stop::Kill(when) } else { Stop::Interrupt(when) };
+        return Step { faults, stop: Some(stop), ..step };
+    }
     match rng.random_range(0..6) {
         0 => step.picks = Picks::Always(other),
         1..4 => {
@@ -203,7 +238,10 @@ fn survivable(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
             2 => Fault::Stall { at: at(rng), millis: 1500 },
             3 => Fault::Drip { at: at(rng), millis: 600 },
             4 => Fault::HangUp,
-            5 => Fault::Status { code: one_of(rng, &[429, 503]), retry_after: one_of(rng, &[None, Some(0), Some(1)]) },
+            5 => Fault::Status {
+                code: one_of(rng, &[429, 503]),
+                retry_after: one_of(rng, &[None, Some(0), Some(1)]),
+            },
             6 => Fault::Range(one_of(rng, &[RangeFault::Shorter, RangeFault::NoTotal])),
             7 => Fault::ChunkedPart,
             _ if schedule.labels == Labels::OwnTags && number > 0 => {
@@ -223,6 +261,7 @@ fn survivable(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     let disk = match rng.random_range(0..8) {
         0 => Some(DiskFault::Hang { at: rng.random_range(0..=all), millis: rng.random_range(100..2500) }),
         1 => Some(DiskFault::Slow { at: rng.random_range(0..=all), millis: rng.random_range(300..1500) }),
+        2 => Some(DiskFault::PowerCutAfter),
         _ => None,
     };
     Step { traits, faults, relayed: (0..flips).map(|_| flip(rng)).collect(), disk, ..Step::sound(0) }
@@ -236,7 +275,11 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
         let meddling = |rng: &mut ChaCha8Rng| Relayed {
             connection: rng.random_range(0..4),
             to_client: rng.random_ratio(1, 5),
-            at: if rng.random_bool(0.3) { rng.random_range(0..2000) } else { rng.random_range(0..=all + 1000) },
+            at: if rng.random_bool(0.3) {
+                rng.random_range(0..2000)
+            } else {
+                rng.random_range(0..=all + 1000)
+            },
             what: match rng.random_range(0..4) {
                 0 => Meddling::Close,
                 1 => Meddling::Reset,
@@ -248,7 +291,7 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
             relayed: (0..one_of(rng, &[0, 1, 1, 2])).map(|_| meddling(rng)).collect(),
             stop: rng.random_bool(0.3).then(|| stop(rng, all)),
             server_dies: rng.random_bool(0.3).then(|| (when(rng, all), rng.random_range(0..400))),
-            full: (small_disk && rng.random_bool(0.6)).then(|| rng.random_range(0..=2 * all)),
+            disk: (small_disk && rng.random_bool(0.7)).then(|| disk_fault(rng, all)),
             no_resume: rng.random_ratio(1, 8),
         }
     };

@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::content::composition;
+use crate::fault::Fault;
 use crate::run::{Ended, Run};
-use crate::schedule::{DiskFault, Fault, GetSchedule, Labels, Picks, Step};
+use crate::schedule::{GetSchedule, Labels, Picks, Step};
 
 /// The parts of the file that the client's journal says are on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,9 +23,12 @@ impl Partial {
     ///
     /// This is the one place that knows a format of the program's: the journal is JSON and holds its ranges as `committed`.
     pub(crate) fn read(target: &Path, schedule: &GetSchedule) -> Result<Self, String> {
-        let name = |suffix: &str| target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()));
+        let name = |suffix: &str| {
+            target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()))
+        };
         let Ok(text) = fs::read(name(".longhaul-journal")) else { return Ok(Self::default()) };
-        let journal: Value = serde_json::from_slice(&text).map_err(|error| format!("the journal is no JSON: {error}"))?;
+        let journal: Value =
+            serde_json::from_slice(&text).map_err(|error| format!("the journal is no JSON: {error}"))?;
         let committed: Vec<(u64, u64)> = serde_json::from_value(journal["committed"].clone())
             .map_err(|error| format!("the journal's ranges cannot be read: {error}"))?;
         if committed.is_empty() {
@@ -92,15 +96,25 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         partial_survives(schedule, step, run)?;
     }
     let resumes = run.before.total() > 0 && !step.no_resume && schedule.labels.strong();
-    let built = run.found.as_deref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    let built = run
+        .found
+        .as_deref()
+        .and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
     if code == 0 && resumes && built != run.before.build {
         let (bytes, was) = (run.before.total(), run.before.build);
-        return Err(format!("{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"));
+        return Err(format!(
+            "{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"
+        ));
     }
     if resumes && step.is_sound() && run.before.build.map(Picks::Always) == Some(step.picks) {
-        let again = run.before.overlap(&run.asked);
+        // Into a directory the first answer brings the name, and only then what is there of the file is found.
+        let asked = &run.asked[usize::from(schedule.options.into_directory).min(run.asked.len())..];
+        let again = run.before.overlap(asked);
         if again > PROBE {
-            return Err(format!("{again} bytes of {} that were committed are fetched again", run.before.total()));
+            return Err(format!(
+                "{again} bytes of {} that were committed are fetched again",
+                run.before.total()
+            ));
         }
     }
     Ok(())
@@ -121,7 +135,8 @@ fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
 /// The final name holds one whole build exactly where the exit code says so, else what was there before.
 fn name_and_code(schedule: &GetSchedule, run: &Run) -> Result<(), String> {
     let untouched = run.found == run.stood;
-    let build = run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    let build =
+        run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
     let shown = || run.found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
     match (run.ended, build) {
         (_, Some(build)) if schedule.options.checksum.is_some_and(|wanted| wanted != build) => {
@@ -164,10 +179,5 @@ impl Step {
     /// Returns whether nothing goes wrong in it.
     pub(crate) fn is_sound(&self) -> bool {
         matches!(self.picks, Picks::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
-    }
-
-    /// Returns whether its disk loses what was not synced.
-    pub(crate) fn cuts_power(&self) -> bool {
-        matches!(self.disk, Some(DiskFault::PowerCut { .. }))
     }
 }

@@ -10,8 +10,10 @@ mod client;
 mod content;
 mod dice;
 mod disk;
+mod fault;
 mod generate;
 mod invariant;
+mod peer;
 mod put;
 mod relay;
 mod run;
@@ -31,7 +33,9 @@ use schedule::Schedule;
 const AT_ONCE: usize = 8;
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
 fn play(seed: u64) -> Outcome {
@@ -74,10 +78,11 @@ fn no_fault_puts_a_wrong_file_under_the_final_name() {
                         return;
                     }
                     let started = Instant::now();
-                    let outcome = std::panic::catch_unwind(|| play(seed)).unwrap_or_else(|_| Outcome::Broken {
-                        what: "the harness itself panics, as said above".to_owned(),
-                        log: String::new(),
-                    });
+                    let outcome =
+                        std::panic::catch_unwind(|| play(seed)).unwrap_or_else(|_| Outcome::Broken {
+                            what: "the harness itself panics, as said above".to_owned(),
+                            log: String::new(),
+                        });
                     match outcome {
                         Outcome::Held => {}
                         Outcome::Skipped(why) => skipped.lock().unwrap().push(why),
@@ -94,6 +99,7 @@ fn no_fault_puts_a_wrong_file_under_the_final_name() {
         }
     });
     println!("{} seeds in {:.1} s", seeds.end - seeds.start, began.elapsed().as_secs_f64());
+    println!("runs of get: {:?}", run::RUNS.lock().unwrap());
     let skipped = skipped.into_inner().unwrap();
     if let Some(why) = skipped.first() {
         assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
@@ -101,8 +107,16 @@ fn no_fault_puts_a_wrong_file_under_the_final_name() {
     }
     let mut failures = failures.into_inner().unwrap();
     failures.sort();
-    let lines: Vec<_> = failures.iter().map(|(seed, what)| format!("  seed {seed}: {}", what.lines().next().unwrap())).collect();
-    assert!(failures.is_empty(), "{} seeds fail; their schedules are above\n{}", failures.len(), lines.join("\n"));
+    let lines: Vec<_> = failures
+        .iter()
+        .map(|(seed, what)| format!("  seed {seed}: {}", what.lines().next().unwrap()))
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} seeds fail; their schedules are above\n{}",
+        failures.len(),
+        lines.join("\n")
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::schedule::{Meddling, Relayed};
+use crate::fault::{Meddling, Relayed};
 
 /// A port in front of a server's.
 pub(crate) struct Relay {

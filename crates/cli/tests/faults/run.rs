@@ -1,11 +1,10 @@
 //! Plays a schedule of `get`: the runs of the client, one after another, each judged.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -13,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::client::{self, Watch};
 use crate::content::OLDER;
-use crate::disk::Disk;
+use crate::disk::{self, Disk};
 use crate::invariant::{Partial, judge};
 use crate::relay::Relay;
 use crate::schedule::{GetSchedule, Step};
@@ -48,15 +47,22 @@ pub(crate) enum Outcome {
     /// Why this machine cannot play it.
     Skipped(&'static str),
     /// What is wrong, and a log of the server's.
-    Broken { what: String, log: String },
+    Broken {
+        what: String,
+        log: String,
+    },
 }
+
+/// How many runs ended how: what a number of seeds has covered.
+pub(crate) static RUNS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
 /// Plays `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
-    let disk = match schedule.steps.iter().any(|step| step.disk.is_some()).then(|| Disk::mount(dir)).transpose() {
-        Ok(disk) => disk,
-        Err(why) => return Outcome::Skipped(why),
-    };
+    let disk =
+        match schedule.steps.iter().any(|step| step.disk.is_some()).then(|| Disk::mount(dir)).transpose() {
+            Ok(disk) => disk,
+            Err(why) => return Outcome::Skipped(why),
+        };
     let mut play = Play::new(schedule, dir, disk);
     match play.all() {
         Ok(()) => Outcome::Held,
@@ -116,10 +122,15 @@ impl<'a> Play<'a> {
             code = self.run("last run", &Step { no_resume: true, ..Step::sound(settled) })?;
         }
         match code {
-            Ended::Exit(0) if !self.schedule.can_succeed() => Err("the last run cannot succeed, and exits 0".to_owned()),
+            Ended::Exit(0) if !self.schedule.can_succeed() => {
+                Err("the last run cannot succeed, and exits 0".to_owned())
+            }
             Ended::Exit(0) => Ok(()),
             _ if stands || !self.schedule.can_succeed() => Ok(()),
-            other => Err(format!("the last run: {other:?}, though nothing goes wrong any more\n{}", client::messages(&self.logs))),
+            other => Err(format!(
+                "the last run: {other:?}, though nothing goes wrong any more\n{}",
+                client::messages(&self.logs)
+            )),
         }
     }
 
@@ -128,30 +139,40 @@ impl<'a> Play<'a> {
     }
 
     fn run(&mut self, name: &str, step: &Step) -> Result<Ended, String> {
-        if let Some(disk) = self.disk.as_ref().filter(|_| step.cuts_power()) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| step.disk.is_some()) {
             // Only what this run writes may be lost.
             disk.sync();
         }
         let before = self.partial()?;
         let stood = fs::read(&self.target).ok();
         let into_directory = self.schedule.options.into_directory;
-        let must_succeed = self.schedule.must_succeed(step, before.build.or(if before.total() > 0 { Some(usize::MAX) } else { None }))
+        let must_succeed = self
+            .schedule
+            .must_succeed(step, before.build.or(if before.total() > 0 { Some(usize::MAX) } else { None }))
             && !(into_directory && stood.is_some());
-        self.server.note(&format!("{name} begins; committed {:?} of build {:?}", before.committed, before.build));
+        self.server
+            .note(&format!("{name} begins; committed {:?} of build {:?}", before.committed, before.build));
         self.server.begin(step, before.total() > 0 && !step.no_resume);
         if let Some(relay) = &self.relay {
             relay.begin(&step.relayed);
         }
-        let context = |what: String| format!("{name}: {what}\n  stderr: {}", client::messages(&self.logs).trim_end().replace('\n', "\n          "));
+        let context = |what: String| {
+            format!(
+                "{name}: {what}\n  stderr: {}",
+                client::messages(&self.logs).trim_end().replace('\n', "\n          ")
+            )
+        };
         let ended = self.watched(step).map_err(context)?;
         self.server.note(&format!("{name} ends: {ended:?}"));
         if let Some(disk) = &mut self.disk {
-            disk.make_room();
-            if step.cuts_power() {
-                disk.remount();
-            }
+            disk.recover(step.disk);
         }
-        let context = |what: String| format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&self.logs).trim_end().replace('\n', "\n          "));
+        let context = |what: String| {
+            format!(
+                "{name}, {ended:?}: {what}\n  stderr: {}",
+                client::messages(&self.logs).trim_end().replace('\n', "\n          ")
+            )
+        };
         let run = Run {
             ended,
             must_succeed,
@@ -164,26 +185,17 @@ impl<'a> Play<'a> {
             stderr: client::messages(&self.logs),
         };
         judge(self.schedule, step, &run).map_err(context)?;
+        let resumed = if run.before.total() > 0 { ", resumed" } else { "" };
+        let asked = if run.must_succeed { ", as it must" } else { "" };
+        *RUNS.lock().unwrap().entry(format!("{ended:?}{asked}{resumed}")).or_default() += 1;
         Ok(ended)
     }
 
     /// Runs the client through `step`.
     fn watched(&self, step: &Step) -> Result<Ended, String> {
-        let suffering = AtomicBool::new(false);
-        let (mut left, disk, suffers) = (step.disk, self.disk.as_ref(), &suffering);
-        thread::scope(|scope| {
-            let mut tick = |moved: u64, _| {
-                if let (Some(fault), Some(disk)) = (left.filter(|fault| moved >= fault.at()), disk) {
-                    left = None;
-                    suffers.store(true, Ordering::SeqCst);
-                    scope.spawn(move || {
-                        disk.suffer(fault);
-                        suffers.store(false, Ordering::SeqCst);
-                    });
-                }
-            };
-            // A disk that hangs is no client that does.
-            let activity = || self.server.activity() + self.relay.as_ref().map_or(0, Relay::moved) + u64::from(suffers.load(Ordering::SeqCst));
+        let activity = || self.server.activity() + self.relay.as_ref().map_or(0, Relay::moved);
+        disk::during(self.disk.as_ref(), step.disk, |suffers| {
+            let mut tick = |moved: u64, _| suffers(moved);
             let watch = Watch { moved: &|| self.server.served(), activity: &activity, tick: &mut tick };
             client::run(&mut self.command(step), step.stop, watch)
         })
@@ -193,7 +205,16 @@ impl<'a> Play<'a> {
         let options = &self.schedule.options;
         let mut command = client::longhaul(&self.work, &self.logs);
         let retries = options.retries.to_string();
-        command.args(["get", "--no-memory", "--stall-timeout", "1s", "--connect-timeout", "5s", "--retries", &retries]);
+        command.args([
+            "get",
+            "--no-memory",
+            "--stall-timeout",
+            "1s",
+            "--connect-timeout",
+            "5s",
+            "--retries",
+            &retries,
+        ]);
         command.args(["--streams", options.streams, "--writer", options.writer]);
         if let Some(buffer) = options.app_buffer {
             command.args(["--app-buffer", buffer]);
@@ -201,6 +222,9 @@ impl<'a> Play<'a> {
         if let Some(build) = options.checksum {
             let digest = blake3::hash(self.schedule.builds[build].bytes());
             command.args(["--checksum", &format!("blake3:{digest}")]);
+        }
+        if options.assume_unchanged && *ASSUMES {
+            command.arg("--assume-unchanged");
         }
         if step.no_resume {
             command.arg("--no-resume");
@@ -217,17 +241,27 @@ impl<'a> Play<'a> {
     }
 }
 
+/// Whether the program has an option to vouch for a file without validators.
+static ASSUMES: LazyLock<bool> = LazyLock::new(|| {
+    let help = Command::new(env!("CARGO_BIN_EXE_longhaul")).args(["get", "--help"]).output().unwrap();
+    String::from_utf8_lossy(&help.stdout).contains("--assume-unchanged")
+});
+
 fn tls_config(dir: &Path) -> Arc<ServerConfig> {
     let files = certificates(dir);
     let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
 /// Returns the names that a transfer leaves for the next run.
 pub(crate) fn leftovers(dir: &Path) -> Vec<String> {
-    let names = fs::read_dir(dir).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter(|name| name.contains(".longhaul-")).collect()
 }

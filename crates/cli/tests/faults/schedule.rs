@@ -1,5 +1,7 @@
 //! What one seed makes happen, as plain data that prints in readable form.
 
+use crate::fault::{DiskFault, Fault, Framing, Relayed, Stop, When};
+
 /// The states that the served file has over time: a part of one of the fixed contents each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Build {
@@ -31,14 +33,6 @@ impl Labels {
     pub(crate) fn strong(self) -> bool {
         matches!(self, Self::OwnTags | Self::OwnDates)
     }
-}
-
-/// How a body that answers with 200 is delimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
-    Length,
-    Chunked,
-    UntilClose,
 }
 
 /// A redirect from the URL to a target that serves only so many requests; the URL then leads to a fresh target.
@@ -87,118 +81,6 @@ pub(crate) enum Picks {
     },
 }
 
-/// What is wrong with a Content-Range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RangeFault {
-    /// Content and label both begin so many bytes later than asked for.
-    Later(u64),
-    /// Content and label both begin so many bytes earlier: the answer overlaps what is there.
-    Earlier(u64),
-    /// Content and label end so many bytes late.
-    Longer(u64),
-    /// Half of what was asked for, labelled so: allowed.
-    Shorter,
-    /// The total is another.
-    Total(i64),
-    /// The total is `*`: allowed.
-    NoTotal,
-    Garbage,
-    Missing,
-}
-
-/// What goes wrong with one answer; `at` is in thousandths of its body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A login page in place of the file, with 200.
-    Page { framing: Framing, as_long_as_the_file: bool, by_redirect: bool },
-    Status { code: u16, retry_after: Option<u32> },
-    Range(RangeFault),
-    /// 416; its Content-Range tells the size with this difference, or nothing.
-    NotSatisfiable(Option<i64>),
-    Close { at: u64 },
-    Reset { at: u64 },
-    Stall { at: u64, millis: u64 },
-    /// A few bytes at a time for so long.
-    Drip { at: u64, millis: u64 },
-    /// So many bytes more than announced.
-    Extra(usize),
-    /// Bytes that are no response head.
-    GarbageHead(u8),
-    /// The connection ends before the answer.
-    HangUp,
-    /// All of the file with 200, whatever was asked for.
-    WholeFile,
-    /// A part in chunks: allowed.
-    ChunkedPart,
-    /// An answer of another build.
-    Stray(usize),
-}
-
-impl Fault {
-    /// Returns whether a transfer with retries left must survive it.
-    fn survivable(self) -> bool {
-        match self {
-            Self::Close { .. }
-            | Self::Reset { .. }
-            | Self::Stall { .. }
-            | Self::Drip { .. }
-            | Self::HangUp
-            | Self::ChunkedPart
-            | Self::Range(RangeFault::Shorter | RangeFault::NoTotal) => true,
-            Self::Status { code, .. } => matches!(code, 429 | 503),
-            // Where it comes after an answer of the right build, and under a strong ETag.
-            Self::Stray(_) => true,
-            _ => false,
-        }
-    }
-}
-
-/// What happens to the bytes between client and server, at an offset of one direction of one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Relayed {
-    /// Which connection of the run, from 0.
-    pub(crate) connection: usize,
-    pub(crate) to_client: bool,
-    pub(crate) at: u64,
-    pub(crate) what: Meddling,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meddling {
-    Flip(u8),
-    Close,
-    Reset,
-    Stall(u64),
-}
-
-/// A moment in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    /// Once the server has sent, or taken, so many bytes of content.
-    Bytes(u64),
-    Millis(u64),
-}
-
-/// What ends a run from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
-    Kill(When),
-    Interrupt(When),
-}
-
-/// What the disk does, once so many bytes were served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DiskFault {
-    /// Others take all but so many bytes.
-    Full { at: u64, leave: u64 },
-    /// Every write waits for so long.
-    Hang { at: u64, millis: u64 },
-    /// Writes wait most of the time for so long.
-    Slow { at: u64, millis: u64 },
-    /// Every operation fails from here on (EIO); what was not synced is lost.
-    PowerCut { at: u64 },
-}
-
 /// One run of the client, and what it meets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -238,6 +120,8 @@ pub(crate) struct Options {
     pub(crate) checksum: Option<usize>,
     /// `-o DIR/`, where nothing is ever replaced, in place of `-o FILE`.
     pub(crate) into_directory: bool,
+    /// The user vouches that the file does not change: so it never does.
+    pub(crate) assume_unchanged: bool,
 }
 
 /// Runs of `get` from a first one to one that meets no fault.
@@ -271,9 +155,11 @@ impl GetSchedule {
         let expiries = step.traits.redirect.map_or(0, |redirect| redirect.expiries);
         let failures = step.faults.len() + step.relayed.len() + expiries as usize;
         let mut strays = step.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stray(_)));
-        let settled_before = |number: u32| (0..number).any(|n| step.faults.iter().all(|(other, _)| *other != n));
+        let settled_before =
+            |number: u32| (0..number).any(|n| step.faults.iter().all(|(other, _)| *other != n));
         // A mapping needs a size.
-        let sizeless = step.traits.framing != Framing::Length || step.faults.iter().any(|(_, fault)| *fault == Fault::ChunkedPart);
+        let sizeless = step.traits.framing != Framing::Length
+            || step.faults.iter().any(|(_, fault)| *fault == Fault::ChunkedPart);
         let past_the_handshake = |relayed: &Relayed| relayed.at >= 1 << 14;
         step.stop.is_none()
             && self.can_succeed()
@@ -297,8 +183,8 @@ pub(crate) struct PutStep {
     pub(crate) stop: Option<Stop>,
     /// The server is killed, and started again so many milliseconds later.
     pub(crate) server_dies: Option<(When, u64)>,
-    /// Others fill the server's disk before the run, and leave so many bytes.
-    pub(crate) full: Option<u64>,
+    /// Of the server.
+    pub(crate) disk: Option<DiskFault>,
     pub(crate) no_resume: bool,
 }
 

@@ -1,7 +1,6 @@
 //! A scripted HTTP/1.1 server on loopback: blocking threads, one a connection.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +11,9 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::answer::{Answer, Ask, Break, State};
 use crate::content::PAGE;
-use crate::schedule::{Build, Fault, Labels, Picks, Redirect, Step};
+use crate::fault::{Fault, Framing};
+use crate::peer::{Peer, read_head};
+use crate::schedule::{Build, Labels, Picks, Redirect, Step};
 
 /// No connection is idle for longer.
 const IDLE: Duration = Duration::from_secs(30);
@@ -141,7 +142,9 @@ impl Listener {
                 if ended.load(Ordering::SeqCst) {
                     return;
                 }
-                let (Ok(stream), shared, expired) = (stream, Arc::clone(&shared), expired.clone()) else { continue };
+                let (Ok(stream), shared, expired) = (stream, Arc::clone(&shared), expired.clone()) else {
+                    continue;
+                };
                 thread::spawn(move || serve(&shared, stream, expired.as_deref()));
             }
         });
@@ -154,50 +157,6 @@ impl Drop for Listener {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
-    }
-}
-
-/// The server's end of a connection.
-enum Peer {
-    Plain(TcpStream),
-    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
-}
-
-impl Peer {
-    fn socket(&self) -> &TcpStream {
-        match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(stream) => &stream.sock,
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(socket) => socket.read(buffer),
-            Self::Tls(stream) => stream.read(buffer),
-        }
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(socket) => socket.write_all(bytes),
-            Self::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
-        }
-    }
-
-    /// Closes so that what was sent arrives: a close with unread requests would reset it away.
-    fn close(mut self) {
-        if let Self::Tls(stream) = &mut self {
-            stream.conn.send_close_notify();
-            let _ = stream.flush();
-        }
-        let _ = self.socket().shutdown(std::net::Shutdown::Write);
-        let _ = self.socket().set_read_timeout(Some(Duration::from_millis(500)));
-        while matches!(self.read(&mut [0; 4096]), Ok(1..)) {}
-    }
-
-    fn reset(self) {
-        let _ = rustix::net::sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
     }
 }
 
@@ -217,33 +176,24 @@ fn serve(shared: &Arc<Shared>, socket: TcpStream, expired: Option<&AtomicBool>) 
             Peer::Tls(Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), socket)))
         }
     };
+    let count = |bytes| {
+        shared.served.fetch_add(bytes, Ordering::SeqCst);
+        shared.activity.fetch_add(1, Ordering::SeqCst);
+    };
     let mut unread = Vec::new();
     while let Some(head) = read_head(&mut peer, &mut unread) {
         shared.activity.fetch_add(1, Ordering::SeqCst);
         let ask = Ask::parse(&head);
         let Some(answer) = shared.answer(&ask, connection, expired) else { return peer.close() };
-        match shared.send(&mut peer, &ask, &answer) {
+        match peer.answer(&ask, &answer, &count) {
             Ok(true) => {}
             Ok(false) if matches!(answer.breaks, Break::Reset(_)) => return peer.reset(),
             Ok(false) | Err(_) => return peer.close(),
         }
-        let refused = expired.is_some_and(|expired| expired.load(Ordering::SeqCst)) && shared.refuses_when_expired();
+        let refused =
+            expired.is_some_and(|expired| expired.load(Ordering::SeqCst)) && shared.refuses_when_expired();
         if answer.closes || refused {
             return peer.close();
-        }
-    }
-}
-
-fn read_head(peer: &mut Peer, unread: &mut Vec<u8>) -> Option<String> {
-    let mut buffer = [0; 4096];
-    loop {
-        if let Some(end) = unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            let head: Vec<u8> = unread.drain(..end + 4).collect();
-            return Some(String::from_utf8_lossy(&head).into_owned());
-        }
-        match peer.read(&mut buffer) {
-            Ok(read @ 1..) => unread.extend(&buffer[..read]),
-            _ => return None,
         }
     }
 }
@@ -263,7 +213,12 @@ impl Shared {
     }
 
     /// Returns the answer to `ask`, where there is to be one.
-    fn answer(self: &Arc<Self>, ask: &Ask, connection: usize, expired: Option<&AtomicBool>) -> Option<Answer> {
+    fn answer(
+        self: &Arc<Self>,
+        ask: &Ask,
+        connection: usize,
+        expired: Option<&AtomicBool>,
+    ) -> Option<Answer> {
         let redirect = self.script().step.traits.redirect;
         let (answer, what) = match (redirect, expired) {
             (Some(redirect), None) if ask.path == "/f" => {
@@ -274,9 +229,7 @@ impl Shared {
                 let code = redirect.expired.unwrap_or(403);
                 (Some(Answer::status(code, None)), format!("{code}, expired"))
             }
-            _ if ask.path == "/login" => {
-                (Some(Answer::page(crate::schedule::Framing::Length, PAGE.len())), "page".to_owned())
-            }
+            _ if ask.path == "/login" => (Some(Answer::page(Framing::Length, PAGE.len())), "page".to_owned()),
             _ => {
                 if let Some(redirect) = redirect {
                     self.use_up(redirect);
@@ -342,9 +295,16 @@ impl Shared {
                 }
             }
         };
-        let state =
-            State { number: picked, build: self.builds[picked], labels: self.labels, traits: script.step.traits };
-        let what = format!("request {number}: build {picked}{}", fault.map_or_else(String::new, |f| format!(", {f:?}")));
+        let state = State {
+            number: picked,
+            build: self.builds[picked],
+            labels: self.labels,
+            traits: script.step.traits,
+        };
+        let what = format!(
+            "request {number}: build {picked}{}",
+            fault.map_or_else(String::new, |f| format!(", {f:?}"))
+        );
         match fault {
             Some(Fault::HangUp) => return (None, what),
             Some(Fault::Page { by_redirect: true, .. }) => return (Some(Answer::redirect("/login")), what),
@@ -357,55 +317,5 @@ impl Shared {
             script.known |= !matches!(answer.breaks, Break::Reset(_));
         }
         (Some(answer), what)
-    }
-
-    /// Sends an answer; returns whether the connection may serve another.
-    fn send(&self, peer: &mut Peer, ask: &Ask, answer: &Answer) -> io::Result<bool> {
-        peer.send(answer.head.as_bytes())?;
-        if ask.method == "HEAD" {
-            return Ok(true);
-        }
-        let (until, goes_on) = match answer.breaks {
-            Break::None => (answer.body.len(), true),
-            Break::Close(at) | Break::Reset(at) => (at, false),
-            Break::Stall(at, _) | Break::Drip(at, _) => (at, true),
-        };
-        self.send_body(peer, &answer.body[..until], answer.chunked)?;
-        if !goes_on {
-            return Ok(false);
-        }
-        let mut rest = &answer.body[until..];
-        match answer.breaks {
-            Break::Stall(_, millis) => thread::sleep(Duration::from_millis(millis)),
-            Break::Drip(_, millis) => {
-                for _ in 0..millis / 50 {
-                    let (drop, after) = rest.split_at(rest.len().min(7));
-                    self.send_body(peer, drop, answer.chunked)?;
-                    thread::sleep(Duration::from_millis(50));
-                    rest = after;
-                }
-            }
-            _ => {}
-        }
-        self.send_body(peer, rest, answer.chunked)?;
-        if answer.chunked {
-            peer.send(b"0\r\n\r\n")?;
-        }
-        Ok(true)
-    }
-
-    fn send_body(&self, peer: &mut Peer, body: &[u8], chunked: bool) -> io::Result<()> {
-        for piece in body.chunks(1 << 16) {
-            if chunked {
-                peer.send(format!("{:x}\r\n", piece.len()).as_bytes())?;
-            }
-            peer.send(piece)?;
-            if chunked {
-                peer.send(b"\r\n")?;
-            }
-            self.served.fetch_add(piece.len() as u64, Ordering::SeqCst);
-            self.activity.fetch_add(1, Ordering::SeqCst);
-        }
-        Ok(())
     }
 }
