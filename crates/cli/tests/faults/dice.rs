@@ -60,7 +60,8 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
         0..3 if strong || framing == Framing::Length => Fault::Page {
             framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
             as_long_as_the_file: strong && rng.random_ratio(1, 4),
-            by_redirect: rng.random_ratio(1, 4),
+            // Into a directory its path would be the file's name, of which there is no partial file.
+            by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
         },
         3 => Fault::Status {
             code: one_of(rng, &[429, 503, 503, 500, 404, 403, 401, 410]),

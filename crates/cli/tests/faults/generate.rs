@@ -206,7 +206,7 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
             let page = Fault::Page {
                 framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
                 as_long_as_the_file: rng.random_ratio(1, 4),
-                by_redirect: rng.random_ratio(1, 4),
+                by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
             };
             step.faults.push((0, page));
         }

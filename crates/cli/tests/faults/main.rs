@@ -99,7 +99,7 @@ fn no_fault_puts_a_wrong_file_under_the_final_name() {
         }
     });
     println!("{} seeds in {:.1} s", seeds.end - seeds.start, began.elapsed().as_secs_f64());
-    println!("runs of get: {:?}", run::RUNS.lock().unwrap());
+    println!("runs: {:?}", run::RUNS.lock().unwrap());
     let skipped = skipped.into_inner().unwrap();
     if let Some(why) = skipped.first() {
         assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");

@@ -13,7 +13,7 @@ use crate::content::{OLDER, composition};
 use crate::disk::{self, Disk};
 use crate::fault::{DiskFault, Meddling};
 use crate::relay::Relay;
-use crate::run::{Ended, Outcome, leftovers};
+use crate::run::{Ended, Outcome, count, leftovers};
 use crate::schedule::{PutSchedule, PutStep};
 
 /// `longhaul serve --writable`, which can be killed and started again.
@@ -173,6 +173,7 @@ impl Play<'_> {
             format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&logs).trim_end())
         };
         self.judge(step, ended, stood, &files).map_err(context)?;
+        count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
         Ok(ended)
     }
 

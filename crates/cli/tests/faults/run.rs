@@ -56,6 +56,10 @@ pub(crate) enum Outcome {
 /// How many runs ended how: what a number of seeds has covered.
 pub(crate) static RUNS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
+pub(crate) fn count(run: String) {
+    *RUNS.lock().unwrap().entry(run).or_default() += 1;
+}
+
 /// Plays `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
     let disk =
@@ -187,7 +191,7 @@ impl<'a> Play<'a> {
         judge(self.schedule, step, &run).map_err(context)?;
         let resumed = if run.before.total() > 0 { ", resumed" } else { "" };
         let asked = if run.must_succeed { ", as it must" } else { "" };
-        *RUNS.lock().unwrap().entry(format!("{ended:?}{asked}{resumed}")).or_default() += 1;
+        count(format!("get {ended:?}{asked}{resumed}"));
         Ok(ended)
     }
 
