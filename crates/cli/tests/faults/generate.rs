@@ -26,6 +26,8 @@ enum Theme {
     Wild,
     /// Several builds of one size, which nothing or little tells apart.
     MixedBuilds,
+    /// A file that changes for good, in the midst of a run, and is labelled so.
+    Changed,
     /// A partial file, and runs that meet something else than the file.
     Resumed,
     /// One run, which must end well.
@@ -34,8 +36,9 @@ enum Theme {
 
 fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
     use Labels::{LyingTag, Nothing, OwnDates, OwnTags, OwnWeakTags, SharedFreshDate, SharedWeakTag};
-    use Theme::{MixedBuilds, Resumed, Survivable, Wild};
-    let theme = one_of(rng, &[Wild, Wild, Wild, MixedBuilds, Resumed, Resumed, Survivable, Survivable]);
+    use Theme::{Changed, MixedBuilds, Resumed, Survivable, Wild};
+    let theme =
+        one_of(rng, &[Wild, Wild, Wild, MixedBuilds, Changed, Resumed, Resumed, Survivable, Survivable]);
     let labels = match theme {
         Wild => one_of(
             rng,
@@ -44,26 +47,32 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         MixedBuilds => {
             one_of(rng, &[OwnTags, OwnDates, OwnWeakTags, SharedWeakTag, SharedFreshDate, Nothing, Nothing])
         }
-        Resumed => one_of(rng, &[OwnTags, OwnTags, OwnDates]),
+        Changed | Resumed => one_of(rng, &[OwnTags, OwnTags, OwnDates]),
         Survivable => one_of(rng, &[OwnTags, OwnTags, OwnDates, OwnWeakTags, Nothing]),
     };
-    let streams =
-        one_of(rng, if theme == MixedBuilds { &["2", "4", "4"] } else { &["1", "2", "4", "4", "auto"] });
+    let streams = one_of(
+        rng,
+        if matches!(theme, MixedBuilds | Changed) { &["2", "4", "4"] } else { &["1", "2", "4", "4", "auto"] },
+    );
     let len = match theme {
-        MixedBuilds => rng.random_range(17 << 20..LONGEST),
+        MixedBuilds | Changed => rng.random_range(17 << 20..LONGEST),
         Resumed => rng.random_range(3 << 20..LONGEST),
         _ => size(rng, streams == "4"),
     };
     let mut builds: Vec<Build> = (0..rng.random_range(2..=3)).map(|content| Build { content, len }).collect();
     // A new state of the file may have another size.
-    if theme != MixedBuilds && rng.random_ratio(1, 4) {
+    if theme != MixedBuilds && rng.random_ratio(1, if theme == Changed { 2 } else { 4 }) {
         builds[1].len = rng.random_range(1..=LONGEST);
     }
-    let settled = if theme != Survivable && rng.random_ratio(1, 5) { 1 } else { 0 };
+    let settled = match theme {
+        Survivable => 0,
+        Changed => 1,
+        _ => usize::from(rng.random_ratio(1, 5)),
+    };
     let checksum = match rng.random_range(0..10) {
         _ if labels == LyingTag => Some(settled),
         0..2 => Some(settled),
-        2 if theme != Survivable => Some(1 - settled),
+        2 if !matches!(theme, Survivable | Changed) => Some(1 - settled),
         _ => None,
     };
     let older = rng.random_ratio(1, 3);
@@ -84,6 +93,11 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
             (0..rng.random_range(1..=3)).map(|_| wild(rng, &schedule, disk)).collect()
         }
         MixedBuilds => (0..rng.random_range(1..=2)).map(|_| mixed(rng, &schedule)).collect(),
+        Changed => {
+            let picks = Picks::Change { at: rng.random_range(1..4), to: 1 };
+            // A server that ignores If-Range answers 416 past the end of a shorter file.
+            vec![Step { picks, traits: Traits { if_range: rng.random(), ..SOUND }, ..Step::sound(0) }]
+        }
         Resumed => {
             let mut steps = vec![interrupted(rng, len)];
             steps.extend((0..rng.random_range(1..=2)).map(|_| resumed(rng, &schedule)));
@@ -273,7 +287,7 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
     let step = |rng: &mut ChaCha8Rng| {
         let all = len as u64;
         let meddling = |rng: &mut ChaCha8Rng| Relayed {
-            connection: rng.random_range(0..4),
+            connection: one_of(rng, &[0, 0, 0, 1, 1, 2]),
             to_client: rng.random_ratio(1, 5),
             at: if rng.random_bool(0.3) {
                 rng.random_range(0..2000)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::content::composition;
 use crate::fault::Fault;
 use crate::run::{Ended, Run};
-use crate::schedule::{GetSchedule, Labels, Picks, Step};
+use crate::schedule::{GetSchedule, Labels, Picks, SOUND, Step, Traits};
 
 /// The parts of the file that the client's journal says are on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,6 +93,14 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         if run.must_succeed {
             return Err(format!("exit {code}, though all that went wrong can be survived"));
         }
+        if code != 65
+            && step.only_changes()
+            && schedule.labels.strong()
+            && schedule.can_succeed()
+            && !run.stands_in_the_way
+        {
+            return Err(format!("exit {code} where the file has changed and nothing else is wrong, not 65"));
+        }
         partial_survives(schedule, step, run)?;
     }
     let resumes = run.before.total() > 0 && !step.no_resume && schedule.labels.strong();
@@ -176,8 +184,78 @@ fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
 }
 
 impl Step {
+    /// Returns whether all that may go wrong is that the file has changed.
+    fn only_changes(&self) -> bool {
+        let traits = Traits { if_range: self.traits.if_range, ..SOUND };
+        matches!(self.picks, Picks::Always(_) | Picks::Change { .. })
+            && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
+    }
+
     /// Returns whether nothing goes wrong in it.
     pub(crate) fn is_sound(&self) -> bool {
         matches!(self.picks, Picks::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Build, Options, SOUND, Traits};
+
+    fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), String> {
+        let build = |content| Build { content, len: 9000 };
+        let options = Options {
+            streams: "4",
+            writer: "auto",
+            retries: 1,
+            app_buffer: None,
+            checksum: None,
+            into_directory: false,
+            assume_unchanged: false,
+        };
+        let (builds, steps) = (vec![build(0), build(1)], vec![Step::sound(0)]);
+        let schedule = GetSchedule {
+            builds,
+            labels: Labels::Nothing,
+            tls: false,
+            older: false,
+            options,
+            steps,
+            settled: 0,
+        };
+        let run = Run {
+            ended,
+            must_succeed: false,
+            stands_in_the_way: false,
+            stood: None,
+            found: found.map(<[u8]>::to_vec),
+            leftovers: Vec::new(),
+            before: Partial::default(),
+            after: Partial::default(),
+            asked: Vec::new(),
+            stderr: String::new(),
+        };
+        judge(&schedule, &schedule.steps[0], &run)
+    }
+
+    #[test]
+    fn only_a_whole_build_goes_with_success_and_only_nothing_with_failure() {
+        let (first, second) =
+            (Build { content: 0, len: 9000 }.bytes(), Build { content: 1, len: 9000 }.bytes());
+        let mixed = [&first[..4096], &second[4096..]].concat();
+        for (ended, found, holds) in [
+            (Ended::Exit(0), Some(first), true),
+            (Ended::Exit(0), Some(&mixed[..]), false),
+            (Ended::Exit(0), Some(&first[..8999]), false),
+            (Ended::Exit(0), None, false),
+            (Ended::Exit(65), None, true),
+            (Ended::Exit(65), Some(first), false),
+            (Ended::Exit(101), None, false),
+            (Ended::Killed, Some(second), true),
+            (Ended::Killed, None, true),
+            (Ended::Killed, Some(&mixed[..]), false),
+        ] {
+            assert_eq!(verdict(ended, found).is_ok(), holds, "{ended:?}");
+        }
     }
 }

@@ -109,7 +109,7 @@ pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
     }
     let play = Play { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
     match play.all() {
-        Ok(()) => Outcome::Held,
+        Ok(()) => Outcome::Held(play.site.borrow().log()),
         Err(what) => Outcome::Broken { what, log: play.site.borrow().log() },
     }
 }

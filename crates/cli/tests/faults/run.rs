@@ -30,6 +30,8 @@ pub(crate) enum Ended {
 pub(crate) struct Run {
     pub(crate) ended: Ended,
     pub(crate) must_succeed: bool,
+    /// What stands in a directory is never replaced.
+    pub(crate) stands_in_the_way: bool,
     /// What stood under the final name before, and stands there now.
     pub(crate) stood: Option<Vec<u8>>,
     pub(crate) found: Option<Vec<u8>>,
@@ -43,14 +45,12 @@ pub(crate) struct Run {
 
 /// How a schedule went.
 pub(crate) enum Outcome {
-    Held,
+    /// The invariant held; a log of the server's.
+    Held(String),
     /// Why this machine cannot play it.
     Skipped(&'static str),
     /// What is wrong, and a log of the server's.
-    Broken {
-        what: String,
-        log: String,
-    },
+    Broken { what: String, log: String },
 }
 
 /// How many runs ended how: what a number of seeds has covered.
@@ -69,7 +69,7 @@ pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
         };
     let mut play = Play::new(schedule, dir, disk);
     match play.all() {
-        Ok(()) => Outcome::Held,
+        Ok(()) => Outcome::Held(play.server.log()),
         Err(what) => Outcome::Broken { what, log: play.server.log() },
     }
 }
@@ -149,11 +149,11 @@ impl<'a> Play<'a> {
         }
         let before = self.partial()?;
         let stood = fs::read(&self.target).ok();
-        let into_directory = self.schedule.options.into_directory;
+        let stands_in_the_way = self.schedule.options.into_directory && stood.is_some();
         let must_succeed = self
             .schedule
             .must_succeed(step, before.build.or(if before.total() > 0 { Some(usize::MAX) } else { None }))
-            && !(into_directory && stood.is_some());
+            && !stands_in_the_way;
         self.server
             .note(&format!("{name} begins; committed {:?} of build {:?}", before.committed, before.build));
         self.server.begin(step, before.total() > 0 && !step.no_resume);
@@ -180,6 +180,7 @@ impl<'a> Play<'a> {
         let run = Run {
             ended,
             must_succeed,
+            stands_in_the_way,
             stood,
             found: fs::read(&self.target).ok(),
             leftovers: leftovers(&self.work.join("out")),
