@@ -200,7 +200,7 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Build, Options, SOUND, Traits};
+    use crate::schedule::{Build, Options};
 
     fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), String> {
         let build = |content| Build { content, len: 9000 };

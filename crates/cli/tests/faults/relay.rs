@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ struct Shared {
 struct Plan {
     relayed: Vec<Relayed>,
     connections: usize,
+    sockets: Vec<Weak<TcpStream>>,
 }
 
 impl Relay {
@@ -52,10 +53,13 @@ impl Relay {
         self.address
     }
 
-    /// Begins a step: connections are counted from 0 again.
+    /// Begins a step: what the last one has left open ends, and connections are counted from 0 again.
     pub(crate) fn begin(&self, relayed: &[Relayed]) {
         let mut plan = self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        *plan = Plan { relayed: relayed.to_vec(), connections: 0 };
+        for socket in plan.sockets.iter().filter_map(Weak::upgrade) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        *plan = Plan { relayed: relayed.to_vec(), ..Plan::default() };
         self.shared.moved.store(0, Ordering::SeqCst);
     }
 
@@ -84,8 +88,9 @@ impl Shared {
             relayed
         };
         let (up, down) = (of(false), of(true));
-        drop(plan);
         let (client, server) = (Arc::new(client), Arc::new(server));
+        plan.sockets.extend([Arc::downgrade(&client), Arc::downgrade(&server)]);
+        drop(plan);
         for (from, to, relayed) in [(&client, &server, up), (&server, &client, down)] {
             let (from, to, shared) = (Arc::clone(from), Arc::clone(to), Arc::clone(self));
             thread::spawn(move || shared.pump(&from, &to, &relayed));
