@@ -7,7 +7,7 @@ BIN := $(CARGO_TARGET_DIR)/release/longhaul
 SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 SHARE := $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build test demo bench fuzz docs install clean help
+.PHONY: build test faults fuzz demo bench docs install clean help
 
 build: ## Build the longhaul program (the default)
 	scripts/setup.sh build
@@ -23,6 +23,11 @@ test: ## Check everything: format, lints, dependencies, documentation, release b
 	$(CARGO) build --workspace --release --locked
 	@# In a background job signals may be ignored, which programs inherit and respect; the tests send them.
 	LONGHAUL_RELEASE=$(abspath $(BIN)) env --default-signal=HUP,INT,TERM $(CARGO) test --workspace --locked
+
+faults: ## Play 2,000 schedules of faults against get and put
+	scripts/setup.sh test
+	LONGHAUL_FAULT_SEEDS=$${LONGHAUL_FAULT_SEEDS:-2000} env --default-signal=HUP,INT,TERM \
+	    $(CARGO) test --package longhaul --locked --test faults -- --nocapture
 
 demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (under 3 minutes)
 	scripts/setup.sh demo

@@ -1,0 +1,261 @@
+//! What must hold after every run, whatever it met.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::content::composition;
+use crate::fault::Fault;
+use crate::run::{Ended, Run};
+use crate::schedule::{GetSchedule, Labels, Picks, SOUND, Step, Traits};
+
+/// The parts of the file that the client's journal says are on disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Partial {
+    pub(crate) committed: Vec<(u64, u64)>,
+    /// The build of which all of them are.
+    pub(crate) build: Option<usize>,
+}
+
+impl Partial {
+    /// Reads what a run has left beside `target`: the journal, and what it says of the partial file.
+    ///
+    /// This is the one place that knows a format of the program's: the journal is JSON and holds its ranges as `committed`.
+    pub(crate) fn read(target: &Path, schedule: &GetSchedule) -> Result<Self, String> {
+        let name = |suffix: &str| {
+            target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()))
+        };
+        let Ok(text) = fs::read(name(".longhaul-journal")) else { return Ok(Self::default()) };
+        let journal: Value =
+            serde_json::from_slice(&text).map_err(|error| format!("the journal is no JSON: {error}"))?;
+        let committed: Vec<(u64, u64)> = serde_json::from_value(journal["committed"].clone())
+            .map_err(|error| format!("the journal's ranges cannot be read: {error}"))?;
+        if committed.is_empty() {
+            return Ok(Self::default());
+        }
+        // A journal without its file is of no use, and of no harm.
+        let Ok(part) = fs::read(name(".longhaul-part")) else { return Ok(Self::default()) };
+        let holds = |bytes: &[u8]| {
+            committed.iter().all(|&(start, end)| {
+                let range = start as usize..end as usize;
+                part.get(range.clone()).is_some_and(|found| bytes.get(range) == Some(found))
+            })
+        };
+        let build = schedule.builds.iter().position(|build| holds(build.bytes()));
+        if build.is_none() && schedule.labels != Labels::LyingTag {
+            let found: Vec<_> = committed
+                .iter()
+                .map(|&(start, end)| {
+                    let part = part.get(start as usize..end as usize).unwrap_or_default();
+                    format!("{start}..{end}: {}", composition_at(part, start))
+                })
+                .collect();
+            return Err(format!("the journal commits what is of no single build: {}", found.join("; ")));
+        }
+        Ok(Self { committed, build })
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.committed.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Returns how many of these bytes are in `ranges` too.
+    pub(crate) fn overlap(&self, ranges: &[(u64, u64)]) -> u64 {
+        let both = |a: &(u64, u64), b: &(u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
+        ranges.iter().flat_map(|range| self.committed.iter().map(move |own| both(own, range))).sum()
+    }
+}
+
+/// Says what bytes are that stand at `start` of a file.
+fn composition_at(bytes: &[u8], start: u64) -> String {
+    let mut padded = vec![0; (start % 4096) as usize];
+    padded.extend(bytes);
+    if start < 4096 { composition(&padded) } else { format!("{} bytes", bytes.len()) }
+}
+
+/// How much of what is there a run against a sound server may ask for again, to see that the file is still the same.
+const PROBE: u64 = 64 << 10;
+
+/// Judges a run of `step`; returns what is wrong with it.
+pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    program_is_sound(run, step)?;
+    name_and_code(schedule, run)?;
+    let code = match run.ended {
+        Ended::Exit(code) => code,
+        Ended::Killed => return partial_survives(schedule, step, run),
+    };
+    if code == 0 {
+        if !run.leftovers.is_empty() {
+            return Err(format!("exit 0 leaves {:?}", run.leftovers));
+        }
+    } else {
+        if run.must_succeed {
+            return Err(format!("exit {code}, though all that went wrong can be survived"));
+        }
+        if code != 65
+            && step.only_changes()
+            && schedule.labels.strong()
+            && schedule.can_succeed()
+            && !run.stands_in_the_way
+        {
+            return Err(format!("exit {code} where the file has changed and nothing else is wrong, not 65"));
+        }
+        partial_survives(schedule, step, run)?;
+    }
+    let resumes = run.before.total() > 0 && !step.no_resume && schedule.labels.strong();
+    let built = run
+        .found
+        .as_deref()
+        .and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    if code == 0 && resumes && built != run.before.build {
+        let (bytes, was) = (run.before.total(), run.before.build);
+        return Err(format!(
+            "{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"
+        ));
+    }
+    if resumes && step.is_sound() && run.before.build.map(Picks::Always) == Some(step.picks) {
+        // Into a directory the first answer brings the name, and only then what is there of the file is found.
+        let asked = &run.asked[usize::from(schedule.options.into_directory).min(run.asked.len())..];
+        let again = run.before.overlap(asked);
+        if again > PROBE {
+            return Err(format!(
+                "{again} bytes of {} that were committed are fetched again",
+                run.before.total()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// No crash, no panic, no code that is not of this program.
+fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
+    if let Some(line) = run.stderr.lines().find(|line| line.contains("panicked at")) {
+        return Err(format!("a thread panics: {line}"));
+    }
+    match run.ended {
+        Ended::Exit(130) if step.stop.is_none() => Err("exit 130 without an interrupt".to_owned()),
+        Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed => Ok(()),
+        Ended::Exit(code) => Err(format!("exit {code}, which is none of a failed transfer")),
+    }
+}
+
+/// The final name holds one whole build exactly where the exit code says so, else what was there before.
+fn name_and_code(schedule: &GetSchedule, run: &Run) -> Result<(), String> {
+    let untouched = run.found == run.stood;
+    let build =
+        run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    let shown = || run.found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
+    match (run.ended, build) {
+        (_, Some(build)) if schedule.options.checksum.is_some_and(|wanted| wanted != build) => {
+            Err(format!("the final name holds build {build}, of another checksum"))
+        }
+        // Killed just before or after the file got its name.
+        (Ended::Exit(0) | Ended::Killed, Some(_)) => Ok(()),
+        (Ended::Exit(0), None) => Err(format!("exit 0, and the final name holds {}", shown())),
+        (Ended::Killed, None) if untouched => Ok(()),
+        (Ended::Killed, None) => Err(format!("killed, and the final name holds {}", shown())),
+        (Ended::Exit(_), _) if untouched => Ok(()),
+        (Ended::Exit(code), _) => Err(format!("exit {code}, and the final name holds {}", shown())),
+    }
+}
+
+/// What was committed stays, unless the run ended well or was told to begin anew.
+fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    let complete = schedule.builds.iter().any(|build| build.len as u64 == run.before.total());
+    let starts_over = step.no_resume
+        // A complete file of a wrong checksum.
+        || (schedule.options.checksum.is_some() && complete)
+        // Killed after the file got its name.
+        || (run.ended == Ended::Killed && run.found != run.stood)
+        // A server that answers no parts of this build leaves no other way.
+        || !step.traits.ranges
+        || !step.traits.if_range
+        || step.faults.iter().any(|(_, fault)| *fault == Fault::WholeFile);
+    let kept = run.after.overlap(&run.before.committed);
+    if !starts_over && kept < run.before.total() {
+        return Err(format!(
+            "{} bytes of build {:?} were committed before the run, {kept} of them after it",
+            run.before.total(),
+            run.before.build
+        ));
+    }
+    Ok(())
+}
+
+impl Step {
+    /// Returns whether all that may go wrong is that the file has changed.
+    fn only_changes(&self) -> bool {
+        let traits = Traits { if_range: self.traits.if_range, ..SOUND };
+        matches!(self.picks, Picks::Always(_) | Picks::Change { .. })
+            && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
+    }
+
+    /// Returns whether nothing goes wrong in it.
+    pub(crate) fn is_sound(&self) -> bool {
+        matches!(self.picks, Picks::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Build, Options};
+
+    fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), String> {
+        let build = |content| Build { content, len: 9000 };
+        let options = Options {
+            streams: "4",
+            writer: "auto",
+            retries: 1,
+            app_buffer: None,
+            checksum: None,
+            into_directory: false,
+            assume_unchanged: false,
+        };
+        let (builds, steps) = (vec![build(0), build(1)], vec![Step::sound(0)]);
+        let schedule = GetSchedule {
+            builds,
+            labels: Labels::Nothing,
+            tls: false,
+            older: false,
+            options,
+            steps,
+            settled: 0,
+        };
+        let run = Run {
+            ended,
+            must_succeed: false,
+            stands_in_the_way: false,
+            stood: None,
+            found: found.map(<[u8]>::to_vec),
+            leftovers: Vec::new(),
+            before: Partial::default(),
+            after: Partial::default(),
+            asked: Vec::new(),
+            stderr: String::new(),
+        };
+        judge(&schedule, &schedule.steps[0], &run)
+    }
+
+    #[test]
+    fn only_a_whole_build_goes_with_success_and_only_nothing_with_failure() {
+        let (first, second) =
+            (Build { content: 0, len: 9000 }.bytes(), Build { content: 1, len: 9000 }.bytes());
+        let mixed = [&first[..4096], &second[4096..]].concat();
+        for (ended, found, holds) in [
+            (Ended::Exit(0), Some(first), true),
+            (Ended::Exit(0), Some(&mixed[..]), false),
+            (Ended::Exit(0), Some(&first[..8999]), false),
+            (Ended::Exit(0), None, false),
+            (Ended::Exit(65), None, true),
+            (Ended::Exit(65), Some(first), false),
+            (Ended::Exit(101), None, false),
+            (Ended::Killed, Some(second), true),
+            (Ended::Killed, None, true),
+            (Ended::Killed, Some(&mixed[..]), false),
+        ] {
+            assert_eq!(verdict(ended, found).is_ok(), holds, "{ended:?}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Plays a schedule of `put` to `longhaul serve --writable`, with a relay between them.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::{self, Watch};
+use crate::content::{OLDER, composition};
+use crate::disk::{self, Disk};
+use crate::fault::{DiskFault, Meddling};
+use crate::relay::Relay;
+use crate::run::{Ended, Outcome, count, leftovers};
+use crate::schedule::{PutSchedule, PutStep};
+
+/// `longhaul serve --writable`, which can be killed and started again.
+struct Site {
+    child: Child,
+    dir: PathBuf,
+    /// Where files lie, seen from outside of the disk's namespace.
+    files: PathBuf,
+    /// The process in whose mount namespace it runs.
+    namespace: Option<u32>,
+    address: SocketAddr,
+}
+
+impl Site {
+    fn start(dir: &Path, disk: Option<&Disk>) -> Self {
+        let files = disk.map_or_else(|| dir.to_owned(), Disk::path).join("files");
+        fs::create_dir(&files).unwrap();
+        fs::write(dir.join("token"), "sesame").unwrap();
+        fs::set_permissions(dir.join("token"), fs::Permissions::from_mode(0o600)).unwrap();
+        let namespace = disk.map(Disk::holder);
+        let (child, address) = Self::spawn(dir, namespace, "127.0.0.1:0");
+        Self { child, dir: dir.to_owned(), files, namespace, address }
+    }
+
+    /// Starts the program, and waits until it listens.
+    fn spawn(dir: &Path, namespace: Option<u32>, listen: &str) -> (Child, SocketAddr) {
+        let program = env!("CARGO_BIN_EXE_longhaul");
+        let mut command = match namespace {
+            None => Command::new(program),
+            Some(holder) => {
+                let mut command = Command::new("nsenter");
+                command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
+                command.arg(dir).arg(program);
+                command
+            }
+        };
+        let files = if namespace.is_some() { "disk/files" } else { "files" };
+        command.current_dir(dir).args(["serve", files, "--writable", "--token", "token", "--listen", listen]);
+        let log = dir.join("server.log");
+        command.stdin(Stdio::null()).stderr(File::options().create(true).append(true).open(&log).unwrap());
+        let before = fs::read_to_string(&log).unwrap().len();
+        let mut child = command.spawn().unwrap();
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(&log).unwrap();
+            let listens =
+                text[before..].lines().find(|line| line.starts_with("serving ") && text.ends_with('\n'));
+            if let Some(line) = listens {
+                let address = line.split("://").nth(1).unwrap().split('/').next().unwrap();
+                return (child, address.parse().unwrap());
+            }
+            assert!(
+                child.try_wait().unwrap().is_none() && began.elapsed().as_secs() < 20,
+                "no server: {text}"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        (self.child, _) = Self::spawn(&self.dir, self.namespace, &self.address.to_string());
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("server.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Plays `schedule` in the empty directory `dir`.
+pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
+    let disk = match schedule.small_disk.then(|| Disk::mount(dir)).transpose() {
+        Ok(disk) => disk,
+        Err(why) => return Outcome::Skipped(why),
+    };
+    let site = Site::start(dir, disk.as_ref());
+    let relay = Relay::start(site.address);
+    fs::create_dir(dir.join("logs")).unwrap();
+    fs::write(dir.join("f"), schedule.build.bytes()).unwrap();
+    if schedule.older {
+        fs::write(site.files.join("f"), OLDER).unwrap();
+    }
+    let play = Play { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
+    match play.all() {
+        Ok(()) => Outcome::Held(play.site.borrow().log()),
+        Err(what) => Outcome::Broken { what, log: play.site.borrow().log() },
+    }
+}
+
+struct Play<'a> {
+    schedule: &'a PutSchedule,
+    dir: &'a Path,
+    site: RefCell<Site>,
+    relay: Relay,
+    disk: RefCell<Option<Disk>>,
+}
+
+impl Play<'_> {
+    fn all(&self) -> Result<(), String> {
+        for (number, step) in self.schedule.steps.iter().enumerate() {
+            let ended = self.run(&format!("run {number}"), step)?;
+            if ended == Ended::Exit(0) {
+                return Ok(());
+            }
+        }
+        let sound =
+            PutStep { relayed: Vec::new(), stop: None, server_dies: None, disk: None, no_resume: false };
+        let mut ended = self.run("last run", &sound)?;
+        if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::flips) {
+            // The digest has found out an earlier run's bytes, which the server then gives up.
+            ended = self.run("last run", &sound)?;
+        }
+        if ended != Ended::Exit(0) {
+            return Err(format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs"))));
+        }
+        let left = leftovers(&self.site.borrow().files);
+        // A flip may have begun an upload of another name.
+        if !left.is_empty() && !self.schedule.steps.iter().any(PutStep::flips) {
+            return Err(format!("the last run leaves {left:?}"));
+        }
+        Ok(())
+    }
+
+    fn run(&self, name: &str, step: &PutStep) -> Result<Ended, String> {
+        let files = self.site.borrow().files.clone();
+        if let Some(disk) = self.disk.borrow().as_ref().filter(|_| step.disk.is_some()) {
+            disk.sync();
+        }
+        let stood = fs::read(files.join("f")).ok();
+        self.relay.begin(&step.relayed);
+        let logs = self.dir.join("logs");
+        let context =
+            |what: String| format!("{name}: {what}\n  stderr: {}", client::messages(&logs).trim_end());
+        let ended = self.watched(step).map_err(context)?;
+        if let Some(disk) = self.disk.borrow_mut().as_mut() {
+            let cuts = step.disk.is_some_and(DiskFault::cuts_power);
+            if cuts {
+                self.site.borrow_mut().kill();
+            }
+            disk.recover(step.disk);
+            if cuts {
+                self.site.borrow_mut().restart();
+            }
+        }
+        let context = |what: String| {
+            format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&logs).trim_end())
+        };
+        self.judge(step, ended, stood, &files).map_err(context)?;
+        count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
+        Ok(ended)
+    }
+
+    /// Runs the client through `step`, and the server through its death.
+    fn watched(&self, step: &PutStep) -> Result<Ended, String> {
+        let mut dies = step.server_dies;
+        let mut restarts: Option<Duration> = None;
+        let moved = || self.relay.moved();
+        let ended = disk::during(self.disk.borrow().as_ref(), step.disk, |suffers| {
+            let mut tick = |moved: u64, time: Duration| {
+                if let Some((when, down)) = &mut dies
+                    && when.is_reached(moved, time)
+                {
+                    let down = *down;
+                    self.site.borrow_mut().kill();
+                    (dies, restarts) = (None, Some(time + Duration::from_millis(down)));
+                }
+                let suffers = suffers(moved);
+                // No server starts on a disk that hangs.
+                if restarts.is_some_and(|at| time >= at) && !suffers {
+                    self.site.borrow_mut().restart();
+                    restarts = None;
+                }
+                suffers
+            };
+            let watch = Watch { moved: &moved, activity: &moved, tick: &mut tick };
+            client::run(&mut self.command(step), step.stop, watch)
+        });
+        if restarts.is_some() {
+            self.site.borrow_mut().restart();
+        }
+        ended
+    }
+
+    fn command(&self, step: &PutStep) -> Command {
+        let mut command = client::longhaul(self.dir, &self.dir.join("logs"));
+        let retries = self.schedule.retries.to_string();
+        command.args(["put", "--stall-timeout", "1s", "--connect-timeout", "5s", "--retries", &retries]);
+        command.args(["--reader", self.schedule.reader, "--token", "token"]);
+        if step.no_resume {
+            command.arg("--no-resume");
+        }
+        command.arg("f").arg(format!("http://{}/f", self.relay.address()));
+        command
+    }
+
+    /// Says what is wrong with what the server's directory holds after a run.
+    fn judge(
+        &self,
+        step: &PutStep,
+        ended: Ended,
+        stood: Option<Vec<u8>>,
+        files: &Path,
+    ) -> Result<(), String> {
+        let bytes = self.schedule.build.bytes();
+        let messages = client::messages(&self.dir.join("logs")) + &self.site.borrow().log();
+        if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
+            return Err(format!("a thread panics: {line}"));
+        }
+        if !matches!(ended, Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed) {
+            return Err("a code that is none of a failed transfer".to_owned());
+        }
+        let names =
+            fs::read_dir(files).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        // A flip may have changed the name; the file must be whole all the same.
+        for name in names.filter(|name| !name.contains(".longhaul-") && name != "f") {
+            let found = fs::read(files.join(&name)).unwrap();
+            if found != bytes {
+                return Err(format!("{name:?} holds {}", composition(&found)));
+            }
+        }
+        let found = fs::read(files.join("f")).ok();
+        let there = found.as_deref() == Some(bytes);
+        let shown = || found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
+        match ended {
+            Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown())),
+            // The answer to a completed upload may be lost.
+            _ if !there && found != stood => Err(format!("the server holds {}", shown())),
+            Ended::Exit(0) | Ended::Killed => Ok(()),
+            // What an earlier run's flip has spoiled is found out at the end.
+            Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::flips) => Ok(()),
+            Ended::Exit(_) if self.schedule.must_succeed(step) => {
+                Err("fails, though all that went wrong can be survived".to_owned())
+            }
+            Ended::Exit(_) => Ok(()),
+        }
+    }
+}
+
+impl PutStep {
+    fn flips(&self) -> bool {
+        self.relayed.iter().any(|relayed| matches!(relayed.what, Meddling::Flip(_)))
+    }
+}
+
+impl PutSchedule {
+    /// Returns whether `step` must end well.
+    fn must_succeed(&self, step: &PutStep) -> bool {
+        // A server that is away for up to 400 ms may be met several times.
+        let failures = step.relayed.len() + step.server_dies.map_or(0, |_| 4);
+        step.stop.is_none() && step.disk.is_none() && !step.flips() && failures <= self.retries as usize
+    }
+}

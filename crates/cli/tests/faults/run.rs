@@ -1,0 +1,272 @@
+//! Plays a schedule of `get`: the runs of the client, one after another, each judged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::client::{self, Watch};
+use crate::content::OLDER;
+use crate::disk::{self, Disk};
+use crate::invariant::{Partial, judge};
+use crate::relay::Relay;
+use crate::schedule::{GetSchedule, Step};
+use crate::server::Server;
+use crate::tls::certificates;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Exit(i32),
+    Killed,
+}
+
+/// A run, and what it found and left.
+pub(crate) struct Run {
+    pub(crate) ended: Ended,
+    pub(crate) must_succeed: bool,
+    /// What stands in a directory is never replaced.
+    pub(crate) stands_in_the_way: bool,
+    /// What stood under the final name before, and stands there now.
+    pub(crate) stood: Option<Vec<u8>>,
+    pub(crate) found: Option<Vec<u8>>,
+    pub(crate) leftovers: Vec<String>,
+    pub(crate) before: Partial,
+    pub(crate) after: Partial,
+    /// The ranges of the file that the server was asked for.
+    pub(crate) asked: Vec<(u64, u64)>,
+    pub(crate) stderr: String,
+}
+
+/// How a schedule went.
+pub(crate) enum Outcome {
+    /// The invariant held; a log of the server's.
+    Held(String),
+    /// Why this machine cannot play it.
+    Skipped(&'static str),
+    /// What is wrong, and a log of the server's.
+    Broken { what: String, log: String },
+}
+
+/// How many runs ended how: what a number of seeds has covered.
+pub(crate) static RUNS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
+
+pub(crate) fn count(run: String) {
+    *RUNS.lock().unwrap().entry(run).or_default() += 1;
+}
+
+/// Plays `schedule` in the empty directory `dir`.
+pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
+    let disk =
+        match schedule.steps.iter().any(|step| step.disk.is_some()).then(|| Disk::mount(dir)).transpose() {
+            Ok(disk) => disk,
+            Err(why) => return Outcome::Skipped(why),
+        };
+    let mut play = Play::new(schedule, dir, disk);
+    match play.all() {
+        Ok(()) => Outcome::Held(play.server.log()),
+        Err(what) => Outcome::Broken { what, log: play.server.log() },
+    }
+}
+
+struct Play<'a> {
+    schedule: &'a GetSchedule,
+    server: Server,
+    relay: Option<Relay>,
+    disk: Option<Disk>,
+    /// Where the client runs, its messages lie, and the file gets its name.
+    work: PathBuf,
+    logs: PathBuf,
+    target: PathBuf,
+}
+
+impl<'a> Play<'a> {
+    fn new(schedule: &'a GetSchedule, dir: &Path, disk: Option<Disk>) -> Self {
+        let tls = schedule.tls.then(|| tls_config(dir));
+        let server = Server::start(schedule.builds.clone(), schedule.labels, tls);
+        let relayed = schedule.steps.iter().any(|step| !step.relayed.is_empty());
+        let relay = relayed.then(|| Relay::start(server.address()));
+        let work = disk.as_ref().map_or_else(|| dir.join("work"), Disk::path);
+        let logs = dir.join("logs");
+        fs::create_dir_all(work.join("out")).unwrap();
+        fs::create_dir(&logs).unwrap();
+        let target = work.join("out/f");
+        if schedule.older {
+            fs::write(&target, OLDER).unwrap();
+        }
+        Self { schedule, server, relay, disk, work, logs, target }
+    }
+
+    fn all(&mut self) -> Result<(), String> {
+        let schedule = self.schedule;
+        for (number, step) in schedule.steps.iter().enumerate() {
+            let ended = self.run(&format!("run {number}"), step)?;
+            if ended == Ended::Exit(0) {
+                return Ok(());
+            }
+        }
+        self.settle()
+    }
+
+    /// Runs against the sound server: that must end well, where it can.
+    fn settle(&mut self) -> Result<(), String> {
+        let settled = self.schedule.settled;
+        let stands = self.target.exists() && self.schedule.options.into_directory;
+        let before = self.partial()?;
+        let ended = self.run("last run", &Step::sound(settled))?;
+        // What an earlier run left of another build is given up only where the user says so.
+        let foreign = before.total() > 0 && before.build != Some(settled);
+        let mut code = ended;
+        if foreign && ended == Ended::Exit(65) {
+            code = self.run("last run", &Step { no_resume: true, ..Step::sound(settled) })?;
+        }
+        match code {
+            Ended::Exit(0) if !self.schedule.can_succeed() => {
+                Err("the last run cannot succeed, and exits 0".to_owned())
+            }
+            Ended::Exit(0) => Ok(()),
+            _ if stands || !self.schedule.can_succeed() => Ok(()),
+            other => Err(format!(
+                "the last run: {other:?}, though nothing goes wrong any more\n{}",
+                client::messages(&self.logs)
+            )),
+        }
+    }
+
+    fn partial(&self) -> Result<Partial, String> {
+        Partial::read(&self.target, self.schedule)
+    }
+
+    fn run(&mut self, name: &str, step: &Step) -> Result<Ended, String> {
+        if let Some(disk) = self.disk.as_ref().filter(|_| step.disk.is_some()) {
+            // Only what this run writes may be lost.
+            disk.sync();
+        }
+        let before = self.partial()?;
+        let stood = fs::read(&self.target).ok();
+        let stands_in_the_way = self.schedule.options.into_directory && stood.is_some();
+        let must_succeed = self
+            .schedule
+            .must_succeed(step, before.build.or(if before.total() > 0 { Some(usize::MAX) } else { None }))
+            && !stands_in_the_way;
+        self.server
+            .note(&format!("{name} begins; committed {:?} of build {:?}", before.committed, before.build));
+        self.server.begin(step, before.total() > 0 && !step.no_resume);
+        if let Some(relay) = &self.relay {
+            relay.begin(&step.relayed);
+        }
+        let context = |what: String| {
+            format!(
+                "{name}: {what}\n  stderr: {}",
+                client::messages(&self.logs).trim_end().replace('\n', "\n          ")
+            )
+        };
+        let ended = self.watched(step).map_err(context)?;
+        self.server.note(&format!("{name} ends: {ended:?}"));
+        if let Some(disk) = &mut self.disk {
+            disk.recover(step.disk);
+        }
+        let context = |what: String| {
+            format!(
+                "{name}, {ended:?}: {what}\n  stderr: {}",
+                client::messages(&self.logs).trim_end().replace('\n', "\n          ")
+            )
+        };
+        let run = Run {
+            ended,
+            must_succeed,
+            stands_in_the_way,
+            stood,
+            found: fs::read(&self.target).ok(),
+            leftovers: leftovers(&self.work.join("out")),
+            before,
+            after: self.partial().map_err(context)?,
+            asked: self.server.asked(),
+            stderr: client::messages(&self.logs),
+        };
+        judge(self.schedule, step, &run).map_err(context)?;
+        let resumed = if run.before.total() > 0 { ", resumed" } else { "" };
+        let asked = if run.must_succeed { ", as it must" } else { "" };
+        count(format!("get {ended:?}{asked}{resumed}"));
+        Ok(ended)
+    }
+
+    /// Runs the client through `step`.
+    fn watched(&self, step: &Step) -> Result<Ended, String> {
+        let activity = || self.server.activity() + self.relay.as_ref().map_or(0, Relay::moved);
+        disk::during(self.disk.as_ref(), step.disk, |suffers| {
+            let mut tick = |moved: u64, _| suffers(moved);
+            let watch = Watch { moved: &|| self.server.served(), activity: &activity, tick: &mut tick };
+            client::run(&mut self.command(step), step.stop, watch)
+        })
+    }
+
+    fn command(&self, step: &Step) -> Command {
+        let options = &self.schedule.options;
+        let mut command = client::longhaul(&self.work, &self.logs);
+        let retries = options.retries.to_string();
+        command.args([
+            "get",
+            "--no-memory",
+            "--stall-timeout",
+            "1s",
+            "--connect-timeout",
+            "5s",
+            "--retries",
+            &retries,
+        ]);
+        command.args(["--streams", options.streams, "--writer", options.writer]);
+        if let Some(buffer) = options.app_buffer {
+            command.args(["--app-buffer", buffer]);
+        }
+        if let Some(build) = options.checksum {
+            let digest = blake3::hash(self.schedule.builds[build].bytes());
+            command.args(["--checksum", &format!("blake3:{digest}")]);
+        }
+        if options.assume_unchanged && *ASSUMES {
+            command.arg("--assume-unchanged");
+        }
+        if step.no_resume {
+            command.arg("--no-resume");
+        }
+        command.args(["-o", if options.into_directory { "out/" } else { "out/f" }]);
+        let port = self.relay.as_ref().map_or_else(|| self.server.address(), Relay::address).port();
+        if self.schedule.tls {
+            command.arg("--cacert").arg(self.logs.parent().unwrap().join("ca.pem"));
+            command.arg(format!("https://localhost:{port}/f"));
+        } else {
+            command.arg(format!("http://localhost:{port}/f"));
+        }
+        command
+    }
+}
+
+/// Whether the program has an option to vouch for a file without validators.
+static ASSUMES: LazyLock<bool> = LazyLock::new(|| {
+    let help = Command::new(env!("CARGO_BIN_EXE_longhaul")).args(["get", "--help"]).output().unwrap();
+    String::from_utf8_lossy(&help.stdout).contains("--assume-unchanged")
+});
+
+fn tls_config(dir: &Path) -> Arc<ServerConfig> {
+    let files = certificates(dir);
+    let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+}
+
+/// Returns the names that a transfer leaves for the next run.
+pub(crate) fn leftovers(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.contains(".longhaul-")).collect()
+}
