@@ -9,6 +9,7 @@
 //! [`pipeline`] wires it; `get` and the server's uploads both use it.
 
 pub mod arrivals;
+mod backlog;
 pub mod checkpoint;
 pub mod directory;
 pub mod edge;

@@ -17,7 +17,7 @@ use super::stream::{Means, Stream};
 use super::tuned::Tuning;
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::PipelineError;
-use crate::sink::segment_pool::Segment;
+use crate::sink::pipeline::QueuedSegment;
 use crate::source::http::Connection;
 use crate::threads::named;
 
@@ -91,7 +91,7 @@ pub(super) fn run(
     means: Means<'_>,
     tuning: Tuning,
     (connection, first): (Connection, ByteRange),
-    segments: &Receiver<Segment>,
+    segments: &Receiver<QueuedSegment>,
     pages: Option<PageCounter>,
 ) -> Shown {
     let shared = means.shared;
