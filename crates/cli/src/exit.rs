@@ -137,3 +137,16 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
         None => SOFTWARE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_engine::sink::pipeline::PipelineError;
+
+    use super::*;
+
+    #[test]
+    fn panic_of_a_writer_is_an_internal_error() {
+        let error = TransferError::from(PipelineError::Panicked("a writer"));
+        assert_eq!(of_transfer(&error).number(), 70);
+    }
+}

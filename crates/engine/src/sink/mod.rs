@@ -8,6 +8,7 @@
 //!
 //! [`pipeline`] wires it; `get` and the server's uploads both use it.
 
+mod backlog;
 pub mod checkpoint;
 pub mod directory;
 pub mod journal;

@@ -10,17 +10,19 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, SendError, Sender};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_sys::write_back;
 use thiserror::Error;
 
+use super::backlog::Backlog;
+pub use super::backlog::QueuedSegment;
 use super::checkpoint::Checkpoint;
 use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
@@ -76,7 +78,7 @@ pub struct Pipeline {
 #[derive(Debug, Clone)]
 pub struct Inlet<'a> {
     pipeline: &'a Pipeline,
-    queue: Sender<Segment>,
+    queue: Sender<QueuedSegment>,
 }
 
 /// The threads of a pipeline.
@@ -86,19 +88,6 @@ pub struct Running<'scope> {
     pipeline: &'scope Pipeline,
     writers: Vec<ScopedJoinHandle<'scope, ()>>,
     committer: Option<ScopedJoinHandle<'scope, ()>>,
-}
-
-/// The segments handed over and not yet written, and whether writing has failed.
-#[derive(Debug, Default)]
-struct Backlog {
-    state: Mutex<BacklogState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct BacklogState {
-    segments: usize,
-    failed: bool,
 }
 
 impl Pipeline {
@@ -148,7 +137,7 @@ impl Pipeline {
     }
 
     /// Opens the way in, and the queue for [`Pipeline::start`].
-    pub fn inlet(&self) -> (Inlet<'_>, Receiver<Segment>) {
+    pub fn inlet(&self) -> (Inlet<'_>, Receiver<QueuedSegment>) {
         let (queue, segments) = crossbeam_channel::unbounded();
         (Inlet { pipeline: self, queue }, segments)
     }
@@ -188,7 +177,7 @@ impl Pipeline {
         &'scope self,
         threads: &'scope Scope<'scope, 'env>,
         writer: &Arc<dyn Writer>,
-        segments: &Receiver<Segment>,
+        segments: &Receiver<QueuedSegment>,
         fail: &'scope (dyn Fn(PipelineError) + Sync),
     ) -> Running<'scope> {
         let committer = self.journal.as_ref().and_then(|_| {
@@ -220,13 +209,17 @@ impl Pipeline {
     }
 
     /// Writes segments until every [`Inlet`] is gone.
-    fn write_all(&self, segments: &Receiver<Segment>, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
-        for segment in segments {
+    fn write_all(
+        &self,
+        segments: &Receiver<QueuedSegment>,
+        writer: &dyn Writer,
+        fail: &dyn Fn(PipelineError),
+    ) {
+        for queued in segments {
             if !self.backlog.has_failed() {
-                self.write(&segment, writer, fail);
+                self.write(&queued.segment, writer, fail);
             }
-            drop(segment);
-            self.backlog.remove();
+            self.backlog.remove(queued);
         }
     }
 
@@ -249,7 +242,7 @@ impl Pipeline {
         fail(error);
     }
 
-    /// Waits until every segment handed over so far is written; returns whether it is.
+    /// Waits until every segment handed over so far is written, whatever is handed over meanwhile; returns whether it is.
     ///
     /// Returns false as soon as writing has failed. The threads of [`Pipeline::start`] must be running or about
     /// to start.
@@ -385,39 +378,6 @@ impl Pipeline {
     }
 }
 
-impl Backlog {
-    fn add(&self) {
-        lock(&self.state).segments += 1;
-    }
-
-    fn remove(&self) {
-        let mut state = lock(&self.state);
-        state.segments -= 1;
-        if state.segments == 0 {
-            self.changed.notify_all();
-        }
-    }
-
-    fn fail(&self) {
-        lock(&self.state).failed = true;
-        self.changed.notify_all();
-    }
-
-    fn has_failed(&self) -> bool {
-        lock(&self.state).failed
-    }
-
-    fn is_empty(&self) -> bool {
-        lock(&self.state).segments == 0
-    }
-
-    fn drain(&self) -> bool {
-        let busy = |state: &mut BacklogState| state.segments > 0 && !state.failed;
-        let drained = self.changed.wait_while(lock(&self.state), busy);
-        !drained.unwrap_or_else(PoisonError::into_inner).failed
-    }
-}
-
 impl Inlet<'_> {
     /// Takes a segment to be filled, as [`SegmentPool::take`] does.
     ///
@@ -432,11 +392,11 @@ impl Inlet<'_> {
         if segment.data().is_empty() {
             return;
         }
-        self.pipeline.backlog.add();
-        if self.queue.send(segment).is_err() {
-            // Every writer is gone: the bytes are lost.
-            self.pipeline.backlog.fail();
-            self.pipeline.backlog.remove();
+        let backlog = &self.pipeline.backlog;
+        if let Err(SendError(lost)) = self.queue.send(backlog.add(segment)) {
+            // Every writer is gone.
+            backlog.fail();
+            backlog.remove(lost);
         }
     }
 }

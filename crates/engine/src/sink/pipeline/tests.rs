@@ -219,3 +219,39 @@ fn source_that_is_added_is_in_the_journal_that_the_next_run_finds() {
     let journal = pipeline.part().journal().unwrap().sound().unwrap();
     assert_eq!(journal.sources(), [source("u"), source("mirror")]);
 }
+
+#[test]
+fn drain_waits_for_earlier_segments_and_not_for_later_ones() {
+    /// Waits at each segment until it may be written.
+    struct Gated(crossbeam_channel::Receiver<()>);
+    impl Writer for Gated {
+        fn name(&self) -> &'static str {
+            "gated"
+        }
+        fn write(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {
+            self.0.recv().map_err(io::Error::other)
+        }
+        fn threads(&self) -> usize {
+            1
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SIZE);
+    let (open, gate) = crossbeam_channel::unbounded();
+    let (writer, fail): (Arc<dyn Writer>, _) = (Arc::new(Gated(gate)), |error| panic!("{error}"));
+    thread::scope(|threads| {
+        let (inlet, segments) = pipeline.inlet();
+        let running = pipeline.start(threads, &writer, &segments, &fail);
+        hand_over(&inlet, ByteRange::new(0, 10), 1);
+        let drained = threads.spawn(|| pipeline.drain());
+        thread::sleep(Duration::from_millis(50));
+        assert!(!drained.is_finished());
+        hand_over(&inlet, ByteRange::new(10, 20), 1);
+        open.send(()).unwrap();
+        assert!(drained.join().unwrap() && pipeline.written() == Bytes::new(10));
+        open.send(()).unwrap();
+        assert!(pipeline.drain() && pipeline.written() == Bytes::new(20));
+        drop(inlet);
+        running.end();
+    });
+}

@@ -1,0 +1,83 @@
+//! The segments handed over to the writers and not yet written.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use super::segment_pool::Segment;
+use crate::threads::lock;
+
+/// Counts segments on their way to the writers, and records whether writing has failed.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    state: Mutex<BacklogState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct BacklogState {
+    /// Each drain begins a new one.
+    epoch: u64,
+    /// Epochs with segments that are not written, the oldest first, and how many these are.
+    segments: VecDeque<(u64, usize)>,
+    failed: bool,
+}
+
+/// A segment in the writers' queue.
+#[derive(Debug)]
+pub struct QueuedSegment {
+    pub(super) segment: Segment,
+    epoch: u64,
+}
+
+impl Backlog {
+    /// Counts a segment that is about to be queued.
+    pub(super) fn add(&self, segment: Segment) -> QueuedSegment {
+        let mut state = lock(&self.state);
+        let epoch = state.epoch;
+        match state.segments.back_mut() {
+            Some((last, count)) if *last == epoch => *count += 1,
+            _ => state.segments.push_back((epoch, 1)),
+        }
+        QueuedSegment { segment, epoch }
+    }
+
+    /// Frees a segment that was written, or is lost, and counts it no more.
+    pub(super) fn remove(&self, QueuedSegment { segment, epoch }: QueuedSegment) {
+        drop(segment);
+        let mut state = lock(&self.state);
+        if let Some((_, count)) = state.segments.iter_mut().find(|(of, _)| *of == epoch) {
+            *count -= 1;
+            if *count == 0 {
+                state.segments.retain(|(_, count)| *count > 0);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Records that writing has failed.
+    pub(super) fn fail(&self) {
+        lock(&self.state).failed = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        lock(&self.state).failed
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.state).segments.is_empty()
+    }
+
+    /// Waits until every segment added so far is removed, whatever is added meanwhile; returns false as soon as writing
+    /// has failed.
+    pub(super) fn drain(&self) -> bool {
+        let mut state = lock(&self.state);
+        let last = state.epoch;
+        state.epoch += 1;
+        let busy = |state: &mut BacklogState| {
+            !state.failed && state.segments.front().is_some_and(|(epoch, _)| *epoch <= last)
+        };
+        let drained = self.changed.wait_while(state, busy);
+        !drained.unwrap_or_else(PoisonError::into_inner).failed
+    }
+}
