@@ -48,12 +48,12 @@ pub enum WindowStep {
 /// Advances the right edge of one connection's receive window.
 #[derive(Debug, Clone)]
 pub struct ReceiveWindowPacer {
-    phase: Phase,
+    phase: WindowPacerPhase,
     limit: Option<Rate>,
 }
 
 #[derive(Debug, Clone)]
-enum Phase {
+enum WindowPacerPhase {
     Listen(PacketTrains),
     Hold(Box<WindowEdge>),
     Off,
@@ -146,23 +146,23 @@ const STRAY_SEGMENTS: u64 = 8;
 impl ReceiveWindowPacer {
     /// Starts to listen; the rate never exceeds `limit`.
     pub fn new(limit: Option<Rate>) -> Self {
-        Self { phase: Phase::Listen(PacketTrains::default()), limit }
+        Self { phase: WindowPacerPhase::Listen(PacketTrains::default()), limit }
     }
 
     /// Observes the connection at `now`, since any fixed moment, every few milliseconds and after each read.
     pub fn observe(&mut self, seen: &ReceiverObservation, now: Duration) -> WindowStep {
         if seen.rtt.get() < MIN_RECEIVER_PACED_RTT {
-            self.phase = Phase::Off;
+            self.phase = WindowPacerPhase::Off;
         }
         match &mut self.phase {
-            Phase::Off => WindowStep::Off,
-            Phase::Listen(trains) => {
+            WindowPacerPhase::Off => WindowStep::Off,
+            WindowPacerPhase::Listen(trains) => {
                 let Some(train) = trains.ended(seen.read + seen.unread, now) else {
                     return WindowStep::Listen;
                 };
                 if seen.out_of_order > STRAY_SEGMENTS || train.is_measurable() && train.rate > MAX_TRAIN_RATE
                 {
-                    self.phase = Phase::Off;
+                    self.phase = WindowPacerPhase::Off;
                     return WindowStep::Off;
                 }
                 if !(train.is_measurable() && (train.proven || train.is_large())) {
@@ -170,10 +170,10 @@ impl ReceiveWindowPacer {
                 }
                 let edge = WindowEdge::new(train, std::mem::take(trains), seen, now);
                 let window = edge.window(seen.read);
-                self.phase = Phase::Hold(Box::new(edge));
+                self.phase = WindowPacerPhase::Hold(Box::new(edge));
                 WindowStep::Hold(window)
             }
-            Phase::Hold(edge) => {
+            WindowPacerPhase::Hold(edge) => {
                 edge.advance(seen, now);
                 edge.review(seen, now);
                 edge.rate = self.limit.map_or(edge.rate, |limit| edge.rate.min(limit));
@@ -181,7 +181,7 @@ impl ReceiveWindowPacer {
                     || edge.is_unused(seen, now)
                     || edge.rate > MAX_TRAIN_RATE
                 {
-                    self.phase = Phase::Off;
+                    self.phase = WindowPacerPhase::Off;
                     return WindowStep::Off;
                 }
                 WindowStep::Hold(edge.window(seen.read))

@@ -246,7 +246,7 @@ fn few_segments_out_of_order_do_not_cut_the_rate() {
 fn queue_lowers_the_rate() {
     let mut path = SimulatedPath::new(GBIT, RTT, None);
     path.run(seconds(6));
-    let Phase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
+    let WindowPacerPhase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
     let before = edge.rate;
     let seen = ReceiverObservation {
         read: path.arrived,
@@ -298,7 +298,7 @@ fn bursts_seen_late_do_not_set_the_rate() {
 fn rate_grows_past_a_burst_that_was_far_too_slow() {
     let mut path = SimulatedPath::new(GBIT, RTT, None);
     path.run(seconds(3));
-    let Phase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
+    let WindowPacerPhase::Hold(edge) = &mut path.pacer.phase else { panic!("{:?}", path.pacer) };
     edge.capacity = GBIT.scaled(0.1);
     edge.rate = edge.capacity.scaled(CAPACITY_SHARE);
     path.run(seconds(30));
