@@ -45,7 +45,7 @@ const GET: [&str; 4] = ["get", "--json", "--no-resume", "--no-memory"];
 /// Linux 6.18 makes a window of 64 KiB of it, which is what a socket buffer is in ns-2.
 pub(crate) const SMALL_BUFFER: [&str; 2] = ["--recv-buffer", "51KiB"];
 
-/// Who chooses the number of streams.
+/// The choice of the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Streams {
     /// `--streams auto`.
@@ -106,7 +106,7 @@ impl BenchClient {
         !matches!(self, Self::CurlToNull | Self::Fio)
     }
 
-    /// Returns what it talks to; `None` where it talks to nobody.
+    /// Returns the server that the client needs; `None` where it needs none.
     pub(crate) fn server(self) -> Option<BenchServer> {
         match self {
             Self::Fio => None,

@@ -16,7 +16,7 @@ pub(crate) const NEAR: f64 = 0.95;
 ///
 /// The simulated figures (`apt_figures::goodput`) ask for more: a longer time, of which the end is told, and the transfer's last seconds
 /// too. There nothing makes a second slow but the tuner. Here it is real TCP, and tuners that are seconds apart are to be told
-/// apart: the time is short and its start counts, and whoever has too few ranges left at the end has not lost the number.
+/// apart: the time is short and its start counts, and a client with too few ranges left at the end keeps the number.
 pub(crate) fn since(seconds: &[Rate], best: Rate) -> Option<usize> {
     let bits = |rate: &Rate| rate.as_bits_per_sec() as f64;
     let least = NEAR * bits(&best) * WINDOW as f64;

@@ -1,4 +1,4 @@
-//! The one place outside the tests that reads the clock: the model is handed the time.
+//! The lab's only clock outside the tests; the model gets the time as an argument.
 
 use std::time::{Instant, SystemTime};
 

@@ -1,4 +1,4 @@
-//! TCP flows of others: real ones, by the hosts' kernel, from the far host to the near one.
+//! Cross traffic: real TCP flows of the hosts' kernel, from the far host to the near one.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,19 +18,19 @@ use crate::host::Host;
 use crate::model::Time;
 use crate::spec::CrossFlows;
 
-/// How often sockets are filled and emptied: the kernel's buffers hold more than passes meanwhile.
+/// The interval at which sockets are filled and emptied; the kernel's buffers hold more than the path carries in it.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What cross flows have done so far.
+/// Statistics of the cross flows so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlowStats {
-    /// How many there are to be.
+    /// The configured number of flows.
     pub flows: u32,
-    /// Those of them that could not be made, or broke off.
+    /// Flows that could not connect, or that failed.
     pub failed: u32,
-    /// Payload that all together have delivered.
+    /// Payload delivered by all flows together.
     pub bytes: Bytes,
-    /// The time since they began, or that they ran.
+    /// The time since the flows began, or their duration once ended.
     pub time: Duration,
 }
 

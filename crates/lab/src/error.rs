@@ -1,4 +1,4 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 //!
 //! The causes are part of the messages, so they are not given again as an error's `source`.
 
@@ -197,7 +197,7 @@ pub enum LabError {
     Interrupted,
 }
 
-/// What a failure is about, for whoever has to act on it.
+/// The kind of a failure, by which a caller chooses its reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabErrorKind {
     /// What was asked for cannot be: a path or a scenario.

@@ -1,4 +1,4 @@
-//! What the caller may do, and more of it where the kernel gives it to anyone.
+//! Gains the privileges for network namespaces, by a user namespace where needed.
 
 use longhaul_sys::netns;
 use rustix::thread::CapabilitySet;

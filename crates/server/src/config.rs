@@ -9,7 +9,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
-use crate::Token;
+use crate::token::Token;
 
 /// What to serve, where, and how.
 #[derive(Debug, Clone)]

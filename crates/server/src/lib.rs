@@ -38,11 +38,12 @@ mod static_files;
 mod tcp_totals;
 mod telemetry;
 mod tls;
+mod token;
 mod transport;
 mod upload;
 
 pub use config::{Config, Limits, Metrics, TlsFiles};
 pub use error::ServeError;
-pub use server::{Ended, Server, Stopper};
+pub use server::{Server, ServerOutcome, Stopper};
 pub use telemetry::Telemetry;
-pub use upload::{Token, TokenError};
+pub use token::{Token, TokenError};

@@ -70,7 +70,7 @@ impl Stopper {
 
 /// The outcome of a server's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct ServerOutcome {
     /// Connections that were cut when the grace was over or [`Stopper::end`] was called.
     pub cut: usize,
 }
@@ -154,7 +154,7 @@ impl Server {
     }
 
     /// Serves until stopped; must run on a Tokio runtime with I/O and time enabled.
-    pub async fn run(self) -> Result<Ended, ServeError> {
+    pub async fn run(self) -> Result<ServerOutcome, ServeError> {
         let serves_metrics = self.served == Served::FilesAndMetrics || self.metrics.is_some();
         let (observer, interval) = match self.telemetry {
             Some(telemetry) => (Some((telemetry.job, telemetry.observer)), telemetry.sample),
@@ -215,7 +215,7 @@ impl Server {
         if let Some(sampler) = sampler {
             sampler.end();
         }
-        Ok(Ended { cut: files.cut.load(Ordering::Relaxed) })
+        Ok(ServerOutcome { cut: files.cut.load(Ordering::Relaxed) })
     }
 }
 

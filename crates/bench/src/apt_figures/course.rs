@@ -119,7 +119,7 @@ impl Fairness {
     }
 }
 
-/// Returns a table of who got how much in the last 100 s.
+/// Returns a table of the sessions' throughput in the last 100 s.
 pub(crate) fn fairness_table(all: &[Fairness]) -> String {
     let head = [
         "queue",

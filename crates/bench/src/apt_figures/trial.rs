@@ -26,12 +26,12 @@ const TCP: Tcp = Tcp {
 /// What the payload's packets leave of the rate.
 pub(crate) const LINE: f64 = 100e6 * 1460.0 / 1500.0;
 
-/// Who decides about the number of streams.
+/// The method that chooses the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Method {
-    /// Nobody.
+    /// A fixed number.
     Fixed(usize),
-    /// Nobody; but the file comes in chunks as APT's.
+    /// A fixed number, with the file in chunks like APT's.
     FixedInChunks(usize),
     /// GridFTP-APT.
     Apt(Controls),

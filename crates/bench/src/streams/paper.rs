@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(measured(&runs), ["1.154x yes", "0.962x yes", "7; APT 30 yes"]);
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");
-        // Whoever never converges has not done so sooner.
+        // A client that never converges has not converged sooner.
         (runs[0], runs[1]) = (run(AUTO, 95, 110.0), run(APT, 95, 120.0));
         assert_eq!(measured(&runs), ["1.091x yes", "0.909x **no**", "never; APT never **no**"]);
         runs[0] = run(AUTO, 95, 121.0);

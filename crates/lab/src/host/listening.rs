@@ -1,4 +1,4 @@
-//! On which TCP ports a host listens.
+//! The TCP ports on which a host listens.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! The kernel settings of the emulated hosts, all set: a new namespace inherits what this machine has.
+//! The kernel settings of the emulated hosts; all are set, for a new namespace inherits those of the machine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

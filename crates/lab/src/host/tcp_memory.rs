@@ -1,4 +1,4 @@
-//! How often a host's kernel ran short of memory for TCP.
+//! Counts how often a host's kernel ran short of memory for TCP.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use crate::error::LabError;
 
 use super::read_again;
 
-/// Of the calling thread's network namespace, whoever reads it after it was opened.
+/// Opens the counters of the calling thread's network namespace; any thread can then read them.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
 
 /// A host's TCP counters, held open: they stay those of the host it was opened in.

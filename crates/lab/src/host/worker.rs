@@ -1,4 +1,4 @@
-//! The one thread that lives inside a lab's namespaces: sockets and commands of the hosts start there.
+//! The thread inside a lab's namespaces, on which the hosts' sockets and commands are started.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! How a link that was held up sends what is overdue.
+//! Sends overdue packets after a link was delayed by scheduling.
 
 use std::time::Duration;
 

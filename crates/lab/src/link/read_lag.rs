@@ -1,4 +1,4 @@
-//! How much later packets leave because they were read late.
+//! Measures the delay that late reads add to packets.
 
 use std::time::Duration;
 

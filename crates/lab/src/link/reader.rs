@@ -1,4 +1,4 @@
-//! Takes packets from the sender's TUN, asks the model for their fate, and puts them into the ring.
+//! Reads packets from the sender's TUN, gets their fate from the model, and puts them into the ring.
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What a path has done: packets carried and dropped, and how true to the model it was.
+//! Statistics of a path: packets carried and dropped, and its deviation from the model.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

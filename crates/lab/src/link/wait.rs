@@ -1,4 +1,4 @@
-//! Waits for packets, and knows since when they may have been waiting.
+//! Waits for packets, and bounds how long they may have waited unread.
 
 use std::fs::File;
 use std::io;

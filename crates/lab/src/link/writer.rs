@@ -1,4 +1,4 @@
-//! Waits until packets are due and gives them to the receiver's TUN.
+//! Writes packets to the receiver's TUN when they are due.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Background traffic: packets of others, which arrive at random and share the bottleneck.
+//! Background traffic: packets that arrive at random and share the bottleneck.
 
 use std::time::Duration;
 

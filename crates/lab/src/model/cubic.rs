@@ -1,4 +1,4 @@
-//! CUBIC's curve (RFC 9438): how a window grows back after a loss, and past where it was.
+//! CUBIC's window growth after a loss (RFC 9438).
 
 /// What is left of a window after a loss.
 pub(super) const BETA: f64 = 0.7;

@@ -1,4 +1,4 @@
-//! Propagation: every packet arrives the same time later.
+//! Propagation delay, equal for all packets.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! DropTail: a queue that takes packets until it is full.
+//! DropTail: a queue that drops packets only when it is full.
 
 use longhaul_core::units::Bytes;
 

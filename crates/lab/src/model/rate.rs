@@ -1,4 +1,4 @@
-//! The bottleneck: packets leave one after the other at a fixed rate; those that wait form its queue.
+//! The bottleneck: serves packets one at a time at a fixed rate, and queues the others.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -81,7 +81,7 @@ impl Node for RateLimit {
     }
 }
 
-/// What all packets share, whoever sends them: the queue, and the line behind it.
+/// The queue of all packets, and the line that serves it.
 #[derive(Debug)]
 struct PacketQueue {
     bits_per_sec: u64,

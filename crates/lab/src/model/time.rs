@@ -1,4 +1,4 @@
-//! A point in a link's time.
+//! A point in virtual time.
 
 use std::ops::Add;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `results.csv`: a row an execution (RFC 4180; lines end with LF, as most tools write them).
+//! `results.csv`: one row per execution (RFC 4180, but with LF as the line end).
 
 use std::collections::BTreeSet;
 

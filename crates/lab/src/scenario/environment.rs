@@ -1,4 +1,4 @@
-//! What a scenario's commands find in their environment.
+//! The environment variables of a scenario's commands.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! One execution: what is set up, measured and cleaned up.
+//! One execution: set-up, measurement, clean-up.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What results were measured on, and when.
+//! The machine and the conditions of a measurement.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What one execution gave.
+//! The result of one execution.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,4 @@
-//! The directory that a scenario's results go to.
+//! The directory of a scenario's results.
 
 use std::fs::{self, File};
 use std::io;

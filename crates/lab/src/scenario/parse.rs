@@ -1,4 +1,4 @@
-//! Makes a scenario of its TOML; refuses what it does not know, with the line, and what cannot be.
+//! Parses a scenario's TOML; refuses unknown keys and impossible values, with the line.
 
 use std::collections::HashSet;
 use std::fs;

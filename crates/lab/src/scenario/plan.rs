@@ -1,4 +1,4 @@
-//! Which executions a scenario makes, and in which order.
+//! The executions of a scenario, in order.
 
 use std::collections::HashSet;
 use std::fmt;

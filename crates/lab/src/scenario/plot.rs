@@ -1,4 +1,4 @@
-//! What is drawn of a scenario's results.
+//! The plots of a scenario's results.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Numbers with units: a swept value's, from how it is written, and a measured one's, from its name.
+//! Units of numbers: of swept values by their notation, of measured values by their names.
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
 

@@ -1,4 +1,4 @@
-//! A scenario's TOML as it is written; what stands where, and no more.
+//! The structure of a scenario's TOML, before its values are checked.
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};

@@ -1,4 +1,4 @@
-//! All results of a scenario: `results.json`, and how a later run goes on from it.
+//! All results of a scenario: `results.json`, from which a later run continues.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ impl Results {
     /// # Errors
     /// Fails where they cannot be written.
     pub fn write_tables(&self, output: &Output) -> Result<(String, PathBuf), LabError> {
-        // First, so that what is drawn is known to whoever goes on.
+        // First, so that a later run that continues knows which plots exist.
         if self.draws_other {
             self.write(output)?;
         }

@@ -1,4 +1,4 @@
-//! Runs a scenario: what is left of a plan, one execution after the other.
+//! Runs the remaining executions of a scenario's plan, one after the other.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -42,7 +42,7 @@ impl ExecutionPhase {
     }
 }
 
-/// Who hears how an experiment goes, may stop it, and can read records.
+/// Observes the progress of a scenario, may stop it, and reads records.
 pub trait Watcher {
     /// Hears that an execution begins.
     fn begins(&mut self, begun: &Begun<'_>);

@@ -1,4 +1,4 @@
-//! A scenario's commands on the machine itself, around what is measured.
+//! Runs a scenario's set-up and clean-up commands on the machine itself.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,4 +1,4 @@
-//! The numbers that a command prints.
+//! Parses the numbers that a command prints.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

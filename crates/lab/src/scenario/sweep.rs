@@ -1,4 +1,4 @@
-//! Swept parameters: what changes from one configuration of an experiment to the next.
+//! Swept parameters: the values that differ between the configurations of an experiment.
 
 use std::str::FromStr;
 

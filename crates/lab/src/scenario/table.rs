@@ -1,4 +1,4 @@
-//! The summary: a Markdown table with a row for each configuration.
+//! The summary: a Markdown table with one row per configuration.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Active queue management: which algorithms there are, and with which parameters.
+//! Active queue management: the algorithms and their parameters.
 
 use std::fmt;
 use std::str::FromStr;

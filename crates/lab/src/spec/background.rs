@@ -1,4 +1,4 @@
-//! How much background traffic there is, and when.
+//! The load of background traffic over time.
 
 use std::fmt;
 use std::str::FromStr;

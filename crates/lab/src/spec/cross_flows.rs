@@ -1,4 +1,4 @@
-//! How many TCP flows of others share the path, and when.
+//! The number of TCP cross flows, and when they run.
 
 use std::fmt;
 use std::str::FromStr;

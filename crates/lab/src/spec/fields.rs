@@ -1,4 +1,4 @@
-//! A path's values by name: set from text, and told in numbers.
+//! The fields of a path's specification by name: set from text, and read as numbers.
 
 use std::fmt::Display;
 use std::str::FromStr;

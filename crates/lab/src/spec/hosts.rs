@@ -1,4 +1,4 @@
-//! How the hosts' TCP is set up.
+//! The TCP settings of the hosts: stock or tuned.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What is asked of a path: rate, delay, queue, loss, and the hosts at its ends.
+//! The specification of a path: rate, delay, queue, loss, and the hosts at its ends.
 
 mod aqm;
 mod background;

@@ -1,4 +1,4 @@
-//! How much the bottleneck's queue holds.
+//! The size of the bottleneck's queue.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Packets as a TUN device gives them: a virtio header, then an IP packet or a TCP super-packet.
+//! Packets of a TUN device: a virtio header, then an IP packet or a TCP super-packet.
 //!
 //! A super-packet (GSO) stands for several packets of at most the MTU with one header between them. On
 //! the emulated wire it counts as those packets, each with its own header.

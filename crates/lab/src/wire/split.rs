@@ -1,4 +1,4 @@
-//! Cuts a run of packets out of a super-packet, so that drops fall on single packets.
+//! Splits packets out of a TCP super-packet, so that the model drops single packets.
 
 use std::ops::Range;
 

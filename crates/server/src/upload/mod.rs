@@ -18,7 +18,6 @@ mod receive;
 mod refusal;
 mod repr_digest;
 mod request;
-mod token;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +28,10 @@ use tokio::time::timeout;
 
 use crate::Limits;
 use crate::static_files::StaticFiles;
+use crate::token::Token;
 
 pub(crate) use active::{ActiveUploads, UploadUsage};
 pub(crate) use handler::{UploadReply, handle};
-pub use token::{Token, TokenError};
 
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {

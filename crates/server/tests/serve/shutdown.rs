@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use longhaul_server::{Config, Ended, ServeError, Server};
+use longhaul_server::{Config, ServeError, Server, ServerOutcome};
 
 use crate::site::{Site, noise};
 
@@ -35,7 +35,7 @@ fn a_reply_under_way_is_finished() {
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     assert!(got.ends_with(&content));
-    assert_eq!(site.ended(), Ended { cut: 0 });
+    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn the_grace_has_an_end() {
     let (site, content, mut stream) = under_way(Duration::from_millis(300));
     let started = Instant::now();
     site.stopper.finish();
-    assert_eq!(site.ended(), Ended { cut: 1 });
+    assert_eq!(site.ended(), ServerOutcome { cut: 1 });
     assert!(started.elapsed() > Duration::from_millis(250) && started.elapsed() < Duration::from_secs(5));
     let mut got = Vec::new();
     let end = stream.read_to_end(&mut got);
@@ -60,7 +60,7 @@ fn a_second_word_ends_at_once() {
     stopper.end();
     // Said too late, it must not bring the server back.
     stopper.finish();
-    assert_eq!(site.ended(), Ended { cut: 1 });
+    assert_eq!(site.ended(), ServerOutcome { cut: 1 });
     assert!(started.elapsed() < Duration::from_secs(2));
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use longhaul_server::{Config, Ended, Server, Stopper, Telemetry};
+use longhaul_server::{Config, Server, ServerOutcome, Stopper, Telemetry};
 use tempfile::TempDir;
 
 /// A running server; it ends when dropped.
@@ -17,7 +17,7 @@ pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stopper: Stopper,
-    thread: Option<JoinHandle<Ended>>,
+    thread: Option<JoinHandle<ServerOutcome>>,
 }
 
 impl Site {
@@ -91,7 +91,7 @@ impl Site {
     }
 
     /// Waits for the server's end.
-    pub(crate) fn ended(mut self) -> Ended {
+    pub(crate) fn ended(mut self) -> ServerOutcome {
         self.thread.take().unwrap().join().unwrap()
     }
 }

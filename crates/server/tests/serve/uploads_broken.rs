@@ -3,7 +3,7 @@
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use longhaul_server::Ended;
+use longhaul_server::ServerOutcome;
 use socket2::SockRef;
 
 use crate::site::noise;
@@ -132,7 +132,7 @@ fn an_ending_server_keeps_what_has_come() {
     for name in ["f.longhaul-part", "f.longhaul-journal"] {
         std::fs::copy(dir.join(name), moved.path().join(name)).unwrap();
     }
-    assert_eq!(site.ended(), Ended { cut: 2 });
+    assert_eq!(site.ended(), ServerOutcome { cut: 2 });
     let again = writable_with(|config| config.root = moved.path().to_owned());
     let there = Talk::to(&again).ask(&head("HEAD", &url, &[]), b"");
     assert_eq!(there.header("upload-offset"), Some("3000000"));
@@ -151,7 +151,7 @@ fn an_upload_under_way_is_finished_within_the_grace() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(talk.ask("", b"67890").status, 201);
     assert_eq!(content(&site, "f"), b"1234567890");
-    assert_eq!(site.ended(), Ended { cut: 0 });
+    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
 }
 
 #[test]

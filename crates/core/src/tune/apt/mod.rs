@@ -86,7 +86,7 @@ impl Default for Parameters {
 
 /// What APT is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum AptPhase {
     /// Looks for a range of numbers that has the optimum within.
     Bracketing,
     /// Narrows that range.
@@ -168,11 +168,11 @@ impl Apt {
     }
 
     /// Returns what it is doing.
-    pub const fn phase(&self) -> Phase {
+    pub const fn phase(&self) -> AptPhase {
         match self.search {
-            Search::Bracketing(_) => Phase::Bracketing,
-            Search::Golden { .. } => Phase::Golden,
-            Search::Converged(_) => Phase::Converged,
+            Search::Bracketing(_) => AptPhase::Bracketing,
+            Search::Golden { .. } => AptPhase::Golden,
+            Search::Converged(_) => AptPhase::Converged,
         }
     }
 

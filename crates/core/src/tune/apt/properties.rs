@@ -154,10 +154,10 @@ proptest! {
         let (n0, window, rtt, most) = (n0 as usize, Bytes::new(window), Rtt::new(rtt), most as usize);
         let mut apt = Apt::new(Parameters { n0, alpha, delta, window, rtt, most });
         for goodput in measured {
-            let (before, bracketing) = (apt.chunk(), apt.phase() == Phase::Bracketing);
+            let (before, bracketing) = (apt.chunk(), apt.phase() == AptPhase::Bracketing);
             prop_assert!((1..=most.max(1)).contains(&before.streams) && before.size > Bytes::ZERO);
             apt.observe(Rate::bits_per_sec(goodput));
-            if bracketing && apt.phase() == Phase::Bracketing {
+            if bracketing && apt.phase() == AptPhase::Bracketing {
                 prop_assert!(apt.chunk().streams > before.streams);
             }
         }

@@ -196,7 +196,7 @@ fn once_converged_chunks_last_delta_at_the_best_goodput() {
     let mut apt = Apt::new(Parameters { n0: 1, ..published() });
     apt.observe(mbits(100.0));
     apt.observe(mbits(95.0));
-    assert_eq!((apt.phase(), apt.converged()), (Phase::Converged, Some(1)));
+    assert_eq!((apt.phase(), apt.converged()), (AptPhase::Converged, Some(1)));
     for (goodput, megabytes) in [(80.0, 37.5), (8.0, 37.5), (0.0, 37.5), (120.0, 45.0), (80.0, 45.0)] {
         let size = Bytes::new((megabytes * 1e6) as u64);
         assert_eq!(apt.observe(mbits(goodput)), Chunk { streams: 1, size });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::congestion::{min_pace, shortest_queue};
-use super::{Observation, Pacer, Phase};
+use super::{Observation, Pacer, PacerPhase};
 use crate::tune::packet_train::MAX_TRAIN_RATE;
 use crate::units::Rate;
 
@@ -38,7 +38,7 @@ impl Pacer {
     /// Starts to share, with a cap of `from`, the pace before the queue appeared.
     pub(super) fn begin_to_share(&mut self, from: Rate, now: Duration) {
         let from = from.max(self.capacity.unwrap_or_default().scaled(MIN_INITIAL_SHARE));
-        self.phase = Phase::Share { from, since: Some(now) };
+        self.phase = PacerPhase::Share { from, since: Some(now) };
         self.pace = Some(from);
     }
 
@@ -46,7 +46,7 @@ impl Pacer {
     pub(super) fn restarts_growth(&mut self, seen: &Observation, now: Duration) -> bool {
         let (times, last) = self.growth_restarts;
         let next_to_nothing = self.capacity.unwrap_or_default().scaled(STARVED_SHARE);
-        let Phase::Share { since: Some(since), .. } = self.phase else { return false };
+        let PacerPhase::Share { since: Some(since), .. } = self.phase else { return false };
         let has_grown = now.saturating_sub(last.max(since)) > seen.rtt.get() * GROWTH_RTTS;
         let fails =
             has_grown && self.delivery_over_rtt(seen, now).is_some_and(|passed| passed < next_to_nothing);

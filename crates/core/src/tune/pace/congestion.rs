@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Observation, Pacer, Phase};
+use super::{Observation, Pacer, PacerPhase};
 use crate::units::{Bytes, Rate};
 
 /// A cut of the pace.
@@ -78,7 +78,7 @@ impl Pacer {
                 .min(from),
         });
         self.ignore_until = now + seen.rtt.get() + COMPETING_QUEUE;
-        if let Phase::Cruise { probe, .. } = &mut self.phase {
+        if let PacerPhase::Cruise { probe, .. } = &mut self.phase {
             probe.postpone(self.ignore_until + seen.min_rtt.get());
         }
     }
@@ -95,7 +95,7 @@ impl Pacer {
         let left_by_others =
             if seen.retransmits > lost_before { share.scaled(0.5) + arrives.scaled(0.5) } else { share };
         let held = |share| left_by_others.min(from).scaled(share).max(least);
-        if let Phase::Cruise { target, .. } = &mut self.phase {
+        if let PacerPhase::Cruise { target, .. } = &mut self.phase {
             (*target, self.pace) = (held(CUT_PACE_SHARE), Some(held(DRAIN_PACE_SHARE)));
         }
     }
@@ -156,7 +156,7 @@ impl Pacer {
     /// Returns whether a queue stands that is longer than this connection's own probes make.
     pub(super) fn has_competing_queue(&self, seen: &Observation, now: Duration) -> bool {
         let probing = match &self.phase {
-            Phase::Cruise { probe, .. } => probe.queue(now),
+            PacerPhase::Cruise { probe, .. } => probe.queue(now),
             _ => Duration::ZERO,
         };
         self.queue(seen, now) > shortest_queue(seen).max(self.tolerated).max(probing)

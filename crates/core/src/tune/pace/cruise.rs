@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::congestion::DEEPEST_CUT;
 use super::probe::Probe;
-use super::{Observation, Pacer, Phase};
+use super::{Observation, Pacer, PacerPhase};
 use crate::units::Rate;
 
 impl Pacer {
@@ -12,7 +12,7 @@ impl Pacer {
     pub(super) fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
         self.baseline = (seen.retransmits, seen.sent);
         self.ignore_until = now + seen.rtt.get();
-        self.phase = Phase::Cruise { target, probe: Probe::new(self.ignore_until + seen.min_rtt.get()) };
+        self.phase = PacerPhase::Cruise { target, probe: Probe::new(self.ignore_until + seen.min_rtt.get()) };
         self.pace = Some(target);
         self.tolerated = Duration::ZERO;
         (self.cut, self.standing, self.held_back) = (None, None, None);
@@ -25,7 +25,7 @@ impl Pacer {
             return;
         }
         if self.is_congested(seen, now) {
-            let Phase::Cruise { target, .. } = self.phase else { return };
+            let PacerPhase::Cruise { target, .. } = self.phase else { return };
             if self.standing.is_none()
                 && self.competing_flows_paused(seen, now)
                 && self.has_competing_queue(seen, now)
@@ -42,9 +42,9 @@ impl Pacer {
             return;
         }
         self.cut = None;
-        let Phase::Cruise { probe, .. } = &self.phase else { return };
+        let PacerPhase::Cruise { probe, .. } = &self.phase else { return };
         let stands = probe.is_due(now) && self.has_queue(seen, now);
-        let Phase::Cruise { target, probe } = &mut self.phase else { return };
+        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
         self.pace = Some(probe.pace(*target, now));
         let passed = self.recent_delivery(seen, now);

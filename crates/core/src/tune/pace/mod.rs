@@ -71,7 +71,7 @@ pub struct Observation {
 /// Chooses a connection's pace, many times per RTT.
 #[derive(Debug, Clone)]
 pub struct Pacer {
-    phase: Phase,
+    phase: PacerPhase,
     history: History,
     /// The bottleneck's rate, where a train or a full path has shown it.
     capacity: Option<Rate>,
@@ -93,12 +93,12 @@ pub struct Pacer {
     others: Option<Duration>,
     /// How often slow start was restarted beside competing flows, and when last.
     growth_restarts: (u32, Duration),
-    /// The highest rate of delivery over an RTT, in `Phase::Off`.
+    /// The highest rate of delivery over an RTT, in `PacerPhase::Off`.
     peak: Rate,
 }
 
 #[derive(Debug, Clone)]
-enum Phase {
+enum PacerPhase {
     Off,
     Listen {
         trains: PacketTrains,
@@ -139,7 +139,7 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 impl Default for Pacer {
     fn default() -> Self {
         Self {
-            phase: Phase::Listen { trains: PacketTrains::default(), since: None },
+            phase: PacerPhase::Listen { trains: PacketTrains::default(), since: None },
             history: History::default(),
             capacity: None,
             pace: None,
@@ -162,17 +162,20 @@ impl Pacer {
     /// The pace is [`initial_pace`] until the first observation.
     pub fn with_known_rate(known: Rate) -> Self {
         let pace = Some(initial_pace(known));
-        Self { phase: Phase::Trust { known, since: None }, pace, ..Self::default() }
+        Self { phase: PacerPhase::Trust { known, since: None }, pace, ..Self::default() }
     }
 
     /// Returns the measured rate of the path; `None` while it is uncertain, or in slow start.
     pub fn found(&self) -> Option<Rate> {
         match self.phase {
-            Phase::Cruise { target, .. } => {
+            PacerPhase::Cruise { target, .. } => {
                 Some(target).filter(|_| self.cut.is_none() && self.standing.is_none())
             }
-            Phase::Off => Some(self.peak).filter(|peak| *peak > MAX_TRAIN_RATE),
-            Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } | Phase::Share { .. } => None,
+            PacerPhase::Off => Some(self.peak).filter(|peak| *peak > MAX_TRAIN_RATE),
+            PacerPhase::Listen { .. }
+            | PacerPhase::Trust { .. }
+            | PacerPhase::Climb { .. }
+            | PacerPhase::Share { .. } => None,
         }
     }
 
@@ -182,15 +185,15 @@ impl Pacer {
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         let min_rtt = seen.min_rtt.get();
         if min_rtt < MIN_PACED_RTT && self.pace.is_none() {
-            self.phase = Phase::Off;
+            self.phase = PacerPhase::Off;
         }
         self.history.push(now, seen.goodput, seen.rtt.get(), seen.sent, (min_rtt * 10).max(MIN_HISTORY));
         match &mut self.phase {
-            Phase::Off => {
+            PacerPhase::Off => {
                 let recent_delivery = self.delivery_over_rtt(seen, now).unwrap_or_default();
                 self.peak = self.peak.scaled(PEAK_DECAY).max(recent_delivery);
             }
-            Phase::Trust { known, since } => {
+            PacerPhase::Trust { known, since } => {
                 if since.is_none() {
                     self.baseline = (seen.retransmits, seen.sent);
                     // Fast paths have deeper queues and more competing traffic.
@@ -201,7 +204,7 @@ impl Pacer {
                 let known = *known;
                 self.trust(known, seen, late, now);
             }
-            Phase::Listen { trains, since } => {
+            PacerPhase::Listen { trains, since } => {
                 let train_rate = trains.observe(seen.goodput, now).map(|train| train.rate);
                 if since.is_none() {
                     self.baseline = (seen.retransmits, seen.sent);
@@ -209,14 +212,14 @@ impl Pacer {
                 let late = now.saturating_sub(*since.get_or_insert(now)) > STARTUP_TIMEOUT;
                 self.listen(seen, train_rate, late, now);
             }
-            Phase::Climb { from, since, most } => {
+            PacerPhase::Climb { from, since, most } => {
                 let climbed = now.saturating_sub(*since.get_or_insert(now));
                 let doublings = climbed.as_secs_f64() / min_rtt.as_secs_f64();
                 let (pace, most) = (from.scaled(doublings.exp2()), *most);
                 self.climb(seen, pace, most, now);
             }
-            Phase::Cruise { .. } => self.cruise(seen, now),
-            Phase::Share { from, since } => {
+            PacerPhase::Cruise { .. } => self.cruise(seen, now),
+            PacerPhase::Share { from, since } => {
                 let (from, since) = (*from, *since.get_or_insert(now));
                 self.share(from, since, seen, now);
             }
@@ -227,20 +230,21 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            Phase::Off => Duration::from_millis(100),
-            Phase::Listen { .. } => Duration::from_micros(200),
-            Phase::Trust { .. } | Phase::Climb { .. } | Phase::Cruise { .. } | Phase::Share { .. } => {
-                Duration::from_millis(3)
-            }
+            PacerPhase::Off => Duration::from_millis(100),
+            PacerPhase::Listen { .. } => Duration::from_micros(200),
+            PacerPhase::Trust { .. }
+            | PacerPhase::Climb { .. }
+            | PacerPhase::Cruise { .. }
+            | PacerPhase::Share { .. } => Duration::from_millis(3),
         }
     }
 
     /// Returns whether the connection may change its congestion control: slow start is over, and the window holds the pace's BDP.
     pub fn has_settled(&self, seen: &Observation) -> bool {
         match self.phase {
-            Phase::Listen { .. } | Phase::Trust { .. } | Phase::Climb { .. } => false,
-            Phase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            Phase::Off | Phase::Share { .. } => true,
+            PacerPhase::Listen { .. } | PacerPhase::Trust { .. } | PacerPhase::Climb { .. } => false,
+            PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
+            PacerPhase::Off | PacerPhase::Share { .. } => true,
         }
     }
 
@@ -254,12 +258,12 @@ impl Pacer {
         self.history = History::default();
         (self.cut, self.standing, self.others, self.held_back) = (None, None, None, None);
         match &mut self.phase {
-            Phase::Listen { trains, since } => (*trains, *since) = (PacketTrains::default(), None),
-            Phase::Trust { since, .. } => *since = None,
-            Phase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
-            Phase::Off => self.peak = Rate::default(),
-            Phase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
-            Phase::Share { since, .. } => *since = None,
+            PacerPhase::Listen { trains, since } => (*trains, *since) = (PacketTrains::default(), None),
+            PacerPhase::Trust { since, .. } => *since = None,
+            PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
+            PacerPhase::Off => self.peak = Rate::default(),
+            PacerPhase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
+            PacerPhase::Share { since, .. } => *since = None,
         }
     }
 
@@ -268,10 +272,10 @@ impl Pacer {
     ///
     /// Also beside competing flows: pacing has cut its slow start short, and losses in their bursts may do so again.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
-        if let Phase::Share { .. } = self.phase {
+        if let PacerPhase::Share { .. } = self.phase {
             return self.restarts_growth(seen, now);
         }
-        let Phase::Cruise { target, probe } = &mut self.phase else { return false };
+        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return false };
         if seen.window < target.bdp(seen.min_rtt) {
             let since = *self.held_back.get_or_insert(now);
             let long = now.saturating_sub(since) > seen.rtt.get() * 2;

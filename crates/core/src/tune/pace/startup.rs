@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::congestion::{DEEPEST_CUT, QUEUE_RTT_PARTS};
-use super::{Observation, Pacer, Phase, initial_pace};
+use super::{Observation, Pacer, PacerPhase, initial_pace};
 use crate::tune::packet_train::MAX_TRAIN_RATE;
 use crate::units::Rate;
 
@@ -22,10 +22,10 @@ impl Pacer {
             self.cut(pace, 0.0, seen, now);
         } else if self.delivery_over_rtt(seen, now).is_some_and(|arrives| arrives >= pace.scaled(CONFIRMED)) {
             self.baseline = (seen.retransmits, seen.sent);
-            self.phase = Phase::Climb { from: pace, since: Some(now), most: Some(known) };
+            self.phase = PacerPhase::Climb { from: pace, since: Some(now), most: Some(known) };
         } else if late {
             // A sender that does not use the pace, or cannot, needs none.
-            (self.phase, self.pace) = (Phase::Off, None);
+            (self.phase, self.pace) = (PacerPhase::Off, None);
         }
     }
 
@@ -35,7 +35,7 @@ impl Pacer {
         let Some(rate) = train_rate else {
             let brought = self.recent_delivery(seen, now);
             if late || brought > MAX_TRAIN_RATE {
-                self.phase = Phase::Off;
+                self.phase = PacerPhase::Off;
             } else if seen.retransmits > self.baseline.0 {
                 // The queue is shorter than a burst: probes find the rate, starting from that of slow start.
                 self.settle(brought.max(window.min(brought.scaled(2.0))), seen, now);
@@ -43,13 +43,13 @@ impl Pacer {
             return;
         };
         if rate > MAX_TRAIN_RATE {
-            self.phase = Phase::Off;
+            self.phase = PacerPhase::Off;
             return;
         }
         self.capacity = Some(rate);
         self.baseline = (seen.retransmits, seen.sent);
         let most = rate.scaled(TRAIN_RATE_SHARE);
-        self.phase = Phase::Climb { from: window, since: Some(now), most: Some(most) };
+        self.phase = PacerPhase::Climb { from: window, since: Some(now), most: Some(most) };
         self.pace = Some(window.min(most));
         // The last bursts are still in flight.
         self.ignore_until = now + seen.rtt.get() + seen.min_rtt.get() / QUEUE_RTT_PARTS;
@@ -74,7 +74,7 @@ impl Pacer {
         match most {
             Some(most) if pace >= most && most <= MAX_TRAIN_RATE => self.settle(most, seen, now),
             // A path this fast is left to the congestion control.
-            _ if pace >= most.unwrap_or(MAX_TRAIN_RATE) => (self.phase, self.pace) = (Phase::Off, None),
+            _ if pace >= most.unwrap_or(MAX_TRAIN_RATE) => (self.phase, self.pace) = (PacerPhase::Off, None),
             _ => self.pace = Some(pace),
         }
     }

@@ -87,7 +87,7 @@ pub struct StreamTuner {
     wanted: usize,
     limit: StreamLimit,
     statistics: IntervalStatistics,
-    phase: Phase,
+    phase: TunerPhase,
     /// When the number last changed.
     changed: Duration,
     /// Since when as many streams carry data.
@@ -114,7 +114,7 @@ struct Anchor {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Phase {
+enum TunerPhase {
     RampUp {
         first: Option<Duration>,
     },
@@ -139,7 +139,7 @@ impl StreamTuner {
             wanted: initial_count::streams(start),
             limit: StreamLimit::new(start.most),
             statistics: IntervalStatistics::default(),
-            phase: Phase::RampUp { first: None },
+            phase: TunerPhase::RampUp { first: None },
             changed: Duration::ZERO,
             since: None,
             settling: Duration::ZERO,
@@ -173,10 +173,10 @@ impl StreamTuner {
         }
         match self.phase {
             // More than before, but fewer than intended: the trial continues with these.
-            Phase::Trial { from } if from.streams < allowed => self.wanted = allowed,
-            Phase::RampUp { .. } => self.wanted = allowed,
-            Phase::Trial { .. } | Phase::HandOver { .. } | Phase::Hold => {
-                self.phase = Phase::Hold;
+            TunerPhase::Trial { from } if from.streams < allowed => self.wanted = allowed,
+            TunerPhase::RampUp { .. } => self.wanted = allowed,
+            TunerPhase::Trial { .. } | TunerPhase::HandOver { .. } | TunerPhase::Hold => {
+                self.phase = TunerPhase::Hold;
                 self.change(allowed, self.settling, now);
             }
         }
@@ -189,11 +189,11 @@ impl StreamTuner {
         self.statistics.push(seen, now);
         self.watch_streams(seen, now);
         match self.phase {
-            Phase::RampUp { first } => self.ramp_up(first, seen, now),
-            Phase::Hold => self.hold(seen, now),
-            Phase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
-            Phase::Trial { from } => self.try_fewer(&from, seen, now),
-            Phase::HandOver { to } => self.hand_over(to, seen, now),
+            TunerPhase::RampUp { first } => self.ramp_up(first, seen, now),
+            TunerPhase::Hold => self.hold(seen, now),
+            TunerPhase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
+            TunerPhase::Trial { from } => self.try_fewer(&from, seen, now),
+            TunerPhase::HandOver { to } => self.hand_over(to, seen, now),
         }
         self.wanted
     }
@@ -201,7 +201,7 @@ impl StreamTuner {
     /// Records when the intended number of streams carries data after a change.
     fn watch_streams(&mut self, seen: &Interval, now: Duration) {
         let come = match self.phase {
-            Phase::Trial { from } if from.streams > self.wanted => seen.streams <= self.wanted,
+            TunerPhase::Trial { from } if from.streams > self.wanted => seen.streams <= self.wanted,
             // On a congested path some streams wait for a retransmission timeout.
             _ => seen.streams >= self.wanted - self.wanted / MISSING_PART,
         };

@@ -6,7 +6,7 @@ use crate::units::{Rate, Rtt};
 
 use super::statistics::{FAST_GROWTH_INTERVALS, IntervalMean, SLOW_GROWTH_INTERVALS};
 use super::trial::{Level, TRIAL_INTERVALS, TrialVerdict, keeps};
-use super::{Anchor, Interval, Phase, Remembered, StreamTuner, round_trips};
+use super::{Anchor, Interval, Remembered, StreamTuner, TunerPhase, round_trips};
 
 /// Intervals over which `Hold` measures the present number of streams.
 const HOLD_INTERVALS: usize = 8;
@@ -42,14 +42,14 @@ const PATH_CHANGE: f64 = 0.25;
 impl StreamTuner {
     pub(super) fn ramp_up(&mut self, first: Option<Duration>, seen: &Interval, now: Duration) {
         let first = first.or((seen.goodput > Rate::default()).then_some(now));
-        self.phase = Phase::RampUp { first };
+        self.phase = TunerPhase::RampUp { first };
         let Some(first) = first else {
             self.changed = now;
             return;
         };
         let late = now > first.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
         if late || self.since.is_some() && self.statistics.is_level() {
-            self.phase = Phase::Hold;
+            self.phase = TunerPhase::Hold;
             self.since = Some(first);
             // The last three intervals are level.
             self.statistics.keep_last(3);
@@ -142,7 +142,7 @@ impl StreamTuner {
         };
         let more = (self.wanted + step).min(self.limit.at(now)).min(view.max_streams_at_loss());
         if more > self.wanted && left > ramp_up.saturating_mul(2).saturating_add(NEAR_END) {
-            self.phase = Phase::Trial { from };
+            self.phase = TunerPhase::Trial { from };
             self.change(more, ramp_up, now);
         }
     }
@@ -154,7 +154,7 @@ impl StreamTuner {
             spare => spare,
         };
         self.anchor(view.goodput, now);
-        self.phase = Phase::Trial { from: Level::new(self.wanted, view) };
+        self.phase = TunerPhase::Trial { from: Level::new(self.wanted, view) };
         self.change(self.wanted - step.min(self.wanted / 2), rtt.get().saturating_mul(DRAIN_RTTS), now);
     }
 
@@ -183,11 +183,11 @@ impl StreamTuner {
                 self.up.failed(now);
                 if needed < self.wanted {
                     self.anchor(view.map_or(from.goodput, |view| view.goodput), now);
-                    self.phase = Phase::HandOver { to: needed };
+                    self.phase = TunerPhase::HandOver { to: needed };
                 }
             }
             TrialVerdict::NoGain => {
-                self.phase = Phase::HandOver { to: from.streams };
+                self.phase = TunerPhase::HandOver { to: from.streams };
                 self.up.failed(now);
                 self.down.postpone(now);
                 self.anchor(from.goodput, now);
@@ -210,13 +210,13 @@ impl StreamTuner {
             );
         }
         if self.wanted <= to || now > settled.saturating_add(round_trips(RECOVERY_TIME, seen)) {
-            self.phase = Phase::Hold;
+            self.phase = TunerPhase::Hold;
         }
     }
 
     /// Keeps the streams of the trial; the goodput counts from the end of their ramp-up.
     fn keep_more(&mut self, ramped_up: Option<Duration>, now: Duration) {
-        self.phase = Phase::Hold;
+        self.phase = TunerPhase::Hold;
         (self.since, self.settling) = (ramped_up, Duration::ZERO);
         self.up.succeeded(now);
         self.down.failed(now);
@@ -240,7 +240,7 @@ impl StreamTuner {
                 SLOW_GROWTH_INTERVALS
             });
         if keeps(before, &view) {
-            self.phase = Phase::Hold;
+            self.phase = TunerPhase::Hold;
             self.down.succeeded(now);
             self.down.use_small_step();
             self.up.postpone(now);
@@ -249,7 +249,7 @@ impl StreamTuner {
             || price > MAX_TRIAL_LOSS.min(left.mul_f64(MAX_TRIAL_COST))
             || elapsed > round_trips(RECOVERY_TIME, seen)
         {
-            self.phase = Phase::Hold;
+            self.phase = TunerPhase::Hold;
             self.change(from.streams, from.ramp_up(seen.rtt), now);
             self.down.failed(now);
             (self.anchor, self.confident) = (None, true);

@@ -1,4 +1,4 @@
-//! APT as published: a chunk after the other, each over a number of connections of its own.
+//! APT as published: one chunk after the other, each with its own number of connections.
 
 use longhaul_core::tune::apt::Apt;
 use longhaul_core::units::{Bytes, Rate};

@@ -1,4 +1,4 @@
-//! Longhaul's own tuner: all of the file at once, and intervals of about a round trip to decide by.
+//! Longhaul's own tuner: the whole file, with decisions by intervals of about one RTT.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sessions in virtual time: files that are fetched over connections, of which a [`Tuner`] decides how many.
+//! Download sessions in virtual time: each fetches a file over connections, whose number a [`Tuner`] chooses.
 
 mod apt;
 mod auto;

@@ -1,4 +1,4 @@
-//! What became of a session.
+//! The results of a download session.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who decides how many connections carry a file.
+//! The interface of tuners of the number of connections, and the fixed number.
 
 use std::fmt;
 use std::time::Duration;

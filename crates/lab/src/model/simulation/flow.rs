@@ -1,4 +1,4 @@
-//! One of the senders of a simulation: its window, its pace, and what it has seen.
+//! One sender of a simulation: its window, its pace, and its observations.
 
 use std::time::Duration;
 

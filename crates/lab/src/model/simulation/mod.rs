@@ -1,4 +1,4 @@
-//! A bulk sender on a link in virtual time, alone or beside others: what a pace controller is tried on.
+//! Bulk senders on a link in virtual time, alone or together: tests pace controllers.
 //!
 //! ```text
 //! control -> pace --+--> packets -> link -> echo: acknowledged or lost --+--> observation -> control

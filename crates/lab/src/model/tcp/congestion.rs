@@ -116,7 +116,7 @@ impl Cubic {
     }
 
     fn lost(&mut self, window: f64) {
-        // Whoever could not regain what he had leaves room for others (RFC 9438, 4.7).
+        // Fast convergence: a flow that did not regain its window yields to new flows (RFC 9438, section 4.7).
         let shrinks = window < self.before;
         self.before = if shrinks { window * (1.0 + cubic::BETA) / 2.0 } else { window };
         self.begun = None;

@@ -1,4 +1,4 @@
-//! One connection, as its sender knows it: what is in flight, what is lost, and what may be sent next.
+//! The sender's state of one connection: data in flight, losses, and the next packet to send.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;

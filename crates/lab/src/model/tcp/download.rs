@@ -1,4 +1,4 @@
-//! What one client fetches over its connections, in packets; which of them carries a packet is decided when it is sent.
+//! One client's download, in packets, each assigned to a connection when it is sent.
 
 use std::time::Duration;
 

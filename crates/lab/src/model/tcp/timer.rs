@@ -1,4 +1,4 @@
-//! When a connection gives up waiting for acknowledgements (RFC 6298).
+//! The retransmission timeout (RFC 6298).
 
 use std::time::Duration;
 

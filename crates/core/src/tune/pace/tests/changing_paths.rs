@@ -47,14 +47,14 @@ fn wrong_train_rate_costs_no_loss() {
         let mut path = SimulatedPath::new(1000.0, 302, 1e6);
         let mut pacer = Some(Pacer::default());
         let mut until = 1.0;
-        while matches!(pacer.as_ref().unwrap().phase, Phase::Listen { .. }) {
+        while matches!(pacer.as_ref().unwrap().phase, PacerPhase::Listen { .. }) {
             until += 0.01;
             path.run(&mut pacer, until);
         }
         let wrong = Rate::bits_per_sec((train_share * 1e9) as u64);
         let begun = pacer.as_mut().unwrap();
         begun.capacity = Some(wrong);
-        let Phase::Climb { most, .. } = &mut begun.phase else { panic!("{:?}", begun.phase) };
+        let PacerPhase::Climb { most, .. } = &mut begun.phase else { panic!("{:?}", begun.phase) };
         *most = Some(wrong.scaled(TRAIN_RATE_SHARE));
         path.run(&mut pacer, 8.0);
         let share = path.run(&mut pacer, 16.0);

@@ -8,7 +8,7 @@ fn pause_beside_competing_flows_does_not_lower_the_pace() {
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 4.0);
     let (from, since) = (Rate::bits_per_sec(300_000_000), Some(path.now));
-    pacer.as_mut().unwrap().phase = Phase::Share { from, since };
+    pacer.as_mut().unwrap().phase = PacerPhase::Share { from, since };
     path.run(&mut pacer, 4.2);
     pacer.as_mut().unwrap().resume();
     path.now += Duration::from_secs(60);
@@ -23,7 +23,7 @@ fn pause_beside_competing_flows_does_not_lower_the_pace() {
     // No other flow is left: the connection is paced again.
     path.run(&mut pacer, 90.0);
     let phase = pacer.unwrap().phase;
-    assert!(matches!(phase, Phase::Cruise { .. }), "{phase:?}");
+    assert!(matches!(phase, PacerPhase::Cruise { .. }), "{phase:?}");
 }
 
 /// A path of which only the queue matters: other flows fill it, and it does not drain after a cut.
@@ -50,7 +50,7 @@ impl Filled {
         pacer.settle(rate, &seen, Duration::ZERO);
         let mut filled = Self { pacer, now: Duration::ZERO, seen };
         filled.run(1.0, |_| 0.0);
-        assert!(matches!(filled.pacer.phase, Phase::Cruise { .. }), "{:?}", filled.pacer.phase);
+        assert!(matches!(filled.pacer.phase, PacerPhase::Cruise { .. }), "{:?}", filled.pacer.phase);
         filled
     }
 
@@ -58,7 +58,7 @@ impl Filled {
     fn run(&mut self, seconds: f64, queue: impl Fn(f64) -> f64) -> f64 {
         let from = self.now;
         let since = |now: Duration| (now - from).as_secs_f64();
-        while since(self.now) < seconds && !matches!(self.pacer.phase, Phase::Share { .. }) {
+        while since(self.now) < seconds && !matches!(self.pacer.phase, PacerPhase::Share { .. }) {
             self.observe(queue(since(self.now)));
         }
         since(self.now)
@@ -85,10 +85,10 @@ fn oscillating_queue_is_shared_as_soon_as_a_standing_one() {
 fn competing_flows_that_paused_are_not_drained_for_again() {
     let mut filled = Filled::new();
     filled.run(10.0, |_| 80.0);
-    while matches!(filled.pacer.phase, Phase::Share { .. }) && filled.now < Duration::from_secs(5) {
+    while matches!(filled.pacer.phase, PacerPhase::Share { .. }) && filled.now < Duration::from_secs(5) {
         filled.observe(0.0);
     }
-    let Phase::Cruise { target, .. } = filled.pacer.phase else { panic!("{:?}", filled.pacer.phase) };
+    let PacerPhase::Cruise { target, .. } = filled.pacer.phase else { panic!("{:?}", filled.pacer.phase) };
     filled.run(0.5, |_| 0.0);
     let again = filled.run(10.0, |_| 80.0);
     assert!(again < 0.1, "after {again} s");
