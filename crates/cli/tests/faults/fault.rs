@@ -73,6 +73,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// Returns whether the answer's head is the file's all the same, and arrives.
+    pub(crate) fn names_the_file(self) -> bool {
+        matches!(self, Self::Close { .. } | Self::Stall { .. } | Self::Drip { .. } | Self::ChunkedPart)
+    }
+
     /// Returns whether a transfer with retries left must survive it.
     pub(crate) fn survivable(self) -> bool {
         match self {

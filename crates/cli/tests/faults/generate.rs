@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::dice::{LONGEST, disk_fault, fault, flip, one_of, redirect, size, stop, traits, when};
 use crate::fault::{DiskFault, Fault, Framing, Meddling, RangeFault, Relayed, Stop, When};
 use crate::schedule::{
-    Build, GetSchedule, Labels, Options, Picks, PutSchedule, PutStep, SOUND, Schedule, Step, Traits,
+    Build, GetSchedule, Labels, Options, Picks, PutSchedule, PutStep, Redirect, SOUND, Schedule, Step, Traits,
 };
 
 /// Makes the schedule of `seed`; one seed makes one schedule.
@@ -233,41 +233,46 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
 }
 
 /// A run that meets no more than it must survive.
-fn survivable(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
+fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     let all = schedule.builds[0].len as u64;
     let mut traits = SOUND;
     traits.closes_each = rng.random_ratio(1, 4);
-    traits.redirect = rng.random_bool(0.3).then(|| redirect(rng));
+    traits.redirect =
+        rng.random_bool(0.3).then(|| Redirect { serves: rng.random_range(1..3), ..redirect(rng) });
     let mut left = schedule.options.retries - traits.redirect.map_or(0, |redirect| redirect.expiries);
-    let flips = if schedule.tls && left > 0 { 1 } else { 0 };
+    let flips = u32::from(schedule.tls && left > 0);
     left -= flips;
-    let at = |rng: &mut ChaCha8Rng| rng.random_range(0..1000);
-    let mut inner = ChaCha8Rng::seed_from_u64(rng.random());
-    let rng = &mut inner;
-    let faults = (0..rng.random_range(0..=left)).map(|_| {
-        let number = early(rng);
-        let fault = match rng.random_range(0..9) {
-            0 => Fault::Close { at: at(rng) },
-            1 => Fault::Reset { at: at(rng) },
-            2 => Fault::Stall { at: at(rng), millis: 1500 },
-            3 => Fault::Drip { at: at(rng), millis: 600 },
+    let strays = schedule.labels == Labels::OwnTags && rng.random_bool(0.4);
+    let mut faults = Vec::new();
+    if left > 0 && (strays || traits.redirect.is_some()) {
+        // So that something is asked for after it.
+        faults.push((0, Fault::Close { at: rng.random_range(0..900) }));
+        left -= 1;
+    }
+    if left > 0 && strays {
+        faults.push((rng.random_range(1..4), Fault::Stray(rng.random_range(1..schedule.builds.len()))));
+        left -= 1;
+    }
+    for _ in 0..rng.random_range(0..=left) {
+        let at = rng.random_range(0..1000);
+        let fault = match rng.random_range(0..8) {
+            0 => Fault::Close { at },
+            1 => Fault::Reset { at },
+            2 => Fault::Stall { at, millis: 1500 },
+            3 => Fault::Drip { at, millis: 600 },
             4 => Fault::HangUp,
             5 => Fault::Status {
                 code: one_of(rng, &[429, 503]),
                 retry_after: one_of(rng, &[None, Some(0), Some(1)]),
             },
             6 => Fault::Range(one_of(rng, &[RangeFault::Shorter, RangeFault::NoTotal])),
-            7 => Fault::ChunkedPart,
-            _ if schedule.labels == Labels::OwnTags && number > 0 => {
-                Fault::Stray(rng.random_range(1..schedule.builds.len()))
-            }
-            _ => Fault::Close { at: at(rng) },
+            _ => Fault::ChunkedPart,
         };
-        (number, fault)
-    });
-    let faults = in_order(faults.collect());
+        faults.push((early(rng), fault));
+    }
+    let faults = in_order(faults);
     let flip = |rng: &mut ChaCha8Rng| Relayed {
-        connection: rng.random_range(0..2),
+        connection: one_of(rng, &[0, 0, 0, 1]),
         to_client: true,
         at: rng.random_range(1 << 14..=(1 << 14) + all),
         what: Meddling::Flip(rng.random_range(0..8)),

@@ -155,8 +155,9 @@ impl GetSchedule {
         let expiries = step.traits.redirect.map_or(0, |redirect| redirect.expiries);
         let failures = step.faults.len() + step.relayed.len() + expiries as usize;
         let mut strays = step.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stray(_)));
-        let settled_before =
-            |number: u32| (0..number).any(|n| step.faults.iter().all(|(other, _)| *other != n));
+        let named_by =
+            |n: u32| step.faults.iter().all(|(other, fault)| *other != n || fault.names_the_file());
+        let settled_before = |number: u32| (0..number).any(named_by);
         // A mapping needs a size.
         let sizeless = step.traits.framing != Framing::Length
             || step.faults.iter().any(|(_, fault)| *fault == Fault::ChunkedPart);
