@@ -10,6 +10,7 @@ pub mod digest;
 pub mod engine;
 pub mod failure;
 pub mod job;
+mod job_cpu;
 pub mod pacing;
 pub mod path_memory;
 pub mod rate_limit;

@@ -87,11 +87,6 @@ pub fn thread_cpu_time() -> Duration {
     cpu_time(ClockId::ThreadCPUTime)
 }
 
-/// Returns the CPU time of all of this process's threads.
-pub fn process_cpu_time() -> Duration {
-    cpu_time(ClockId::ProcessCPUTime)
-}
-
 /// The CPU time clock of one thread, which other threads can read while it runs.
 ///
 /// Once the thread has ended, the kernel may give its number to another: no clock may be read of a thread that is not

@@ -43,6 +43,12 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// The file is complete, and something about it could not be done.
+    #[error("{reason}")]
+    Finished {
+        /// What, and why.
+        reason: String,
+    },
     /// A stream has given up, and others do its work.
     #[error("going on without stream {stream}: {reason}")]
     StreamLost {

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Instant;
 
 use longhaul_core::advice::{self, Facts};
-use longhaul_core::event::{Event, JobObserver};
+use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
@@ -144,7 +144,10 @@ impl<'a> Fetch<'a> {
             }
         })?;
         let finished = pipeline.finish(self.replace)?;
-        finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        for warning in &finished.warnings {
+            let reason = warning.to_string();
+            self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
+        }
         let Shown { facts, path } = shown;
         self.remember(&facts, path);
         let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());

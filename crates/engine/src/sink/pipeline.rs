@@ -31,6 +31,7 @@ use super::segment_pool::{Flow, Segment, SegmentPool};
 use super::writer::{self, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest;
+use crate::job_cpu::JobCpu;
 use crate::threads::{lock, named};
 
 /// Why a running pipeline takes no more, or a file does not get its final name.
@@ -70,6 +71,7 @@ pub struct Pipeline {
     resumed: Bytes,
     choice: WriterChoice,
     pool: SegmentPool,
+    cpu: JobCpu,
     checkpoint: Checkpoint,
     backlog: Backlog,
 }
@@ -102,7 +104,17 @@ impl Pipeline {
     ) -> Self {
         let resumed = committed.total();
         let (journal, checkpoint) = (journal.map(Mutex::new), Checkpoint::new(committed));
-        Self { part, journal, size, resumed, choice, pool, checkpoint, backlog: Backlog::default() }
+        Self {
+            part,
+            journal,
+            size,
+            resumed,
+            choice,
+            pool,
+            checkpoint,
+            backlog: Backlog::default(),
+            cpu: JobCpu::default(),
+        }
     }
 
     /// Writes the journal before the first byte, so that a transfer that has begun can be found again.
@@ -189,7 +201,7 @@ impl Pipeline {
         });
         let start = |_| {
             let (writer, segments) = (Arc::clone(writer), segments.clone());
-            let write = move || self.write_all(&segments, writer.as_ref(), fail);
+            let write = move || self.cpu.count(|| self.write_all(&segments, writer.as_ref(), fail));
             let started = named("writer").spawn_scoped(threads, write);
             started.map_err(|error| self.fail(PipelineError::Thread("the writer", error), fail)).ok()
         };
@@ -350,6 +362,11 @@ impl Pipeline {
     /// Returns the ranges of the file that have been handed to the kernel, in this run or before.
     pub fn written_ranges(&self) -> RangeSet {
         self.checkpoint.ranges()
+    }
+
+    /// Returns the CPU time of the writers so far.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.cpu.total()
     }
 
     /// Returns how many bytes were committed at the start.

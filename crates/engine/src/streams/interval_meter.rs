@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::host;
 
 use super::stream_set::StreamSet;
 
@@ -87,7 +86,7 @@ impl Look {
             received: received.collect(),
             out_of_order: sockets.counters.out_of_order,
             waited: set.transfer.waits.total(),
-            cpu: host::process_cpu_time(),
+            cpu: set.transfer.cpu.total() + set.transfer.pipeline.cpu_time(),
         };
         (look, sockets)
     }

@@ -121,7 +121,7 @@ impl<'a> StreamSet<'a> {
         // Joined here, so that the schedule never looks done before the thread runs.
         let stream = Stream::new(Arc::clone(&handle), self.transfer, inlet, self.options);
         let run = move || {
-            run_stream(self, stream);
+            self.transfer.cpu.count(|| run_stream(self, stream));
             drop(alive);
         };
         let fail = || self.transfer.fail(TransferError::Panicked("a stream"));

@@ -15,6 +15,7 @@ use super::shared_schedule::SharedSchedule;
 use super::stream::StreamHandle;
 use crate::cancel::Cancel;
 use crate::connection_telemetry::ConnectionTelemetry;
+use crate::job_cpu::JobCpu;
 use crate::rate_limit::RateLimit;
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
@@ -37,6 +38,7 @@ pub(crate) struct TransferState<'a> {
     running: AtomicUsize,
     next_stream: AtomicUsize,
     pub(crate) waits: Waits,
+    pub(crate) cpu: JobCpu,
     /// One for each source.
     pub(crate) sources: Vec<SourceProgress>,
     /// The latest count of the output file's pages, where they are counted.
@@ -147,6 +149,7 @@ impl<'a> TransferState<'a> {
             running: AtomicUsize::new(0),
             next_stream: AtomicUsize::new(0),
             waits: Waits::default(),
+            cpu: JobCpu::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
             pages: Mutex::default(),
             failure: Mutex::default(),
