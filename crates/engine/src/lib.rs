@@ -4,9 +4,9 @@
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
-mod connection_telemetry;
 pub mod digest;
 pub mod failure;
+mod open_sockets;
 pub mod pacing;
 pub mod path_memory;
 pub mod send;

@@ -13,7 +13,7 @@ use super::crew::Crew;
 use super::error::TransferError;
 use super::work::Work;
 use crate::cancel::Cancel;
-use crate::connection_telemetry::ConnectionTelemetry;
+use crate::open_sockets::OpenSockets;
 use crate::sink::pipeline::Pipeline;
 pub(super) use crate::threads::add;
 use crate::threads::lock;
@@ -34,7 +34,7 @@ pub(super) struct Shared<'a> {
     /// What all streams together brought at best, in bits per second.
     path_rate: AtomicU64,
     pub(super) waits: Waits,
-    pub(super) sockets: ConnectionTelemetry,
+    pub(super) sockets: OpenSockets,
     /// The latest count of the file's pages, where somebody counts them.
     pub(super) pages: Mutex<Option<PageCache>>,
     failure: Mutex<Option<TransferError>>,
@@ -81,7 +81,7 @@ impl<'a> Shared<'a> {
             paced: AtomicBool::new(false),
             path_rate: AtomicU64::new(0),
             waits: Waits::default(),
-            sockets: ConnectionTelemetry::default(),
+            sockets: OpenSockets::default(),
             pages: Mutex::default(),
             failure: Mutex::default(),
             given_up: Mutex::default(),
