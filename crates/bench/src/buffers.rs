@@ -11,8 +11,8 @@ use crate::paths::BenchPath;
 use crate::run_result::RunResult;
 use crate::run_series;
 
-const PATHS: [BenchPath; 2] = [BenchPath::NoDelay, BenchPath::LongCubic];
-const CLIENTS: [BenchClient; 5] = [
+const BUFFER_PATHS: [BenchPath; 2] = [BenchPath::NoDelay, BenchPath::LongCubic];
+const BUFFER_CLIENTS: [BenchClient; 5] = [
     BenchClient::Writer("direct"),
     BenchClient::Writer("mmap"),
     BenchClient::Writer("buffered"),
@@ -22,14 +22,14 @@ const CLIENTS: [BenchClient; 5] = [
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<BenchJob> {
-    PATHS.map(|path| BenchJob::new(path, &CLIENTS, Bytes::gib(8))).into()
+    BUFFER_PATHS.map(|path| BenchJob::new(path, &BUFFER_CLIENTS, Bytes::gib(8))).into()
 }
 
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
-    for path in PATHS {
-        let table = run_series::table(runs, path, &CLIENTS);
+    for path in BUFFER_PATHS {
+        let table = run_series::table(runs, path, &BUFFER_CLIENTS);
         if !table.is_empty() {
             let _ = writeln!(text, "## Ways of writing: {path}\n\n{table}");
         }

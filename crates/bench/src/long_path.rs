@@ -11,19 +11,20 @@ use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
-const PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
-const CLIENTS: [BenchClient; 2] = [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl];
+const LONG_PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
+const LONG_PATH_CLIENTS: [BenchClient; 2] = [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl];
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<BenchJob> {
-    PATHS.map(|path| BenchJob::new(path, &CLIENTS, Bytes::gib(8))).into()
+    LONG_PATHS.map(|path| BenchJob::new(path, &LONG_PATH_CLIENTS, Bytes::gib(8))).into()
 }
 
 /// Returns what was asked of it and how it came out.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let mut targets = Vec::new();
-    for path in PATHS {
-        let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| RunSeries::of(runs, path, client)) else {
+    for path in LONG_PATHS {
+        let [Some(longhaul), Some(curl)] = LONG_PATH_CLIENTS.map(|client| RunSeries::of(runs, path, client))
+        else {
             continue;
         };
         let goodput = ratio(&longhaul, &curl);
@@ -47,13 +48,14 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
-    for path in PATHS {
-        let table = run_series::table(runs, path, &CLIENTS);
+    for path in LONG_PATHS {
+        let table = run_series::table(runs, path, &LONG_PATH_CLIENTS);
         if table.is_empty() {
             continue;
         }
         let _ = writeln!(text, "## {path}, tuned hosts, to disk\n\n{table}");
-        let [Some(longhaul), Some(curl)] = CLIENTS.map(|client| RunSeries::of(runs, path, client)) else {
+        let [Some(longhaul), Some(curl)] = LONG_PATH_CLIENTS.map(|client| RunSeries::of(runs, path, client))
+        else {
             continue;
         };
         let (goodput, cpu) = (ratio(&longhaul, &curl), longhaul.cpu_per_gib() / curl.cpu_per_gib());

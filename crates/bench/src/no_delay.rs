@@ -11,13 +11,13 @@ use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
-const PATH: BenchPath = BenchPath::NoDelay;
-const CLIENTS: [BenchClient; 4] =
+const NO_DELAY_PATH: BenchPath = BenchPath::NoDelay;
+const NO_DELAY_CLIENTS: [BenchClient; 4] =
     [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl, BenchClient::Fio, BenchClient::CurlToNull];
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<BenchJob> {
-    vec![BenchJob::new(PATH, &CLIENTS, Bytes::gib(8))]
+    vec![BenchJob::new(NO_DELAY_PATH, &NO_DELAY_CLIENTS, Bytes::gib(8))]
 }
 
 /// Median goodputs in bits per second.
@@ -30,8 +30,9 @@ struct Goodputs {
 
 impl Goodputs {
     fn of(runs: &[&RunResult]) -> Option<Self> {
-        let goodput = |client| Some(RunSeries::of(runs, PATH, client)?.goodput().as_bits_per_sec() as f64);
-        let [longhaul, curl, disk, network] = CLIENTS.map(goodput);
+        let goodput =
+            |client| Some(RunSeries::of(runs, NO_DELAY_PATH, client)?.goodput().as_bits_per_sec() as f64);
+        let [longhaul, curl, disk, network] = NO_DELAY_CLIENTS.map(goodput);
         Some(Self { longhaul: longhaul?, curl: curl?, disk: disk?, network: network? })
     }
 
@@ -45,18 +46,22 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let Some(goodputs) = Goodputs::of(runs) else { return Vec::new() };
     let (bound, curl) = (goodputs.of_bound(), goodputs.longhaul / goodputs.curl);
     vec![
-        Goal::new(format!("{PATH}: at least 0.9 of min(disk, network)"), format!("{bound:.3}"), bound >= 0.9),
-        Goal::new(format!("{PATH}: ahead of curl"), format!("{curl:.3}x"), curl > 1.0),
+        Goal::new(
+            format!("{NO_DELAY_PATH}: at least 0.9 of min(disk, network)"),
+            format!("{bound:.3}"),
+            bound >= 0.9,
+        ),
+        Goal::new(format!("{NO_DELAY_PATH}: ahead of curl"), format!("{curl:.3}x"), curl > 1.0),
     ]
 }
 
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
-    let table = run_series::table(runs, PATH, &CLIENTS);
+    let table = run_series::table(runs, NO_DELAY_PATH, &NO_DELAY_CLIENTS);
     if table.is_empty() {
         return table;
     }
-    let mut text = format!("## {PATH}, stock hosts, to disk\n\n{table}\n");
+    let mut text = format!("## {NO_DELAY_PATH}, stock hosts, to disk\n\n{table}\n");
     if let Some(goodputs) = Goodputs::of(runs) {
         let limit = if goodputs.disk < goodputs.network { "disk" } else { "network" };
         let _ = writeln!(

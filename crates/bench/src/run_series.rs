@@ -9,7 +9,7 @@ use crate::paths::BenchPath;
 use crate::run_result::RunResult;
 
 /// The head of [`RunSeries::row`].
-pub(crate) const HEAD: [&str; 6] = [
+pub(crate) const SERIES_COLUMNS: [&str; 6] = [
     "client",
     "goodput, Gbit/s: median (least to largest)",
     "until it is on the disk",
@@ -88,7 +88,7 @@ impl<'a> RunSeries<'a> {
         Spread::of(self.runs.iter().filter_map(|run| figure(run)))
     }
 
-    /// Returns its row of a table under [`HEAD`].
+    /// Returns its row of a table under [`SERIES_COLUMNS`].
     pub(crate) fn row(&self) -> Vec<String> {
         let gbits = |rate: Rate| rate.as_bits_per_sec() as f64 / 1e9;
         let (kept, fetched) = (self.client.keeps_file(), self.client.server().is_some());
@@ -127,5 +127,5 @@ pub(crate) fn table_of_size(
 
 fn table_by<'a>(clients: &[BenchClient], series: impl Fn(BenchClient) -> Option<RunSeries<'a>>) -> String {
     let rows: Vec<_> = clients.iter().filter_map(|client| Some(series(*client)?.row())).collect();
-    if rows.is_empty() { String::new() } else { markdown_table::markdown(&HEAD, &rows) }
+    if rows.is_empty() { String::new() } else { markdown_table::markdown(&SERIES_COLUMNS, &rows) }
 }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_tells_what_is_remembered() {
+    fn request_carries_the_known_rate_and_rtt() {
         let known =
             HeldRate { rate: Rate::bits_per_sec(930_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
         let request = PaceRequest { pace: Pace::Auto, known: Some(known) };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_that_is_not_understood_is_none() {
+    fn invalid_known_rate_is_ignored() {
         for memory in [
             "",
             "held=1",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_limit_holds() {
+    fn servers_rate_caps_every_requested_pace() {
         let rate = |mbit: u64| Pace::Rate(Rate::bits_per_sec(mbit * 1_000_000));
         assert_eq!(Pace::Off.within(rate(5)), rate(5));
         assert_eq!(rate(9).within(rate(5)), rate(5));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_host_with_permission_is_raised_to_the_need() {
+    fn stock_host_with_permission_gets_the_needed_buffer() {
         let raised = recv_buffer(limits(Bytes::mib(6), Bytes::kib(208), true), RATE, RTT);
         assert_eq!(raised, RecvBuffer::Set(Bytes::new(375_000_000)));
     }
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_ceiling() {
+    fn papers_window_ceiling() {
         // Table 2: RWIN 46.87 MB at 200 ms allows 234.35 MB/s.
         let rate = window_ceiling(Bytes::new(46_870_000), RTT);
         assert_eq!(rate.as_bytes_per_sec(), 234_350_000);
     }
 
     #[test]
-    fn what_is_asked_ahead_follows_the_rate_and_is_shared_before_there_is_one() {
+    fn requested_bytes_follow_the_rate_and_are_divided_before_it_is_known() {
         let unmeasured = |streams| ask_ahead(Rate::default(), RTT, streams);
         assert_eq!([unmeasured(1), unmeasured(4)], [Bytes::new(31_250_000), Bytes::new(7_812_500)]);
         assert_eq!(unmeasured(100), Bytes::mib(1));

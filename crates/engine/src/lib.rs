@@ -4,13 +4,13 @@
 //! The engine knows no recorder: what happens is told to an `Observer`.
 
 pub mod cancel;
-mod connection_telemetry;
 pub mod delivery_meter;
 pub mod digest;
 pub mod engine;
 pub mod failure;
 pub mod job;
 mod job_cpu;
+mod open_sockets;
 pub mod pacing;
 pub mod path_memory;
 pub mod rate_limit;

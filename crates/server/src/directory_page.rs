@@ -11,7 +11,7 @@ use crate::directory_listing::{DirectoryEntry, DirectoryListing, SortKey, SortOr
 use crate::reply::Reply;
 
 /// All characters except the unreserved ones (RFC 3986, section 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const URL_RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const STYLE: &str = include_str!("directory_page.css");
 
@@ -36,7 +36,7 @@ pub(crate) fn directory_url(names: &[Vec<u8>]) -> String {
 
 /// Percent-encodes a name as a component of a URL's path.
 fn url_encoded(name: &[u8]) -> String {
-    percent_encode(name, RESERVED).to_string()
+    percent_encode(name, URL_RESERVED).to_string()
 }
 
 fn html(names: &[Vec<u8>], listing: &DirectoryListing) -> String {

@@ -15,7 +15,7 @@ const NUMBERS: [usize; 26] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 112, 128];
 const FILE: Bytes = Bytes::new(1_000_000_000);
 /// Over this time goodput is averaged to say when it has first come near the best;
-const FIRST: Duration = Duration::from_secs(3);
+const FIRST_CHUNK: Duration = Duration::from_secs(3);
 /// and over this one to say from when on it stays there.
 const STAYS: Duration = Duration::from_secs(10);
 /// Of the best fixed number's goodput.
@@ -89,9 +89,10 @@ impl Curve {
             let ends = record.seconds.iter().map(|second| second.at).filter(move |&at| at >= time);
             ends.map(move |at| (at, record.goodput(at.saturating_sub(time), at).as_bits_per_sec() as f64))
         };
-        let first = over(FIRST).find(|&(_, rate)| rate >= goal).map(|(at, _)| at);
-        let least =
-            |from| over(FIRST).filter(|&(at, _)| at > from).map(|(_, rate)| rate).fold(f64::MAX, f64::min);
+        let first = over(FIRST_CHUNK).find(|&(_, rate)| rate >= goal).map(|(at, _)| at);
+        let least = |from| {
+            over(FIRST_CHUNK).filter(|&(at, _)| at > from).map(|(_, rate)| rate).fold(f64::MAX, f64::min)
+        };
         // Behind the last of those that were not near.
         let off = over(STAYS).rfind(|&(_, rate)| rate < goal).map(|(at, _)| at);
         let ends = record.seconds.last().map(|second| second.at);

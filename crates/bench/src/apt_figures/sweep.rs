@@ -24,8 +24,8 @@ pub(crate) struct Sweep {
     changes: Changes,
 }
 
-const SHORT: Duration = Duration::from_millis(10);
-const LONG: Duration = Duration::from_millis(50);
+const SHORT_DELAY: Duration = Duration::from_millis(10);
+const LONG_DELAY: Duration = Duration::from_millis(50);
 
 enum Changes {
     /// APT itself; Longhaul's tuner has no such knob.
@@ -41,7 +41,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "alpha",
         unit: Unit::Number,
         values: &[1.1, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
-        delays: &[(SHORT, 3), (LONG, 4)],
+        delays: &[(SHORT_DELAY, 3), (LONG_DELAY, 4)],
         changes: Changes::Apt(|alpha| Controls { alpha, ..PUBLISHED }),
     },
     Sweep {
@@ -50,7 +50,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "Delta",
         unit: Unit::Seconds,
         values: &[1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0],
-        delays: &[(SHORT, 5), (LONG, 6)],
+        delays: &[(SHORT_DELAY, 5), (LONG_DELAY, 6)],
         changes: Changes::Apt(|delta| Controls { delta: Duration::from_secs_f64(delta), ..PUBLISHED }),
     },
     Sweep {
@@ -59,7 +59,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "N0",
         unit: Unit::Number,
         values: &[1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0],
-        delays: &[(SHORT, 8), (LONG, 9)],
+        delays: &[(SHORT_DELAY, 8), (LONG_DELAY, 9)],
         changes: Changes::Apt(|n0| Controls { n0: n0 as usize, ..PUBLISHED }),
     },
     Sweep {
@@ -68,7 +68,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         label: "UDP",
         unit: Unit::BitsPerSecond,
         values: &[0.0, 10e6, 20e6, 30e6, 40e6, 50e6],
-        delays: &[(LONG, 11)],
+        delays: &[(LONG_DELAY, 11)],
         changes: Changes::Background,
     },
 ];
@@ -141,7 +141,7 @@ impl Sweep {
                 notes.push(format!("{bounded} of {} runs met the bound of connections", all().count()));
             }
             // What differs on the short path differs by little.
-            let scale = if delay == SHORT { Scale::Near } else { Scale::Linear };
+            let scale = if delay == SHORT_DELAY { Scale::Near } else { Scale::Linear };
             if scale == Scale::Near {
                 notes.push("the vertical axis does not begin at zero".to_owned());
             }

@@ -133,8 +133,8 @@ impl Trial {
     /// Makes a trial of one file alone.
     pub(crate) fn alone(path: Path, method: Method, file: Bytes) -> Self {
         /// A tenth of what a single stream of 64 KB reaches at 50 ms each way.
-        const LEAST: Rate = Rate::bits_per_sec(500_000);
-        Self { path, method, file, begins: vec![Duration::ZERO], until: LEAST.time_for(file) }
+        const MIN_GOODPUT: Rate = Rate::bits_per_sec(500_000);
+        Self { path, method, file, begins: vec![Duration::ZERO], until: MIN_GOODPUT.time_for(file) }
     }
 
     /// Runs it; returns what became of each session.

@@ -17,11 +17,12 @@ use crate::single_run::PROXIES;
 const SCENARIO: &str = "scenarios/apt-fairness-droptail.toml";
 /// The repository, where this program was built.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const PATH: &str = "100 Mbit/s, RTT 20 ms, queue 100 packets (DropTail), windows of 64 KiB, reno, 4 sessions";
+const FAIRNESS_PATH: &str =
+    "100 Mbit/s, RTT 20 ms, queue 100 packets (DropTail), windows of 64 KiB, reno, 4 sessions";
 /// What the scenario calls the tuners.
-const TUNERS: [(&str, &str); 2] = [(OWN, "longhaul"), (APT, "longhaul, APT")];
+const TUNERS: [(&str, &str); 2] = [(OWN, "longhaul"), (APT_METHOD, "longhaul, APT")];
 const OWN: &str = "longhaul";
-const APT: &str = "apt";
+const APT_METHOD: &str = "apt";
 const LEAST_JAIN: f64 = 0.95;
 
 /// What four sessions of one tuner gave: rates in bits per second, of the last of their times.
@@ -100,9 +101,9 @@ impl Sessions {
 pub(crate) fn targets(sessions: &[Sessions]) -> Vec<Goal> {
     let Some(jain) = figure(sessions, OWN, |own| own.jain) else { return Vec::new() };
     let told = |jain| markdown_table::spread(Some(jain), 3);
-    let apt = figure(sessions, APT, |apt| apt.jain).map(|apt| format!("; APT {}", told(apt)));
+    let apt = figure(sessions, APT_METHOD, |apt| apt.jain).map(|apt| format!("; APT {}", told(apt)));
     vec![Goal::new(
-        format!("{PATH}: Jain's index at least {LEAST_JAIN} over the last {} s", apart(sessions)),
+        format!("{FAIRNESS_PATH}: Jain's index at least {LEAST_JAIN} over the last {} s", apart(sessions)),
         format!("{}{}", told(jain), apt.unwrap_or_default()),
         jain.median >= LEAST_JAIN,
     )]
@@ -131,15 +132,15 @@ pub(crate) fn section(sessions: &[Sessions]) -> String {
         let apart = apart(sessions);
         let _ = writeln!(
             text,
-            "## {PATH}\n\n{}\nBy `longhaul lab run {SCENARIO}`: each session begins {apart} s after the one before; goodput in Mbit/s over \
+            "## {FAIRNESS_PATH}\n\n{}\nBy `longhaul lab run {SCENARIO}`: each session begins {apart} s after the one before; goodput in Mbit/s over \
              the last {apart} s, which begin when the last session has had as long to settle. Medians (least to largest).\n",
-            markdown_table::markdown(&HEAD, &rows)
+            markdown_table::markdown(&FAIRNESS_COLUMNS, &rows)
         );
     }
     text
 }
 
-const HEAD: [&str; 9] = [
+const FAIRNESS_COLUMNS: [&str; 9] = [
     "tuner",
     "Jain's index",
     "all four",
@@ -231,12 +232,12 @@ mod tests {
         let PathSpec { rate, rtt, queue, aqm, congestion, .. } = &scenario.path;
         let (rate, queue) = (rate.unwrap(), queue.unwrap());
         assert_eq!(
-            PATH,
+            FAIRNESS_PATH,
             format!(
                 "{rate}, RTT {rtt}, queue {queue} ({aqm:?}), windows of 64 KiB, {congestion}, 4 sessions"
             )
         );
-        assert_eq!(scenario.runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), [APT, OWN]);
+        assert_eq!(scenario.runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), [APT_METHOD, OWN]);
         for run in &scenario.runs {
             assert!(run.command.contains(" 4 \"$apart\" longhaul get "), "{}", run.command);
             assert!(run.command.contains(&SMALL_BUFFER.join(" ")), "{}", run.command);

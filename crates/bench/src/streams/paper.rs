@@ -16,13 +16,13 @@ use crate::run_series::RunSeries;
 
 use super::{best_fixed, times_as_fast};
 
-const PATH: BenchPath = BenchPath::Paper;
-const AUTO: BenchClient = BenchClient::SmallSockets(Streams::Auto);
-const APT: BenchClient = BenchClient::SmallSockets(Streams::Apt);
+const PAPER_PATH: BenchPath = BenchPath::Paper;
+const AUTO_CLIENT: BenchClient = BenchClient::SmallSockets(Streams::Auto);
+const APT_CLIENT: BenchClient = BenchClient::SmallSockets(Streams::Apt);
 /// Of the fixed numbers 20 is what windows of 64 KiB need at this RTT.
-const CLIENTS: [BenchClient; 6] = [
-    AUTO,
-    APT,
+const PAPER_CLIENTS: [BenchClient; 6] = [
+    AUTO_CLIENT,
+    APT_CLIENT,
     BenchClient::SmallSockets(Streams::Fixed(16)),
     BenchClient::SmallSockets(Streams::Fixed(20)),
     BenchClient::SmallSockets(Streams::Fixed(24)),
@@ -33,50 +33,55 @@ const FILE: Bytes = Bytes::new(1_000_000_000);
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<BenchJob> {
-    vec![BenchJob::new(PATH, &CLIENTS, FILE)]
+    vec![BenchJob::new(PAPER_PATH, &PAPER_CLIENTS, FILE)]
 }
 
 /// Returns what was asked of it and how it came out.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
-    let of = |client| RunSeries::of(runs, PATH, client);
-    let as_apt = times_as_fast(format!("{PATH}: at least as fast as APT"), of(AUTO), of(APT), 1.0);
-    let asked = format!("{PATH}: at least 0.95 of the best fixed number");
-    let of_best = times_as_fast(asked, of(AUTO), best_fixed(runs, PATH, &CLIENTS), 0.95);
-    let sooner = converged(runs, AUTO).zip(converged(runs, APT)).map(|(ours, apt)| {
+    let of = |client| RunSeries::of(runs, PAPER_PATH, client);
+    let as_apt =
+        times_as_fast(format!("{PAPER_PATH}: at least as fast as APT"), of(AUTO_CLIENT), of(APT_CLIENT), 1.0);
+    let asked = format!("{PAPER_PATH}: at least 0.95 of the best fixed number");
+    let of_best = times_as_fast(asked, of(AUTO_CLIENT), best_fixed(runs, PAPER_PATH, &PAPER_CLIENTS), 0.95);
+    let sooner = converged(runs, AUTO_CLIENT).zip(converged(runs, APT_CLIENT)).map(|(ours, apt)| {
         let measured = format!("{}; APT {}", spread(ours), spread(apt));
-        Goal::new(format!("{PATH}: converged in fewer seconds than APT"), measured, ours.median < apt.median)
+        Goal::new(
+            format!("{PAPER_PATH}: converged in fewer seconds than APT"),
+            measured,
+            ours.median < apt.median,
+        )
     });
     as_apt.into_iter().chain(of_best).chain(sooner).collect()
 }
 
 /// Returns the seconds to converge, infinite where it was never; `None` where it has not run, or no fixed number has.
 fn converged(runs: &[&RunResult], client: BenchClient) -> Option<Spread> {
-    let best = best_fixed(runs, PATH, &CLIENTS)?.goodput();
+    let best = best_fixed(runs, PAPER_PATH, &PAPER_CLIENTS)?.goodput();
     let since = |run: &RunResult| {
         convergence::since(&run.by_second, best).map_or(f64::INFINITY, |second| second as f64)
     };
-    RunSeries::of(runs, PATH, client)?.figure(|run| Some(since(run)))
+    RunSeries::of(runs, PAPER_PATH, client)?.figure(|run| Some(since(run)))
 }
 
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
-    let row = |client: &BenchClient| Some(row(runs, *client, &RunSeries::of(runs, PATH, *client)?));
-    let rows: Vec<_> = CLIENTS.iter().filter_map(row).collect();
+    let row = |client: &BenchClient| Some(row(runs, *client, &RunSeries::of(runs, PAPER_PATH, *client)?));
+    let rows: Vec<_> = PAPER_CLIENTS.iter().filter_map(row).collect();
     let mut text = String::new();
     if !rows.is_empty() {
         let _ = writeln!(
             text,
-            "## {PATH}, by the number of streams\n\n{}\nA client has converged from the second, counted from the transfer's start, after \
+            "## {PAPER_PATH}, by the number of streams\n\n{}\nA client has converged from the second, counted from the transfer's start, after \
              which every {WINDOW} s that begin with a whole second, but for the last {TAIL} of the transfer, brought at least {:.0} % of \
              what the best fixed number brought over all of its time.\n",
-            markdown_table::markdown(&HEAD, &rows),
+            markdown_table::markdown(&PAPER_COLUMNS, &rows),
             NEAR * 100.0
         );
     }
     text
 }
 
-const HEAD: [&str; 6] = [
+const PAPER_COLUMNS: [&str; 6] = [
     "client",
     "time, s: median (least to largest)",
     "goodput, Mbit/s",
@@ -120,7 +125,7 @@ mod tests {
     fn run(client: BenchClient, slow: usize, wall_s: f64) -> RunResult {
         let mbit = |mbit: u64| Rate::bits_per_sec(mbit * 1_000_000);
         let by_second = [vec![mbit(40); slow], vec![mbit(80); 100 - slow]].concat();
-        RunResult { wall_s, by_second, ..RunResult::sample(PATH, client, FILE) }
+        RunResult { wall_s, by_second, ..RunResult::sample(PAPER_PATH, client, FILE) }
     }
 
     fn told(runs: &[RunResult]) -> Vec<Vec<String>> {
@@ -131,10 +136,10 @@ mod tests {
     fn the_best_fixed_number_and_apt_are_compared_with() {
         // 1 GB in 100 s is 80 Mbit/s; 32 streams bring less.
         let mut runs = vec![
-            run(AUTO, 7, 104.0),
-            run(APT, 30, 120.0),
-            run(CLIENTS[3], 1, 100.0),
-            run(CLIENTS[5], 2, 130.0),
+            run(AUTO_CLIENT, 7, 104.0),
+            run(APT_CLIENT, 30, 120.0),
+            run(PAPER_CLIENTS[3], 1, 100.0),
+            run(PAPER_CLIENTS[5], 2, 130.0),
         ];
         let measured =
             |runs: &[RunResult]| told(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
@@ -142,23 +147,23 @@ mod tests {
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");
         // A client that never converges has not converged sooner.
-        (runs[0], runs[1]) = (run(AUTO, 95, 110.0), run(APT, 95, 120.0));
+        (runs[0], runs[1]) = (run(AUTO_CLIENT, 95, 110.0), run(APT_CLIENT, 95, 120.0));
         assert_eq!(measured(&runs), ["1.091x yes", "0.909x **no**", "never; APT never **no**"]);
-        runs[0] = run(AUTO, 95, 121.0);
+        runs[0] = run(AUTO_CLIENT, 95, 121.0);
         assert_eq!(measured(&runs)[0], "0.992x **no**");
     }
 
     #[test]
     fn repetitions_are_summed_up_by_their_median() {
-        let runs: Vec<_> = [5, 9, 95].map(|slow| run(AUTO, slow, 104.0)).into();
-        let with_best: Vec<_> = runs.into_iter().chain([run(CLIENTS[3], 1, 100.0)]).collect();
+        let runs: Vec<_> = [5, 9, 95].map(|slow| run(AUTO_CLIENT, slow, 104.0)).into();
+        let with_best: Vec<_> = runs.into_iter().chain([run(PAPER_CLIENTS[3], 1, 100.0)]).collect();
         let text = section(&with_best.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul | 104.0 | 76.9 | 9 (5 to never) | 0 | 3 (0) |"), "{text}");
     }
 
     #[test]
     fn without_a_fixed_number_there_is_no_best() {
-        let runs = [run(AUTO, 7, 104.0), run(APT, 30, 120.0)];
+        let runs = [run(AUTO_CLIENT, 7, 104.0), run(APT_CLIENT, 30, 120.0)];
         let rows = told(&runs);
         assert!(matches!(&rows[..], [row] if row[0].ends_with("at least as fast as APT")), "{rows:?}");
         let text = section(&runs.iter().collect::<Vec<_>>());

@@ -13,8 +13,8 @@ use crate::run_series::{self, RunSeries};
 
 use super::{AUTO, times_as_fast};
 
-const PATH: BenchPath = BenchPath::LongStock;
-const CLIENTS: [BenchClient; 3] = [AUTO, BenchClient::Axel, BenchClient::Aria2];
+const STOCK_PATH: BenchPath = BenchPath::LongStock;
+const STOCK_CLIENTS: [BenchClient; 3] = [AUTO, BenchClient::Axel, BenchClient::Aria2];
 /// What each peer is to be left behind by.
 const PEERS: [(BenchClient, f64); 3] =
     [(BenchClient::Axel, 1.5), (BenchClient::Aria2, 2.5), (BenchClient::Curl, 30.0)];
@@ -24,19 +24,19 @@ const FOR_CURL: Bytes = Bytes::gib(1);
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![
-        BenchJob::new(PATH, &CLIENTS, Bytes::gib(8)),
-        BenchJob { is_at_most: true, ..BenchJob::new(PATH, &[BenchClient::Curl], FOR_CURL) },
+        BenchJob::new(STOCK_PATH, &STOCK_CLIENTS, Bytes::gib(8)),
+        BenchJob { is_at_most: true, ..BenchJob::new(STOCK_PATH, &[BenchClient::Curl], FOR_CURL) },
     ]
 }
 
 /// Returns what was asked of it and how it came out.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
-    let of = |client| RunSeries::of(runs, PATH, client);
+    let of = |client| RunSeries::of(runs, STOCK_PATH, client);
     let target = |(peer, least)| {
         let (ours, theirs) = (of(AUTO)?, of(peer)?);
         let size = theirs.largest_file();
         let with = if size < ours.largest_file() { format!(" with {size}") } else { String::new() };
-        let asked = format!("{PATH}: at least {least}x the goodput of {peer}{with}");
+        let asked = format!("{STOCK_PATH}: at least {least}x the goodput of {peer}{with}");
         times_as_fast(asked, Some(ours), Some(theirs), least)
     };
     PEERS.into_iter().filter_map(target).collect()
@@ -45,13 +45,13 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
-    let clients: Vec<_> = CLIENTS.into_iter().chain([BenchClient::Curl]).collect();
-    let table = run_series::table(runs, PATH, &clients);
+    let clients: Vec<_> = STOCK_CLIENTS.into_iter().chain([BenchClient::Curl]).collect();
+    let table = run_series::table(runs, STOCK_PATH, &clients);
     if table.is_empty() {
         return text;
     }
-    let _ = writeln!(text, "## {PATH}, by the number of streams\n\n{table}");
-    let size = |client| Some(RunSeries::of(runs, PATH, client)?.largest_file());
+    let _ = writeln!(text, "## {STOCK_PATH}, by the number of streams\n\n{table}");
+    let size = |client| Some(RunSeries::of(runs, STOCK_PATH, client)?.largest_file());
     if let (Some(large), Some(small)) = (size(AUTO), size(BenchClient::Curl))
         && small < large
     {
@@ -69,7 +69,8 @@ mod tests {
     use super::*;
 
     fn runs(curl: Bytes) -> Vec<RunResult> {
-        let run = |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(PATH, client, bytes) };
+        let run =
+            |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(STOCK_PATH, client, bytes) };
         vec![
             run(AUTO, Bytes::gib(8), 12.0),
             run(BenchClient::Axel, Bytes::gib(8), 24.0),

@@ -13,9 +13,9 @@ use crate::run_series::{self, RunSeries};
 
 use super::{AUTO, best_fixed, times_as_fast};
 
-const PATH: BenchPath = BenchPath::LongCubic;
+const TUNED_PATH: BenchPath = BenchPath::LongCubic;
 const ONE: BenchClient = BenchClient::Streams(Streams::Fixed(1));
-const CLIENTS: [BenchClient; 5] = [
+const TUNED_CLIENTS: [BenchClient; 5] = [
     AUTO,
     ONE,
     BenchClient::Streams(Streams::Fixed(4)),
@@ -23,33 +23,33 @@ const CLIENTS: [BenchClient; 5] = [
     BenchClient::Curl,
 ];
 const RAMP_UP: [BenchClient; 2] = [AUTO, BenchClient::Curl];
-const LARGE: Bytes = Bytes::gib(8);
+const LARGE_FILE: Bytes = Bytes::gib(8);
 /// Over before the ramp-up is.
-const SMALL: Bytes = Bytes::gib(1);
+const SMALL_FILE: Bytes = Bytes::gib(1);
 
 /// Returns what is run.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![
-        BenchJob::new(PATH, &CLIENTS, LARGE),
-        BenchJob { is_at_most: true, ..BenchJob::new(PATH, &RAMP_UP, SMALL) },
+        BenchJob::new(TUNED_PATH, &TUNED_CLIENTS, LARGE_FILE),
+        BenchJob { is_at_most: true, ..BenchJob::new(TUNED_PATH, &RAMP_UP, SMALL_FILE) },
     ]
 }
 
 /// Returns what was asked of it and how it came out.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
-    let large = |client| RunSeries::of_size(runs, PATH, client, LARGE);
-    let best = format!("{PATH}: at least 0.97 of the best fixed number");
+    let large = |client| RunSeries::of_size(runs, TUNED_PATH, client, LARGE_FILE);
+    let best = format!("{TUNED_PATH}: at least 0.97 of the best fixed number");
     let mut targets: Vec<_> = [
-        times_as_fast(best, large(AUTO), best_fixed(runs, PATH, &CLIENTS), 0.97),
-        times_as_fast(format!("{PATH}: at least as fast as one stream"), large(AUTO), large(ONE), 1.0),
+        times_as_fast(best, large(AUTO), best_fixed(runs, TUNED_PATH, &TUNED_CLIENTS), 0.97),
+        times_as_fast(format!("{TUNED_PATH}: at least as fast as one stream"), large(AUTO), large(ONE), 1.0),
     ]
     .into_iter()
     .flatten()
     .collect();
-    for (size, most) in [(SMALL, 0.8), (LARGE, 0.9)] {
-        let [ours, curl] = RAMP_UP.map(|client| RunSeries::of_size(runs, PATH, client, size));
+    for (size, most) in [(SMALL_FILE, 0.8), (LARGE_FILE, 0.9)] {
+        let [ours, curl] = RAMP_UP.map(|client| RunSeries::of_size(runs, TUNED_PATH, client, size));
         if let Some((ours, curl)) = ours.zip(curl) {
-            let asked = format!("{PATH}: {size} in at most {most}x curl's time");
+            let asked = format!("{TUNED_PATH}: {size} in at most {most}x curl's time");
             let ratio = ours.time() / curl.time();
             targets.push(Goal::new(asked, format!("{ratio:.3}x"), ratio <= most));
         }
@@ -64,8 +64,8 @@ pub(crate) fn section(runs: &[&RunResult]) -> String {
     sizes.dedup();
     let mut text = String::new();
     for size in sizes.into_iter().rev().map(Bytes::new) {
-        let table = run_series::table_of_size(runs, PATH, &CLIENTS, size);
-        let _ = writeln!(text, "## {PATH}, tuned hosts, {size}, by the number of streams\n\n{table}");
+        let table = run_series::table_of_size(runs, TUNED_PATH, &TUNED_CLIENTS, size);
+        let _ = writeln!(text, "## {TUNED_PATH}, tuned hosts, {size}, by the number of streams\n\n{table}");
     }
     text
 }
@@ -76,15 +76,16 @@ mod tests {
 
     #[test]
     fn the_best_fixed_number_one_stream_and_curl_are_compared_with() {
-        let run = |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(PATH, client, bytes) };
+        let run =
+            |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(TUNED_PATH, client, bytes) };
         let runs = [
-            run(AUTO, LARGE, 9.0),
-            run(ONE, LARGE, 8.9),
-            run(CLIENTS[2], LARGE, 8.5),
-            run(CLIENTS[3], LARGE, 12.0),
-            run(BenchClient::Curl, LARGE, 10.0),
-            run(AUTO, SMALL, 3.3),
-            run(BenchClient::Curl, SMALL, 4.1),
+            run(AUTO, LARGE_FILE, 9.0),
+            run(ONE, LARGE_FILE, 8.9),
+            run(TUNED_CLIENTS[2], LARGE_FILE, 8.5),
+            run(TUNED_CLIENTS[3], LARGE_FILE, 12.0),
+            run(BenchClient::Curl, LARGE_FILE, 10.0),
+            run(AUTO, SMALL_FILE, 3.3),
+            run(BenchClient::Curl, SMALL_FILE, 4.1),
         ];
         let runs: Vec<_> = runs.iter().collect();
         let rows: Vec<_> = targets(&runs).iter().map(Goal::row).collect();

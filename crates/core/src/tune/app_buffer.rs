@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_time_in_which_nothing_was_done_though_there_was_work() {
+    fn stall_is_time_without_completed_writes_while_writes_are_in_progress() {
         let mut stalls = WriterStalls::default();
         stalls.begin(MS(100));
         stalls.begin(MS(110));

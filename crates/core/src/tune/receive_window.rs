@@ -27,7 +27,7 @@ pub struct ReceiveWindowTuner {
 /// A queue of this share of the BDP shows that the path is full.
 const FULL_QUEUE: f64 = 0.25;
 /// A queue of less than this share of the BDP is noise.
-const NOISE_QUEUE: f64 = 0.05;
+const NOISE_QUEUE_SHARE: f64 = 0.05;
 /// A queue longer than the window explains, by this share of the BDP, belongs to other flows.
 const UNEXPLAINED_QUEUE: f64 = 0.25;
 /// Other flows fill the queue from this many RTTs on, counted as in `ReceiveWindowTuner::crowded`.
@@ -41,13 +41,13 @@ const STEADY_GROWTH: (u64, u64) = (11, 10);
 /// The window over the BDP; also its growth per RTT while it is too small.
 const WINDOW_PER_BDP: (u64, u64) = (5, 4);
 /// The smallest clamp: below it single packets dominate the measurements.
-const MIN_WINDOW: Bytes = Bytes::mib(2);
+const MIN_CLAMP: Bytes = Bytes::mib(2);
 
 impl ReceiveWindowTuner {
     /// Starts with a window for `share`, one connection's part of the planned BDP: several unclamped connections would overshoot
     /// together before any of them sees a queue.
     pub fn of_several(share: Bytes) -> Self {
-        Self { clamp: Some(with_margin(share).clamp(MIN_WINDOW, LARGEST_WINDOW)), ..Self::default() }
+        Self { clamp: Some(with_margin(share).clamp(MIN_CLAMP, LARGEST_WINDOW)), ..Self::default() }
     }
 
     /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt`, on a path whose RTT without a queue is `rtt`.
@@ -62,7 +62,7 @@ impl ReceiveWindowTuner {
         self.last = rate;
         if self.is_released() {
             self.crowded += 1;
-            if queue < NOISE_QUEUE || self.crowded > RELEASED_RTTS {
+            if queue < NOISE_QUEUE_SHARE || self.crowded > RELEASED_RTTS {
                 // The path is measured anew, from the present rate.
                 *self = Self { best: rate, last: rate, ..Self::default() };
             }
@@ -73,12 +73,12 @@ impl ReceiveWindowTuner {
         } else {
             self.crowded.saturating_sub(1)
         };
-        let needed = |best: Rate| with_margin(best.bdp(rtt)).max(MIN_WINDOW);
+        let needed = |best: Rate| with_margin(best.bdp(rtt)).max(MIN_CLAMP);
         self.clamp = match self.clamp {
             None if steady && queue > FULL_QUEUE => Some(needed(self.best.max(rate))),
             None => None,
             // The whole window is in flight without a queue: the window is the limit.
-            Some(clamp) if queue < NOISE_QUEUE && with_margin(rate.bdp(rtt)) > clamp => {
+            Some(clamp) if queue < NOISE_QUEUE_SHARE && with_margin(rate.bdp(rtt)) > clamp => {
                 Some(with_margin(clamp))
             }
             Some(clamp) => Some(clamp.max(needed(self.best))),
@@ -204,7 +204,7 @@ mod tests {
             tuner.observe(limited(&tuner), RTT, RTT, Bytes::ZERO);
         }
         assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
-        assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(MIN_WINDOW));
+        assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(MIN_CLAMP));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::error::TransferError;
 use super::shared_schedule::SharedSchedule;
 use super::stream::StreamHandle;
 use crate::cancel::Cancel;
-use crate::connection_telemetry::ConnectionTelemetry;
+use crate::open_sockets::OpenSockets;
 use crate::job_cpu::JobCpu;
 use crate::rate_limit::RateLimit;
 use crate::sink::pipeline::Pipeline;
@@ -52,7 +52,7 @@ pub(crate) struct TransferState<'a> {
 #[derive(Default)]
 pub(crate) struct SourceProgress {
     received: AtomicU64,
-    pub(crate) sockets: ConnectionTelemetry,
+    pub(crate) sockets: OpenSockets,
     /// How many streams the source should have.
     pub(crate) wanted: AtomicUsize,
     /// The highest number of streams that was ever wanted.
@@ -240,7 +240,7 @@ impl<'a> TransferState<'a> {
 
     /// Reads every socket; returns each stream's sample, and all of them together.
     pub(crate) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
-        ConnectionTelemetry::read_all(self.sources.iter().map(|source| &source.sockets))
+        OpenSockets::read_all(self.sources.iter().map(|source| &source.sockets))
     }
 
     /// Returns whether `--limit` bounds the rate.

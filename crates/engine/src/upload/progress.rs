@@ -11,7 +11,7 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::request::PutRequest;
 use crate::cancel::Cancel;
-use crate::connection_telemetry::ConnectionTelemetry;
+use crate::open_sockets::OpenSockets;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::threads::{add, lock};
 
@@ -21,7 +21,7 @@ pub(super) struct UploadProgress<'a> {
     observer: JobObserver<'a>,
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
-    pub(super) sockets: ConnectionTelemetry,
+    pub(super) sockets: OpenSockets,
     limiter: Option<Mutex<Limiter>>,
     body: Mutex<SentPart>,
     /// How much of the file, from its start, has been read by the sender.
@@ -77,7 +77,7 @@ impl<'a> UploadProgress<'a> {
             observer,
             cancel: cancel.child(),
             size,
-            sockets: ConnectionTelemetry::default(),
+            sockets: OpenSockets::default(),
             limiter: request.limit.map(Limiter::new).map(Mutex::new),
             body: Mutex::default(),
             read: AtomicU64::new(0),

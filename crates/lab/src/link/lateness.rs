@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Buckets to a doubling: a quantile is exact to 2^(1/8), 9 %.
-const STEPS: f64 = 8.0;
+const BUCKETS_PER_OCTAVE: f64 = 8.0;
 /// The last bucket starts at 2^30 ns, about a second.
-const BUCKETS: usize = 30 * STEPS as usize + 1;
+const BUCKETS: usize = 30 * BUCKETS_PER_OCTAVE as usize + 1;
 
 /// Counts times in buckets that grow by a constant factor.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Default for Lateness {
 impl Lateness {
     pub(super) fn record(&self, late: Duration) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = ((nanos.max(1) as f64).log2() * STEPS) as usize;
+        let bucket = ((nanos.max(1) as f64).log2() * BUCKETS_PER_OCTAVE) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         self.max_nanos.fetch_max(nanos, Ordering::Relaxed);
     }
@@ -41,7 +41,7 @@ impl Lateness {
         for (bucket, count) in counts.iter().enumerate() {
             seen += count;
             if seen >= wanted && seen > 0 {
-                let upper = ((bucket + 1) as f64 / STEPS).exp2();
+                let upper = ((bucket + 1) as f64 / BUCKETS_PER_OCTAVE).exp2();
                 return Duration::from_nanos(upper as u64).min(self.max());
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::outcome::TIMES;
 use super::results::Results;
-use super::sweep::RESERVED;
+use super::sweep::RESERVED_COLUMNS;
 
 /// Makes the table of all executions.
 ///
@@ -12,7 +12,8 @@ use super::sweep::RESERVED;
 /// path mark it, how many remarks there are, times, and every value that any execution has.
 pub(super) fn text(results: &Results) -> String {
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
-    let taken = |name: &&str| TIMES.contains(name) || RESERVED.contains(name) || parameters.contains(name);
+    let taken =
+        |name: &&str| TIMES.contains(name) || RESERVED_COLUMNS.contains(name) || parameters.contains(name);
     let values: BTreeSet<&str> =
         results.runs.iter().flat_map(|result| result.values.keys()).map(String::as_str).collect();
     let values: Vec<&str> = TIMES.into_iter().chain(values.into_iter().filter(|name| !taken(name))).collect();

@@ -161,10 +161,10 @@ impl Scenario {
     }
 
     fn stem(&self, run: &Run, choice: &[usize]) -> String {
-        const LONGEST: usize = 180;
+        const MAX_STEM: usize = 180;
         let values = run.sweep.iter().map(|index| for_file(&self.sweep[*index].values[choice[*index]]));
         let mut stem = values.fold(run.name.clone(), |stem, value| stem + "-" + &value);
-        stem.truncate(LONGEST);
+        stem.truncate(MAX_STEM);
         stem
     }
 
@@ -190,7 +190,7 @@ impl Scenario {
 
 /// Makes a value fit for a file's name.
 fn for_file(value: &str) -> String {
-    const LONGEST: usize = 24;
+    const MAX_VALUE_PART: usize = 24;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '=');
-    value.chars().take(LONGEST).map(|c| if fits(c) { c } else { '_' }).collect()
+    value.chars().take(MAX_VALUE_PART).map(|c| if fits(c) { c } else { '_' }).collect()
 }

@@ -100,7 +100,7 @@ fn title_case(text: &str) -> String {
 
 /// Makes a file name of a title: small letters, digits and single '-'.
 fn slug(title: &str) -> String {
-    const LONGEST: usize = 60;
+    const MAX_PLOT_NAME: usize = 60;
     let mut slug = String::new();
     for c in title.chars().map(|c| c.to_ascii_lowercase()) {
         if c.is_ascii_alphanumeric() {
@@ -109,7 +109,7 @@ fn slug(title: &str) -> String {
             slug.push('-');
         }
     }
-    slug.truncate(LONGEST);
+    slug.truncate(MAX_PLOT_NAME);
     let slug = slug.trim_end_matches('-');
     if slug.is_empty() { "plot".to_owned() } else { slug.to_owned() }
 }

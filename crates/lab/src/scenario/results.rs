@@ -103,11 +103,11 @@ impl Results {
     /// # Errors
     /// Fails where the kernel refuses.
     pub fn discard(&self, output: &Output) -> Result<(), LabError> {
-        const HEAD: usize = 200;
+        const PREVIEW: usize = 200;
         let path = output.results();
         let json = fs::read(&path).unwrap_or_default();
         // Another program's results may lie beside a directory of the same name as ours.
-        if String::from_utf8_lossy(&json[..json.len().min(HEAD)]).contains(RESULTS_MAGIC) {
+        if String::from_utf8_lossy(&json[..json.len().min(PREVIEW)]).contains(RESULTS_MAGIC) {
             output.clear_all()?;
             // Damaged ones do not tell what they were of.
             let before = read(&json).ok();

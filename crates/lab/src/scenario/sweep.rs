@@ -17,7 +17,7 @@ pub struct Parameter {
 }
 
 /// The columns that results have besides the parameters.
-pub(super) const RESERVED: [&str; 6] = ["run", "repetition", "seed", "ok", "marked", "remarks"];
+pub(super) const RESERVED_COLUMNS: [&str; 6] = ["run", "repetition", "seed", "ok", "marked", "remarks"];
 
 const OF_PATH: &str = "path.";
 
@@ -30,7 +30,7 @@ impl Parameter {
                 return in_sweep(format!("the path has no '{key}'; it has {}", PathSpec::KEYS.join(", ")));
             }
             Some(_) => {}
-            None if RESERVED.contains(&name.as_str()) => {
+            None if RESERVED_COLUMNS.contains(&name.as_str()) => {
                 return in_sweep("results have a column of this name; choose another".to_owned());
             }
             None if !is_variable(&name) => {

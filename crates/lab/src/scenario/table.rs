@@ -98,9 +98,9 @@ fn values(name: &str, groups: &[Group<'_>]) -> Vec<String> {
 
 /// Writes a number of no unit, which may be a count or a very small share: no more digits than it needs.
 fn pure(value: f64) -> String {
-    const SMALL: f64 = 1e-6;
+    const MIN_DECIMAL: f64 = 1e-6;
     let size = value.abs();
-    if size > 0.0 && size < SMALL {
+    if size > 0.0 && size < MIN_DECIMAL {
         return format!("{value:.3e}");
     }
     let small = if size > 0.0 && size < 1.0 { -size.log10().floor() as usize } else { 0 };

@@ -53,25 +53,25 @@ use bracket::Bracketing;
 pub use chunk::Chunk;
 use golden::Bracket;
 
-/// What APT is told beforehand.
+/// The parameters of APT.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters {
     /// N0, the number of streams of the first chunk.
     pub n0: usize,
-    /// alpha, by which the number grows until goodput falls; less than 1, or no finite number, is taken as 1.
+    /// alpha, the factor by which the number grows until the goodput falls; values below 1 and non-finite values count as 1.
     pub alpha: f64,
     /// Delta, how long a chunk should take.
     pub delta: Duration,
     /// W, the socket buffer of a stream.
     pub window: Bytes,
-    /// R, the round-trip time: how long the server takes to answer.
+    /// R, the round-trip time, including the server's response time.
     pub rtt: Rtt,
     /// The most streams; the paper has no such bound.
     pub most: usize,
 }
 
 impl Default for Parameters {
-    /// Returns those of the paper's simulation (table 1, at 10 ms each way), bounded by [`MOST_STREAMS`].
+    /// Returns the parameters of the paper's simulation (table 1, 10 ms each way), bounded by [`MOST_STREAMS`].
     fn default() -> Self {
         Self {
             n0: 4,
@@ -84,18 +84,18 @@ impl Default for Parameters {
     }
 }
 
-/// What APT is doing.
+/// The phase of APT's search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AptPhase {
-    /// Looks for a range of numbers that has the optimum within.
+    /// Searches a range of numbers that contains the optimum.
     Bracketing,
     /// Narrows that range.
     Golden,
-    /// Stays with what it found.
+    /// Keeps the number found.
     Converged,
 }
 
-/// Chooses how many streams the next chunk of one file gets, and its size.
+/// Chooses the number of streams and the size of the next chunk of a file.
 #[derive(Debug, Clone)]
 pub struct Apt {
     parameters: Parameters,
@@ -103,7 +103,7 @@ pub struct Apt {
     chunk: Chunk,
 }
 
-/// A number of streams and what it brought.
+/// A number of streams and its goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Point {
     /// N.
@@ -115,7 +115,7 @@ struct Point {
 #[derive(Debug, Clone, Copy)]
 enum Search {
     Bracketing(Bracketing),
-    /// `n` is the number within the bracket that is tried.
+    /// `n` is the number within the bracket that is being tried.
     Golden {
         bracket: Bracket,
         n: usize,
@@ -137,7 +137,7 @@ impl Apt {
         }
     }
 
-    /// Returns what to transfer next.
+    /// Returns the next chunk.
     pub const fn chunk(&self) -> Chunk {
         self.chunk
     }
@@ -151,7 +151,7 @@ impl Apt {
                 ControlFlow::Break(bracket) => Search::within(bracket),
             },
             Search::Golden { bracket, .. } => Search::within(bracket.narrowed(here)),
-            // As formula 2 has it for N = m.
+            // Formula 2 for N = m.
             Search::Converged(m) if goodput > m.goodput => Search::Converged(here),
             converged @ Search::Converged(_) => converged,
         };
@@ -159,7 +159,7 @@ impl Apt {
         self.chunk
     }
 
-    /// Returns the number of streams that was found; `None` while it is being looked for.
+    /// Returns the number of streams found; `None` while the search continues.
     pub const fn converged(&self) -> Option<usize> {
         match self.search {
             Search::Converged(optimum) => Some(optimum.streams),
@@ -167,7 +167,7 @@ impl Apt {
         }
     }
 
-    /// Returns what it is doing.
+    /// Returns the phase of the search.
     pub const fn phase(&self) -> AptPhase {
         match self.search {
             Search::Bracketing(_) => AptPhase::Bracketing,

@@ -49,7 +49,7 @@ fn assert_trace(traced: &str, expected: &str) {
 }
 
 #[test]
-fn the_papers_parameters() {
+fn parameters_are_those_of_the_paper() {
     assert_trace(
         &trace(published(), path),
         "
@@ -115,7 +115,7 @@ fn one_stream_is_best() {
 }
 
 #[test]
-fn the_most_streams_are_too_few() {
+fn bracketing_ends_at_the_limit_of_streams() {
     assert_trace(
         &trace(Parameters { most: 12, ..published() }, path),
         "
@@ -135,7 +135,7 @@ fn the_most_streams_are_too_few() {
 }
 
 #[test]
-fn a_plateau_is_climbed_to_its_end() {
+fn plateau_is_climbed_to_its_end() {
     let flat = |n: usize| (5.0 * n as f64).min(100.0);
     assert_trace(
         &trace(Parameters { most: 64, ..published() }, flat),

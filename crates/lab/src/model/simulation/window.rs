@@ -4,7 +4,7 @@ use crate::model::{Time, cubic};
 
 /// RFC 6928.
 const INITIAL: f64 = 10.0;
-const MIN_WINDOW: f64 = 2.0;
+const MIN_CWND_PACKETS: f64 = 2.0;
 
 /// How many packets may be in flight.
 #[derive(Debug)]
@@ -71,6 +71,6 @@ impl CongestionWindow {
         }
         self.is_in_slow_start = false;
         self.reduced = Some(Reduction { at: now, from: self.packets });
-        self.packets = (self.packets * cubic::BETA).max(MIN_WINDOW);
+        self.packets = (self.packets * cubic::BETA).max(MIN_CWND_PACKETS);
     }
 }

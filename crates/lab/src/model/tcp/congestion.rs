@@ -14,7 +14,7 @@ pub enum CongestionAlgorithm {
     Cubic,
 }
 
-const MIN_WINDOW: f64 = 2.0;
+const MIN_CWND_PACKETS: f64 = 2.0;
 
 /// How many packets may be in flight.
 #[derive(Debug)]
@@ -67,14 +67,14 @@ impl Congestion {
 
     /// Shrinks for a loss.
     pub(super) fn lost(&mut self) {
-        self.threshold = (self.window * self.cut()).max(MIN_WINDOW);
+        self.threshold = (self.window * self.cut()).max(MIN_CWND_PACKETS);
         self.window = self.threshold;
     }
 
     /// Begins anew after a timeout that found `in_flight` packets; only the first in a row is a loss (RFC 5681, 3.1).
     pub(super) fn timed_out(&mut self, in_flight: usize, is_first: bool) {
         if is_first {
-            self.threshold = (self.window.min(in_flight as f64) * self.cut()).max(MIN_WINDOW);
+            self.threshold = (self.window.min(in_flight as f64) * self.cut()).max(MIN_CWND_PACKETS);
         }
         self.window = 1.0;
     }

@@ -11,7 +11,7 @@ use crate::threads::lock;
 
 /// The open sockets of a transfer, and the counters of its closed ones.
 #[derive(Default)]
-pub(crate) struct ConnectionTelemetry(Mutex<Connections>);
+pub(crate) struct OpenSockets(Mutex<Connections>);
 
 /// Under one lock, so that a connection is counted once: as open or as closed.
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Connections {
     most: usize,
 }
 
-impl ConnectionTelemetry {
+impl OpenSockets {
     /// Adds a stream's socket.
     pub(crate) fn add(&self, stream: usize, socket: &TcpStream) {
         // Without a free descriptor the stream runs, but its socket is not read.
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn counters_never_fall_while_streams_reconnect() {
         const BYTES: usize = 1000;
-        let (sockets, done) = (ConnectionTelemetry::default(), AtomicBool::new(false));
+        let (sockets, done) = (OpenSockets::default(), AtomicBool::new(false));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = |stream: usize| {
             let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
