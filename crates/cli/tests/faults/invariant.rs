@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::content::composition;
-use crate::fault::Fault;
+use crate::fault::{DiskFault, Fault};
 use crate::run::{Ended, Run};
 use crate::schedule::{GetSchedule, Labels, Picks, SOUND, Step, Traits};
 
@@ -80,7 +80,7 @@ const PROBE: u64 = 64 << 10;
 /// Judges a run of `step`; returns what is wrong with it.
 pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
     program_is_sound(run, step)?;
-    name_and_code(schedule, run)?;
+    name_and_code(schedule, step, run)?;
     let code = match run.ended {
         Ended::Exit(code) => code,
         Ended::Killed => return partial_survives(schedule, step, run),
@@ -141,7 +141,7 @@ fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
 }
 
 /// The final name holds one whole build exactly where the exit code says so, else what was there before.
-fn name_and_code(schedule: &GetSchedule, run: &Run) -> Result<(), String> {
+fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
     let untouched = run.found == run.stood;
     let build =
         run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
@@ -152,6 +152,10 @@ fn name_and_code(schedule: &GetSchedule, run: &Run) -> Result<(), String> {
         }
         // Killed just before or after the file got its name.
         (Ended::Exit(0) | Ended::Killed, Some(_)) => Ok(()),
+        // The name was given, and the directory lost it: of which the program can only warn.
+        (Ended::Exit(0), None) if untouched && matches!(step.disk, Some(DiskFault::PowerCut { .. })) => {
+            Ok(())
+        }
         (Ended::Exit(0), None) => Err(format!("exit 0, and the final name holds {}", shown())),
         (Ended::Killed, None) if untouched => Ok(()),
         (Ended::Killed, None) => Err(format!("killed, and the final name holds {}", shown())),

@@ -34,12 +34,12 @@ impl Site {
         fs::write(dir.join("token"), "sesame").unwrap();
         fs::set_permissions(dir.join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         let namespace = disk.map(Disk::holder);
-        let (child, address) = Self::spawn(dir, namespace, "127.0.0.1:0");
+        let (child, address) = Self::spawn(dir, namespace);
         Self { child, dir: dir.to_owned(), files, namespace, address }
     }
 
     /// Starts the program, and waits until it listens.
-    fn spawn(dir: &Path, namespace: Option<u32>, listen: &str) -> (Child, SocketAddr) {
+    fn spawn(dir: &Path, namespace: Option<u32>) -> (Child, SocketAddr) {
         let program = env!("CARGO_BIN_EXE_longhaul");
         let mut command = match namespace {
             None => Command::new(program),
@@ -51,7 +51,15 @@ impl Site {
             }
         };
         let files = if namespace.is_some() { "disk/files" } else { "files" };
-        command.current_dir(dir).args(["serve", files, "--writable", "--token", "token", "--listen", listen]);
+        command.current_dir(dir).args([
+            "serve",
+            files,
+            "--writable",
+            "--token",
+            "token",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
         let log = dir.join("server.log");
         command.stdin(Stdio::null()).stderr(File::options().create(true).append(true).open(&log).unwrap());
         let before = fs::read_to_string(&log).unwrap().len();
@@ -78,8 +86,9 @@ impl Site {
         self.child.wait().unwrap();
     }
 
+    /// Starts it again, on another port: others may have taken the old one.
     fn restart(&mut self) {
-        (self.child, _) = Self::spawn(&self.dir, self.namespace, &self.address.to_string());
+        (self.child, self.address) = Self::spawn(&self.dir, self.namespace);
     }
 
     fn log(&self) -> String {
@@ -166,7 +175,7 @@ impl Play<'_> {
             }
             disk.recover(step.disk);
             if cuts {
-                self.site.borrow_mut().restart();
+                self.restart();
             }
         }
         let context = |what: String| {
@@ -175,6 +184,12 @@ impl Play<'_> {
         self.judge(step, ended, stood, &files).map_err(context)?;
         count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
         Ok(ended)
+    }
+
+    fn restart(&self) {
+        let mut site = self.site.borrow_mut();
+        site.restart();
+        self.relay.lead_to(site.address);
     }
 
     /// Runs the client through `step`, and the server through its death.
@@ -194,7 +209,7 @@ impl Play<'_> {
                 let suffers = suffers(moved);
                 // No server starts on a disk that hangs.
                 if restarts.is_some_and(|at| time >= at) && !suffers {
-                    self.site.borrow_mut().restart();
+                    self.restart();
                     restarts = None;
                 }
                 suffers
@@ -203,7 +218,7 @@ impl Play<'_> {
             client::run(&mut self.command(step), step.stop, watch)
         });
         if restarts.is_some() {
-            self.site.borrow_mut().restart();
+            self.restart();
         }
         ended
     }

@@ -17,6 +17,7 @@ pub(crate) struct Relay {
 }
 
 struct Shared {
+    to: Mutex<SocketAddr>,
     plan: Mutex<Plan>,
     /// Bytes relayed in this step, of both directions.
     moved: AtomicU64,
@@ -33,7 +34,8 @@ impl Relay {
     pub(crate) fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let shared = Arc::new(Shared { plan: Mutex::default(), moved: AtomicU64::new(0) });
+        let shared =
+            Arc::new(Shared { to: Mutex::new(to), plan: Mutex::default(), moved: AtomicU64::new(0) });
         let (relay, ended) = (Arc::clone(&shared), Arc::clone(&closed));
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -41,7 +43,7 @@ impl Relay {
                     return;
                 }
                 // A server that is down refuses; here the connection breaks.
-                if let (Ok(client), Ok(server)) = (client, TcpStream::connect(to)) {
+                if let (Ok(client), Ok(server)) = (client, TcpStream::connect(relay.to())) {
                     relay.connect(client, server);
                 }
             }
@@ -63,6 +65,11 @@ impl Relay {
         self.shared.moved.store(0, Ordering::SeqCst);
     }
 
+    /// Leads later connections to a server that has come back on another port.
+    pub(crate) fn lead_to(&self, address: SocketAddr) {
+        *self.shared.to.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
     pub(crate) fn moved(&self) -> u64 {
         self.shared.moved.load(Ordering::SeqCst)
     }
@@ -77,6 +84,10 @@ impl Drop for Relay {
 }
 
 impl Shared {
+    fn to(&self) -> SocketAddr {
+        *self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn connect(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let number = plan.connections;
