@@ -1,6 +1,6 @@
 //! What the threads of one transfer share.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use super::error::TransferError;
 use super::shared_schedule::SharedSchedule;
 use super::stream::StreamHandle;
 use crate::cancel::Cancel;
-use crate::open_sockets::OpenSockets;
 use crate::job_cpu::JobCpu;
+use crate::open_sockets::OpenSockets;
 use crate::rate_limit::RateLimit;
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
@@ -37,6 +37,8 @@ pub(crate) struct TransferState<'a> {
     /// Their number, which streams read at every segment.
     running: AtomicUsize,
     next_stream: AtomicUsize,
+    /// Sources that are being described and compared: their streams may still take over from others.
+    joining: AtomicUsize,
     pub(crate) waits: Waits,
     pub(crate) cpu: JobCpu,
     /// One for each source.
@@ -59,6 +61,8 @@ pub(crate) struct SourceProgress {
     most_wanted: AtomicUsize,
     /// The highest rate of all its streams together, in bits per second.
     path_rate: AtomicU64,
+    /// Whether the source has been shown to have the file.
+    usable: AtomicBool,
     /// What came from this source, for finding out which source sent wrong bytes.
     delivered: Mutex<RangeSet>,
 }
@@ -110,6 +114,16 @@ impl SourceProgress {
         Bytes::new(rate.bdp(rtt).get() / self.wanted().max(1) as u64)
     }
 
+    /// Notes whether the source may be used: it has been shown to have the file, and has not failed since.
+    pub(crate) fn set_usable(&self, usable: bool) {
+        self.usable.store(usable, Ordering::Relaxed);
+    }
+
+    /// Returns whether the source may be used.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.usable.load(Ordering::Relaxed)
+    }
+
     /// Notes a range that this source has delivered.
     pub(super) fn note_delivered(&self, range: ByteRange) {
         lock(&self.delivered).insert(range);
@@ -148,6 +162,7 @@ impl<'a> TransferState<'a> {
             streams: Mutex::default(),
             running: AtomicUsize::new(0),
             next_stream: AtomicUsize::new(0),
+            joining: AtomicUsize::new(0),
             waits: Waits::default(),
             cpu: JobCpu::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
@@ -209,12 +224,19 @@ impl<'a> TransferState<'a> {
     /// Removes a stream unless no other is left to do its work; returns whether it may end.
     pub(crate) fn leave_to_others(&self, stream: WorkerId) -> bool {
         let mut streams = lock(&self.streams);
-        let others = streams.iter().any(|other| other.id != stream && !other.is_draining());
+        let others = streams.iter().any(|other| other.id != stream && !other.is_draining())
+            || self.joining.load(Ordering::Relaxed) > 0;
         if others {
             streams.retain(|other| other.id != stream);
             self.running.store(streams.len(), Ordering::Relaxed);
         }
         others
+    }
+
+    /// Counts a source that is being described and compared, or no longer.
+    pub(crate) fn set_joining(&self, joins: bool) {
+        let change = if joins { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
+        change(&self.joining, 1, Ordering::Relaxed);
     }
 
     /// Returns how many streams are at work, draining ones included.
