@@ -230,7 +230,9 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         size
     });
     session.end();
-    first_failure.into_inner().map_or(ExitCode::SUCCESS, ExitCode::from)
+    // Files that were not begun have no end of their own.
+    let unbegun = cancel.is_cancelled().then_some(exit::INTERRUPTED);
+    first_failure.into_inner().or(unbegun).map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
 /// A file to fetch: its URLs, and what is known of it beforehand.

@@ -10,7 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::dice::{LONGEST, disk_fault, fault, flip, one_of, redirect, size, stop, traits, when};
 use crate::fault::{DiskFault, Fault, Framing, Meddling, RangeFault, Relayed, Stop, When};
 use crate::schedule::{
-    Build, GetSchedule, Labels, Options, Picks, PutSchedule, PutStep, Redirect, SOUND, Schedule, Step, Traits,
+    Build, GetSchedule, Labels, Mirror, Options, Picks, PutSchedule, PutStep, Redirect, SOUND, Schedule,
+    Step, Traits,
 };
 
 /// Makes the schedule of `seed`; one seed makes one schedule.
@@ -86,7 +87,15 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         assume_unchanged: false,
     };
     let tls = rng.random_ratio(1, if theme == Survivable { 3 } else { 5 });
-    let mut schedule = GetSchedule { builds, labels, tls, older, options, steps: Vec::new(), settled };
+    // The name in a directory is that of the file on the first server.
+    let mirror = match rng.random_range(0..12) {
+        0 => Some(Mirror::Down),
+        1 | 2 => Some(Mirror::Has(settled)),
+        3 if labels != LyingTag => Some(Mirror::Has(rng.random_range(0..builds.len()))),
+        _ => None,
+    };
+    let mut schedule =
+        GetSchedule { builds, labels, tls, older, options, steps: Vec::new(), settled, mirror };
     schedule.steps = match theme {
         Wild => {
             let disk = rng.random_ratio(1, 3);
@@ -105,7 +114,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         }
         Survivable => vec![survivable(rng, &schedule)],
     };
-    schedule.options.assume_unchanged = schedule.never_changes() && rng.random();
+    schedule.options.assume_unchanged = schedule.never_changes() && mirror.is_none() && rng.random();
     schedule
 }
 
@@ -114,7 +123,10 @@ impl GetSchedule {
     fn never_changes(&self) -> bool {
         let same = |step: &Step| {
             step.picks == Picks::Always(0)
-                && !step.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stray(_)))
+                // The size is all that the file is known by.
+                && !step.faults.iter().any(|(_, fault)| {
+                    matches!(fault, Fault::Stray(_) | Fault::Range(RangeFault::Total(_)))
+                })
         };
         !self.labels.strong()
             && self.labels != Labels::LyingTag

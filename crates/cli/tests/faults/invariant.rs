@@ -16,6 +16,8 @@ pub(crate) struct Partial {
     pub(crate) committed: Vec<(u64, u64)>,
     /// The build of which all of them are.
     pub(crate) build: Option<usize>,
+    /// The size that the file is said to have.
+    pub(crate) size: Option<u64>,
 }
 
 impl Partial {
@@ -53,7 +55,7 @@ impl Partial {
                 .collect();
             return Err(format!("the journal commits what is of no single build: {}", found.join("; ")));
         }
-        Ok(Self { committed, build })
+        Ok(Self { committed, build, size: journal["size"].as_u64() })
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -226,6 +228,7 @@ mod tests {
             options,
             steps,
             settled: 0,
+            mirror: None,
         };
         let run = Run {
             ended,

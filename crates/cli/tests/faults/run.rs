@@ -15,7 +15,7 @@ use crate::content::OLDER;
 use crate::disk::{self, Disk};
 use crate::invariant::{Partial, judge};
 use crate::relay::Relay;
-use crate::schedule::{GetSchedule, Step};
+use crate::schedule::{GetSchedule, Labels, Mirror, Step};
 use crate::server::Server;
 use crate::tls::certificates;
 
@@ -78,6 +78,7 @@ struct Play<'a> {
     schedule: &'a GetSchedule,
     server: Server,
     relay: Option<Relay>,
+    mirror: Option<Server>,
     disk: Option<Disk>,
     /// Where the client runs, its messages lie, and the file gets its name.
     work: PathBuf,
@@ -99,7 +100,15 @@ impl<'a> Play<'a> {
         if schedule.older {
             fs::write(&target, OLDER).unwrap();
         }
-        Self { schedule, server, relay, disk, work, logs, target }
+        let mirror = match schedule.mirror {
+            Some(Mirror::Has(build)) => {
+                let mirror = Server::start(schedule.builds.clone(), Labels::OwnTags, None);
+                mirror.begin(&Step::sound(build), true);
+                Some(mirror)
+            }
+            Some(Mirror::Down) | None => None,
+        };
+        Self { schedule, server, relay, mirror, disk, work, logs, target }
     }
 
     fn all(&mut self) -> Result<(), String> {
@@ -120,7 +129,8 @@ impl<'a> Play<'a> {
         let before = self.partial()?;
         let ended = self.run("last run", &Step::sound(settled))?;
         // What an earlier run left of another build is given up only where the user says so.
-        let foreign = before.total() > 0 && before.build != Some(settled);
+        let of_size = before.size == Some(self.schedule.builds[settled].len as u64);
+        let foreign = before.total() > 0 && (before.build != Some(settled) || !of_size);
         let mut code = ended;
         if foreign && ended == Ended::Exit(65) {
             code = self.run("last run", &Step { no_resume: true, ..Step::sound(settled) })?;
@@ -198,7 +208,9 @@ impl<'a> Play<'a> {
 
     /// Runs the client through `step`.
     fn watched(&self, step: &Step) -> Result<Ended, String> {
-        let activity = || self.server.activity() + self.relay.as_ref().map_or(0, Relay::moved);
+        let others =
+            || self.relay.as_ref().map_or(0, Relay::moved) + self.mirror.as_ref().map_or(0, Server::activity);
+        let activity = || self.server.activity() + others();
         disk::during(self.disk.as_ref(), step.disk, |suffers| {
             let mut tick = |moved: u64, _| suffers(moved);
             let watch = Watch { moved: &|| self.server.served(), activity: &activity, tick: &mut tick };
@@ -235,6 +247,11 @@ impl<'a> Play<'a> {
             command.arg("--no-resume");
         }
         command.args(["-o", if options.into_directory { "out/" } else { "out/f" }]);
+        if self.schedule.mirror.is_some() {
+            // Port 9 (discard) stands for a server that is down.
+            let port = self.mirror.as_ref().map_or(9, |mirror| mirror.address().port());
+            command.arg("--mirror").arg(format!("http://127.0.0.1:{port}/f"));
+        }
         let port = self.relay.as_ref().map_or_else(|| self.server.address(), Relay::address).port();
         if self.schedule.tls {
             command.arg("--cacert").arg(self.logs.parent().unwrap().join("ca.pem"));

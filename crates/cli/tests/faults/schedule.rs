@@ -124,6 +124,15 @@ pub(crate) struct Options {
     pub(crate) assume_unchanged: bool,
 }
 
+/// A second server of the file, without faults of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mirror {
+    /// Nothing listens there.
+    Down,
+    /// It has this build under a strong ETag: maybe not the one that the first server has.
+    Has(usize),
+}
+
 /// Runs of `get` from a first one to one that meets no fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GetSchedule {
@@ -136,6 +145,7 @@ pub(crate) struct GetSchedule {
     pub(crate) steps: Vec<Step>,
     /// Which build the sound server has in the end.
     pub(crate) settled: usize,
+    pub(crate) mirror: Option<Mirror>,
 }
 
 impl GetSchedule {
@@ -164,6 +174,8 @@ impl GetSchedule {
         let past_the_handshake = |relayed: &Relayed| relayed.at >= 1 << 14;
         step.stop.is_none()
             && self.can_succeed()
+            // A mirror of another build may answer for a server that is slow.
+            && self.mirror.is_none_or(|mirror| matches!(mirror, Mirror::Down) || mirror == Mirror::Has(self.settled))
             && build == self.settled
             && partial.is_none_or(|partial| partial == build)
             && !matches!(step.disk, Some(DiskFault::Full { .. } | DiskFault::PowerCut { .. }))
@@ -213,10 +225,10 @@ impl Schedule {
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Get(get) => {
-                let GetSchedule { builds, labels, tls, older, options, steps, settled } = get;
+                let GetSchedule { builds, labels, tls, older, options, steps, settled, mirror } = get;
                 let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
                 let mut text = format!(
-                    "get: builds of {sizes:?} bytes, labels {labels:?}, tls {tls}, older file {older}, at last build {settled}\n  {options:?}"
+                    "get: builds of {sizes:?} bytes, labels {labels:?}, tls {tls}, older file {older}, at last build {settled}, mirror {mirror:?}\n  {options:?}"
                 );
                 for (number, step) in steps.iter().enumerate() {
                     text += &format!("\n  run {number}: {}", step.shown());

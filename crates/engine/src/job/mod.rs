@@ -214,18 +214,20 @@ impl<'a> Fetch<'a> {
         let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
             let starter = Starter { threads, inlet, alive };
-            let (mut tuner, first_round) = (None, control.is_some());
-            for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
-                match &control {
-                    Some(_) if index != self.primary => mirrors::start_joining(self, set, starter.clone()),
-                    // Wrong bytes are fetched again, from what has proved usable.
-                    None if set.progress().is_usable() => set.set_count(1, &starter),
-                    _ => {}
-                }
-            }
+            let mut tuner = None;
+            // The primary first: a mirror is compared with what it delivers.
+            let first_round = control.is_some();
             if let Some(control) = control {
                 sets[self.primary].progress().set_usable(true);
                 tuner = control.start(&sets[self.primary], starter.clone());
+            }
+            for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
+                match first_round {
+                    true if index != self.primary => mirrors::start_joining(self, set, starter.clone()),
+                    // Wrong bytes are fetched again, from what has proved usable.
+                    false if set.progress().is_usable() => set.set_count(1, &starter),
+                    _ => {}
+                }
             }
             drop(starter);
             let running = match transfer.pipeline.prepare() {
