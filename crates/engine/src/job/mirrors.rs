@@ -24,19 +24,25 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
     starter: Starter<'scope, '_, 'a>,
 ) {
     let threads = starter.threads;
-    let join = move || match describe(fetch, set) {
-        Ok(Some(description)) => {
+    fetch.transfer.set_joining(true);
+    let join = move || {
+        let described = describe(fetch, set);
+        if let Ok(Some(description)) = &described {
+            set.progress().set_usable(true);
             let pipeline = &fetch.transfer.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
-            let control = chosen(fetch.job.options.streams, false, &description, left);
+            let control = chosen(fetch.job.options.streams, false, description, left);
             // What the path to a mirror was found to be is not remembered: its streams shared this host's line.
             control.start(set, starter);
         }
-        Ok(None) => {}
-        Err(reason) => drop_mirror(set, reason),
+        fetch.transfer.set_joining(false);
+        if let Err(reason) = described {
+            drop_mirror(set, reason);
+        }
     };
     let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
+        fetch.transfer.set_joining(false);
         drop_mirror(set, error.to_string());
     }
 }
@@ -91,9 +97,13 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, Source
     let transfer = fetch.transfer;
     let part = loop {
         let written = transfer.pipeline.written_ranges();
-        let enough = written.total() >= transfer.pipeline.size().unwrap_or_default().min(SAMPLE);
-        if let Some(part) = sample_of(&written, SAMPLE).filter(|_| enough) {
-            break part;
+        let alone = transfer.running() == 0;
+        let enough = written.total() >= transfer.pipeline.size().unwrap_or_default().min(SAMPLE) || alone;
+        match sample_of(&written, SAMPLE).filter(|_| enough) {
+            Some(part) => break part,
+            // No other source has delivered anything that bytes of this one could be mixed with.
+            None if alone && transfer.received() == Bytes::ZERO => return Ok(true),
+            None => {}
         }
         if transfer.finished.sleep(SAMPLE_LOOK) {
             return Ok(false);

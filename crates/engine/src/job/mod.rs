@@ -212,21 +212,25 @@ impl<'a> Fetch<'a> {
         let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
             let starter = Starter { threads, inlet, alive };
-            let mut tuner = None;
+            let (mut tuner, first_round) = (None, control.is_some());
             for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
-                match (&control, index == self.primary) {
-                    (Some(_), true) => {}
-                    _ if suspects.has_joined(index) => set.set_count(1, &starter),
-                    _ => mirrors::start_joining(self, set, starter.clone()),
+                match &control {
+                    Some(_) if index != self.primary => mirrors::start_joining(self, set, starter.clone()),
+                    // Wrong bytes are fetched again, from what has proved usable.
+                    None if set.progress().is_usable() => set.set_count(1, &starter),
+                    _ => {}
                 }
             }
             if let Some(control) = control {
+                sets[self.primary].progress().set_usable(true);
                 tuner = control.start(&sets[self.primary], starter.clone());
             }
             drop(starter);
             let running = match transfer.pipeline.prepare() {
                 Ok(writer) => {
-                    self.report_opened(writer.name());
+                    if first_round {
+                        self.report_opened(writer.name());
+                    }
                     Some(transfer.pipeline.start(threads, &writer, &segments, &fail))
                 }
                 Err(error) => {

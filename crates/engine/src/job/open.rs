@@ -77,12 +77,29 @@ pub(super) fn open<'e>(
             opened.sources.push(source(url));
         }
     }
+    opened.keep_primary_alone_if_indivisible(emit);
     Ok(opened)
 }
 
 /// Describes a source as a journal keeps it.
 pub(super) fn journal_source(url: &Url, identity: Identity) -> JournalSource {
     JournalSource::new(url.as_str(), SafeUrl::of(url).to_string(), identity)
+}
+
+impl Opened<'_> {
+    /// Leaves out the mirrors of a file that comes in one answer only: their bytes must not be combined with it.
+    fn keep_primary_alone_if_indivisible(&mut self, emit: &dyn Fn(&Event)) {
+        if self.description.divisible || self.sources.len() == 1 {
+            return;
+        }
+        let primary = self.sources.swap_remove(self.primary);
+        let reason = format!("{} sends the file in one answer only", primary.shown());
+        for mirror in std::mem::replace(&mut self.sources, vec![primary]) {
+            let (url, reason) = (mirror.shown().to_owned(), reason.clone());
+            emit(&Event::Warning(Warning::SourceDropped { url, reason }));
+        }
+        self.primary = 0;
+    }
 }
 
 struct Opener<'a> {

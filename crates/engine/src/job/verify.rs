@@ -18,7 +18,6 @@ pub(super) struct Suspects {
     suspected: Option<usize>,
     /// Sources that have been left out before.
     tried: Vec<usize>,
-    has_run: bool,
 }
 
 /// What verification has shown.
@@ -31,17 +30,12 @@ pub(super) enum Verdict {
 
 impl Suspects {
     pub(super) fn new(sources: usize) -> Self {
-        Self { trusted: vec![true; sources], suspected: None, tried: Vec::new(), has_run: false }
+        Self { trusted: vec![true; sources], suspected: None, tried: Vec::new() }
     }
 
     /// Returns whether a source may be used in the present round.
     pub(super) fn is_trusted(&self, source: usize) -> bool {
         self.trusted[source] && self.suspected != Some(source)
-    }
-
-    /// Returns whether a source was described and compared in an earlier round.
-    pub(super) fn has_joined(&self, _source: usize) -> bool {
-        self.has_run
     }
 }
 
@@ -51,7 +45,6 @@ pub(super) fn verify(
     suspects: &mut Suspects,
     cancel: &Cancel,
 ) -> Result<Verdict, TransferError> {
-    suspects.has_run = true;
     if fetch.expected.checksum.is_none() && fetch.expected.pieces.is_none() {
         return Ok(Verdict::Right(None));
     }

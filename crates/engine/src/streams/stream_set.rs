@@ -150,6 +150,7 @@ impl<'a> StreamSet<'a> {
     /// Ends the source's streams: it is down, or sends another file.
     pub(crate) fn drop_source(&self) {
         self.dropped.store(true, Ordering::Relaxed);
+        self.progress().set_usable(false);
         for stream in self.streams() {
             stream.set_draining(true);
             stream.interrupt();

@@ -1,6 +1,6 @@
 //! What the threads of one transfer share.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub(crate) struct TransferState<'a> {
     /// Their number, which streams read at every segment.
     running: AtomicUsize,
     next_stream: AtomicUsize,
+    /// Sources that are being described and compared: their streams may still take over from others.
+    joining: AtomicUsize,
     pub(crate) waits: Waits,
     /// One for each source.
     pub(crate) sources: Vec<SourceProgress>,
@@ -57,6 +59,8 @@ pub(crate) struct SourceProgress {
     most_wanted: AtomicUsize,
     /// The highest rate of all its streams together, in bits per second.
     path_rate: AtomicU64,
+    /// Whether the source has been shown to have the file.
+    usable: AtomicBool,
     /// What came from this source, for finding out which source sent wrong bytes.
     delivered: Mutex<RangeSet>,
 }
@@ -108,6 +112,16 @@ impl SourceProgress {
         Bytes::new(rate.bdp(rtt).get() / self.wanted().max(1) as u64)
     }
 
+    /// Notes whether the source may be used: it has been shown to have the file, and has not failed since.
+    pub(crate) fn set_usable(&self, usable: bool) {
+        self.usable.store(usable, Ordering::Relaxed);
+    }
+
+    /// Returns whether the source may be used.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.usable.load(Ordering::Relaxed)
+    }
+
     /// Notes a range that this source has delivered.
     pub(super) fn note_delivered(&self, range: ByteRange) {
         lock(&self.delivered).insert(range);
@@ -146,6 +160,7 @@ impl<'a> TransferState<'a> {
             streams: Mutex::default(),
             running: AtomicUsize::new(0),
             next_stream: AtomicUsize::new(0),
+            joining: AtomicUsize::new(0),
             waits: Waits::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
             pages: Mutex::default(),
@@ -206,12 +221,19 @@ impl<'a> TransferState<'a> {
     /// Removes a stream unless no other is left to do its work; returns whether it may end.
     pub(crate) fn leave_to_others(&self, stream: WorkerId) -> bool {
         let mut streams = lock(&self.streams);
-        let others = streams.iter().any(|other| other.id != stream && !other.is_draining());
+        let others = streams.iter().any(|other| other.id != stream && !other.is_draining())
+            || self.joining.load(Ordering::Relaxed) > 0;
         if others {
             streams.retain(|other| other.id != stream);
             self.running.store(streams.len(), Ordering::Relaxed);
         }
         others
+    }
+
+    /// Counts a source that is being described and compared, or no longer.
+    pub(crate) fn set_joining(&self, joins: bool) {
+        let change = if joins { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
+        change(&self.joining, 1, Ordering::Relaxed);
     }
 
     /// Returns how many streams are at work, draining ones included.
