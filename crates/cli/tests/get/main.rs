@@ -9,6 +9,7 @@ mod answers;
 mod bodies;
 mod connecting;
 mod interface;
+mod mirrors;
 mod names;
 mod outputs;
 mod pace;

@@ -212,18 +212,27 @@ impl<'a> Fetch<'a> {
         let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
             let starter = Starter { threads, inlet, alive };
-            let (mut tuner, first_round) = (None, control.is_some());
-            for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
-                match &control {
-                    Some(_) if index != self.primary => mirrors::start_joining(self, set, starter.clone()),
-                    // Wrong bytes are fetched again, from what has proved usable.
-                    None if set.progress().is_usable() => set.set_count(1, &starter),
-                    _ => {}
-                }
+            let first_round = control.is_some();
+            let mut others: Vec<_> = sets.iter().filter(|set| suspects.is_trusted(set.index)).collect();
+            others.retain(
+                |set| if first_round { set.index != self.primary } else { set.progress().is_usable() },
+            );
+            if first_round {
+                // Before the primary's streams: one that fails at once leaves its work to the mirrors.
+                others.iter().for_each(|_| transfer.set_joining(true));
             }
-            if let Some(control) = control {
+            // Before the mirrors: where no stream runs, a mirror assumes that all have given up.
+            let tuner = control.and_then(|control| {
                 sets[self.primary].progress().set_usable(true);
-                tuner = control.start(&sets[self.primary], starter.clone());
+                control.start(&sets[self.primary], starter.clone())
+            });
+            for set in others {
+                if first_round {
+                    mirrors::start_joining(self, set, starter.clone());
+                } else {
+                    // Wrong bytes are fetched again, from what has proved usable.
+                    set.set_count(1, &starter);
+                }
             }
             drop(starter);
             let running = match transfer.pipeline.prepare() {
