@@ -11,6 +11,7 @@ mod connecting;
 mod interface;
 mod mirrors;
 mod names;
+mod other_file;
 mod outputs;
 mod pace;
 mod real_servers;

@@ -194,6 +194,11 @@ impl Opener<'_> {
                 resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
             match matched {
                 SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
+                // Without ranges nothing can be compared, and an equal ETag of another URL is no proof.
+                SourceMatch::FreshUrl if resume.is_some() && description.whole => {
+                    let now = format!("{} from another URL and without ranges", shown(&description));
+                    return Err(self.other_file(&journal, now));
+                }
                 _ if resume.is_some() && (description.whole || !of_gap) => {
                     let reason = "this server answers no ranges".to_owned();
                     (self.emit)(&Event::Warning(Warning::StartingOver { reason }));

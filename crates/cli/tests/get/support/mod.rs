@@ -3,6 +3,7 @@
 mod content;
 mod http;
 mod memory;
+mod partial;
 mod program;
 mod real;
 mod tls;
@@ -10,5 +11,6 @@ mod tls;
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use http::{File, Peer, Server};
 pub(crate) use memory::{MEMORY, remember};
+pub(crate) use partial::{Left, partial, partial_with};
 pub(crate) use program::{Ended, Get, Running, get, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Serve};
