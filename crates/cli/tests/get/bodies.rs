@@ -103,7 +103,7 @@ fn a_length_that_is_too_short_or_too_long() {
         }
     });
     let run = get().args(["-o", "f", &long.url("/f")]);
-    run.run().fails(76, &[&long.url("/f"), "in a file of 1000 bytes"]);
+    run.run().fails(65, &[&long.url("/f"), "in a file of 1000 bytes"]);
     assert!(!run.path("f").exists());
 }
 

@@ -27,7 +27,9 @@ fn json_has_the_promised_fields() {
     assert_eq!(ended.stderr, "");
     let lines = ended.json();
     let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
-    assert_eq!((events[0], events[1], *events.last().unwrap()), ("connected", "opened", "done"));
+    // Two threads report the first connection and the reserved file: either may be first.
+    assert!(matches!(events[..2], ["connected", "opened"] | ["opened", "connected"]), "{events:?}");
+    assert_eq!(*events.last().unwrap(), "done");
     let progress = lines.iter().filter(|line| line["event"] == "progress");
     let progress: Vec<_> = progress.collect();
     assert!(!progress.is_empty(), "{events:?}");

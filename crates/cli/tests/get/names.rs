@@ -121,6 +121,20 @@ fn a_name_from_outside_replaces_nothing() {
 }
 
 #[test]
+fn a_directory_that_exists_takes_the_name_from_the_server_and_nothing_is_replaced() {
+    let server = Server::answering(answer(b"Content-Disposition: attachment; filename=\"given\"\r\n"));
+    let run = get();
+    fs::create_dir(run.path("dir")).unwrap();
+    let run = run.args(["-o", "dir", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("dir/given"), b"ok");
+    fs::write(run.path("dir/given"), "precious").unwrap();
+    run.run().fails(73, &["dir/given exists"]);
+    same(run.path("dir/given"), b"precious");
+    assert_eq!(partial_files(&run.path("dir")), [""; 0]);
+}
+
+#[test]
 fn a_given_name_is_replaced_only_when_the_new_file_is_complete() {
     let run = get();
     fs::write(run.path("f"), "old").unwrap();

@@ -49,19 +49,6 @@ fn what_is_no_pace_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn a_window_that_paces_contradicts_no_pace() {
-    let run = get().args(["--pace-window", "--pace", "off", "http://127.0.0.1:1/f"]);
-    let ended = run.run();
-    assert_eq!(ended.status.code(), Some(64), "{ended:?}");
-    assert!(ended.stderr.contains("--pace-window") && ended.stderr.contains("--pace off"), "{ended:?}");
-    for args in [&["--streams", "4"][..], &["--tuner", "apt"], &["--recv-buffer", "1MiB"]] {
-        let ended = get().args(["--pace-window", "http://127.0.0.1:1/f"]).args(args).run();
-        assert_eq!(ended.status.code(), Some(64), "{args:?}: {ended:?}");
-        assert!(ended.stderr.contains("--pace-window is for one stream"), "{args:?}: {ended:?}");
-    }
-}
-
-#[test]
 fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
     let server = Server::of(File::new(content(4 << 10, 3)));
     let url = server.url("/f");

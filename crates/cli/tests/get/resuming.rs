@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{File, Get, Server, content, get, partial_files, same};
+use crate::support::{File, Get, Left, Server, content, get, partial, partial_files, same};
 
 const SIZE: usize = 12 << 20;
 
@@ -164,22 +164,6 @@ fn what_was_told_to_be_ignored_is() {
     same(run.path("f"), &file.bytes);
 }
 
-/// Fetches a part of `file`, and leaves it with its journal; the server has not been mended.
-fn partial(file: &File) -> (Get, Server) {
-    let served = file.clone();
-    let server = Server::new(move |peer| {
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = served.answer(&ask);
-        peer.send(head);
-        peer.send(&body[..body.len() / 3]);
-        peer.close();
-    });
-    let run = get().args(["--retries", "0", "-o", "f", &server.url("/f")]);
-    run.run().fails(75, &["closed the connection early"]);
-    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
-    (run, server)
-}
-
 /// Goes on after `damage` was done to what was left; returns how much was used of it.
 fn resumed_after(damage: impl Fn(&Get), args: &[&str]) -> u64 {
     let file = File::new(content(600_000, 5));
@@ -218,64 +202,39 @@ fn only_a_sound_journal_is_believed() {
 fn journal_of_a_later_version_ends_the_run_and_is_kept() {
     let file = File::new(content(600_000, 5));
     let (run, server) = partial(&file);
-    let journal = run.path("f.longhaul-journal");
-    let later = fs::read_to_string(&journal).unwrap().replace("\"version\":2", "\"version\":3");
-    fs::write(&journal, &later).unwrap();
     server.mend(file.clone());
-    run.run().fails(73, &["version 3", "--no-resume"]);
-    assert_eq!(fs::read_to_string(&journal).unwrap(), later);
-    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+    let journal = fs::read_to_string(run.path("f.longhaul-journal")).unwrap();
+    for version in [3, 99] {
+        let later = journal.replace("\"version\":2", &format!("\"version\":{version}"));
+        fs::write(run.path("f.longhaul-journal"), &later).unwrap();
+        let left = Left::of(&run);
+        run.run().fails(73, &[&format!("version {version}"), "f.longhaul-journal", "--no-resume"]);
+        left.is_kept(&run);
+    }
     run.args(["--no-resume"]).run().ok();
 }
 
 #[test]
-fn a_file_that_has_changed_since_is_fetched_anew() {
-    let (run, broken) = partial(&File::new(content(600_000, 6)));
-    for (size, streams) in [(600_000, "1"), (600_000, "4"), (50_000, "1"), (900_000, "4"), (0, "1")] {
-        let new = File { etag: Some("\"v2\""), ..File::new(content(size, 7)) };
-        // Each with the old partial file.
-        let fresh = get();
-        for name in partial_files(run.dir()) {
-            fs::copy(run.path(&name), fresh.path(&name)).unwrap();
-        }
-        broken.mend(new.clone());
-        let fresh = fresh.args(["--json", "--streams", streams, "-o", "f", &broken.url("/f")]);
-        assert_eq!(fresh.run().ok().done()["resumed"], 0);
-        same(fresh.path("f"), &new.bytes);
-    }
-    // A server that ignores If-Range and sends parts of the new file.
-    let new = content(600_000, 8);
-    let expected = new.clone();
-    let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let mut ask = ask;
-            ask.head = ask.head.replace("If-Range", "X-Ignored");
-            let file = File { etag: Some("\"v2\""), ..File::new(new.clone()) };
-            let (head, body) = file.answer(&ask);
-            peer.send(head);
-            peer.send(body);
-        }
+fn journal_of_version_1_is_resumed_from() {
+    let file = File::new(content(600_000, 12));
+    let (run, server) = partial(&file);
+    server.mend(file.clone());
+    let journal: Value = serde_json::from_slice(&fs::read(run.path("f.longhaul-journal")).unwrap()).unwrap();
+    let source = &journal["sources"][0];
+    let first = json!({
+        "version": 1, "url": source["url"], "url_digest": source["url_digest"], "size": 600_000,
+        "validator": "\"v1\"", "committed": [[0, 200_000]],
     });
-    let run = run.again(["--json", "-o", "f", &server.url("/f")]);
-    assert_eq!(run.run().ok().done()["resumed"], 0);
-    same(run.path("f"), &expected);
-}
-
-/// Two files of one size and time have one ETag on some servers: their parts must never be joined.
-#[test]
-fn a_file_from_another_url_is_another_file() {
-    let (first, second) = (File::new(content(600_000, 10)), File::new(content(600_000, 11)));
-    let (run, server) = partial(&first);
-    server.mend(second.clone());
-    for url in ["/g", "/f?id=2"] {
-        let fresh = get();
-        for name in partial_files(run.dir()) {
-            fs::copy(run.path(&name), fresh.path(&name)).unwrap();
-        }
-        let fresh = fresh.args(["--json", "-o", "f", &server.url(url)]);
-        assert_eq!(fresh.run().ok().done()["resumed"], 0, "{url}");
-        same(fresh.path("f"), &second.bytes);
-    }
+    fs::write(run.path("f.longhaul-journal"), first.to_string()).unwrap();
+    let asked = server.asks().len();
+    let run = run.args(["--json"]);
+    assert_eq!(run.run().ok().done()["resumed"], 200_000);
+    assert_eq!(
+        server.asks()[asked..].iter().map(|ask| ask.range(600_000)).collect::<Vec<_>>(),
+        [Some((200_000, 600_000))]
+    );
+    same(run.path("f"), &file.bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
 #[test]

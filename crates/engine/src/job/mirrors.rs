@@ -17,14 +17,13 @@ const SAMPLE: Bytes = Bytes::kib(64);
 /// How often to look whether the first bytes are written.
 const SAMPLE_LOOK: Duration = Duration::from_millis(20);
 
-/// Describes a mirror on a thread of its own, and starts its streams where it has the same file.
+/// Describes a mirror, which is counted as joining, on a thread of its own, and starts its streams where it has the same file.
 pub(super) fn start_joining<'scope, 'a: 'scope>(
     fetch: &'scope Fetch<'a>,
     set: &'scope StreamSet<'a>,
     starter: Starter<'scope, '_, 'a>,
 ) {
     let threads = starter.threads;
-    fetch.transfer.set_joining(true);
     let join = move || {
         let described = describe(fetch, set);
         if let Ok(Some(description)) = &described {
@@ -74,7 +73,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
             shown(transfer.pipeline.size())
         ));
     }
-    let Some(identity) = description.identity.clone().filter(|_| description.divisible) else {
+    let Some(identity) = description.identity.clone().filter(|_| description.combines_answers()) else {
         return Err("it answers no ranges under a strong validator".to_owned());
     };
     let proved_at_the_end = fetch.expected.checksum.is_some() || fetch.expected.pieces.is_some();

@@ -214,19 +214,26 @@ impl<'a> Fetch<'a> {
         let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
             let starter = Starter { threads, inlet, alive };
-            let mut tuner = None;
-            // The primary first: a mirror is compared with what it delivers.
             let first_round = control.is_some();
-            if let Some(control) = control {
-                sets[self.primary].progress().set_usable(true);
-                tuner = control.start(&sets[self.primary], starter.clone());
+            let mut others: Vec<_> = sets.iter().filter(|set| suspects.is_trusted(set.index)).collect();
+            others.retain(
+                |set| if first_round { set.index != self.primary } else { set.progress().is_usable() },
+            );
+            if first_round {
+                // Before the primary's streams: one that fails at once leaves its work to the mirrors.
+                others.iter().for_each(|_| transfer.set_joining(true));
             }
-            for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
-                match first_round {
-                    true if index != self.primary => mirrors::start_joining(self, set, starter.clone()),
+            // Before the mirrors: where no stream runs, a mirror assumes that all have given up.
+            let tuner = control.and_then(|control| {
+                sets[self.primary].progress().set_usable(true);
+                control.start(&sets[self.primary], starter.clone())
+            });
+            for set in others {
+                if first_round {
+                    mirrors::start_joining(self, set, starter.clone());
+                } else {
                     // Wrong bytes are fetched again, from what has proved usable.
-                    false if set.progress().is_usable() => set.set_count(1, &starter),
-                    _ => {}
+                    set.set_count(1, &starter);
                 }
             }
             drop(starter);

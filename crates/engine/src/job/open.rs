@@ -89,7 +89,7 @@ pub(super) fn journal_source(url: &Url, identity: Identity) -> JournalSource {
 impl Opened<'_> {
     /// Leaves out the mirrors of a file that comes in one answer only: their bytes must not be combined with it.
     fn keep_primary_alone_if_indivisible(&mut self, emit: &dyn Fn(&Event)) {
-        if self.description.divisible || self.sources.len() == 1 {
+        if self.description.combines_answers() || self.sources.len() == 1 {
             return;
         }
         let primary = self.sources.swap_remove(self.primary);
@@ -147,6 +147,9 @@ impl Opener<'_> {
         let Begun { mut description, journal, committed } = begun;
         let part = self.part.take().map_or_else(|| self.output.open(description.name.as_deref()), Ok)?;
         let mut expected = self.job.expected.clone();
+        if !description.combines_answers() {
+            description.duplicates.clear();
+        }
         // Duplicates are of use only where a digest proves them (RFC 6249, section 6).
         match (&expected.checksum, &description.digest) {
             (None, Some(digest)) if !description.duplicates.is_empty() => {

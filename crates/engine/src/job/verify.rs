@@ -102,9 +102,8 @@ fn blame_for_pieces(
         wrong.iter().filter(|piece| overlaps(&delivered, **piece)).count()
     };
     let worst = (0..fetch.sources.len()).filter(|&source| suspects.trusted[source]).max_by_key(|&s| share(s));
-    let others = suspects.trusted.iter().filter(|trusted| **trusted).count() > 1;
     let message = format!("{} of its pieces have another digest than the metalink gives", wrong.len());
-    match worst.filter(|&source| others && share(source) > 0) {
+    match worst.filter(|&source| share(source) > 0 && has_others(fetch, suspects, source)) {
         Some(liar) => drop_source(fetch, suspects, liar, message),
         // Left by an earlier run, or by the only source there is.
         None => {
@@ -131,14 +130,13 @@ fn suspect_next(
     suspects: &mut Suspects,
     found: &Checksum,
 ) -> Result<Option<Verdict>, TransferError> {
-    let sources = fetch.sources.len();
-    let mut order: Vec<_> = (0..sources).filter(|&source| source != fetch.primary).collect();
+    let mut order: Vec<_> = (0..fetch.sources.len()).filter(|&source| source != fetch.primary).collect();
     order.push(fetch.primary);
     let next = order.into_iter().find(|source| {
         let progress = &fetch.transfer.sources[*source];
         !suspects.tried.contains(source) && progress.delivered().total() > longhaul_core::units::Bytes::ZERO
     });
-    let Some(suspect) = next.filter(|_| sources > 1) else { return Ok(None) };
+    let Some(suspect) = next.filter(|&suspect| has_others(fetch, suspects, suspect)) else { return Ok(None) };
     suspects.tried.push(suspect);
     suspects.suspected = Some(suspect);
     let reason = format!("the file has the checksum {found}: what this source sent is fetched from others");
@@ -147,6 +145,12 @@ fn suspect_next(
         requeue(fetch, range)?;
     }
     Ok(Some(Verdict::FetchAgain))
+}
+
+/// Returns whether another source can deliver what `source` has sent.
+fn has_others(fetch: &Fetch<'_>, suspects: &Suspects, source: usize) -> bool {
+    let is_usable = |other: usize| suspects.trusted[other] && fetch.transfer.sources[other].is_usable();
+    (0..fetch.sources.len()).any(|other| other != source && is_usable(other))
 }
 
 fn drop_source(fetch: &Fetch<'_>, suspects: &mut Suspects, liar: usize, reason: String) {

@@ -113,3 +113,10 @@ pub(crate) struct Description {
     /// The file's digest that the source names.
     pub(crate) digest: Option<Checksum>,
 }
+
+impl Description {
+    /// Returns whether parts of the file from several answers may be combined, be they of one source or of several.
+    pub(crate) fn combines_answers(&self) -> bool {
+        !self.whole && self.size.is_some() && self.identity.is_some()
+    }
+}

@@ -155,7 +155,6 @@ impl<'a> StreamSet<'a> {
             stream.set_draining(true);
             stream.interrupt();
         }
-        self.source.abandon();
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The range scheduler of a transfer, shared by its threads.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ pub(crate) struct SharedSchedule {
     start: Instant,
     state: Mutex<RangeScheduler>,
     changed: Condvar,
+    /// Whether the range that was requested before the streams began has been leased: nothing is done before.
+    first_is_leased: AtomicBool,
 }
 
 /// How long a waiting thread sleeps before it looks again at what no other thread signals.
@@ -22,7 +25,12 @@ const WAIT_TICK: Duration = Duration::from_millis(100);
 
 impl SharedSchedule {
     pub(crate) fn new(start: Instant, scheduler: RangeScheduler) -> Self {
-        Self { start, state: Mutex::new(scheduler), changed: Condvar::new() }
+        Self {
+            start,
+            state: Mutex::new(scheduler),
+            changed: Condvar::new(),
+            first_is_leased: AtomicBool::new(false),
+        }
     }
 
     /// Reads or changes the schedule; no waiting thread is woken.
@@ -37,9 +45,22 @@ impl SharedSchedule {
         changed
     }
 
+    /// Leases the range that was requested before the streams began.
+    pub(crate) fn lease_requested(&self, stream: WorkerId, range: ByteRange) {
+        let mut state = lock(&self.state);
+        state.lease_requested(stream, range, self.start.elapsed());
+        self.first_is_leased.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
     /// Returns whether every byte has been received.
     pub(crate) fn is_done(&self) -> bool {
-        lock(&self.state).is_done()
+        self.holds(&lock(&self.state), RangeScheduler::is_done)
+    }
+
+    /// Returns whether no stream has anything left to do by `test`; never while the first range waits for its stream.
+    fn holds(&self, state: &RangeScheduler, test: impl Fn(&RangeScheduler) -> bool) -> bool {
+        self.first_is_leased.load(Ordering::Relaxed) && test(state)
     }
 
     /// Returns what is still to come of a stream's first lease.
@@ -61,7 +82,7 @@ impl SharedSchedule {
         let mut state = lock(&self.state);
         let mut waited = false;
         loop {
-            if state.is_done() || over() {
+            if self.holds(&state, RangeScheduler::is_done) || over() {
                 return false;
             }
             if state.available() > Bytes::ZERO {
@@ -97,8 +118,8 @@ impl SharedSchedule {
         let mut state = lock(&self.state);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if over(&state) || left.is_zero() || stop.is_cancelled() {
-                return over(&state);
+            if self.holds(&state, &over) || left.is_zero() || stop.is_cancelled() {
+                return self.holds(&state, &over);
             }
             state = self.wait_tick(state, left.min(WAIT_TICK));
         }
@@ -124,7 +145,30 @@ mod tests {
     fn schedule(gaps: Vec<ByteRange>, streams: usize) -> SharedSchedule {
         let mut scheduler = RangeScheduler::new(Blocks::new(gaps, 1, false, Bytes::new(1)));
         (0..streams).for_each(|stream| scheduler.join(stream, Duration::ZERO));
-        SharedSchedule::new(Instant::now(), scheduler)
+        let schedule = SharedSchedule::new(Instant::now(), scheduler);
+        schedule.first_is_leased.store(true, Ordering::Relaxed);
+        schedule
+    }
+
+    #[test]
+    fn nothing_is_done_before_the_first_range_is_leased() {
+        let mut scheduler = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
+        (0..2).for_each(|stream| scheduler.join(stream, Duration::ZERO));
+        let schedule = SharedSchedule::new(Instant::now(), scheduler);
+        assert!(!schedule.is_done());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                assert!(!schedule.wait_for_work(1, || false, |_| ()));
+                schedule.with(|s, _| s.outstanding(0))
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            schedule.lease_requested(0, WHOLE);
+            assert!(!schedule.is_done());
+            schedule.with(|s, now| s.received(0, WHOLE, now));
+            schedule.change(|s| s.complete(0));
+            assert_eq!(waiter.join().unwrap(), (Bytes::ZERO, 0));
+        });
+        assert!(schedule.is_done());
     }
 
     #[test]

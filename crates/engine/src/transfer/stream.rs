@@ -174,7 +174,7 @@ impl<'a> Stream<'a> {
 
     /// Leases the range that was requested before the streams began.
     pub(crate) fn lease_requested(&self, range: ByteRange) {
-        self.transfer.schedule.with(|schedule, now| schedule.lease_requested(self.id(), range, now));
+        self.transfer.schedule.lease_requested(self.id(), range);
     }
 
     /// Returns what is still to come of the first lease; a draining stream releases what would take it long.

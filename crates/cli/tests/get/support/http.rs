@@ -21,9 +21,14 @@ impl Server {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), play)
     }
 
-    /// Plays the first connection; nobody listens for another.
+    /// Plays the first connection and refuses every later one.
     pub(crate) fn once(play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        Self::first_of(TcpListener::bind("127.0.0.1:0").unwrap(), 1, play)
+        Self::first(1, play)
+    }
+
+    /// Plays the first `most` connections and refuses every later one.
+    pub(crate) fn first(most: usize, play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::first_of(TcpListener::bind("127.0.0.1:0").unwrap(), most, play)
     }
 
     /// Plays the connections of `listener`; ends with the test's process.
@@ -52,7 +57,7 @@ impl Server {
 
     /// Serves `file` as it should be on every connection from now on: the server is mended, its address stays.
     pub(crate) fn mend(&self, file: File) {
-        *self.play.lock().unwrap() = Arc::new(move |peer| peer.serve(&file));
+        self.change(move |peer| peer.serve(&file));
     }
 
     /// Plays one connection, here.
@@ -77,6 +82,11 @@ impl Server {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// Plays every connection with `play` from now on.
+    pub(crate) fn change(&self, play: impl Fn(&mut Peer) + Send + Sync + 'static) {
+        *self.play.lock().unwrap() = Arc::new(play);
     }
 
     /// Returns the requests so far.
@@ -113,19 +123,23 @@ impl Ask {
 pub(crate) struct File {
     pub(crate) bytes: Arc<Vec<u8>>,
     pub(crate) etag: Option<&'static str>,
+    /// Further lines of each head, as `"Last-Modified: ..\r\n"`.
+    pub(crate) fields: String,
     pub(crate) ranges: bool,
 }
 
 impl File {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes: Arc::new(bytes), etag: Some("\"v1\""), ranges: true }
+        Self { bytes: Arc::new(bytes), etag: Some("\"v1\""), fields: String::new(), ranges: true }
     }
 
     /// Returns the head of the answer to `ask`, and which bytes follow.
     pub(crate) fn answer(&self, ask: &Ask) -> (String, &[u8]) {
         let size = self.bytes.len();
-        let current = ask.field("if-range").is_none_or(|v| Some(v) == self.etag);
-        let tag = self.etag.map_or_else(String::new, |tag| format!("ETag: {tag}\r\n"));
+        let dated = |v: &str| self.fields.contains(&format!("Last-Modified: {v}\r\n"));
+        let current = ask.field("if-range").is_none_or(|v| Some(v) == self.etag || dated(v));
+        let fields = &self.fields;
+        let tag = self.etag.map_or_else(|| fields.clone(), |tag| format!("ETag: {tag}\r\n{fields}"));
         match ask.range(size).filter(|_| self.ranges && current) {
             Some((start, _)) if start >= size => (
                 format!("HTTP/1.1 416 No\r\nContent-Range: bytes */{size}\r\nContent-Length: 0\r\n{tag}\r\n"),
@@ -170,7 +184,6 @@ impl Peer {
         Some(ask)
     }
 
-    /// Reads `length` bytes of a body; returns those that came before the client closed.
     /// Sends; returns whether the client still takes it.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -43,7 +43,7 @@ impl Site {
     }
 
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.path(name), bytes).unwrap();
+        write_old(&self.path(name), bytes);
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -81,6 +81,13 @@ fn site_dir() -> (TempDir, Certificates) {
     fs::write(dir.path().join("logins"), "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();
     let certificates = certificates(dir.path());
     (dir, certificates)
+}
+
+/// Writes a file that was modified an hour ago: servers give a fresh one no strong validator.
+fn write_old(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
 }
 
 fn free_port() -> u16 {
@@ -238,7 +245,7 @@ impl Serve {
     }
 
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.dir.path().join("files").join(name), bytes).unwrap();
+        write_old(&self.dir.path().join("files").join(name), bytes);
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

@@ -107,6 +107,11 @@ impl RemoteFile {
             _ if !same => Agreement::OtherFile,
             RangeAnswer::Whole { total } if self.whole && total == self.size => Agreement::FromStart,
             RangeAnswer::Whole { .. } if self.whole => Agreement::OtherFile,
+            RangeAnswer::Whole { total: Some(total) } if Some(total) != self.size => Agreement::OtherFile,
+            // Nothing shows that a body of unknown length is the file.
+            RangeAnswer::Whole { total: None } if self.identity == Some(Identity::AssumedUnchanged) => {
+                Agreement::OtherFile
+            }
             RangeAnswer::Whole { .. } if with_if_range => Agreement::IfRangeRefused,
             RangeAnswer::Whole { .. } => Agreement::RangesIgnored,
             RangeAnswer::Part { range, total } if total.is_none_or(|total| Some(total) == self.size) => {

@@ -1,0 +1,183 @@
+//! Redirects to targets that live for minutes, or for a few requests.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{File, Peer, Server, content, get, partial_files, same};
+
+const SIZE: usize = 3_000_000;
+/// What a target sends before it breaks off.
+const PIECE: usize = 1_000_000;
+
+/// Answers every request with a redirect to what `target` returns.
+fn original(target: impl Fn() -> String + Send + Sync + 'static) -> Server {
+    Server::new(move |peer| {
+        while peer.ask().is_some() {
+            send_redirect(peer, &target());
+        }
+    })
+}
+
+fn send_redirect(peer: &mut Peer, to: &str) {
+    peer.send(format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"));
+}
+
+fn refuse(peer: &mut Peer, status: u16) {
+    peer.send(format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n"));
+}
+
+/// Serves `file` under URLs that work for `uses` requests each, and breaks off after a piece; then `status`.
+fn expiring(file: &File, uses: usize, status: u16) -> Server {
+    let (file, used) = (file.clone(), Mutex::new(std::collections::HashMap::<String, usize>::new()));
+    Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let count = {
+                let mut used = used.lock().unwrap();
+                let count = used.entry(ask.target.clone()).or_default();
+                *count += 1;
+                *count
+            };
+            if count > uses {
+                refuse(peer, status);
+                continue;
+            }
+            let (head, body) = file.answer(&ask);
+            peer.send(head);
+            peer.send(&body[..body.len().min(PIECE)]);
+            if body.len() > PIECE {
+                return peer.close();
+            }
+        }
+    })
+}
+
+fn fresh_targets(target: &Server) -> Server {
+    let (url, count) = (target.url("/f?signed="), AtomicUsize::new(0));
+    original(move || format!("{url}{}", count.fetch_add(1, Ordering::SeqCst)))
+}
+
+#[test]
+fn target_that_expires_is_asked_for_again() {
+    let file = File::new(content(SIZE, 1));
+    for status in [401, 403, 404, 410] {
+        for streams in ["1", "4"] {
+            let target = expiring(&file, 2, status);
+            let server = fresh_targets(&target);
+            let run = get().args(["--streams", streams, "-o", "f", &server.url("/f")]);
+            run.run().ok();
+            same(run.path("f"), &file.bytes);
+            assert!(server.asks().len() > 1, "{status}, {streams}: nothing expired");
+            assert_eq!(partial_files(run.dir()), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn target_that_refuses_connections_is_asked_for_again() {
+    let file = File::new(content(SIZE, 2));
+    let targets = Arc::new(Mutex::new(Vec::new()));
+    let server = original(move || {
+        let file = file.clone();
+        // For the request that finds it, and for one more.
+        let target = Server::first(2, move |peer| {
+            let Some(ask) = peer.ask() else { return };
+            let (head, body) = file.answer(&ask);
+            peer.send(head);
+            peer.send(&body[..body.len().min(PIECE)]);
+            peer.close();
+        });
+        let url = target.url("/f");
+        targets.lock().unwrap().push(target);
+        url
+    });
+    let run = get().args(["--streams", "1", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &content(SIZE, 2));
+    assert!(server.asks().len() > 1, "nothing expired");
+}
+
+#[test]
+fn fresh_target_with_another_file_is_not_used() {
+    let (file, other) = (File::new(content(SIZE, 3)), File::new(content(SIZE, 4)));
+    let first = expiring(&file, 1, 403);
+    let second = Server::of(File { etag: Some("\"v2\""), ..other });
+    let (urls, count) = ([first.url("/f"), second.url("/f")], AtomicUsize::new(0));
+    let server = original(move || urls[count.fetch_add(1, Ordering::SeqCst).min(1)].clone());
+    let run = get().args(["--streams", "1", "-o", "f", &server.url("/f")]);
+    let ended = run.run().fails(65, &[&server.url("/f"), "changed on the server", "--no-resume"]);
+    assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+}
+
+#[test]
+fn link_that_is_dead_for_good_ends_with_the_partial_file_kept() {
+    let file = File::new(content(SIZE, 5));
+    for (status, code) in [(404, 66), (410, 66), (403, 77), (401, 77)] {
+        let target = expiring(&file, 1, 403);
+        let url = target.url("/f");
+        let answered = AtomicBool::new(false);
+        let server = Server::new(move |peer| {
+            while peer.ask().is_some() {
+                if answered.swap(true, Ordering::SeqCst) {
+                    refuse(peer, status);
+                } else {
+                    send_redirect(peer, &url);
+                }
+            }
+        });
+        let run = get().args(["--json", "--streams", "1", "-o", "f", &server.url("/f")]);
+        let ended = run.run().fails(code, &[&status.to_string()]);
+        assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+        assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+        // A fresh link goes on from there.
+        let fresh = Server::of(file.clone());
+        let run = run.again(["--json", "-o", "f", &fresh.url("/fresh")]);
+        assert_eq!(run.run().ok().done()["resumed"], PIECE);
+        same(run.path("f"), &file.bytes);
+    }
+}
+
+/// Each target takes the request that finds it, and no other: no byte comes, however often the original is asked.
+#[test]
+fn targets_that_expire_for_ever_end_the_transfer() {
+    let file = File::new(content(SIZE, 6));
+    for streams in ["1", "4"] {
+        let target = expiring(&file, 1, 403);
+        let server = fresh_targets(&target);
+        let run = get().args(["--streams", streams, "-o", "f", &server.url("/f")]);
+        let ended = run.run().fails(77, &["403"]);
+        assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+        assert!(server.asks().len() < 20, "{} requests", server.asks().len());
+        assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+    }
+}
+
+/// The streams whose connections still work do not wait for the one that asks the original again.
+#[test]
+fn original_that_hangs_delays_no_other_stream() {
+    let file = File::new(content(24 << 20, 7));
+    let served = file.clone();
+    let target = Server::new(move |peer| {
+        if peer.number == 1 {
+            while peer.ask().is_some() {
+                refuse(peer, 403);
+            }
+        }
+        peer.serve_at(20_000_000, &served);
+    });
+    let (url, asked) = (target.url("/f"), AtomicBool::new(false));
+    let server = Server::new(move |peer| {
+        while peer.ask().is_some() {
+            if asked.swap(true, Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_secs(20));
+            }
+            send_redirect(peer, &url);
+        }
+    });
+    let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
+    let ended = run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(server.asks().len(), 2, "nothing expired");
+    assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+}

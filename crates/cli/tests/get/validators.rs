@@ -1,0 +1,146 @@
+//! What ranges of several answers are combined under: a strong validator, or the user's word.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::support::{File, Peer, Server, content, get, partial_files, partial_with, same};
+
+const SIZE: usize = 24 << 20;
+const SMALL: usize = 600_000;
+
+/// Serves the two files in turn, an answer each.
+fn alternating(files: [File; 2]) -> Server {
+    let answers = AtomicUsize::new(0);
+    Server::new(move |peer| {
+        peer.serve_with(|ask| files[answers.fetch_add(1, Ordering::SeqCst) % 2].answer(&ask));
+    })
+}
+
+#[test]
+fn bodies_without_validators_are_never_mixed() {
+    for ranges in [true, false] {
+        let files = [1, 2].map(|seed| File { etag: None, ranges, ..File::new(content(SIZE, seed)) });
+        let server = alternating(files.clone());
+        let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
+        let done = run.run().ok().done();
+        // The first request of several streams asks for a part, and finds out that parts are of no use.
+        let used = if ranges { 1 } else { 0 };
+        same(run.path("f"), &files[used].bytes);
+        let whole: Vec<_> = server.asks().iter().map(|ask| ask.field("range").is_none()).collect();
+        assert_eq!(whole, if ranges { vec![false, true] } else { vec![false] });
+        assert_eq!((&done["streams"], &done["resumed"]), (&1.into(), &0.into()), "{done}");
+    }
+}
+
+#[test]
+fn a_break_without_validators_starts_over() {
+    for streams in ["1", "4"] {
+        let files = [3, 4].map(|seed| File { etag: None, ..File::new(content(SMALL, seed)) });
+        let served = files.clone();
+        let server = Server::new(move |peer| {
+            // The first connection breaks off in the middle of all of the file.
+            while let Some(ask) = peer.ask() {
+                let (head, body) = served[peer.number.min(1)].answer(&ask);
+                peer.send(head);
+                if peer.number == 0 {
+                    peer.send(&body[..SMALL / 2]);
+                    return peer.close();
+                }
+                peer.send(body);
+            }
+        });
+        let run = get().args(["--streams", streams, "--json", "-o", "f", &server.url("/f")]);
+        let ended = run.run().ok();
+        same(run.path("f"), &files[1].bytes);
+        assert!(server.asks()[1..].iter().all(|ask| ask.field("range").is_none()), "{:?}", server.asks());
+        assert!(ended.stdout.contains("\"event\":\"retrying\""), "{ended:?}");
+        assert_eq!(ended.done()["resumed"], 0);
+    }
+}
+
+#[test]
+fn assumed_unchanged_a_file_without_validators_has_several_streams() {
+    let file = File { etag: None, ..File::new(content(SIZE, 5)) };
+    let (served, connections) = (file.clone(), Arc::new(Mutex::new(BTreeSet::new())));
+    let used = Arc::clone(&connections);
+    let server = Server::new(move |peer: &mut Peer| {
+        used.lock().unwrap().insert(peer.number);
+        peer.serve_at(10_000_000, &served);
+    });
+    let run = get().args(["--streams", "4", "--assume-unchanged", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert!(connections.lock().unwrap().len() > 1);
+    assert!(server.asks().iter().all(|ask| ask.range(SIZE).is_some() && ask.field("if-range").is_none()));
+}
+
+#[test]
+fn assumed_unchanged_a_file_without_validators_is_resumed() {
+    let file = File { etag: None, ..File::new(content(SMALL, 6)) };
+    let (run, server) = partial_with(&["--assume-unchanged"], &file);
+    server.mend(file.clone());
+    let run = run.args(["--json"]);
+    assert_eq!(run.run().ok().done()["resumed"], SMALL / 3);
+    same(run.path("f"), &file.bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+}
+
+const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// Makes the header lines of a file that was modified so many seconds before it is served.
+fn modified(age: u64) -> String {
+    format!("Last-Modified: {MODIFIED}\r\nDate: Sun, 06 Nov 1994 08:49:{} GMT\r\n", 37 + age)
+}
+
+#[test]
+fn weak_validators_are_as_none() {
+    for (etag, fields) in [
+        (Some("W/\"v1\""), String::new()),
+        (None, modified(0)),
+        (Some("W/\"v1\""), modified(0)),
+        (None, format!("Last-Modified: {MODIFIED}\r\n")),
+    ] {
+        let file = File { etag, fields, ..File::new(content(SIZE, 7)) };
+        let server = Server::of(file.clone());
+        let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
+        assert_eq!(run.run().ok().done()["streams"], 1);
+        same(run.path("f"), &file.bytes);
+        assert_eq!(server.asks().len(), 2);
+        assert!(server.asks()[1].field("range").is_none() && server.asks()[1].field("if-range").is_none());
+        // Nothing is kept that could not be gone on with.
+        let cut = Server::new(move |peer| {
+            while let Some(ask) = peer.ask() {
+                let (head, body) = file.answer(&ask);
+                peer.send(head);
+                if ask.range(SIZE).is_none() {
+                    peer.send(&body[..SIZE / 3]);
+                    return peer.close();
+                }
+                peer.send(body);
+            }
+        });
+        let run = get().args(["--streams", "4", "--retries", "0", "-o", "f", &cut.url("/f")]);
+        run.run().fails(75, &["closed the connection early"]);
+        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn strong_date_serves_several_streams_and_resumes() {
+    for etag in [None, Some("W/\"v1\"")] {
+        let file = File { etag, fields: modified(1), ..File::new(content(SIZE, 8)) };
+        let served = file.clone();
+        let server = Server::new(move |peer| peer.serve_at(10_000_000, &served));
+        let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
+        assert!(run.run().ok().done()["streams"].as_u64() > Some(1));
+        same(run.path("f"), &file.bytes);
+        assert!(server.asks()[1..].iter().all(|ask| ask.field("if-range") == Some(MODIFIED)));
+        let (run, server) = partial_with(&[], &file);
+        server.mend(file.clone());
+        let run = run.args(["--json"]);
+        assert_eq!(run.run().ok().done()["resumed"], SIZE / 3);
+        same(run.path("f"), &file.bytes);
+    }
+}
