@@ -65,22 +65,23 @@ impl Engine {
     /// Runs a task for each of `jobs` in their order, `parallel` at once, and more while their files are small.
     ///
     /// `task` runs its job, as by [`run`](Self::run), and returns the size of the file, or `None` where it failed. No further
-    /// task starts once `cancel` is set.
+    /// task starts once `cancel` is set. Returns whether every task was started.
     pub fn run_each<J: Send>(
         &self,
         jobs: impl IntoIterator<Item = J>,
         parallel: usize,
         cancel: &Cancel,
         task: impl Fn(J) -> Option<Bytes> + Sync,
-    ) {
+    ) -> bool {
         let (start, admission, ended) =
             (Instant::now(), Mutex::new(JobAdmission::new(parallel)), Condvar::new());
         thread::scope(|threads| {
+            let mut all_started = true;
             for job in jobs {
                 let mut state = lock(&admission);
                 let started = loop {
                     if cancel.is_cancelled() {
-                        return;
+                        return false;
                     }
                     let now = start.elapsed();
                     if state.start(now) {
@@ -96,13 +97,15 @@ impl Engine {
                     lock(admission).end(started, size);
                     ended.notify_one();
                 };
-                // Without a thread the job waits for those before it: it is lost with its closure, so a slot is freed.
+                // The job is lost with its closure.
                 if let Err(error) = named("job").spawn_scoped(threads, run) {
                     tracing::error!("cannot start a thread for a file: {error}; run again for it");
                     lock(admission).end(started, None);
+                    all_started = false;
                 }
             }
-        });
+            all_started
+        })
     }
 }
 

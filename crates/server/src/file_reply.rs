@@ -77,11 +77,17 @@ pub(crate) fn file_reply(
 
 /// Returns whether the file was written so recently that a further write could keep the entity tag.
 ///
-/// File times have a resolution of up to two seconds (FAT); the clock of a file server may be ahead of this one.
+/// Linux stamps files with its tick, 10 ms at most, where the file system keeps a fraction of a second. Others have a resolution of
+/// up to two seconds (FAT), and the clock of a file server may be ahead of this one.
 fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
-    const FILE_TIME_RESOLUTION: Duration = Duration::from_secs(2);
-    let apart = now.duration_since(written).unwrap_or_else(|ahead| ahead.duration());
-    apart < FILE_TIME_RESOLUTION
+    const COARSE_RESOLUTION: Duration = Duration::from_secs(2);
+    const FINE_RESOLUTION: Duration = Duration::from_millis(100);
+    let fraction = written.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    match now.duration_since(written) {
+        Ok(age) if fraction != 0 => age < FINE_RESOLUTION,
+        Ok(age) => age < COARSE_RESOLUTION,
+        Err(ahead) => ahead.duration() < COARSE_RESOLUTION,
+    }
 }
 
 /// Returns the requested ranges; Range applies to GET only (RFC 9110, section 14.2).

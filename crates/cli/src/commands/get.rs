@@ -212,7 +212,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     };
     let (engine, first_failure) = (Engine::new(args.app_buffer), OnceLock::new());
     let several = files.len() > 1;
-    engine.run_each(files, args.parallel, &cancel, |file| {
+    let all_begun = engine.run_each(files, args.parallel, &cancel, |file| {
         let url = file.shown();
         let job = Job {
             urls: file.urls,
@@ -231,7 +231,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     });
     session.end();
     // Files that were not begun have no end of their own.
-    let unbegun = cancel.is_cancelled().then_some(exit::INTERRUPTED);
+    let why = if cancel.is_cancelled() { exit::INTERRUPTED } else { exit::OS };
+    let unbegun = (!all_begun).then_some(why);
     first_failure.into_inner().or(unbegun).map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 

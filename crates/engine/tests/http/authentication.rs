@@ -46,7 +46,7 @@ fn an_unreadable_netrc_is_named() {
     let Some(nginx) = Nginx::start() else { return };
     nginx.file("data", b"12345");
     let netrc = nginx.dir.path().join("netrc");
-    fs::write(&netrc, "machine a hunter2").unwrap();
+    fs::write(&netrc, "machine a password hunter2 login").unwrap();
     let client = Client::new(ClientConfig { netrc: Some(netrc.clone()), ..quick() }).unwrap();
     let error = open_error(&client, &nginx.url("/private/data"));
     assert_eq!(error.kind(), ErrorKind::LocalFile);
