@@ -101,7 +101,7 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, Source
         match sample_of(&written, SAMPLE).filter(|_| enough) {
             Some(part) => break part,
             // No other source has delivered anything that bytes of this one could be mixed with.
-            None if alone && transfer.received() == Bytes::ZERO => return Ok(true),
+            None if transfer.may_join_alone() => return Ok(true),
             None => {}
         }
         if transfer.finished.sleep(SAMPLE_LOOK) {

@@ -194,16 +194,6 @@ impl Opener<'_> {
                 resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
             match matched {
                 SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
-                // Without ranges nothing can be compared, and an equal ETag of another URL is no proof.
-                SourceMatch::FreshUrl if resume.is_some() && description.whole => {
-                    let now = format!("{} from another URL and without ranges", shown(&description));
-                    return Err(self.other_file(&journal, now));
-                }
-                _ if resume.is_some() && (description.whole || !of_gap) => {
-                    let reason = "this server answers no ranges".to_owned();
-                    (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
-                    return Ok(self.fresh(url, description));
-                }
                 // The name came with this answer, and under it there is a partial file: ask for what it lacks.
                 _ if resume.is_none() => {
                     source.abandon();
@@ -213,6 +203,21 @@ impl Opener<'_> {
                 SourceMatch::FreshUrl if !self.has_same_bytes(source, &journal)? => {
                     let now = format!("{} of the same size, with other bytes", shown(&description));
                     return Err(self.other_file(&journal, now));
+                }
+                // The whole file came, perhaps because it has another ETag at this URL.
+                SourceMatch::FreshUrl
+                    if description.whole
+                        && resume.as_ref().is_some_and(|r| r.identity.if_range().is_some()) =>
+                {
+                    source.abandon();
+                    let gap = self.resume_of(&journal, url).gap;
+                    resume = Some(Resume { gap, identity: Identity::AssumedUnchanged });
+                    prior = Some(journal);
+                }
+                _ if description.whole || !of_gap => {
+                    let reason = "this server answers no ranges".to_owned();
+                    (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+                    return Ok(self.fresh(url, description));
                 }
                 SourceMatch::Same | SourceMatch::FreshUrl => {
                     let (committed, mut journal) = (journal.committed().clone(), journal);
@@ -252,13 +257,8 @@ impl Opener<'_> {
         // All there: the last byte once more, to find out whether the file is still the same.
         let last = ByteRange::new(size.saturating_sub(1), size);
         let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
-        let digest = self.job.expected.checksum.as_ref().filter(|given| journal.digest() == Some(given));
-        let of_source = || journal.source(url.as_str()).or_else(|| journal.sources().last());
-        let identity = match digest {
-            // The digest proves the file at the end, whatever the server calls its state.
-            Some(digest) => Identity::Digest(digest.clone()),
-            None => of_source().map_or(Identity::AssumedUnchanged, |source| source.identity().clone()),
-        };
+        let known = journal.source(url.as_str()).or_else(|| journal.sources().last());
+        let identity = known.map_or(Identity::AssumedUnchanged, |source| source.identity().clone());
         Resume { gap, identity }
     }
 
@@ -289,7 +289,10 @@ impl Opener<'_> {
         let (Some(part), Some(sample)) = (&self.part, sample_of(journal.committed(), SAMPLE)) else {
             return Ok(false);
         };
-        let theirs = source.sample(sample, self.cancel)?;
+        let theirs = match source.sample(sample, self.cancel) {
+            Err(error) if error.cause == Cause::OtherFile => return Ok(false),
+            theirs => theirs?,
+        };
         let mut ours = vec![0; sample.len().as_usize()];
         let read = part.file().read_exact_at(&mut ours, sample.start());
         Ok(read.is_ok() && ours == theirs)

@@ -38,10 +38,10 @@ pub struct JournalSource {
 /// How a source relates to the file of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceMatch {
-    /// It serves the file in the same state: a known URL with its size and identity, or the digest of the whole file.
+    /// It serves the file in the same state: a known URL with its size and identity.
     Same,
-    /// It is another URL with the same size and an equal ETag or date. That is no proof: some servers give two files
-    /// of one size and time the same ETag. A sample of bytes must be compared.
+    /// It has the same size, and an equal ETag or date under another URL, or is asked for by the same digest. That is no
+    /// proof: some servers give two files of one size and time the same ETag. A sample of bytes must be compared.
     FreshUrl,
     /// It serves another file, or cannot show that it does not.
     Other,
@@ -160,8 +160,12 @@ impl Journal {
         let known = self.source(url);
         let digests = || digest.into_iter().chain(identity.and_then(digest_of));
         let same_digest = digests().any(|given| self.digests().any(|ours| ours == given));
-        if same_digest || known.is_some_and(|source| Some(&source.identity) == identity) {
+        if known.is_some_and(|source| Some(&source.identity) == identity) {
             return SourceMatch::Same;
+        }
+        // The digest is what was asked for, not what the bytes that are there have been proved to be.
+        if same_digest && identity.is_some() {
+            return SourceMatch::FreshUrl;
         }
         let other_digest =
             digests().any(|given| self.digests().any(|ours| ours.algorithm == given.algorithm));

@@ -38,6 +38,8 @@ pub(crate) struct TransferState<'a> {
     next_stream: AtomicUsize,
     /// Sources that are being described and compared: their streams may still take over from others.
     joining: AtomicUsize,
+    /// Whether a mirror has joined while nothing was there to compare it with: no second one may.
+    joined_alone: AtomicBool,
     pub(crate) waits: Waits,
     /// One for each source.
     pub(crate) sources: Vec<SourceProgress>,
@@ -161,6 +163,7 @@ impl<'a> TransferState<'a> {
             running: AtomicUsize::new(0),
             next_stream: AtomicUsize::new(0),
             joining: AtomicUsize::new(0),
+            joined_alone: AtomicBool::new(false),
             waits: Waits::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
             pages: Mutex::default(),
@@ -234,6 +237,15 @@ impl<'a> TransferState<'a> {
     pub(crate) fn set_joining(&self, joins: bool) {
         let change = if joins { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
         change(&self.joining, 1, Ordering::Relaxed);
+    }
+
+    /// Lets one mirror join without a comparison, where every other source has failed before its first byte; returns whether
+    /// it may.
+    pub(crate) fn may_join_alone(&self) -> bool {
+        let nothing_there = self.running() == 0 && self.received() == Bytes::ZERO;
+        nothing_there
+            && self.pipeline.resumed() == Bytes::ZERO
+            && !self.joined_alone.swap(true, Ordering::Relaxed)
     }
 
     /// Returns how many streams are at work, draining ones included.

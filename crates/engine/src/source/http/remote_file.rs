@@ -99,7 +99,9 @@ impl RemoteFile {
         let same = self.is_same(head, with_if_range);
         match answer {
             // Nothing of an earlier answer is kept: any state of the same size will do.
-            RangeAnswer::Whole { total } if self.identity.is_none() && total == self.size => {
+            RangeAnswer::Whole { total }
+                if self.identity.is_none() && (total.is_none() || total == self.size) =>
+            {
                 Agreement::FromStart
             }
             _ if !same => Agreement::OtherFile,
