@@ -158,13 +158,19 @@ fn targets_that_expire_for_ever_end_the_transfer() {
 fn original_that_hangs_delays_no_other_stream() {
     let file = File::new(content(24 << 20, 7));
     let served = file.clone();
+    let refused = AtomicBool::new(false);
     let target = Server::new(move |peer| {
-        if peer.number == 1 {
-            while peer.ask().is_some() {
+        while let Some(ask) = peer.ask() {
+            // The first request on any connection but the first.
+            if peer.number > 0 && !refused.swap(true, Ordering::SeqCst) {
                 refuse(peer, 403);
+                continue;
+            }
+            let (head, body) = served.answer(&ask);
+            if !peer.send(head) || !peer.trickle(body, 20_000_000) {
+                return;
             }
         }
-        peer.serve_at(20_000_000, &served);
     });
     let (url, asked) = (target.url("/f"), AtomicBool::new(false));
     let server = Server::new(move |peer| {

@@ -167,6 +167,20 @@ fn a_mirror_of_no_use_does_not_hide_why_the_first_url_failed() {
     }
 }
 
+/// Parts of a file that comes in one answer only must not be combined with those of others.
+#[test]
+fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
+    let file = File::new(content(1 << 20, 17));
+    for first in [File { etag: None, ..file.clone() }, File { ranges: false, ..file.clone() }] {
+        let (primary, mirror) = (Server::of(first), Server::of(file.clone()));
+        let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
+        let ended = run.run().ok();
+        same(run.path("f"), &file.bytes);
+        warning(&ended, &mirror.url("/g"));
+        assert_eq!(mirror.asks().len(), 0);
+    }
+}
+
 #[test]
 fn no_source_at_all() {
     let (down, missing) = (nowhere(), refusing("404 None"));

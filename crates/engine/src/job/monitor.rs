@@ -35,9 +35,10 @@ pub(super) fn watch(
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
             *lock(&transfer.pages) = Some(counted);
         }
-        let streams = u32::try_from(transfer.running()).unwrap_or(u32::MAX).max(1);
-        at_work += std::mem::replace(&mut looked, Instant::now()).elapsed().saturating_mul(streams);
         let now = snapshot(transfer);
+        // A stream without a connection waits for work, not for the disk or the limit.
+        let streams = u32::try_from(now.sockets.open).unwrap_or(u32::MAX).max(1);
+        at_work += std::mem::replace(&mut looked, Instant::now()).elapsed().saturating_mul(streams);
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.data_rtt = facts.data_rtt.max(now.sockets.data_rtt);
         facts.rwin = facts.rwin.max(now.sockets.rwin);

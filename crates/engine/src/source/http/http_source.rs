@@ -81,6 +81,8 @@ pub(crate) struct HttpSource<'e> {
     /// The first connection, standing at the body of the range.
     first: Mutex<Option<(Connection, ByteRange)>>,
     location: Mutex<Location>,
+    /// Held while the URL is asked anew where it leads.
+    refreshing: Mutex<()>,
     /// Answers of another file since the last one that agreed.
     disagreements: AtomicU32,
     by_address: Mutex<HashMap<SocketAddr, u32>>,
@@ -148,6 +150,7 @@ impl<'e> HttpSource<'e> {
             described: Mutex::default(),
             first: Mutex::default(),
             location: Mutex::new(Location { target: None, generation: 0, fruitless: 0 }),
+            refreshing: Mutex::default(),
             disagreements: AtomicU32::new(0),
             by_address: Mutex::default(),
         }
@@ -174,8 +177,9 @@ impl<'e> HttpSource<'e> {
     ///
     /// Does nothing where another worker has done so since `seen`.
     pub(super) fn refresh(&self, seen: &Location, cancel: &Cancel) -> Result<(), SourceError> {
-        let mut location = lock(&self.location);
-        if location.generation != seen.generation {
+        // One worker at a time; the others go on meanwhile.
+        let _refreshing = lock(&self.refreshing);
+        if !self.location().has_generation_of(seen) {
             return Ok(());
         }
         let described = self.described()?;
@@ -186,6 +190,7 @@ impl<'e> HttpSource<'e> {
         if file.agreement(&opened.head, held_by(&opened)?, with_if_range) == Agreement::OtherFile {
             return Err(self.other_file(&file.difference(&opened.head), Retry::Never));
         }
+        let mut location = lock(&self.location);
         *location = Location {
             target: Some(opened.target),
             generation: seen.generation + 1,
