@@ -38,7 +38,7 @@ pub(crate) const NO_PERMISSION: Code = Code(77);
 /// What an option or a file it names asks for cannot be had.
 pub(crate) const CONFIG: Code = Code(78);
 /// Stopped by Ctrl-C, as shells report it.
-const INTERRUPTED: Code = Code(130);
+pub(crate) const INTERRUPTED: Code = Code(130);
 
 impl Code {
     /// Returns the number.

@@ -1,5 +1,6 @@
 //! Further sources of a file: each is described and compared before its streams join.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
@@ -7,6 +8,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::{Fetch, open};
+use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
 use crate::streams::{Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
@@ -26,6 +28,7 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
     let threads = starter.threads;
     let join = move || match describe(fetch, set) {
         Ok(Some(description)) => {
+            fetch.joined[set.index].store(true, Ordering::Relaxed);
             let pipeline = &fetch.transfer.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
             let control = chosen(fetch.job.options.streams, false, &description, left);
@@ -51,7 +54,8 @@ fn drop_mirror(set: &StreamSet<'_>, reason: String) {
 fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, String> {
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
-    let ask = Ask { resume: None, at_most: Some(SAMPLE), cancel: &transfer.finished, emit: &emit };
+    let finished = transfer.finished();
+    let ask = Ask { resume: None, at_most: Some(SAMPLE), cancel: &finished, emit: &emit };
     let described = set.source.describe(&ask);
     set.source.abandon();
     let description = match described {
@@ -68,12 +72,13 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
             shown(transfer.pipeline.size())
         ));
     }
-    let Some(identity) = description.identity.clone().filter(|_| description.divisible) else {
+    // Not `divisible`, which a source at a short RTT is not: one stream is enough for that.
+    let Some(identity) = description.identity.clone().filter(|_| !description.whole) else {
         return Err("it answers no ranges under a strong validator".to_owned());
     };
     let proved_at_the_end = fetch.expected.checksum.is_some() || fetch.expected.pieces.is_some();
-    if !proved_at_the_end && !has_same_bytes(fetch, set).map_err(|error| error.to_string())? {
-        return if transfer.finished.is_cancelled() {
+    if !proved_at_the_end && !has_same_bytes(fetch, set, &finished).map_err(|error| error.to_string())? {
+        return if finished.is_cancelled() {
             Ok(None)
         } else {
             Err("its bytes differ from those that are there".to_owned())
@@ -87,7 +92,11 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 }
 
 /// Compares a part of the mirror's file with the first bytes that are written; `false` also where the transfer ends before.
-fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, SourceError> {
+fn has_same_bytes(
+    fetch: &Fetch<'_>,
+    set: &StreamSet<'_>,
+    finished: &Cancel,
+) -> Result<bool, SourceError> {
     let transfer = fetch.transfer;
     let part = loop {
         let written = transfer.pipeline.written_ranges();
@@ -95,11 +104,11 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, Source
         if let Some(part) = sample_of(&written, SAMPLE).filter(|_| enough) {
             break part;
         }
-        if transfer.finished.sleep(SAMPLE_LOOK) {
+        if finished.sleep(SAMPLE_LOOK) {
             return Ok(false);
         }
     };
-    let theirs = set.source.sample(part, &transfer.finished)?;
+    let theirs = set.source.sample(part, finished)?;
     // What has been written can be read; where not, the writer reports it.
     Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| ours == theirs))
 }

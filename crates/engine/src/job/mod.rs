@@ -13,6 +13,7 @@ mod open;
 mod request;
 mod verify;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -86,9 +87,10 @@ pub(crate) fn run(
     let schedule = SharedSchedule::new(start, scheduler);
     let transfer =
         TransferState::new(start, observer, stop, schedule, pipeline, options.limit.clone(), sources.len());
+    let joined = (0..sources.len()).map(|index| AtomicBool::new(index == primary)).collect();
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
     let fetch =
-        Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
+        Fetch { job, transfer: &transfer, sources, primary, joined, description, expected, paths: &paths, replace };
     let counted = options.sample.is_some() || options.count_pages;
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // Only one thread counts the pages: the sampler where there is one, else the monitor.
@@ -113,6 +115,8 @@ struct Fetch<'a> {
     sources: Vec<&'a dyn Source>,
     /// The source whose description the file was opened by.
     primary: usize,
+    /// Which sources have been described and compared, and have not been dropped since.
+    joined: Vec<AtomicBool>,
     description: Description,
     expected: Expected,
     paths: &'a KnownPaths,
@@ -173,14 +177,20 @@ impl<'a> Fetch<'a> {
     ) -> Result<(Shown, Option<longhaul_core::checksum::Checksum>), TransferError> {
         let mut suspects = verify::Suspects::new(self.sources.len());
         let mut shown = self.run_streams(Some(control), &suspects, pages)?;
+        self.check_end(cancel)?;
         loop {
-            self.check_end(cancel)?;
             match verify::verify(self, &mut suspects, cancel)? {
                 Verdict::Right(digest) => return Ok((shown, digest)),
                 // The first round's facts are what held the transfer back.
-                Verdict::FetchAgain => {
+                Verdict::FetchAgain(wrong) => {
+                    self.transfer.resume();
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
+                    self.check_end(cancel)?;
+                    // The sources that are left cannot be used.
+                    if !self.transfer.schedule.is_done() {
+                        return Err(wrong);
+                    }
                 }
             }
         }
@@ -218,7 +228,7 @@ impl<'a> Fetch<'a> {
             for (index, set) in sets.iter().enumerate().filter(|(index, _)| suspects.is_trusted(*index)) {
                 match (&control, index == self.primary) {
                     (Some(_), true) => {}
-                    _ if suspects.has_joined(index) => set.set_count(1, &starter),
+                    _ if self.joined[index].load(Ordering::Relaxed) => set.set_count(1, &starter),
                     _ => mirrors::start_joining(self, set, starter.clone()),
                 }
             }
@@ -241,6 +251,9 @@ impl<'a> Fetch<'a> {
                 running.end();
             }
             let path = tuner.and_then(|tuner| tuner.join().ok().flatten());
+            for set in sets.iter().filter(|set| set.is_dropped()) {
+                self.joined[set.index].store(false, Ordering::Relaxed);
+            }
             Ok(Shown { facts, path })
         })
     }
