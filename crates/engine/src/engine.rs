@@ -81,7 +81,8 @@ impl Engine {
     {
         let admission = JobAdmission::new(parallel);
         let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
-        let queue = JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };
+        let queue =
+            JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };
         // This thread is the first worker: a process that may start no thread fetches one file after the other.
         thread::scope(|threads| queue.work(threads, cancel));
         lock(&queue.state).jobs.peek().is_none()

@@ -14,8 +14,10 @@ fn ten_thousand_urls_end_within_bounded_memory_threads_and_descriptors() {
     let urls = (0..FILES).map(|number| server.url(&format!("/100/{number}")));
     let run = get().through(&["sh", "-c", "ulimit -n 1024; exec \"$0\" \"$@\""]).args(urls);
     let mut command = run.command();
-    let mut child: std::process::Child = Command::spawn(command.stdout(std::process::Stdio::null())
-        .stderr(fs::File::create(run.path("stderr")).unwrap())).unwrap();
+    let mut child: std::process::Child = Command::spawn(
+        command.stdout(std::process::Stdio::null()).stderr(fs::File::create(run.path("stderr")).unwrap()),
+    )
+    .unwrap();
     let (mut memory, mut threads, mut descriptors) = (0, 0, 0);
     let began = std::time::Instant::now();
     let status = loop {

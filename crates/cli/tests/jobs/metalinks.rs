@@ -10,7 +10,6 @@ const PIECE: usize = 1 << 20;
 const SIZE: usize = 24 * PIECE;
 const RATE: usize = 8 << 20;
 
-
 /// The digest that the tests use throughout.
 fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
@@ -113,7 +112,8 @@ fn output_names_a_file_or_a_directory() {
 fn two_mirrors_with_a_digest_share_the_file() {
     let bytes = content(SIZE, 3);
     let (one, two) = (slow(&bytes), slow(&bytes));
-    let run = with(document(&[Entry::new("f").size(SIZE).whole(&bytes).urls(&[one.url("/f"), two.url("/f")])]));
+    let run =
+        with(document(&[Entry::new("f").size(SIZE).whole(&bytes).urls(&[one.url("/f"), two.url("/f")])]));
     let ended = run.run().ok();
     same(run.path("f"), &bytes);
     assert!(requested(&two) > SIZE / 4, "{} {ended:?}", requested(&two));
@@ -126,9 +126,11 @@ fn mirror_that_lies_in_some_pieces_is_named_and_only_those_are_fetched_again() {
     for liar_first in [true, false] {
         let (honest, liar) = (slow(&bytes), slow(&lies));
         let urls = if liar_first { [&liar, &honest] } else { [&honest, &liar] };
-        let run = with(document(&[
-            Entry::new("f").size(SIZE).whole(&bytes).pieces(&bytes).urls(&urls.map(|server| server.url("/f"))),
-        ]));
+        let run = with(document(&[Entry::new("f")
+            .size(SIZE)
+            .whole(&bytes)
+            .pieces(&bytes)
+            .urls(&urls.map(|server| server.url("/f")))]));
         let ended = run.run().ok();
         same(run.path("f"), &bytes);
         let named = ended.stderr.lines().filter(|line| line.contains("another digest"));
@@ -157,7 +159,8 @@ fn lying_mirror_is_found_by_the_whole_digest() {
 fn mirror_that_had_no_time_to_join_replaces_a_first_source_that_lies() {
     let bytes = content(3 * PIECE, 6);
     for with_pieces in [true, false] {
-        let (honest, liar) = (Server::of(File::new(bytes.clone())), Server::of(File::new(damaged(&bytes, [1]))));
+        let (honest, liar) =
+            (Server::of(File::new(bytes.clone())), Server::of(File::new(damaged(&bytes, [1]))));
         let entry = Entry::new("f").whole(&bytes).urls(&[liar.url("/f"), honest.url("/f")]);
         let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
         run.run().ok();

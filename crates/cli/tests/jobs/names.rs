@@ -15,7 +15,11 @@ fn second_url_of_one_name_fails_and_replaces_nothing() {
         let there = std::fs::read(run.path("7")).unwrap();
         assert!(there == of_size(size, 7) || there == content(size + 1, 7), "{} bytes", there.len());
         assert!(partial_files(run.dir()).is_empty(), "{:?}", partial_files(run.dir()));
-        assert_eq!(ended.stderr.lines().filter(|line| line.starts_with("longhaul: ")).count(), 1, "{ended:?}");
+        assert_eq!(
+            ended.stderr.lines().filter(|line| line.starts_with("longhaul: ")).count(),
+            1,
+            "{ended:?}"
+        );
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::support::{get, slow_site};
 
+const COLUMNS: usize = 140;
+
 #[test]
 fn each_file_has_a_line_and_all_have_a_total_that_is_gone_at_the_end() {
     let (server, _) = slow_site(Duration::ZERO, 4 << 20);
@@ -14,7 +16,7 @@ fn each_file_has_a_line_and_all_have_a_total_that_is_gone_at_the_end() {
     words.extend(program.get_args());
     let line: Vec<_> = words.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
     let mut script = Command::new("script");
-    script.args(["-qec", &format!("stty cols 140 rows 30; {}", line.join(" ")), "/dev/null"]);
+    script.args(["-qec", &format!("stty cols {COLUMNS} rows 30; {}", line.join(" ")), "/dev/null"]);
     script.current_dir(run.dir()).env("HOME", run.dir()).env("TERM", "xterm").stdin(Stdio::null());
     let Ok(output) = script.output() else { return super::support::skip("script(1) is not installed") };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -34,7 +36,7 @@ fn each_file_has_a_line_and_all_have_a_total_that_is_gone_at_the_end() {
 
 /// Plays what was written to a terminal of enough lines; returns what stands there.
 fn screen(text: &str) -> Vec<String> {
-    let mut lines = vec![Vec::new()];
+    let mut lines: Vec<Vec<char>> = Vec::new();
     let (mut row, mut column) = (0usize, 0usize);
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
@@ -42,23 +44,36 @@ fn screen(text: &str) -> Vec<String> {
             '\n' => row += 1,
             '\r' => column = 0,
             '\x1b' => {
-                let sequence: String = characters.by_ref().skip(1).scan(false, |ended, c| {
-                    if *ended { return None; }
-                    *ended = c.is_ascii_alphabetic();
-                    Some(c)
-                }).collect();
+                let mut sequence = String::new();
+                for part in characters.by_ref().skip(1) {
+                    sequence.push(part);
+                    if part.is_ascii_alphabetic() {
+                        break;
+                    }
+                }
                 let count = sequence.trim_end_matches(char::is_alphabetic).parse().unwrap_or(1);
                 match sequence.chars().last() {
                     Some('A') => row = row.saturating_sub(count),
                     Some('B') => row += count,
-                    Some('K') => lines.get_mut(row).into_iter().for_each(|line: &mut Vec<char>| if sequence.starts_with('2') { line.clear() } else { line.truncate(column) }),
+                    Some('K') => {
+                        let keep = if sequence.starts_with('2') { 0 } else { column };
+                        lines.get_mut(row).into_iter().for_each(|line| line.truncate(keep));
+                    }
                     _ => {}
                 }
             }
             _ => {
-                if lines.len() <= row { lines.resize(row + 1, Vec::new()); }
+                // A full line wraps with the next character.
+                if column == COLUMNS {
+                    (row, column) = (row + 1, 0);
+                }
+                if lines.len() <= row {
+                    lines.resize(row + 1, Vec::new());
+                }
                 let line = &mut lines[row];
-                if line.len() <= column { line.resize(column + 1, ' '); }
+                if line.len() <= column {
+                    line.resize(column + 1, ' ');
+                }
                 line[column] = character;
                 column += 1;
             }

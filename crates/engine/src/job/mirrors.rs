@@ -55,7 +55,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
-    let ask = Ask { resume: None, at_most: Some(SAMPLE), cancel: &finished, emit: &emit };
+    let ask = Ask { resume: None, at_most: Some(SAMPLE), waits: true, cancel: &finished, emit: &emit };
     let described = set.source.describe(&ask);
     set.source.abandon();
     let description = match described {
@@ -92,11 +92,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 }
 
 /// Compares a part of the mirror's file with the first bytes that are written; `false` also where the transfer ends before.
-fn has_same_bytes(
-    fetch: &Fetch<'_>,
-    set: &StreamSet<'_>,
-    finished: &Cancel,
-) -> Result<bool, SourceError> {
+fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, SourceError> {
     let transfer = fetch.transfer;
     let part = loop {
         let written = transfer.pipeline.written_ranges();

@@ -89,8 +89,17 @@ pub(crate) fn run(
         TransferState::new(start, observer, stop, schedule, pipeline, options.limit.clone(), sources.len());
     let joined = (0..sources.len()).map(|index| AtomicBool::new(index == primary)).collect();
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
-    let fetch =
-        Fetch { job, transfer: &transfer, sources, primary, joined, description, expected, paths: &paths, replace };
+    let fetch = Fetch {
+        job,
+        transfer: &transfer,
+        sources,
+        primary,
+        joined,
+        description,
+        expected,
+        paths: &paths,
+        replace,
+    };
     let counted = options.sample.is_some() || options.count_pages;
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // Only one thread counts the pages: the sampler where there is one, else the monitor.

@@ -129,7 +129,8 @@ fn blame_for_pieces(
     let again = match (liar, most) {
         (Some(liar), _) => {
             suspects.trusted[liar] = false;
-            let message = format!("{} of its pieces have another digest than the metalink gives", whole(liar));
+            let message =
+                format!("{} of its pieces have another digest than the metalink gives", whole(liar));
             if suspects.trusted.contains(&true) {
                 warn(fetch, liar, message);
             }

@@ -15,7 +15,7 @@ mod site;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
-pub(crate) use http::{File, Peer, Server};
-pub(crate) use program::{Ended, Get, get, skip};
+pub(crate) use http::{File, Server};
+pub(crate) use program::{Get, get, skip};
 pub(crate) use real::{Nginx, Serve};
-pub(crate) use site::{Load, of_size, site, slow_site};
+pub(crate) use site::{of_size, site, slow_site};
