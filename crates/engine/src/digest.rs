@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 
 use digest::DynDigest;
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::ranges::ByteRange;
 
 use crate::cancel::Cancel;
 
@@ -28,11 +30,30 @@ pub fn of(mut file: File, algorithm: Algorithm, cancel: &Cancel) -> io::Result<O
     Ok(None)
 }
 
-/// Returns the checksum of bytes in memory.
-pub fn of_bytes(bytes: &[u8], algorithm: Algorithm) -> Option<Checksum> {
+/// Returns the checksum of a part of a file; `Ok(None)` where cancelled.
+///
+/// # Errors
+/// What the kernel says of the file, and that it ends before the part does.
+pub fn of_part(
+    file: &File,
+    part: ByteRange,
+    algorithm: Algorithm,
+    cancel: &Cancel,
+) -> io::Result<Option<Checksum>> {
     let mut hasher = hasher(algorithm);
-    hasher.update(bytes);
-    Checksum::new(algorithm, &hasher.finalize())
+    let mut buf = vec![0; part.len().get().min(1 << 20) as usize];
+    let mut at = part.start();
+    while at < part.end() {
+        if cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let length = (part.end() - at).min(buf.len() as u64);
+        let bytes = &mut buf[..length as usize];
+        file.read_exact_at(bytes, at)?;
+        hasher.update(bytes);
+        at += length;
+    }
+    Ok(Checksum::new(algorithm, &hasher.finalize()))
 }
 
 fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest> {

@@ -14,8 +14,9 @@
 //! # }
 //! ```
 
+use std::iter::Peekable;
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
@@ -65,47 +66,87 @@ impl Engine {
     /// Runs a task for each of `jobs` in their order, `parallel` at once, and more while their files are small.
     ///
     /// `task` runs its job, as by [`run`](Self::run), and returns the size of the file, or `None` where it failed. No further
-    /// task starts once `cancel` is set. Returns whether every task was started.
-    pub fn run_each<J: Send>(
+    /// task starts once `cancel` is set. Returns whether every task has been started.
+    pub fn run_each<J, I>(
         &self,
-        jobs: impl IntoIterator<Item = J>,
+        jobs: I,
         parallel: usize,
         cancel: &Cancel,
         task: impl Fn(J) -> Option<Bytes> + Sync,
-    ) -> bool {
-        let (start, admission, ended) =
-            (Instant::now(), Mutex::new(JobAdmission::new(parallel)), Condvar::new());
-        thread::scope(|threads| {
-            let mut all_started = true;
-            for job in jobs {
-                let mut state = lock(&admission);
-                let started = loop {
-                    if cancel.is_cancelled() {
-                        return false;
-                    }
-                    let now = start.elapsed();
-                    if state.start(now) {
-                        break now;
-                    }
-                    let waited = ended.wait_timeout(state, ADMISSION_TICK);
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                };
-                drop(state);
-                let (admission, ended, task) = (&admission, &ended, &task);
-                let run = move || {
-                    let size = task(job);
-                    lock(admission).end(started, size);
-                    ended.notify_one();
-                };
-                // The job is lost with its closure.
-                if let Err(error) = named("job").spawn_scoped(threads, run) {
-                    tracing::error!("cannot start a thread for a file: {error}; run again for it");
-                    lock(admission).end(started, None);
-                    all_started = false;
-                }
+    ) -> bool
+    where
+        J: Send,
+        I: IntoIterator<Item = J>,
+        I::IntoIter: Send,
+    {
+        let admission = JobAdmission::new(parallel);
+        let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
+        let queue =
+            JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };
+        // This thread is the first worker: a process that may start no thread fetches one file after the other.
+        thread::scope(|threads| queue.work(threads, cancel));
+        lock(&queue.state).jobs.peek().is_none()
+    }
+}
+
+/// Jobs that wait, and the threads that run them.
+struct JobQueue<I: Iterator, F> {
+    start: Instant,
+    state: Mutex<QueueState<I>>,
+    changed: Condvar,
+    task: F,
+}
+
+struct QueueState<I: Iterator> {
+    jobs: Peekable<I>,
+    admission: JobAdmission,
+    /// Workers that wait for a job to be admitted.
+    waiting: usize,
+    /// Further threads can be started.
+    threads: bool,
+}
+
+impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> JobQueue<I, F> {
+    /// Runs one job after the other until none is left; starts another worker where another job may run at once.
+    fn work<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, cancel: &'scope Cancel) {
+        while let Some((started, job)) = self.next(threads, cancel) {
+            let size = (self.task)(job);
+            lock(&self.state).admission.end(started, size);
+            self.changed.notify_one();
+        }
+        // The others have nothing to wait for either.
+        self.changed.notify_all();
+    }
+
+    /// Waits until a job is admitted, and takes it; `None` where none is left, or the command is cancelled.
+    fn next<'scope>(
+        &'scope self,
+        threads: &'scope Scope<'scope, '_>,
+        cancel: &'scope Cancel,
+    ) -> Option<(Duration, J)> {
+        let mut state = lock(&self.state);
+        let started = loop {
+            if cancel.is_cancelled() || state.jobs.peek().is_none() {
+                return None;
             }
-            all_started
-        })
+            let now = self.start.elapsed();
+            if state.admission.start(now) {
+                break now;
+            }
+            state.waiting += 1;
+            let waited = self.changed.wait_timeout(state, ADMISSION_TICK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
+        };
+        let job = state.jobs.next();
+        if state.threads && state.waiting == 0 && state.jobs.peek().is_some() {
+            let worker = move || self.work(threads, cancel);
+            if let Err(error) = named("job").spawn_scoped(threads, worker) {
+                tracing::warn!("fewer files are fetched at once: cannot start a thread: {error}");
+                state.threads = false;
+            }
+        }
+        job.map(|job| (started, job))
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -188,7 +189,7 @@ fn segment(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// Fetches every file; the exit code is that of the first that fails.
+/// Fetches every file; the exit code is that of the first that fails, or of an interruption.
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
     let setup = || {
@@ -210,9 +211,10 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         Ok(session) => session,
         Err(code) => return code.into(),
     };
-    let (engine, first_failure) = (Engine::new(args.app_buffer), OnceLock::new());
+    let engine = Engine::new(args.app_buffer);
+    let (first_failure, interrupted) = (OnceLock::new(), AtomicBool::new(false));
     let several = files.len() > 1;
-    let all_begun = engine.run_each(files, args.parallel, &cancel, |file| {
+    let all_started = engine.run_each(files, args.parallel, &cancel, |file| {
         let url = file.shown();
         let job = Job {
             urls: file.urls,
@@ -225,15 +227,16 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
             engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
         };
         if let Err(code) = session.run(&url, get, exit::of_transfer) {
+            interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
             let _ = first_failure.set(code);
         }
         size
     });
     session.end();
-    // Files that were not begun have no end of their own.
-    let why = if cancel.is_cancelled() { exit::INTERRUPTED } else { exit::OS };
-    let unbegun = (!all_begun).then_some(why);
-    first_failure.into_inner().or(unbegun).map_or(ExitCode::SUCCESS, ExitCode::from)
+    // A file that was not begun has no result of its own.
+    let stopped = interrupted.into_inner() || !all_started;
+    let code = if stopped { Some(exit::INTERRUPTED) } else { first_failure.into_inner() };
+    code.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
 /// A file to fetch: its URLs, and what is known of it beforehand.

@@ -7,6 +7,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::{Fetch, open};
+use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
 use crate::streams::{Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
@@ -56,7 +57,8 @@ fn drop_mirror(set: &StreamSet<'_>, reason: String) {
 fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, String> {
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
-    let ask = Ask { resume: None, at_most: Some(SAMPLE), cancel: &transfer.finished, emit: &emit };
+    let finished = transfer.finished();
+    let ask = Ask { resume: None, at_most: Some(SAMPLE), waits: true, cancel: &finished, emit: &emit };
     let described = set.source.describe(&ask);
     set.source.abandon();
     let description = match described {
@@ -76,9 +78,9 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     let Some(identity) = description.identity.clone().filter(|_| description.combines_answers()) else {
         return Err("it answers no ranges under a strong validator".to_owned());
     };
-    let proved_at_the_end = fetch.expected.checksum.is_some() || fetch.expected.pieces.is_some();
-    if !proved_at_the_end && !has_same_bytes(fetch, set).map_err(|error| error.to_string())? {
-        return if transfer.finished.is_cancelled() {
+    // A digest proves the file at its end, and cannot tell the bytes of two builds apart in a partial file.
+    if !has_same_bytes(fetch, set, &finished).map_err(|error| error.to_string())? {
+        return if finished.is_cancelled() {
             Ok(None)
         } else {
             Err("its bytes differ from those that are there".to_owned())
@@ -92,7 +94,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 }
 
 /// Compares a part of the mirror's file with the first bytes that are written; `false` also where the transfer ends before.
-fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, SourceError> {
+fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, SourceError> {
     let transfer = fetch.transfer;
     let part = loop {
         let written = transfer.pipeline.written_ranges();
@@ -104,11 +106,11 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, Source
             None if transfer.may_join_alone() => return Ok(true),
             None => {}
         }
-        if transfer.finished.sleep(SAMPLE_LOOK) {
+        if finished.sleep(SAMPLE_LOOK) {
             return Ok(false);
         }
     };
-    let theirs = set.source.sample(part, &transfer.finished)?;
+    let theirs = set.source.sample(part, finished)?;
     // What has been written can be read; where not, the writer reports it.
     Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| ours == theirs))
 }

@@ -173,14 +173,20 @@ impl<'a> Fetch<'a> {
     ) -> Result<(Shown, Option<longhaul_core::checksum::Checksum>), TransferError> {
         let mut suspects = verify::Suspects::new(self.sources.len());
         let mut shown = self.run_streams(Some(control), &suspects, pages)?;
+        self.check_end(cancel)?;
         loop {
-            self.check_end(cancel)?;
             match verify::verify(self, &mut suspects, cancel)? {
                 Verdict::Right(digest) => return Ok((shown, digest)),
                 // The first round's facts are what held the transfer back.
-                Verdict::FetchAgain => {
+                Verdict::FetchAgain(wrong) => {
+                    self.transfer.resume();
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
+                    self.check_end(cancel)?;
+                    // The sources that are left cannot be used.
+                    if !self.transfer.schedule.is_done() {
+                        return Err(wrong);
+                    }
                 }
             }
         }
@@ -215,27 +221,19 @@ impl<'a> Fetch<'a> {
         thread::scope(|threads| {
             let starter = Starter { threads, inlet, alive };
             let first_round = control.is_some();
-            let mut others: Vec<_> = sets.iter().filter(|set| suspects.is_trusted(set.index)).collect();
-            others.retain(
-                |set| if first_round { set.index != self.primary } else { set.progress().is_usable() },
-            );
-            if first_round {
-                // Before the primary's streams: one that fails at once leaves its work to the mirrors.
-                others.iter().for_each(|_| transfer.set_joining(true));
-            }
-            // Before the mirrors: where no stream runs, a mirror assumes that all have given up.
+            let is_other = |set: &&StreamSet<'_>| !(first_round && set.index == self.primary);
+            let trusted = sets.iter().filter(|set| suspects.is_trusted(set.index)).filter(is_other);
+            let (usable, unproved): (Vec<_>, Vec<_>) = trusted.partition(|set| set.progress().is_usable());
+            // Counted before the primary's streams start: one that fails at once leaves its work to the mirrors.
+            unproved.iter().for_each(|_| transfer.set_joining(true));
+            // Started before the mirrors: where no stream runs, a mirror assumes that all have given up.
             let tuner = control.and_then(|control| {
                 sets[self.primary].progress().set_usable(true);
                 control.start(&sets[self.primary], starter.clone())
             });
-            for set in others {
-                if first_round {
-                    mirrors::start_joining(self, set, starter.clone());
-                } else {
-                    // Wrong bytes are fetched again, from what has proved usable.
-                    set.set_count(1, &starter);
-                }
-            }
+            // Wrong bytes are fetched again, from what has proved usable.
+            usable.into_iter().for_each(|set| set.set_count(1, &starter));
+            unproved.into_iter().for_each(|set| mirrors::start_joining(self, set, starter.clone()));
             drop(starter);
             let running = match transfer.pipeline.prepare() {
                 Ok(writer) => {

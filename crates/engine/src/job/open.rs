@@ -20,7 +20,7 @@ use crate::sink::part_file::PartFile;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Resume, Source};
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, TransferError};
+use crate::transfer::error::{Cause, Retry, TransferError};
 
 /// Everything a job knows once the first answer is there.
 pub(super) struct Opened<'e> {
@@ -121,8 +121,16 @@ impl Opener<'_> {
     /// Opens the file by the first source that can describe it.
     fn open_any<'e>(&mut self, sources: Vec<HttpSource<'e>>) -> Result<Opened<'e>, TransferError> {
         let mut failures = Vec::new();
-        for (index, source) in sources.iter().enumerate() {
-            let error = match self.open(index, source) {
+        let several = sources.len() > 1;
+        // A busy source is waited for only where no other can describe the file.
+        let tries = sources.iter().enumerate().map(|source| (source, !several));
+        let patient = sources.iter().enumerate().map(|source| (source, true));
+        let mut hopeless = vec![false; sources.len()];
+        for ((index, source), waits) in tries.chain(patient.filter(|_| several)) {
+            if hopeless[index] {
+                continue;
+            }
+            let error = match self.open(index, source, waits) {
                 Ok(begun) => return self.opened(sources, index, begun),
                 Err(error) => error,
             };
@@ -131,8 +139,11 @@ impl Opener<'_> {
             if sources.len() == 1 || failed.cause == Cause::Interrupted {
                 return Err(error);
             }
+            hopeless[index] = waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable;
             let (url, reason) = (source.shown().to_owned(), error.to_string());
-            failures.push(reason.clone());
+            if hopeless[index] {
+                failures.push(reason.clone());
+            }
             (self.emit)(&Event::Warning(Warning::SourceDropped { url, reason }));
         }
         Err(TransferError::NoSource(failures))
@@ -167,13 +178,13 @@ impl Opener<'_> {
         Ok(Opened { sources, primary, description, part, replace, journal, committed, expected })
     }
 
-    fn open(&mut self, index: usize, source: &HttpSource<'_>) -> Result<Begun, TransferError> {
+    fn open(&mut self, index: usize, source: &HttpSource<'_>, waits: bool) -> Result<Begun, TransferError> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
         loop {
             let at_most = (self.job.urls.len() > 1).then_some(FIRST_OF_SEVERAL);
-            let ask = Ask { resume: resume.clone(), at_most, cancel: self.cancel, emit: self.emit };
+            let ask = Ask { resume: resume.clone(), at_most, waits, cancel: self.cancel, emit: self.emit };
             let description = match (source.describe(&ask), &prior) {
                 // Shorter than what is there.
                 (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {

@@ -2,7 +2,8 @@
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
 
 use super::Fetch;
 use crate::cancel::Cancel;
@@ -16,26 +17,33 @@ pub(super) struct Suspects {
     trusted: Vec<bool>,
     /// The source that is left out of the present round, on the suspicion that its bytes are wrong.
     suspected: Option<usize>,
-    /// Sources that have been left out before.
+    /// Sources that have been left out before because of the digest of the whole file.
     tried: Vec<usize>,
+    /// Rounds that may still be spent on pieces that several sources have delivered together.
+    doubts: usize,
 }
 
 /// What verification has shown.
 pub(super) enum Verdict {
     /// The file is what was asked for; its digest, where one was given.
     Right(Option<Checksum>),
-    /// Some bytes are wrong: they can be leased again, from the sources that are trusted.
-    FetchAgain,
+    /// Some bytes are wrong: they can be leased again, from the sources that are trusted. The error counts where those cannot
+    /// deliver them.
+    FetchAgain(TransferError),
 }
 
 impl Suspects {
     pub(super) fn new(sources: usize) -> Self {
-        Self { trusted: vec![true; sources], suspected: None, tried: Vec::new() }
+        Self { trusted: vec![true; sources], suspected: None, tried: Vec::new(), doubts: 2 * sources }
     }
 
     /// Returns whether a source may be used in the present round.
     pub(super) fn is_trusted(&self, source: usize) -> bool {
         self.trusted[source] && self.suspected != Some(source)
+    }
+
+    fn has_another(&self, source: usize) -> bool {
+        (0..self.trusted.len()).any(|other| other != source && self.trusted[other])
     }
 }
 
@@ -60,13 +68,13 @@ pub(super) fn verify(
     if found == *wanted {
         return Ok(Verdict::Right(Some(found)));
     }
-    let mismatch = || TransferError::Checksum {
+    let mismatch = TransferError::Checksum {
         path: pipeline.part().path().to_owned(),
         wanted: wanted.clone(),
         found: found.clone(),
         kept: pipeline.is_resumable(),
     };
-    suspect_next(fetch, suspects, &found)?.ok_or_else(mismatch)
+    suspect_next(fetch, suspects, &found, mismatch)
 }
 
 /// Returns the pieces whose digest is not the metalink's.
@@ -75,68 +83,96 @@ fn wrong_pieces(fetch: &Fetch<'_>, cancel: &Cancel) -> Result<Vec<ByteRange>, Tr
     let pipeline = &fetch.transfer.pipeline;
     let failed =
         |source| OutputError::Write { operation: "verify", path: pipeline.part().path().to_owned(), source };
+    let (size, length) = (pipeline.written().get(), pieces.length.get());
+    let (there, given) = (size.div_ceil(length), pieces.digests.len() as u64);
+    // A metalink that gives the size has been checked when it was read.
+    if there != given {
+        return Err(wrong_error(fetch, there.abs_diff(given)));
+    }
     let mut wrong = Vec::new();
-    for (index, wanted) in pieces.digests.iter().enumerate() {
-        if cancel.is_cancelled() {
-            return Err(fetch.interrupted());
-        }
-        let whole = ByteRange::with_len(0, pipeline.written());
-        let start = index as u64 * pieces.length.get();
-        let piece = ByteRange::new(start, start.saturating_add(pieces.length.get()).min(whole.end()));
-        let bytes = pipeline.read_at(piece).map_err(failed)?;
-        if digest::of_bytes(&bytes, wanted.algorithm).as_ref() != Some(wanted) {
+    for (index, wanted) in (0..).zip(&pieces.digests) {
+        let start = index * length;
+        let piece = ByteRange::new(start, start.saturating_add(length).min(size));
+        let digest = digest::of_part(pipeline.part().file(), piece, wanted.algorithm, cancel);
+        if digest.map_err(failed)?.ok_or_else(|| fetch.interrupted())? != *wanted {
             wrong.push(piece);
         }
     }
     Ok(wrong)
 }
 
-/// Drops the source that has delivered most of the wrong pieces, and makes these available again.
+/// Makes wrong pieces available again, without the source that has sent them.
+///
+/// The source that has sent all bytes of a wrong piece is dropped. Of pieces that several sources have sent together the one with
+/// most bytes is only left out of the next round: it may not be the one whose bytes are wrong.
 fn blame_for_pieces(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     wrong: &[ByteRange],
 ) -> Result<Verdict, TransferError> {
-    let share = |source: usize| {
+    let trusted = || (0..fetch.sources.len()).filter(|&source| suspects.trusted[source]);
+    let whole = |source: usize| {
         let delivered = fetch.transfer.sources[source].delivered();
-        wrong.iter().filter(|piece| overlaps(&delivered, **piece)).count()
+        wrong.iter().filter(|piece| delivered.contains(**piece)).count()
     };
-    let worst = (0..fetch.sources.len()).filter(|&source| suspects.trusted[source]).max_by_key(|&s| share(s));
+    let bytes = |source: usize| {
+        let delivered = fetch.transfer.sources[source].delivered();
+        let missing = |piece: &ByteRange| -> u64 {
+            delivered.gaps(*piece).into_iter().map(|gap| gap.len().get()).sum()
+        };
+        wrong.iter().map(|piece| piece.len().get() - missing(piece)).sum::<u64>()
+    };
+    let liar = trusted().filter(|&source| whole(source) > 0).max_by_key(|&source| whole(source));
+    let most = trusted().filter(|&source| bytes(source) > 0).max_by_key(|&source| bytes(source));
     let message = format!("{} of its pieces have another digest than the metalink gives", wrong.len());
-    match worst.filter(|&source| share(source) > 0 && has_others(fetch, suspects, source)) {
-        Some(liar) => drop_source(fetch, suspects, liar, message),
-        // Left by an earlier run, or by the only source there is.
-        None => {
-            let pipeline = &fetch.transfer.pipeline;
-            for piece in wrong {
-                pipeline.forget(*piece)?;
+    suspects.suspected = None;
+    let again = match (liar, most) {
+        (Some(liar), _) => {
+            suspects.trusted[liar] = false;
+            let message =
+                format!("{} of its pieces have another digest than the metalink gives", whole(liar));
+            if suspects.trusted.contains(&true) {
+                warn(fetch, liar, message);
             }
-            return Err(TransferError::WrongPieces {
-                path: pipeline.part().path().to_owned(),
-                pieces: wrong.len(),
-            });
+            suspects.trusted.contains(&true)
         }
-    }
+        (None, Some(source)) => {
+            let again = suspects.has_another(source) && suspects.doubts > 0;
+            suspects.doubts = suspects.doubts.saturating_sub(1);
+            if again {
+                suspects.suspected = Some(source);
+                warn(fetch, source, message);
+            }
+            again
+        }
+        // An earlier run has left them.
+        (None, None) => true,
+    };
     for piece in wrong {
         requeue(fetch, *piece)?;
     }
-    Ok(Verdict::FetchAgain)
+    let error = wrong_error(fetch, wrong.len() as u64);
+    if again { Ok(Verdict::FetchAgain(error)) } else { Err(error) }
 }
 
-/// Leaves out one source after the other, the mirrors first, and fetches what it has delivered from the others; `None` once
-/// all were tried.
+fn wrong_error(fetch: &Fetch<'_>, pieces: u64) -> TransferError {
+    TransferError::WrongPieces { path: fetch.transfer.pipeline.part().path().to_owned(), pieces }
+}
+
+/// Leaves out one source after the other, the mirrors first, and fetches what it has delivered from the others; fails with
+/// `mismatch` once all were tried.
 fn suspect_next(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     found: &Checksum,
-) -> Result<Option<Verdict>, TransferError> {
-    let mut order: Vec<_> = (0..fetch.sources.len()).filter(|&source| source != fetch.primary).collect();
-    order.push(fetch.primary);
-    let next = order.into_iter().find(|source| {
-        let progress = &fetch.transfer.sources[*source];
-        !suspects.tried.contains(source) && progress.delivered().total() > longhaul_core::units::Bytes::ZERO
+    mismatch: TransferError,
+) -> Result<Verdict, TransferError> {
+    let mirrors = (0..fetch.sources.len()).filter(|&source| source != fetch.primary);
+    let next = mirrors.chain([fetch.primary]).find(|source| {
+        let delivered = fetch.transfer.sources[*source].delivered();
+        !suspects.tried.contains(source) && suspects.trusted[*source] && delivered.total() > Bytes::ZERO
     });
-    let Some(suspect) = next.filter(|&suspect| has_others(fetch, suspects, suspect)) else { return Ok(None) };
+    let Some(suspect) = next.filter(|source| suspects.has_another(*source)) else { return Err(mismatch) };
     suspects.tried.push(suspect);
     suspects.suspected = Some(suspect);
     let reason = format!("the file has the checksum {found}: what this source sent is fetched from others");
@@ -144,18 +180,7 @@ fn suspect_next(
     for range in fetch.transfer.sources[suspect].forget_delivered().iter() {
         requeue(fetch, range)?;
     }
-    Ok(Some(Verdict::FetchAgain))
-}
-
-/// Returns whether another source can deliver what `source` has sent.
-fn has_others(fetch: &Fetch<'_>, suspects: &Suspects, source: usize) -> bool {
-    let is_usable = |other: usize| suspects.trusted[other] && fetch.transfer.sources[other].is_usable();
-    (0..fetch.sources.len()).any(|other| other != source && is_usable(other))
-}
-
-fn drop_source(fetch: &Fetch<'_>, suspects: &mut Suspects, liar: usize, reason: String) {
-    suspects.trusted[liar] = false;
-    warn(fetch, liar, reason);
+    Ok(Verdict::FetchAgain(mismatch))
 }
 
 fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
@@ -163,12 +188,10 @@ fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
     fetch.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
+/// Lets a range be fetched again.
 fn requeue(fetch: &Fetch<'_>, range: ByteRange) -> Result<(), TransferError> {
     fetch.transfer.pipeline.forget(range)?;
+    fetch.transfer.sources.iter().for_each(|source| source.forget_delivered_in(range));
     fetch.transfer.schedule.change(|schedule| schedule.requeue(range));
     Ok(())
-}
-
-fn overlaps(set: &RangeSet, range: ByteRange) -> bool {
-    set.iter().any(|other| other.overlaps(range))
 }

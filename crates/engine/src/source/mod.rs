@@ -67,6 +67,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) resume: Option<Resume>,
     /// How many bytes to ask for at first; `None` lets the source choose.
     pub(crate) at_most: Option<Bytes>,
+    /// Whether to wait and try again where the server is busy.
+    pub(crate) waits: bool,
     pub(crate) cancel: &'a Cancel,
     pub(crate) emit: &'a dyn Fn(&Event),
 }

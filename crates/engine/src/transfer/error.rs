@@ -132,7 +132,7 @@ pub enum TransferError {
         /// The partial file.
         path: PathBuf,
         /// How many.
-        pieces: usize,
+        pieces: u64,
     },
     /// The digest is not the one asked for.
     #[error("{path} has the checksum {found}, not {wanted}; {}", if *.kept {

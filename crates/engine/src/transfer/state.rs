@@ -26,8 +26,8 @@ pub(crate) struct TransferState<'a> {
     observer: JobObserver<'a>,
     /// Set when the user cancels, and when any thread fails for good.
     pub(crate) stop: Cancel,
-    /// Set with `stop`, and once every byte is there.
-    pub(crate) finished: Cancel,
+    /// Set with `stop`, and once every byte is there; replaced where bytes are to be fetched again.
+    finished: Mutex<Cancel>,
     pub(crate) schedule: SharedSchedule,
     pub(crate) pipeline: Pipeline,
     limit: Option<RateLimit>,
@@ -136,6 +136,11 @@ impl SourceProgress {
         lock(&self.delivered).clone()
     }
 
+    /// Forgets that this source has delivered `range`, once that is to be fetched again.
+    pub(crate) fn forget_delivered_in(&self, range: ByteRange) {
+        lock(&self.delivered).remove(range);
+    }
+
     /// Forgets what this source has delivered, once it was proved wrong or is fetched again.
     pub(crate) fn forget_delivered(&self) -> RangeSet {
         std::mem::take(&mut *lock(&self.delivered))
@@ -155,7 +160,7 @@ impl<'a> TransferState<'a> {
         Self {
             start,
             observer,
-            finished: stop.child(),
+            finished: Mutex::new(stop.child()),
             stop,
             schedule,
             pipeline,
@@ -261,9 +266,19 @@ impl<'a> TransferState<'a> {
         lock(&self.streams).iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
     }
 
+    /// Returns the flag that is raised once nothing is left to fetch.
+    pub(crate) fn finished(&self) -> Cancel {
+        lock(&self.finished).clone()
+    }
+
+    /// Lowers that flag: some bytes are to be fetched again.
+    pub(crate) fn resume(&self) {
+        *lock(&self.finished) = self.stop.child();
+    }
+
     /// Ends what every stream and mirror waits for: nothing is left to do.
     pub(crate) fn interrupt_all(&self) {
-        self.finished.cancel();
+        self.finished().cancel();
         lock(&self.streams).iter().for_each(|stream| stream.interrupt());
     }
 

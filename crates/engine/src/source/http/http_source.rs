@@ -342,6 +342,9 @@ impl<'e> HttpSource<'e> {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
+            if !ask.waits {
+                return Err(error);
+            }
             let asked_to_wait = match error.retry() {
                 HttpRetry::Never => return Err(error),
                 HttpRetry::Now if error.is_before_connection() => return Err(error),

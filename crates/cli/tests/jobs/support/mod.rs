@@ -1,0 +1,21 @@
+//! What the tests share: most of it with those of `get`.
+
+#![allow(dead_code, unreachable_pub, reason = "the tests of get need more of it")]
+
+#[path = "../../get/support/content.rs"]
+mod content;
+#[path = "../../get/support/http.rs"]
+mod http;
+#[path = "../../get/support/program.rs"]
+mod program;
+#[path = "../../get/support/real.rs"]
+mod real;
+mod site;
+#[path = "../../get/support/tls.rs"]
+mod tls;
+
+pub(crate) use content::{content, partial_files, same};
+pub(crate) use http::{File, Server};
+pub(crate) use program::{Get, get, skip};
+pub(crate) use real::{Nginx, Serve};
+pub(crate) use site::{of_size, site, slow_site};
