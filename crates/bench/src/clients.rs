@@ -232,7 +232,7 @@ impl BenchClient {
             source: "FILE".as_ref(),
             paths: &["/FILE".to_owned()],
             list: "LIST".as_ref(),
-            file: "FILE".as_ref(),
+            file: if matches!(self, Self::GetEach | Self::Aria2List) { "DIR" } else { "FILE" }.as_ref(),
             record: "RECORD".as_ref(),
             token: "TOKEN".as_ref(),
             size,

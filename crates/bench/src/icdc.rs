@@ -20,7 +20,7 @@ const UNPACED: BenchClient = BenchClient::Served(Pace::Off);
 const SEVERAL: BenchClient = BenchClient::Streams(Streams::Auto);
 
 /// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
-const ALONE: [(BenchPath, &[BenchClient]); 2] = [
+const ALONE_RUNS: [(BenchPath, &[BenchClient]); 2] = [
     (BenchPath::SwitchCubic, &[PACED, UNPACED, SEVERAL, BenchClient::Curl]),
     (BenchPath::SwitchBbr, &[PACED, UNPACED, BenchClient::Curl]),
 ];
@@ -38,7 +38,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
             ..BenchJob::new(path, clients, Bytes::gib(gib))
         }
     };
-    ALONE.into_iter().chain(SHARED).map(job(2)).chain(PUT.into_iter().map(job(8))).collect()
+    ALONE_RUNS.into_iter().chain(SHARED).map(job(2)).chain(PUT.into_iter().map(job(8))).collect()
 }
 
 /// Returns what was asked of it and how it came out.
@@ -46,7 +46,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let mut targets = Vec::new();
     let curl = RunSeries::of(runs, BenchPath::SwitchCubic, BenchClient::Curl);
     let of_curl = |series: &RunSeries<'_>| Some(series.time() / curl.as_ref()?.time());
-    for (path, _) in ALONE {
+    for (path, _) in ALONE_RUNS {
         let Some(paced) = RunSeries::of(runs, path, PACED) else { continue };
         targets.extend(at_least(
             format!("{path}: 90 % of the bottleneck after the ramp-up"),
@@ -124,24 +124,24 @@ fn retransmits(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> O
 /// Returns the section of the report; empty where nothing was run.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
-    for (path, clients) in ALONE.into_iter().chain(SHARED).chain(PUT) {
+    for (path, clients) in ALONE_RUNS.into_iter().chain(SHARED).chain(PUT) {
         let row = |client: &BenchClient| Some(row(&RunSeries::of(runs, path, *client)?, *client));
         let rows: Vec<_> = clients.iter().filter_map(row).collect();
         if !rows.is_empty() {
             let _ = writeln!(
                 text,
                 "## {path}, tuned hosts, disk to disk\n\n{}",
-                markdown_table::markdown(&HEAD, &rows)
+                markdown_table::markdown(&ICDC_COLUMNS, &rows)
             );
         }
     }
     if !text.is_empty() {
-        text.push_str(NOTES);
+        text.push_str(ICDC_NOTES);
     }
     text
 }
 
-const HEAD: [&str; 9] = [
+const ICDC_COLUMNS: [&str; 9] = [
     "client",
     "time, s: median (least to largest)",
     "goodput, Mbit/s",
@@ -153,7 +153,7 @@ const HEAD: [&str; 9] = [
     "others lost, %",
 ];
 
-const NOTES: &str = "What is left is what payload can reach (1448 of each packet's 1500 bytes) of the path's rate, less the \
+const ICDC_NOTES: &str = "What is left is what payload can reach (1448 of each packet's 1500 bytes) of the path's rate, less the \
     others' traffic (Poisson, packets of 1500 bytes; a step at 8 s and one at 16 s). The ramp-up ends with the first whole second that has 90 % of it, or of the best \
     second's share; all that came from then to the last byte counts, and what waited behind a lost packet when that arrives. Sent again is the sender's own count, dropped what met a full \
     queue on the way to the receiver. Peak, 99th percentile and mean are the receiver's, recorded each millisecond: a link or a receiver of this machine \
