@@ -1,4 +1,4 @@
-//! A job: clients that are compared on one path, with one file.
+//! A job: clients that are compared on one path, with one file or several of one size.
 
 use longhaul_core::units::Bytes;
 
@@ -14,6 +14,8 @@ pub(crate) struct BenchJob {
     pub(crate) size: Bytes,
     /// Whether a requested size can only reduce the file.
     pub(crate) is_at_most: bool,
+    /// How many files of this size there are.
+    pub(crate) files: usize,
     /// Whether the file is in the sender's page cache.
     pub(crate) warm: bool,
 }
@@ -21,7 +23,7 @@ pub(crate) struct BenchJob {
 impl BenchJob {
     /// Makes a job with a file of any size, in the sender's page cache.
     pub(crate) fn new(path: BenchPath, clients: &[BenchClient], size: Bytes) -> Self {
-        Self { path, clients: clients.to_vec(), size, is_at_most: false, warm: true }
+        Self { path, clients: clients.to_vec(), size, is_at_most: false, files: 1, warm: true }
     }
 
     /// Applies a requested size.

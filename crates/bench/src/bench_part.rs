@@ -7,7 +7,7 @@ use crate::bench_job::BenchJob;
 use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::streams::{paper, stock, tuned};
-use crate::{buffers, icdc, long_path, no_delay};
+use crate::{buffers, icdc, long_path, no_delay, small_files};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -27,6 +27,8 @@ pub(crate) enum BenchPart {
     StreamsPaper,
     /// Four sessions that share a path, next to APT's; takes 17 minutes a repetition and 25 GB of disk
     StreamsFairness,
+    /// 1,000 files of 100 kB over RTT 100 ms, next to aria2
+    SmallFiles,
     /// No delay: the disk and the CPU are the limit
     NoDelay,
     /// The ways of receiving and writing, for docs/buffers.md
@@ -41,9 +43,10 @@ const STREAMS: [BenchPart; 4] =
 
 impl BenchPart {
     /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::LongPath,
         Self::NoDelay,
+        Self::SmallFiles,
         Self::Icdc,
         STREAMS[0],
         STREAMS[1],
@@ -72,6 +75,7 @@ impl BenchPart {
             Self::StreamsStock => stock::jobs(),
             Self::StreamsTuned => tuned::jobs(),
             Self::StreamsPaper => paper::jobs(),
+            Self::SmallFiles => small_files::jobs(),
             Self::Buffers => buffers::jobs(),
             Self::Streams | Self::StreamsFairness | Self::AptFigures => Vec::new(),
         }
@@ -86,6 +90,7 @@ impl BenchPart {
             Self::StreamsStock => stock::targets(runs),
             Self::StreamsTuned => tuned::targets(runs),
             Self::StreamsPaper => paper::targets(runs),
+            Self::SmallFiles => small_files::targets(runs),
             Self::Buffers | Self::Streams | Self::StreamsFairness | Self::AptFigures => Vec::new(),
         }
     }
@@ -99,6 +104,7 @@ impl BenchPart {
             Self::StreamsStock => stock::section(runs),
             Self::StreamsTuned => tuned::section(runs),
             Self::StreamsPaper => paper::section(runs),
+            Self::SmallFiles => small_files::section(runs),
             Self::Buffers => buffers::section(runs),
             Self::Streams | Self::StreamsFairness | Self::AptFigures => String::new(),
         }

@@ -16,8 +16,6 @@ use crate::server::BenchServer;
 pub(crate) enum BenchClient {
     /// `longhaul get` with this number of streams.
     Streams(Streams),
-    /// `longhaul get --pace-window`, which is one stream.
-    PaceWindow,
     /// `longhaul get` with one stream and the writer of this name.
     Writer(&'static str),
     /// `longhaul get` with this number of streams, each with a window of 64 KiB.
@@ -32,6 +30,10 @@ pub(crate) enum BenchClient {
     Axel,
     /// aria2 with 16 connections, its most.
     Aria2,
+    /// `longhaul get` with the URL of each file.
+    GetEach,
+    /// aria2 with a list of the files' URLs, 16 files at once.
+    Aria2List,
     /// curl, to /dev/null: what the network gives.
     CurlToNull,
     /// A way of receiving that is tried here only.
@@ -88,9 +90,11 @@ pub(crate) struct Words<'a> {
     pub(crate) server: &'a str,
     /// The file that is sent.
     pub(crate) source: &'a OsStr,
-    /// Its path on the server.
-    pub(crate) path: &'a str,
-    /// Where the file goes.
+    /// Its path on the server; of several files each one's.
+    pub(crate) paths: &'a [String],
+    /// A list of the files' URLs, one a line.
+    pub(crate) list: &'a OsStr,
+    /// Where the file goes, or the directory of several.
     pub(crate) file: &'a OsStr,
     /// What the client records to.
     pub(crate) record: &'a OsStr,
@@ -98,6 +102,13 @@ pub(crate) struct Words<'a> {
     pub(crate) token: &'a OsStr,
     /// The file's size.
     pub(crate) size: Bytes,
+}
+
+impl Words<'_> {
+    /// Returns the URL of a path on the server.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server)
+    }
 }
 
 impl BenchClient {
@@ -125,12 +136,7 @@ impl BenchClient {
     pub(crate) fn tells_progress(self) -> bool {
         matches!(
             self,
-            Self::Streams(_)
-                | Self::PaceWindow
-                | Self::Writer(_)
-                | Self::SmallSockets(_)
-                | Self::Served(_)
-                | Self::Put
+            Self::Streams(_) | Self::Writer(_) | Self::SmallSockets(_) | Self::Served(_) | Self::Put
         )
     }
 
@@ -141,7 +147,8 @@ impl BenchClient {
 
     /// Returns its command.
     pub(crate) fn command(self, words: &Words<'_>) -> Vec<OsString> {
-        let url = format!("http://{}{}", words.server, words.path);
+        let path = words.paths.first().map_or("", String::as_str);
+        let url = words.url(path);
         let mut command: Vec<OsString> = Vec::new();
         let mut add = |more: &[&OsStr]| command.extend(more.iter().map(OsString::from));
         match self {
@@ -153,11 +160,6 @@ impl BenchClient {
                     add(&SMALL_BUFFER.map(OsStr::new));
                 }
                 add(&["-o".as_ref(), words.file, url.as_ref()]);
-            }
-            Self::PaceWindow => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                add(&["--pace-window".as_ref(), "-o".as_ref(), words.file, url.as_ref()]);
             }
             Self::Writer(writer) => {
                 add(&[words.longhaul]);
@@ -174,6 +176,16 @@ impl BenchClient {
                 add(&["aria2c", "-q", "-x16", "-s16", "-k1M", "--file-allocation=none", "-d"].map(OsStr::new));
                 add(&[file.parent().unwrap_or(file).as_os_str(), "-o".as_ref()]);
                 add(&[file.file_name().unwrap_or_default(), url.as_ref()]);
+            }
+            Self::GetEach => {
+                add(&[words.longhaul]);
+                add(&GET.map(OsStr::new));
+                add(&["-o".as_ref(), words.file]);
+                words.paths.iter().for_each(|path| add(&[words.url(path).as_ref()]));
+            }
+            Self::Aria2List => {
+                add(&["aria2c", "-q", "-j16", "--file-allocation=none", "-d"].map(OsStr::new));
+                add(&[words.file, "-i".as_ref(), words.list]);
             }
             Self::Served(pace) => {
                 add(&[words.longhaul]);
@@ -194,7 +206,7 @@ impl BenchClient {
             }
             Self::Experiment(experiment) => {
                 add(&[words.bench, "experiment".as_ref(), experiment.name().as_ref()]);
-                add(&[words.server.as_ref(), words.path.as_ref(), words.file]);
+                add(&[words.server.as_ref(), path.as_ref(), words.file]);
             }
             Self::Fio => {
                 add(&["fio", "--name=write", "--rw=write", "--bs=4M", "--direct=1"].map(OsStr::new));
@@ -218,8 +230,9 @@ impl BenchClient {
             bench: "longhaul-bench".as_ref(),
             server: "SERVER",
             source: "FILE".as_ref(),
-            path: "/FILE",
-            file: "FILE".as_ref(),
+            paths: &["/FILE".to_owned()],
+            list: "LIST".as_ref(),
+            file: if matches!(self, Self::GetEach | Self::Aria2List) { "DIR" } else { "FILE" }.as_ref(),
             record: "RECORD".as_ref(),
             token: "TOKEN".as_ref(),
             size,
@@ -231,11 +244,12 @@ impl BenchClient {
 impl fmt::Display for BenchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PaceWindow => f.pad("longhaul --pace-window"),
             Self::Writer(writer) => f.pad(&format!("longhaul --writer {writer}")),
             Self::Streams(streams) | Self::SmallSockets(streams) => f.pad(&streams.to_string()),
             Self::Axel => f.pad("axel -n 64"),
             Self::Aria2 => f.pad("aria2 -x16"),
+            Self::GetEach => f.pad("longhaul, a URL for each file"),
+            Self::Aria2List => f.pad("aria2 -j16 -i LIST"),
             Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
             Self::Put => f.pad("longhaul put"),
             Self::Curl => f.pad("curl"),
@@ -265,7 +279,7 @@ mod tests {
         let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
         let ours =
             streams.into_iter().flat_map(|own| [BenchClient::Streams(own), BenchClient::SmallSockets(own)]);
-        let others = [BenchClient::PaceWindow, BenchClient::Writer("mmap"), BenchClient::Served(Pace::Auto)];
+        let others = [BenchClient::GetEach, BenchClient::Writer("mmap"), BenchClient::Served(Pace::Auto)];
         for client in ours.chain(others) {
             let command = shown(client);
             assert!(command.contains(" --no-memory ") && command.contains(" --no-resume "), "{command}");

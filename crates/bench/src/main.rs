@@ -2,7 +2,7 @@
 //!
 //! A [`bench_job`] is a set of clients that take turns on a path; [`single_run`] runs one client once, on a lab of its own.
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
-//! [`no_delay`], [`icdc`], [`streams`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
+//! [`no_delay`], [`small_files`], [`icdc`], [`streams`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
 //! parts, [`report`] combines their sections. [`apt_figures`] simulates, and needs no lab.
 
 mod apt_figures;
@@ -26,6 +26,7 @@ mod run_result;
 mod run_series;
 mod server;
 mod single_run;
+mod small_files;
 mod source_file;
 mod steady_rate;
 mod streams;
@@ -173,7 +174,7 @@ fn measure_all(
         if let Some(size) = size {
             job.resize(size);
         }
-        let source = workshop.source(job.size)?;
+        let source = workshop.source(job.size, job.files)?;
         for repetition in 1..=repetitions {
             for &client in &job.clients {
                 let run = workshop

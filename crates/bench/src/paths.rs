@@ -26,6 +26,8 @@ pub(crate) enum BenchPath {
     LongStock,
     /// GridFTP-APT's: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets, TCP Reno; as scenarios/apt-*.toml have it.
     Paper,
+    /// 1 Gbit/s to a server at 100 ms, where small files cost round trips.
+    Far,
     /// A plain veth pair.
     NoDelay,
     /// ICDC's: far away, behind a switch with little room, whose hosts use cubic.
@@ -44,6 +46,7 @@ impl BenchPath {
         match self {
             Self::NoDelay => PathSpec::default(),
             Self::LongCubic | Self::LongBbr => self.tuned(10_000_000_000, 200),
+            Self::Far => self.tuned(1_000_000_000, 100),
             Self::LongStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(10_000_000_000, 200) },
             Self::Paper => PathSpec {
                 queue: Some(QueueLimit::Packets(100)),
@@ -108,6 +111,7 @@ impl fmt::Display for BenchPath {
             Self::LongBbr => "10 Gbit/s, RTT 200 ms, bbr",
             Self::LongStock => "10 Gbit/s, RTT 200 ms, stock hosts, cubic",
             Self::Paper => "100 Mbit/s, RTT 100 ms, queue 100 packets, windows of 64 KiB, reno",
+            Self::Far => "1 Gbit/s, RTT 100 ms, cubic",
             Self::NoDelay => "veth, no delay",
             Self::SwitchCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, cubic",
             Self::SwitchBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, bbr",
@@ -134,6 +138,7 @@ mod tests {
             BenchPath::LongBbr,
             BenchPath::LongStock,
             BenchPath::Paper,
+            BenchPath::Far,
             BenchPath::NoDelay,
             BenchPath::SwitchCubic,
             BenchPath::SwitchBbr,

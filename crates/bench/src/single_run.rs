@@ -54,12 +54,27 @@ impl Workshop {
         Ok(Self { dir, longhaul, bench: bench.to_owned() })
     }
 
-    /// Makes the file to be sent where it is missing.
+    /// Makes the files to be sent where they are missing.
     ///
     /// # Errors
     /// Fails where the disk is full.
-    pub(crate) fn source(&self, size: Bytes) -> Result<BenchFile> {
-        BenchFile::open(&self.dir.join("www"), size)
+    pub(crate) fn source(&self, size: Bytes, files: usize) -> Result<BenchFile> {
+        BenchFile::open(&self.dir.join("www"), size, files)
+    }
+
+    /// Returns where the copies go: of several files into a directory.
+    fn copies(&self, source: &BenchFile) -> (PathBuf, Vec<PathBuf>) {
+        let several = self.dir.join("copies/several");
+        match &source.names[..] {
+            [_] => {
+                let copy = self.dir.join("copies/copy");
+                (copy.clone(), vec![copy])
+            }
+            names => {
+                let copy = |name: &String| several.join(Path::new(name).file_name().unwrap_or_default());
+                (several.clone(), names.iter().map(copy).collect())
+            }
+        }
     }
 
     /// Runs a client once, from a clean start: no copy there, nothing dirty, the source cached or not at all.
@@ -74,9 +89,12 @@ impl Workshop {
         repetition: u32,
         source: &BenchFile,
     ) -> Result<RunResult> {
-        let copy = self.dir.join("copies/copy");
-        for leftover in [&copy, &self.near_record(), &self.far_record()] {
+        let (place, copies) = self.copies(source);
+        for leftover in copies.iter().chain([&self.near_record(), &self.far_record()]) {
             remove(leftover)?;
+        }
+        if copies.len() > 1 {
+            fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         }
         rustix::fs::sync();
         if job.warm {
@@ -89,7 +107,7 @@ impl Workshop {
             |server: server::BenchServer| server.start(&lab, &self.dir, &self.longhaul, &self.far_record());
         let server = client.server().map(serve).transpose()?;
         let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
-        let used = self.measure(&lab, client, &address, source, &copy)?;
+        let used = self.measure(&lab, client, &address, source, &place)?;
         let stats = lab.stats()?;
         let mut warnings = stats.infidelities(lab.spec().one_way());
         if tcp_memory::shortages(&lab.near())? + tcp_memory::shortages(&lab.far())? > 0 {
@@ -109,15 +127,17 @@ impl Workshop {
             dropped: to_receiver.dropped_queue,
             background_loss: background_loss(&to_receiver),
             warnings,
-            ..RunResult::new(part, job.path, client, repetition, source.size)
+            ..RunResult::new(part, job.path, client, repetition, source.total())
         };
         self.read_results(&mut run, source.size)?;
         if client.keeps_file() {
-            run.flush_s = flush(&copy)?;
             run.verified = repetition == 1;
-            check(source, &copy, run.verified)?;
+            for copy in &copies {
+                run.flush_s += flush(copy)?;
+            }
+            copies.iter().try_for_each(|copy| check(source, copy, run.verified))?;
         }
-        remove(&copy)?;
+        copies.iter().try_for_each(|copy| remove(copy))?;
         Ok(run)
     }
 
@@ -135,20 +155,24 @@ impl Workshop {
         client: BenchClient,
         server: &str,
         source: &BenchFile,
-        copy: &Path,
+        place: &Path,
     ) -> Result<Used> {
         let (record, token) = (self.near_record(), server::token_file(&self.dir)?);
+        let list = self.dir.join("urls");
         let words = Words {
             longhaul: self.longhaul.as_os_str(),
             bench: self.bench.as_os_str(),
             server,
             source: source.path.as_os_str(),
-            path: &format!("/{}", source.name),
-            file: copy.as_os_str(),
+            paths: &source.names.iter().map(|name| format!("/{name}")).collect::<Vec<_>>(),
+            list: list.as_os_str(),
+            file: place.as_os_str(),
             record: record.as_os_str(),
             token: token.as_os_str(),
             size: source.size,
         };
+        let urls: Vec<_> = words.paths.iter().map(|path| words.url(path)).collect();
+        fs::write(&list, urls.join("\n")).with_context(|| format!("cannot write {}", list.display()))?;
         let result = self.dir.join("stopwatch.json");
         remove(&result)?;
         let mut command = lab.near().command(&self.bench);

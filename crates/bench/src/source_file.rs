@@ -1,4 +1,4 @@
-//! The file that is fetched: random data, made once, its page cache kept warm.
+//! The file that is fetched: random data, made once, its page cache kept warm; several files are links to one.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
@@ -18,8 +18,8 @@ const SEED: u64 = 20;
 pub(crate) struct BenchFile {
     /// Where it is.
     pub(crate) path: PathBuf,
-    /// Its name in the directory that is served.
-    pub(crate) name: String,
+    /// Its names in the directory that is served, one for each file that is fetched.
+    pub(crate) names: Vec<String>,
     /// Its size.
     pub(crate) size: Bytes,
     digest: blake3::Hash,
@@ -30,7 +30,7 @@ impl BenchFile {
     ///
     /// # Errors
     /// Fails where the directory cannot be written or the disk is full.
-    pub(crate) fn open(dir: &Path, size: Bytes) -> Result<Self> {
+    pub(crate) fn open(dir: &Path, size: Bytes, files: usize) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let name = format!("random-{}", size.get());
         let path = dir.join(&name);
@@ -42,7 +42,17 @@ impl BenchFile {
             fs::rename(&part, &path).with_context(|| format!("cannot make {}", path.display()))?;
         }
         let digest = digest(&path)?;
-        Ok(Self { path, name, size, digest })
+        let names = if files == 1 {
+            vec![name]
+        } else {
+            link(dir, &path, &format!("several-{}", size.get()), files)?
+        };
+        Ok(Self { path, names, size, digest })
+    }
+
+    /// Returns the size of all files.
+    pub(crate) fn total(&self) -> Bytes {
+        self.size * self.names.len() as u64
     }
 
     /// Reads it, so that the server reads it from the page cache.
@@ -76,6 +86,22 @@ impl BenchFile {
     }
 }
 
+/// Links the file to numbered names below `directory`, and returns them.
+fn link(dir: &Path, path: &Path, directory: &str, files: usize) -> Result<Vec<String>> {
+    let failed = || format!("cannot link {} to names in {directory}", path.display());
+    fs::create_dir_all(dir.join(directory)).with_context(failed)?;
+    let names: Vec<_> = (1..=files).map(|number| format!("{directory}/{number:04}")).collect();
+    for name in &names {
+        match fs::hard_link(path, dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(failed);
+            }
+            _ => {}
+        }
+    }
+    Ok(names)
+}
+
 fn write(path: &Path, size: Bytes) -> io::Result<()> {
     let mut file = File::create(path)?;
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
@@ -106,7 +132,7 @@ mod tests {
     fn is_made_once_and_tells_a_copy_from_a_fake() {
         let dir = tempfile::tempdir().unwrap();
         let size = Bytes::new(5_000_001);
-        let source = BenchFile::open(dir.path(), size).unwrap();
+        let source = BenchFile::open(dir.path(), size, 1).unwrap();
         let (copy, fake) = (dir.path().join("copy"), dir.path().join("fake"));
         let mut content = fs::read(&source.path).unwrap();
         fs::write(&copy, &content).unwrap();
@@ -114,7 +140,18 @@ mod tests {
         fs::write(&fake, &content).unwrap();
         assert!(source.equals(&copy).unwrap() && !source.equals(&fake).unwrap());
         let made = fs::metadata(&source.path).unwrap().modified().unwrap();
-        assert_eq!(BenchFile::open(dir.path(), size).unwrap().digest, source.digest);
+        assert_eq!(BenchFile::open(dir.path(), size, 1).unwrap().digest, source.digest);
         assert_eq!(fs::metadata(&source.path).unwrap().modified().unwrap(), made);
+    }
+
+    #[test]
+    fn several_files_have_the_same_content_under_different_names() {
+        let dir = tempfile::tempdir().unwrap();
+        for _again in 0..2 {
+            let source = BenchFile::open(dir.path(), Bytes::new(100), 3).unwrap();
+            assert_eq!(source.names, ["several-100/0001", "several-100/0002", "several-100/0003"]);
+            assert_eq!(source.total(), Bytes::new(300));
+            assert!(source.names.iter().all(|name| source.equals(&dir.path().join(name)).unwrap()));
+        }
     }
 }

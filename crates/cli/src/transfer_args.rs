@@ -27,7 +27,7 @@ pub(crate) struct TransferArgs {
 
     /// How evenly, and how fast, to send: auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control
     ///
-    /// get asks the server for it; one that cannot pace is met with --pace-window, or with several streams.
+    /// get requests the pace from `longhaul serve`. Other servers ignore the request; get then uses several streams.
     #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
     pub(crate) pace: Pace,
 

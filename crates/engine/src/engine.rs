@@ -7,7 +7,7 @@
 //! use longhaul_engine::sink::memory_budget::AppBuffer;
 //! # fn example(job: longhaul_engine::job::Job) -> Result<(), longhaul_engine::job::TransferError> {
 //! let engine = Engine::new(AppBuffer::Auto);
-//! let tag = JobTag { id: JobId(1), url: job.urls[0].to_string() };
+//! let tag = JobTag::new(JobId::new(1), job.urls[0].as_str());
 //! let outcome = engine.run(&job, JobObserver::new(&tag, &()), &Cancel::new())?;
 //! println!("{} at {}", outcome.path.display(), outcome.goodput);
 //! # Ok(())

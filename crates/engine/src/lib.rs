@@ -1,7 +1,24 @@
 //! Longhaul's engine: bytes move here and nowhere else.
 //!
-//! Network to disk is [`source`] -> [`sink`], wired by [`transfer`]; disk to network is [`send`], by a client in [`upload`].
-//! The engine knows no recorder: what happens is told to an `Observer`.
+//! ```text
+//!  network -> disk   engine -> job -> streams -> source -> transfer -> sink
+//!  disk -> network   upload (put), or a server -> send -> socket, paced by pacing
+//! ```
+//!
+//! [`engine::Engine`] runs [`job::Job`]s: each is one file from its URLs to its final name. A source (trait in [`source`], HTTP
+//! is the one protocol) has streams; each leases ranges and receives them into segments of the [`sink`], which writes them.
+//! Modules depend on those to their right only, but for what an engine shares with its jobs.
+//!
+//! The engine knows no recorder: events go to a [`JobObserver`](longhaul_core::event::JobObserver).
+//!
+//! ```
+//! use longhaul_engine::engine::Engine;
+//! use longhaul_engine::sink::memory_budget::AppBuffer;
+//!
+//! // One for a process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
+//! let engine = Engine::new(AppBuffer::Auto);
+//! # drop(engine);
+//! ```
 
 pub mod cancel;
 pub mod delivery_meter;

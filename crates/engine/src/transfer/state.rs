@@ -247,13 +247,12 @@ impl<'a> TransferState<'a> {
         change(&self.joining, 1, Ordering::Relaxed);
     }
 
-    /// Lets one mirror join without a comparison, where every other source has failed before its first byte; returns whether
-    /// it may.
+    /// Lets one mirror join without a comparison, where no other source is at work and nothing that it could be compared with is
+    /// there; returns whether it may.
     pub(crate) fn may_join_alone(&self) -> bool {
-        let nothing_there = self.running() == 0 && self.received() == Bytes::ZERO;
-        nothing_there
-            && self.pipeline.resumed() == Bytes::ZERO
-            && !self.joined_alone.swap(true, Ordering::Relaxed)
+        // What a stream has handed over before it ended counts as there.
+        let alone = self.running() == 0 && self.pipeline.drain();
+        alone && self.pipeline.written() == Bytes::ZERO && !self.joined_alone.swap(true, Ordering::Relaxed)
     }
 
     /// Returns how many streams are at work, draining ones included.
@@ -274,6 +273,7 @@ impl<'a> TransferState<'a> {
     /// Lowers that flag: some bytes are to be fetched again.
     pub(crate) fn resume(&self) {
         *lock(&self.finished) = self.stop.child();
+        self.joined_alone.store(false, Ordering::Relaxed);
     }
 
     /// Ends what every stream and mirror waits for: nothing is left to do.
