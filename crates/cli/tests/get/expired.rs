@@ -156,7 +156,7 @@ fn targets_that_expire_for_ever_end_the_transfer() {
 /// The streams whose connections still work do not wait for the one that asks the original again.
 #[test]
 fn original_that_hangs_delays_no_other_stream() {
-    let file = File::new(content(24 << 20, 7));
+    let file = File::new(content(32 << 20, 7));
     let served = file.clone();
     let refused = AtomicBool::new(false);
     let target = Server::new(move |peer| {
@@ -181,7 +181,7 @@ fn original_that_hangs_delays_no_other_stream() {
             send_redirect(peer, &url);
         }
     });
-    let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
+    let run = get().args(["--streams", "2", "-o", "f", &server.url("/f")]);
     let ended = run.run().ok();
     same(run.path("f"), &file.bytes);
     assert_eq!(server.asks().len(), 2, "nothing expired");
