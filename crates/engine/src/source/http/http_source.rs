@@ -1,8 +1,6 @@
 //! A file on an HTTP server: found out by its first answer, fetched by ranges.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
@@ -21,6 +19,7 @@ use super::config::ClientConfig;
 use super::connection::Connection;
 use super::error::HttpError;
 use super::known_pace::KnownPace;
+use super::location::{Disagreement, Disagreements, Location};
 use super::refit::Refit;
 use super::remote_file::{Agreement, RemoteFile, held_by};
 use super::worker::HttpWorker;
@@ -41,14 +40,6 @@ const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
 pub(super) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// The window in force before anything has arrived, where the kernel does not tell it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
-/// Answers of another file in a row, over all connections, before the file counts as changed: with half of the backends
-/// stale, ten in a row come once in a thousand.
-const MOST_DISAGREEMENTS: u32 = 10;
-/// Such answers from one address before other addresses of the host are preferred.
-const ADDRESS_DISAGREEMENTS: u32 = 3;
-/// Fresh redirects in a row that brought no answer with bytes.
-const MOST_REFRESHES: u32 = 5;
-
 /// How a file is asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceOptions {
@@ -83,53 +74,13 @@ pub(crate) struct HttpSource<'e> {
     location: Mutex<Location>,
     /// Held while the URL is asked anew where it leads.
     refreshing: Mutex<()>,
-    /// Answers of another file since the last one that agreed.
-    disagreements: AtomicU32,
-    by_address: Mutex<HashMap<SocketAddr, u32>>,
+    disagreements: Disagreements,
 }
 
 /// What the first answer has settled.
 pub(super) struct Described {
     pub(super) client: Arc<Client>,
     pub(super) file: RemoteFile,
-}
-
-/// Where the URL leads now.
-#[derive(Clone)]
-pub(super) struct Location {
-    target: Option<ResolvedUrl>,
-    /// Counts the times that the URL was asked anew where it leads.
-    generation: u32,
-    /// Of those, how many since an answer with bytes.
-    fruitless: u32,
-}
-
-impl Location {
-    /// Returns whether the URL has not been asked anew since `other` was copied.
-    pub(super) fn has_generation_of(&self, other: &Self) -> bool {
-        self.generation == other.generation
-    }
-
-    /// Connects to where the URL leads; not over a kept connection where it must be `fresh`.
-    pub(super) fn connect(
-        &mut self,
-        client: &Client,
-        fresh: bool,
-        cancel: &Cancel,
-    ) -> Result<Connection, HttpError> {
-        match &mut self.target {
-            Some(target) if fresh => client.connect_fresh(target, cancel),
-            Some(target) => client.connect(target, cancel),
-            None => Err(HttpError::Cancelled),
-        }
-    }
-
-    /// Prefers the host's other addresses to `peer`.
-    pub(super) fn avoid(&mut self, peer: SocketAddr) {
-        if let Some(target) = &mut self.target {
-            target.avoid(peer);
-        }
-    }
 }
 
 /// A first answer and what it holds.
@@ -149,10 +100,9 @@ impl<'e> HttpSource<'e> {
             paths,
             described: Mutex::default(),
             first: Mutex::default(),
-            location: Mutex::new(Location { target: None, generation: 0, fruitless: 0 }),
+            location: Mutex::default(),
             refreshing: Mutex::default(),
-            disagreements: AtomicU32::new(0),
-            by_address: Mutex::default(),
+            disagreements: Disagreements::default(),
         }
     }
 
@@ -190,39 +140,21 @@ impl<'e> HttpSource<'e> {
         if file.agreement(&opened.head, held_by(&opened)?, with_if_range) == Agreement::OtherFile {
             return Err(self.other_file(&file.difference(&opened.head), Retry::Never));
         }
-        let mut location = lock(&self.location);
-        *location = Location {
-            target: Some(opened.target),
-            generation: seen.generation + 1,
-            fruitless: location.fruitless + 1,
-        };
+        lock(&self.location).refresh(opened.target);
         Ok(())
-    }
-
-    /// Returns whether a failure at `seen` may be cured by asking the original URL again.
-    pub(super) fn may_have_expired(&self, seen: &Location, error: &HttpError) -> bool {
-        let redirected = seen.target.as_ref().is_some_and(ResolvedUrl::is_redirected);
-        redirected && error.may_be_expired() && seen.fruitless < MOST_REFRESHES
     }
 
     /// Notes an answer with bytes of the described file.
     pub(super) fn agreed(&self) {
-        self.disagreements.store(0, Ordering::Relaxed);
-        lock(&self.location).fruitless = 0;
+        self.disagreements.reset();
+        lock(&self.location).note_answer();
     }
 
     /// Notes an answer of another file from `peer`; returns the error, and whether the address should be avoided.
     pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (SourceError, bool) {
-        let in_a_row = self.disagreements.fetch_add(1, Ordering::Relaxed) + 1;
-        let from_address = {
-            let mut by_address = lock(&self.by_address);
-            let count = by_address.entry(peer).or_default();
-            *count += 1;
-            *count
-        };
-        let most = if self.options.retries == 0 { 0 } else { MOST_DISAGREEMENTS };
-        let retry = if in_a_row > most { Retry::Never } else { Retry::AtOnce };
-        (self.other_file(difference, retry), from_address >= ADDRESS_DISAGREEMENTS)
+        let Disagreement { is_final, avoid_address } = self.disagreements.count(peer);
+        let retry = if is_final || self.options.retries == 0 { Retry::Never } else { Retry::AtOnce };
+        (self.other_file(difference, retry), avoid_address)
     }
 
     fn other_file(&self, difference: &str, retry: Retry) -> SourceError {
@@ -421,7 +353,7 @@ impl Source for HttpSource<'_> {
         }
         let FirstAnswer { opened, file, .. } = answer;
         *lock(&self.described) = Some(Arc::new(Described { client, file }));
-        *lock(&self.location) = Location { target: Some(opened.target), generation: 0, fruitless: 0 };
+        *lock(&self.location) = Location::new(opened.target);
         *lock(&self.first) = Some((opened.connection, description.first));
         Ok(description)
     }

@@ -24,6 +24,7 @@ mod error_class;
 mod http_source;
 mod idle;
 mod known_pace;
+mod location;
 mod proxy;
 mod redirect;
 mod refit;

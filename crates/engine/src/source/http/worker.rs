@@ -9,7 +9,8 @@ use longhaul_core::units::Bytes;
 use super::Read;
 use super::connection::Connection;
 use super::error::HttpError;
-use super::http_source::{Described, HttpSource, Location, bad_range};
+use super::http_source::{Described, HttpSource, bad_range};
+use super::location::Location;
 use super::remote_file::Agreement;
 use crate::failure::FailureKind;
 use crate::source::{Source, SourceWorker};
@@ -147,7 +148,7 @@ impl Exchange<'_, '_, '_> {
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
         let connection = match self.worker.location.connect(client, fresh, &cancel) {
-            Err(error) if self.worker.source.may_have_expired(&self.worker.location, &error) => {
+            Err(error) if self.worker.location.may_have_expired(&error) => {
                 self.worker.source.refresh(&self.worker.location, &cancel)?;
                 self.worker.location = self.worker.source.location();
                 self.worker.location.connect(client, fresh, &cancel)?
@@ -264,7 +265,7 @@ impl Exchange<'_, '_, '_> {
         match &error {
             // The range lay within the file when that was described.
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
-            error if source.may_have_expired(&self.worker.location, error) => {
+            error if self.worker.location.may_have_expired(error) => {
                 match source.refresh(&self.worker.location, &self.stream.renew_cancel()) {
                     Ok(()) => self.at_once(error),
                     Err(refreshing) => refreshing,

@@ -1,0 +1,135 @@
+//! Where a URL leads now: a redirect's target expires, and a host's addresses may serve different states of a file.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::client::Client;
+use super::connection::Connection;
+use super::error::HttpError;
+use super::resolved_url::ResolvedUrl;
+use crate::cancel::Cancel;
+use crate::threads::lock;
+
+/// Answers of another file in a row, over all connections, before the file counts as changed: with half of the backends
+/// stale, ten in a row come once in a thousand.
+const MOST_DISAGREEMENTS: u32 = 10;
+/// Such answers from one address before other addresses of the host are preferred.
+const ADDRESS_DISAGREEMENTS: u32 = 3;
+/// Fresh redirects in a row that brought no answer with bytes.
+const MOST_REFRESHES: u32 = 5;
+
+/// The target of the URL's redirects; each worker has a copy.
+#[derive(Clone, Default)]
+pub(super) struct Location {
+    target: Option<ResolvedUrl>,
+    /// Counts the times that the URL was asked anew where it leads.
+    generation: u32,
+    /// Of those, how many since an answer with bytes.
+    fruitless: u32,
+}
+
+impl Location {
+    /// Starts with the target of the first answer.
+    pub(super) fn new(target: ResolvedUrl) -> Self {
+        Self { target: Some(target), ..Self::default() }
+    }
+
+    /// Takes the target of a URL that was asked anew.
+    pub(super) fn refresh(&mut self, target: ResolvedUrl) {
+        self.target = Some(target);
+        self.generation += 1;
+        self.fruitless += 1;
+    }
+
+    /// Notes an answer with bytes of the file.
+    pub(super) fn note_answer(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// Returns whether the URL has not been asked anew since `other` was copied.
+    pub(super) fn has_generation_of(&self, other: &Self) -> bool {
+        self.generation == other.generation
+    }
+
+    /// Returns whether `error` may be cured by asking the original URL again.
+    pub(super) fn may_have_expired(&self, error: &HttpError) -> bool {
+        let redirected = self.target.as_ref().is_some_and(ResolvedUrl::is_redirected);
+        redirected && error.may_be_expired() && self.fruitless < MOST_REFRESHES
+    }
+
+    /// Connects to the target; not over a kept connection where it must be `fresh`.
+    pub(super) fn connect(
+        &mut self,
+        client: &Client,
+        fresh: bool,
+        cancel: &Cancel,
+    ) -> Result<Connection, HttpError> {
+        match &mut self.target {
+            Some(target) if fresh => client.connect_fresh(target, cancel),
+            Some(target) => client.connect(target, cancel),
+            None => Err(HttpError::Cancelled),
+        }
+    }
+
+    /// Prefers the host's other addresses to `peer`.
+    pub(super) fn avoid(&mut self, peer: SocketAddr) {
+        if let Some(target) = &mut self.target {
+            target.avoid(peer);
+        }
+    }
+}
+
+/// Counts answers that are of another file than the one that the transfer began with.
+#[derive(Default)]
+pub(super) struct Disagreements {
+    in_a_row: AtomicU32,
+    by_address: Mutex<HashMap<SocketAddr, u32>>,
+}
+
+/// What follows from one more such answer.
+pub(super) struct Disagreement {
+    /// The file counts as changed: no answer has agreed for too long.
+    pub(super) is_final: bool,
+    /// Other addresses of the host should be preferred.
+    pub(super) avoid_address: bool,
+}
+
+impl Disagreements {
+    /// Counts an answer from `peer`.
+    pub(super) fn count(&self, peer: SocketAddr) -> Disagreement {
+        let in_a_row = self.in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut by_address = lock(&self.by_address);
+        let from_address = by_address.entry(peer).or_default();
+        *from_address += 1;
+        Disagreement {
+            is_final: in_a_row > MOST_DISAGREEMENTS,
+            avoid_address: *from_address >= ADDRESS_DISAGREEMENTS,
+        }
+    }
+
+    /// Notes an answer that agrees.
+    pub(super) fn reset(&self) {
+        self.in_a_row.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_counts_as_changed_only_after_many_disagreements_in_a_row() {
+        let disagreements = Disagreements::default();
+        let peer = ([127, 0, 0, 1], 80).into();
+        for n in 1..=MOST_DISAGREEMENTS {
+            let Disagreement { is_final, avoid_address } = disagreements.count(peer);
+            assert_eq!((is_final, avoid_address), (false, n >= ADDRESS_DISAGREEMENTS));
+        }
+        assert!(disagreements.count(peer).is_final);
+        disagreements.reset();
+        let other = disagreements.count(([127, 0, 0, 2], 80).into());
+        assert!(!other.is_final && !other.avoid_address);
+    }
+}
