@@ -50,7 +50,7 @@ impl JobAdmission {
 
     fn limit(&self, now: Duration) -> usize {
         let long = self.running.iter().any(|started| now.saturating_sub(*started) > LONG);
-        // After one round of small files; a user who allows one job at a time gets that.
+        // After one round of small files; `--parallel 1` stays one job at a time.
         let small = self.small_in_a_row >= self.parallel && self.parallel > 1 && !long;
         if small { self.parallel.max(MOST_SMALL) } else { self.parallel }
     }

@@ -74,8 +74,8 @@ pub(crate) struct GetArgs {
 
     /// Another URL of the file; may be given several times
     ///
-    /// Each mirror gets streams of its own. Its file must have the same size, and a strong validator; without a checksum a part of
-    /// its bytes is compared with those that are there.
+    /// Each mirror gets streams of its own. Its file must have the same size and a strong validator, and a part of its bytes is
+    /// compared with those that are there.
     #[arg(long, value_name = "URL")]
     mirror: Vec<Url>,
 
