@@ -29,7 +29,7 @@
 //! Delivery without a queue confirms it, and the climb ends at the known rate. A queue or a loss shows that the path has
 //! changed: the pace becomes the rate of delivery.
 //!
-//! The pacer is a function of its observations. A remote sender is paced by [`receive_window_pace`](super::receive_window_pace).
+//! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
 mod competing_flows;
 mod congestion;
