@@ -21,7 +21,7 @@ pub(crate) struct StreamsArgs {
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: AutoOr<usize>,
 
-    /// Who chooses the number of connections
+    /// What chooses the number of connections
     #[arg(long, value_enum, default_value = "auto")]
     tuner: TunerArg,
 

@@ -49,11 +49,31 @@ fn asked(server: &Server) -> usize {
     server.asks().iter().map(|ask| size(ask.range(SHARED))).sum()
 }
 
+/// Returns a file that the comparison of its beginning does not tell from `file`.
+fn wrong_at_the_end(file: &File) -> File {
+    let mut bytes = file.bytes.to_vec();
+    bytes[SHARED / 2..].iter_mut().for_each(|byte| *byte ^= 1);
+    File::new(bytes)
+}
+
 fn checksum(bytes: &[u8]) -> String {
     let run = get();
     fs::write(run.path("g"), bytes).unwrap();
     let sum = Command::new("sha256sum").arg(run.path("g")).output().unwrap();
     String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn login_is_sent_to_no_mirror() {
+    let file = File::new(content(SHARED, 1));
+    let (first, second) = (slowly(20_000_000, &file), slowly(20_000_000, &file));
+    let run = with_mirror(&first.url("/f"), &second.url("/f"));
+    run.args(["--user", "ann:secret", "--header", "Cookie: c", "--header", "X-Kept: x"]).run().ok();
+    let sends = |server: &Server, name: &str| server.asks().iter().any(|ask| ask.field(name).is_some());
+    for secret in ["authorization", "cookie"] {
+        assert!(sends(&first, secret) && !sends(&second, secret), "{secret}");
+    }
+    assert!(sends(&second, "x-kept"));
 }
 
 #[test]
@@ -193,7 +213,8 @@ fn no_source_at_all() {
 
 #[test]
 fn a_lying_source_is_found_by_the_checksum() {
-    let (file, other) = (File::new(content(SHARED, 8)), File::new(content(SHARED, 9)));
+    let file = File::new(content(SHARED, 8));
+    let other = wrong_at_the_end(&file);
     let sum = format!("sha256:{}", checksum(&file.bytes));
     for liar_is_first in [false, true] {
         let (honest, liar) = (slowly(20_000_000, &file), slowly(20_000_000, &other));
@@ -283,7 +304,8 @@ fn a_duplicate_that_the_server_names_is_used_under_its_digest() {
 
 #[test]
 fn a_lying_duplicate_is_found_by_the_digest() {
-    let (file, other) = (File::new(content(SHARED, 13)), File::new(content(SHARED, 14)));
+    let file = File::new(content(SHARED, 13));
+    let other = wrong_at_the_end(&file);
     let digest = base64(&checksum(&file.bytes));
     let duplicate = slowly(20_000_000, &other);
     let server = naming(&file, &duplicate.url("/d"), Some(&digest));

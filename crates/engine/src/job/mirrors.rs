@@ -36,25 +36,40 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             control.start(set, starter);
         }
         fetch.transfer.set_joining(false);
-        if let Err(reason) = described {
-            drop_mirror(set, reason);
+        if let Err(unfit) = described {
+            drop_mirror(set, unfit);
         }
     };
     let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
         fetch.transfer.set_joining(false);
-        drop_mirror(set, error.to_string());
+        drop_mirror(set, Unfit::Failed(error.to_string()));
     }
 }
 
-fn drop_mirror(set: &StreamSet<'_>, reason: String) {
+/// Why a mirror does not join.
+enum Unfit {
+    /// It cannot deliver the file.
+    Failed(String),
+    /// Its bytes differ from those that are there, which may be wrong themselves: a digest will tell.
+    Differs,
+}
+
+fn drop_mirror(set: &StreamSet<'_>, unfit: Unfit) {
     set.drop_source();
+    let reason = match unfit {
+        Unfit::Failed(reason) => {
+            set.progress().set_failed();
+            reason
+        }
+        Unfit::Differs => "its bytes differ from those that are there".to_owned(),
+    };
     let url = set.source.shown().to_owned();
     set.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
 /// Returns the mirror's description once it is shown to have the same file; `None` where the transfer ends before.
-fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, String> {
+fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, Unfit> {
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
@@ -63,28 +78,21 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     set.source.abandon();
     let description = match described {
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),
-        described => described.map_err(|error| error.to_string())?,
+        described => described.map_err(|error| Unfit::Failed(error.to_string()))?,
     };
     if description.size != transfer.pipeline.size() {
         let shown = |size: Option<Bytes>| {
             size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()))
         };
-        return Err(format!(
-            "its file has {}, not {}",
-            shown(description.size),
-            shown(transfer.pipeline.size())
-        ));
+        let (theirs, ours) = (shown(description.size), shown(transfer.pipeline.size()));
+        return Err(Unfit::Failed(format!("its file has {theirs}, not {ours}")));
     }
     let Some(identity) = description.identity.clone().filter(|_| description.combines_answers()) else {
-        return Err("it answers no ranges under a strong validator".to_owned());
+        return Err(Unfit::Failed("it answers no ranges under a strong validator".to_owned()));
     };
     // A digest proves the file at its end, and cannot tell the bytes of two builds apart in a partial file.
-    if !has_same_bytes(fetch, set, &finished).map_err(|error| error.to_string())? {
-        return if finished.is_cancelled() {
-            Ok(None)
-        } else {
-            Err("its bytes differ from those that are there".to_owned())
-        };
+    if !has_same_bytes(fetch, set, &finished).map_err(|error| Unfit::Failed(error.to_string()))? {
+        return if finished.is_cancelled() { Ok(None) } else { Err(Unfit::Differs) };
     }
     let url = &fetch.job.urls.get(set.index);
     if let Some(url) = url {

@@ -60,7 +60,15 @@ pub(super) fn open<'e>(
         retries: job.options.retries,
         assume_unchanged: job.options.assume_unchanged,
     };
-    let source = |url: &Url| HttpSource::new(url.clone(), options.clone(), &engine.clients, paths.paths());
+    let first_origin = job.urls.first().map(Url::origin);
+    let source = |url: &Url| {
+        let mut options = options.clone();
+        if Some(url.origin()) != first_origin {
+            // A login is for the server that the user names first, not for its mirrors.
+            options.client = options.client.without_secrets();
+        }
+        HttpSource::new(url.clone(), options, &engine.clients, paths.paths())
+    };
     // Before the network: an output that cannot be written is found out at once.
     let output = job.output.prepare()?;
     let named = job.expected.name.as_deref();

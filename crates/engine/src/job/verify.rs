@@ -42,8 +42,10 @@ impl Suspects {
         self.trusted[source] && self.suspected != Some(source)
     }
 
-    fn has_another(&self, source: usize) -> bool {
-        (0..self.trusted.len()).any(|other| other != source && self.trusted[other])
+    /// Returns whether another source may deliver what `source` has sent.
+    fn has_another(&self, fetch: &Fetch<'_>, source: usize) -> bool {
+        let may_deliver = |other: usize| self.trusted[other] && !fetch.transfer.sources[other].has_failed();
+        (0..self.trusted.len()).any(|other| other != source && may_deliver(other))
     }
 }
 
@@ -137,7 +139,7 @@ fn blame_for_pieces(
             suspects.trusted.contains(&true)
         }
         (None, Some(source)) => {
-            let again = suspects.has_another(source) && suspects.doubts > 0;
+            let again = suspects.has_another(fetch, source) && suspects.doubts > 0;
             suspects.doubts = suspects.doubts.saturating_sub(1);
             if again {
                 suspects.suspected = Some(source);
@@ -172,7 +174,9 @@ fn suspect_next(
         let delivered = fetch.transfer.sources[*source].delivered();
         !suspects.tried.contains(source) && suspects.trusted[*source] && delivered.total() > Bytes::ZERO
     });
-    let Some(suspect) = next.filter(|source| suspects.has_another(*source)) else { return Err(mismatch) };
+    let Some(suspect) = next.filter(|source| suspects.has_another(fetch, *source)) else {
+        return Err(mismatch);
+    };
     suspects.tried.push(suspect);
     suspects.suspected = Some(suspect);
     let reason = format!("the file has the checksum {found}: what this source sent is fetched from others");

@@ -65,6 +65,8 @@ pub(crate) struct SourceProgress {
     path_rate: AtomicU64,
     /// Whether the source has been shown to have the file.
     usable: AtomicBool,
+    /// Whether the source is of no use in a later round either.
+    failed: AtomicBool,
     /// What came from this source, for finding out which source sent wrong bytes.
     delivered: Mutex<RangeSet>,
 }
@@ -119,6 +121,16 @@ impl SourceProgress {
     /// Notes whether the source may be used: it has been shown to have the file, and has not failed since.
     pub(crate) fn set_usable(&self, usable: bool) {
         self.usable.store(usable, Ordering::Relaxed);
+    }
+
+    /// Notes that the source cannot deliver the file: it is down, or has another one.
+    pub(crate) fn set_failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the source cannot deliver the file.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// Returns whether the source may be used.

@@ -78,9 +78,21 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
+    /// Returns the settings for another origin: without the login and the headers that only the first origin may see.
+    pub fn without_secrets(&self) -> Self {
+        let mut config = Self { credentials: None, ..self.clone() };
+        config.headers.retain(|header| !is_secret(header));
+        config
+    }
+
     /// Makes the settings of the user's environment: proxies and .netrc.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         Self { proxies: ProxyPolicy::from_vars(variable), netrc: netrc_path(variable), ..Self::default() }
     }
+}
+
+/// Returns whether only the first URL's origin may see a header.
+pub(super) fn is_secret(header: &HeaderField) -> bool {
+    ["authorization", "cookie", "host"].iter().any(|name| header.is(name))
 }

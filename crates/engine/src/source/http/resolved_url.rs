@@ -7,6 +7,7 @@ use std::sync::Arc;
 use longhaul_core::proto::http::HeaderField;
 use url::{Host, Position, Url};
 
+use super::config::is_secret;
 use super::connection::RequestLine;
 use super::credentials::Credentials;
 use super::error::HttpError;
@@ -66,8 +67,7 @@ impl ResolvedUrl {
     /// Returns the target of a redirect to `url`: secrets are sent only within the origin.
     pub(super) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
-        let secret = |h: &HeaderField| ["authorization", "cookie", "host"].iter().any(|name| h.is(name));
-        let headers = self.headers.iter().filter(|h| stays || !secret(h)).cloned().collect();
+        let headers = self.headers.iter().filter(|h| stays || !is_secret(h)).cloned().collect();
         let mut next = Self::new(url, headers, None)?;
         next.original = Arc::clone(&self.original);
         next.redirected = true;
