@@ -22,7 +22,7 @@ const NO_HOST: Code = Code(68);
 /// The server cannot be reached or cannot serve.
 pub(crate) const UNAVAILABLE: Code = Code(69);
 /// An error in the program.
-const SOFTWARE: Code = Code(70);
+pub(crate) const SOFTWARE: Code = Code(70);
 /// This host lacks memory or threads.
 pub(crate) const OS: Code = Code(71);
 /// The output cannot be created.

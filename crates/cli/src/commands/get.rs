@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -226,7 +227,9 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let get = |observer: JobObserver<'_>| {
             engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
         };
-        if let Err(code) = session.run(&url, get, exit::of_transfer) {
+        // One file's failure, even this program's own, must not cost the others.
+        let run = || session.run(&url, get, exit::of_transfer);
+        if let Err(code) = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(exit::SOFTWARE)) {
             interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
             let _ = first_failure.set(code);
         }

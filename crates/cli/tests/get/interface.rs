@@ -1,5 +1,6 @@
 //! What the program says, and to whom: JSON, progress, silence, closed streams, odd flags.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -81,8 +82,9 @@ fn each_line_of_json_names_its_job() {
         let job = line["job"].as_u64().unwrap() as usize;
         line["at"].is_f64() && line["url"] == shown[job - 1]
     }));
+    // Several small files are under way at once: which is done first is open.
     let done = lines.iter().filter(|line| line["event"] == "done").map(|line| line["job"].as_u64().unwrap());
-    assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(done.collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
     assert!(!ended.stdout.contains("secret"), "{ended:?}");
 }
 
@@ -194,7 +196,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
     let server = Server::of(File::new(content(10, 6)));
     let url = server.url("/f");
     for (args, word) in [
-        (vec![], "<URL>"),
+        (vec![], "<URL|FILE.meta4>"),
         (vec!["f"], "relative URL"),
         (vec!["http://"], "empty host"),
         (vec!["file:///etc/passwd"], "http"),

@@ -91,8 +91,11 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
         return Err(Unfit::Failed("it answers no ranges under a strong validator".to_owned()));
     };
     // A digest proves the file at its end, and cannot tell the bytes of two builds apart in a partial file.
-    if !has_same_bytes(fetch, set, &finished).map_err(|error| Unfit::Failed(error.to_string()))? {
-        return if finished.is_cancelled() { Ok(None) } else { Err(Unfit::Differs) };
+    match has_same_bytes(fetch, set, &finished) {
+        Ok(true) => {}
+        _ if finished.is_cancelled() => return Ok(None),
+        Ok(false) => return Err(Unfit::Differs),
+        Err(error) => return Err(Unfit::Failed(error.to_string())),
     }
     let url = &fetch.job.urls.get(set.index);
     if let Some(url) = url {
@@ -111,7 +114,7 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
         match sample_of(&written, SAMPLE).filter(|_| enough) {
             Some(part) => break part,
             // No other source has delivered anything that bytes of this one could be mixed with.
-            None if transfer.may_join_alone() => return Ok(true),
+            None if transfer.may_join_alone(set.index) => return Ok(true),
             None => {}
         }
         if finished.sleep(SAMPLE_LOOK) {
@@ -120,7 +123,7 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
     };
     let theirs = set.source.sample(part, finished)?;
     // What has been written can be read; where not, the writer reports it.
-    Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| ours == theirs))
+    Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| !theirs.is_empty() && ours.starts_with(&theirs)))
 }
 
 /// Chooses a part of what is written that is worth comparing: the last `most` bytes of a range, for files of one kind often begin

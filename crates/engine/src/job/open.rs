@@ -134,6 +134,7 @@ impl Opener<'_> {
         let tries = sources.iter().enumerate().map(|source| (source, !several));
         let patient = sources.iter().enumerate().map(|source| (source, true));
         let mut hopeless = vec![false; sources.len()];
+        let mut other_file = None;
         for ((index, source), waits) in tries.chain(patient.filter(|_| several)) {
             if hopeless[index] {
                 continue;
@@ -143,18 +144,26 @@ impl Opener<'_> {
                 Err(error) => error,
             };
             source.abandon();
-            let TransferError::Source(failed) = &error else { return Err(error) };
-            if sources.len() == 1 || failed.cause == Cause::Interrupted {
-                return Err(error);
-            }
-            hopeless[index] = waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable;
+            hopeless[index] = match &error {
+                _ if !several => return Err(error),
+                TransferError::Source(failed) if failed.cause == Cause::Interrupted => return Err(error),
+                TransferError::Source(failed) => {
+                    waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable
+                }
+                // Another source may still have the file that there is a part of.
+                TransferError::OtherFile { .. } => true,
+                _ => return Err(error),
+            };
             let (url, reason) = (source.shown().to_owned(), error.to_string());
             if hopeless[index] {
                 failures.push(reason.clone());
             }
             (self.emit)(&Event::Warning(Warning::SourceDropped { url, reason }));
+            if matches!(error, TransferError::OtherFile { .. }) {
+                other_file.get_or_insert(error);
+            }
         }
-        Err(TransferError::NoSource(failures))
+        Err(other_file.unwrap_or(TransferError::NoSource(failures)))
     }
 
     fn opened<'e>(
@@ -223,10 +232,9 @@ impl Opener<'_> {
                     let now = format!("{} of the same size, with other bytes", shown(&description));
                     return Err(self.other_file(&journal, now));
                 }
-                // The whole file came, perhaps because it has another ETag at this URL.
-                SourceMatch::FreshUrl
-                    if description.whole
-                        && resume.as_ref().is_some_and(|r| r.identity.if_range().is_some()) =>
+                // The whole file came, perhaps because the server takes no If-Range, or the file has another ETag at this URL.
+                _ if description.whole
+                    && resume.as_ref().is_some_and(|r| r.identity.if_range().is_some()) =>
                 {
                     source.abandon();
                     let gap = self.resume_of(&journal, url).gap;
@@ -314,7 +322,7 @@ impl Opener<'_> {
         };
         let mut ours = vec![0; sample.len().as_usize()];
         let read = part.file().read_exact_at(&mut ours, sample.start());
-        Ok(read.is_ok() && ours == theirs)
+        Ok(read.is_ok() && !theirs.is_empty() && ours.starts_with(&theirs))
     }
 
     fn other_file(&self, journal: &Journal, now: String) -> TransferError {

@@ -26,6 +26,8 @@ struct State {
     forgotten: RangeSet,
     /// The journal must be written though no range has changed.
     stale: bool,
+    /// Whether a round of writing has begun.
+    begun: bool,
     ended: bool,
     /// A write has failed: the kernel may have lost earlier writes too.
     failed: bool,
@@ -41,6 +43,7 @@ impl Checkpoint {
             stale: committed.total() > Bytes::ZERO,
             written: committed.clone(),
             forgotten: RangeSet::new(),
+            begun: false,
             ended: false,
             failed: false,
         };
@@ -102,6 +105,17 @@ impl Checkpoint {
     /// Ends all committing: a write has failed, and the kernel reports a lost page only once.
     pub fn write_failed(&self) {
         self.lock().failed = true;
+    }
+
+    /// Begins a round of writing, the first or another one after [`Self::end`].
+    pub fn begin(&self) {
+        let mut state = self.lock();
+        (state.ended, state.begun) = (false, true);
+    }
+
+    /// Returns whether no round of writing has begun.
+    pub fn is_untouched(&self) -> bool {
+        !self.lock().begun
     }
 
     /// Ends [`Self::run`].

@@ -167,10 +167,12 @@ impl Pipeline {
         if let Some(size) = self.size {
             self.part.reserve(size)?;
         }
-        if self.resumed == Bytes::ZERO {
+        // Not where an earlier round has written: its journal counts.
+        let nothing_there = self.resumed == Bytes::ZERO && self.checkpoint.is_untouched();
+        if nothing_there {
             self.part.start_over()?;
         }
-        if self.size.is_none() {
+        if self.size.is_none() && nothing_there {
             self.part.empty()?;
         }
         let opened = writer::open(self.choice, self.part.file(), self.size);
@@ -192,6 +194,7 @@ impl Pipeline {
         segments: &Receiver<QueuedSegment>,
         fail: &'scope (dyn Fn(PipelineError) + Sync),
     ) -> Running<'scope> {
+        self.checkpoint.begin();
         let committer = self.journal.as_ref().and_then(|_| {
             // Before the first write, so that its descriptor is told of every write-back error.
             let file = self.part.reopen();

@@ -71,6 +71,7 @@ fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: SourceError) {
     let transfer = set.transfer;
     // Another file is what every stream of this source gets.
     if error.cause == Cause::OtherFile {
+        set.progress().set_failed();
         set.drop_source();
     } else if set.report_refusal(stream.id(), &error) {
         transfer.note_given_up(error.into());
@@ -81,6 +82,7 @@ fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: SourceError) {
         transfer.emit(&Event::Warning(lost));
         transfer.note_given_up(error.into());
         if set.streams().is_empty() {
+            set.progress().set_failed();
             set.drop_source();
         }
     } else {

@@ -2,6 +2,7 @@
 //!
 //! The controllers are pure (`core::tune`); here they are shown what was measured, and what they want is done.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use super::interval_meter::IntervalMeter;
 use super::stream_set::{Refusal, Starter, StreamSet};
 use crate::source::Description;
 use crate::threads::named;
+use crate::transfer::error::TransferError;
 use crate::transfer::{AptSettings, Streams, TransferState};
 
 /// How often GridFTP-APT looks whether its chunk is complete.
@@ -92,14 +94,18 @@ impl CountControl {
         let unbounded = Unbounded(set.transfer);
         let run = move || {
             let _unbounded = unbounded;
-            match self {
+            let control = || match self {
                 Self::Fixed(_) => None,
                 Self::Auto { tuner, rtt } => control_auto(*tuner, rtt, set, &starter),
                 Self::Apt(tuner) => {
                     control_apt(*tuner, set, &starter);
                     None
                 }
-            }
+            };
+            catch_unwind(AssertUnwindSafe(control)).unwrap_or_else(|_| {
+                set.transfer.fail(TransferError::Panicked("the control of the number of streams"));
+                None
+            })
         };
         let started = named("streams").spawn_scoped(threads, run);
         started

@@ -39,8 +39,8 @@ pub(crate) struct TransferState<'a> {
     next_stream: AtomicUsize,
     /// Sources that are being described and compared: their streams may still take over from others.
     joining: AtomicUsize,
-    /// Whether a mirror has joined while nothing was there to compare it with: no second one may.
-    joined_alone: AtomicBool,
+    /// The source that has joined while nothing was there to compare it with: no second one may while it is in use.
+    joined_alone: Mutex<Option<usize>>,
     pub(crate) waits: Waits,
     pub(crate) cpu: JobCpu,
     /// One for each source.
@@ -182,7 +182,7 @@ impl<'a> TransferState<'a> {
             running: AtomicUsize::new(0),
             next_stream: AtomicUsize::new(0),
             joining: AtomicUsize::new(0),
-            joined_alone: AtomicBool::new(false),
+            joined_alone: Mutex::default(),
             waits: Waits::default(),
             cpu: JobCpu::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
@@ -261,10 +261,18 @@ impl<'a> TransferState<'a> {
 
     /// Lets one mirror join without a comparison, where no other source is at work and nothing that it could be compared with is
     /// there; returns whether it may.
-    pub(crate) fn may_join_alone(&self) -> bool {
+    pub(crate) fn may_join_alone(&self, source: usize) -> bool {
         // What a stream has handed over before it ended counts as there.
         let alone = self.running() == 0 && self.pipeline.drain();
-        alone && self.pipeline.written() == Bytes::ZERO && !self.joined_alone.swap(true, Ordering::Relaxed)
+        if !alone || self.pipeline.written() > Bytes::ZERO {
+            return false;
+        }
+        let mut joined_alone = lock(&self.joined_alone);
+        let free = joined_alone.is_none_or(|joined| self.sources[joined].has_failed());
+        if free {
+            *joined_alone = Some(source);
+        }
+        free
     }
 
     /// Returns how many streams are at work, draining ones included.
@@ -285,7 +293,7 @@ impl<'a> TransferState<'a> {
     /// Lowers that flag: some bytes are to be fetched again.
     pub(crate) fn resume(&self) {
         *lock(&self.finished) = self.stop.child();
-        self.joined_alone.store(false, Ordering::Relaxed);
+        *lock(&self.joined_alone) = None;
     }
 
     /// Ends what every stream and mirror waits for: nothing is left to do.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
@@ -300,6 +301,26 @@ impl<'e> HttpSource<'e> {
         joined.filter(usable).collect()
     }
 
+    /// Reads a small part, within the time that a head may take.
+    fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, SourceError> {
+        let limit = self.options.client.timeouts.head;
+        let began = Instant::now();
+        let mut bytes = vec![0; part.len().as_usize()];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            if began.elapsed() > limit {
+                return Err(SourceError::stalled(&self.shown, part.len(), limit));
+            }
+            match connection.read_body(&mut bytes[filled..])? {
+                Read::Data(n) => filled += n,
+                Read::Idle => {}
+                Read::End => break,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
     fn description(&self, answer: &FirstAnswer, known_pace: Option<&KnownPace>) -> Description {
         let FirstAnswer { opened, held, file } = answer;
         let first = match *held {
@@ -361,24 +382,19 @@ impl Source for HttpSource<'_> {
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
         let described = self.described()?;
         let Described { client, file } = &*described;
-        let request = file.request(part).map(|request| request.only_if(file.if_range()));
-        let mut opened = client.open(&self.url, request.as_ref(), cancel)?;
-        let with_if_range = request.is_some_and(|request| request.if_range().is_some());
-        let held = held_by(&opened)?;
-        if file.agreement(&opened.head, held, with_if_range) != Agreement::Part(part) {
-            return Err(self.other_file(&file.difference(&opened.head), Retry::Never));
-        }
-        let mut bytes = vec![0; part.len().as_usize()];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match opened.connection.read_body(&mut bytes[filled..])? {
-                Read::Data(n) => filled += n,
-                Read::Idle => {}
-                Read::End => break,
+        // A server that takes no If-Range is asked once more without it.
+        for _ in 0..2 {
+            let request = file.request(part).map(|request| request.only_if(file.if_range()));
+            let opened = client.open(&self.url, request.as_ref(), cancel)?;
+            let with_if_range = request.is_some_and(|request| request.if_range().is_some());
+            match file.agreement(&opened.head, held_by(&opened)?, with_if_range) {
+                Agreement::Part(held) => return self.read_sample(opened.connection, held),
+                Agreement::IfRangeRefused => file.refuse_if_range(),
+                _ => return Err(self.other_file(&file.difference(&opened.head), Retry::Never)),
             }
         }
-        bytes.truncate(filled);
-        Ok(bytes)
+        let message = format!("{} answered a request for a part with the whole file", self.shown);
+        Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::OtherFile, message))
     }
 
     fn worker(&self) -> Box<dyn SourceWorker + '_> {

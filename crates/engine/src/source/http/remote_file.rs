@@ -74,8 +74,18 @@ impl RemoteFile {
 
     /// Returns the request for a part; `None` for all of a file that comes in one answer only.
     pub(super) fn request(&self, part: ByteRange) -> Option<RangeRequest> {
-        let divisible = self.size.is_some() && self.identity.is_some();
-        divisible.then(|| RangeRequest::of(part)).flatten()
+        let size = self.size?;
+        if self.identity.is_some() {
+            RangeRequest::of(part)
+        } else {
+            self.whole_range(size).and_then(RangeRequest::of)
+        }
+    }
+
+    /// Returns the range that all of a file without identity is asked for by: the one that its first answer was of, for the
+    /// server may answer nothing else alike.
+    fn whole_range(&self, size: Bytes) -> Option<ByteRange> {
+        (self.identity.is_none() && !self.whole).then(|| ByteRange::new(0, size.get()))
     }
 
     /// Returns what If-Range is asked with.
@@ -99,11 +109,15 @@ impl RemoteFile {
         let same = self.is_same(head, with_if_range);
         match answer {
             // Nothing of an earlier answer is kept: any state of the same size will do.
-            RangeAnswer::Whole { total }
-                if self.identity.is_none() && (total.is_none() || total == self.size) =>
+            RangeAnswer::Whole { total } if self.identity.is_none() && total == self.size => {
+                Agreement::FromStart
+            }
+            RangeAnswer::Part { range, .. }
+                if self.size.and_then(|size| self.whole_range(size)) == Some(range) =>
             {
                 Agreement::FromStart
             }
+            RangeAnswer::Part { .. } if self.identity.is_none() => Agreement::OtherFile,
             _ if !same => Agreement::OtherFile,
             RangeAnswer::Whole { total } if self.whole && total == self.size => Agreement::FromStart,
             RangeAnswer::Whole { .. } if self.whole => Agreement::OtherFile,

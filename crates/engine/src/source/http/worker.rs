@@ -31,6 +31,8 @@ pub(super) struct HttpWorker<'s> {
     requested: VecDeque<Requested>,
     /// Whether a kept connection proved closed, so that the next one must be new.
     distrusts_kept: bool,
+    /// Whether the original URL was asked anew since the last answer with bytes: a second refusal counts as a failure.
+    has_refreshed: bool,
     /// How far a file that comes in one answer only had come when it broke off and was started over.
     broke_off: Option<u64>,
 }
@@ -48,6 +50,7 @@ impl<'s> HttpWorker<'s> {
             location: source.location(),
             requested: VecDeque::new(),
             distrusts_kept: false,
+            has_refreshed: false,
             broke_off: None,
         }
     }
@@ -236,6 +239,8 @@ impl Exchange<'_, '_, '_> {
                     self.stream.shorten(range.end());
                 }
                 self.worker.source.agreed();
+                self.worker.location.note_answer();
+                self.worker.has_refreshed = false;
                 self.stream.answered();
                 Ok(())
             }
@@ -266,7 +271,12 @@ impl Exchange<'_, '_, '_> {
             // The range lay within the file when that was described.
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
             error if self.worker.location.may_have_expired(error) => {
+                let again = std::mem::replace(&mut self.worker.has_refreshed, true);
                 match source.refresh(&self.worker.location, &self.stream.renew_cancel()) {
+                    Ok(()) if again => {
+                        let message = error.to_string();
+                        SourceError::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
+                    }
                     Ok(()) => self.at_once(error),
                     Err(refreshing) => refreshing,
                 }
@@ -308,8 +318,8 @@ impl Exchange<'_, '_, '_> {
                     }
                 }
                 Read::Idle => {}
-                // The end of a file of unknown length.
-                Read::End if file.size.is_none() => break,
+                // The end of a file of unknown length, which has not become shorter since it broke off.
+                Read::End if file.size.is_none() && Some(left.start()) >= self.worker.broke_off => break,
                 Read::End => {
                     return Err(HttpError::ClosedEarly {
                         at: connection.at().clone(),
