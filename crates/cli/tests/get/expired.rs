@@ -138,6 +138,34 @@ fn link_that_is_dead_for_good_ends_with_the_partial_file_kept() {
     }
 }
 
+/// The first target takes connections, and answers no request after its second.
+#[test]
+fn target_that_breaks_connections_is_asked_for_again() {
+    let file = File::new(content(SIZE, 8));
+    let served = file.clone();
+    let (count, broken) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let target = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let is_first = ask.target.ends_with("=0");
+            if is_first && count.fetch_add(1, Ordering::SeqCst) > 1 {
+                return peer.close();
+            }
+            let (head, body) = served.answer(&ask);
+            peer.send(head);
+            peer.send(&body[..if is_first { body.len().min(PIECE) } else { body.len() }]);
+            if is_first {
+                return peer.close();
+            }
+        }
+    });
+    let url = target.url("/f?signed=");
+    let server = original(move || format!("{url}{}", usize::from(broken.swap(true, Ordering::SeqCst))));
+    let run = get().args(["--streams", "1", "-o", "f", &server.url("/f")]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(server.asks().len(), 2, "nothing expired");
+}
+
 /// Each target takes the request that finds it, and no other: no byte comes, however often the original is asked.
 #[test]
 fn targets_that_expire_for_ever_end_the_transfer() {

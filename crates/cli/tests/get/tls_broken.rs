@@ -62,7 +62,14 @@ fn bits_that_always_flip_end_the_transfer_after_the_retries() {
 }
 
 #[test]
-fn a_bit_that_flips_in_the_handshake_is_told_as_such() {
-    let (ended, _) = fetch(&["--streams", "1"], |record| record.from_server && record.number == 0);
-    ended.fails(76, &["cannot set up TLS"]);
+fn a_bit_that_flips_in_the_handshake_costs_one_connection() {
+    let (ended, connections) = fetch(&["--streams", "1"], |record| {
+        record.connection == 0 && record.from_server && record.number == 0
+    });
+    ended.ok();
+    assert_eq!(connections, 2);
+    let (ended, connections) =
+        fetch(&["--streams", "1", "--retries", "2"], |record| record.from_server && record.number == 0);
+    ended.fails(75, &["cannot decrypt"]);
+    assert_eq!(connections, 3);
 }

@@ -18,6 +18,12 @@ pub enum Warning {
     /// Several streams were asked for, and the server cannot serve parts.
     #[error("this server answers no ranges: one stream")]
     NoRanges,
+    /// Several streams were asked for, and nothing shows that their parts would be of one state of the file.
+    #[error(
+        "this server sends nothing that identifies the file's state, such as a strong ETag: one stream; \
+         use --assume-unchanged if you know that the file does not change"
+    )]
+    NoIdentity,
     /// A fixed pace was asked for, and the kernel does not keep it.
     #[error(
         "the kernel does not pace at {wanted}{}: the sender's bursts are not held back",

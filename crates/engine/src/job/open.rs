@@ -189,7 +189,9 @@ impl Opener<'_> {
         let several = !matches!(self.job.options.streams, Streams::Fixed(1) | Streams::Auto);
         // An empty file has no ranges either, and needs none.
         if several && !description.divisible && description.size != Some(Bytes::ZERO) {
-            (self.emit)(&Event::Warning(Warning::NoRanges));
+            let unidentified = description.identity.is_none() && description.size.is_some();
+            let warning = if unidentified { Warning::NoIdentity } else { Warning::NoRanges };
+            (self.emit)(&Event::Warning(warning));
         }
         let replace = self.output.replaces();
         Ok(Opened { sources, primary, description, part, replace, journal, committed, expected })
@@ -199,8 +201,9 @@ impl Opener<'_> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
+        let mut shared = self.job.urls.len() > 1;
         loop {
-            let at_most = (self.job.urls.len() > 1).then_some(FIRST_OF_SEVERAL);
+            let at_most = shared.then_some(FIRST_OF_SEVERAL);
             let ask = Ask { resume: resume.clone(), at_most, waits, cancel: self.cancel, emit: self.emit };
             let description = match (source.describe(&ask), &prior) {
                 // Shorter than what is there.
@@ -210,6 +213,12 @@ impl Opener<'_> {
                 (described, _) => described?,
             };
             self.check_size(source, &description)?;
+            if !shared && description.whole && description.names_proved_duplicates() {
+                // All of it was asked for at once: a part can be shared with the duplicates.
+                source.abandon();
+                shared = true;
+                continue;
+            }
             if self.part.is_none() {
                 self.part = Some(self.output.open(description.name.as_deref())?);
                 prior = self.prior()?;

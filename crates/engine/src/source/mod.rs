@@ -121,4 +121,9 @@ impl Description {
     pub(crate) fn combines_answers(&self) -> bool {
         !self.whole && self.size.is_some() && self.identity.is_some()
     }
+
+    /// Returns whether the source names other places of the file, and a digest that proves them (RFC 6249, section 6).
+    pub(crate) fn names_proved_duplicates(&self) -> bool {
+        !self.duplicates.is_empty() && self.digest.is_some()
+    }
 }

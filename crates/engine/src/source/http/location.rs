@@ -55,8 +55,13 @@ impl Location {
 
     /// Returns whether `error` may be cured by asking the original URL again.
     pub(super) fn may_have_expired(&self, error: &HttpError) -> bool {
+        error.may_be_expired() && self.may_be_renewed()
+    }
+
+    /// Returns whether the original URL may lead elsewhere, and has not been asked in vain too often.
+    pub(super) fn may_be_renewed(&self) -> bool {
         let redirected = self.target.as_ref().is_some_and(ResolvedUrl::is_redirected);
-        redirected && error.may_be_expired() && self.fruitless < MOST_REFRESHES
+        redirected && self.fruitless < MOST_REFRESHES
     }
 
     /// Connects to the target; not over a kept connection where it must be `fresh`.

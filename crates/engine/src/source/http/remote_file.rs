@@ -154,7 +154,10 @@ impl RemoteFile {
     pub(super) fn difference(&self, head: &ResponseHead) -> String {
         let name = |validators: &Validators| {
             let known = validators.iter().flatten().next();
-            known.map_or_else(|| "an unidentified state".to_owned(), |text| text.escape_debug().to_string())
+            known.map_or_else(
+                || "an unidentified state".to_owned(),
+                |text| text.replace(char::is_control, "?"),
+            )
         };
         let (was, mut now) = (name(&self.validators), name(&validators(head)));
         if was == now {

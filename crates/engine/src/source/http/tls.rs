@@ -82,9 +82,9 @@ pub(super) fn handshake(
     Ok(Transport::Tls(Box::new(tls)))
 }
 
-/// Makes an error of a failed step of the handshake: one of TLS itself gets a hint.
+/// Makes an error of a failed step of the handshake: one of TLS itself gets a hint; a damaged record breaks the connection.
 fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
-    let Some(tls) = of_tls(&source) else {
+    let Some(tls) = of_tls(&source).filter(|tls| **tls != rustls::Error::DecryptError) else {
         return HttpError::Receive { at: at.clone(), source };
     };
     let hint = match tls {

@@ -33,6 +33,10 @@ pub(super) struct HttpWorker<'s> {
     distrusts_kept: bool,
     /// Whether the original URL was asked anew since the last answer with bytes: a second refusal counts as a failure.
     has_refreshed: bool,
+    /// Whether this call's connections have brought an answer.
+    has_answered: bool,
+    /// Whether the last call's failed without one: where a redirect led there, the original URL may lead elsewhere now.
+    doubts_target: bool,
     /// How far a file that comes in one answer only had come when it broke off and was started over.
     broke_off: Option<u64>,
 }
@@ -51,6 +55,8 @@ impl<'s> HttpWorker<'s> {
             requested: VecDeque::new(),
             distrusts_kept: false,
             has_refreshed: false,
+            has_answered: false,
+            doubts_target: false,
             broke_off: None,
         }
     }
@@ -60,11 +66,19 @@ impl SourceWorker for HttpWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         let described = self.source.described()?;
         self.requested.clear();
+        self.has_answered = false;
         let mut exchange = Exchange { worker: self, described: &described, stream };
-        let Some(mut connection) = exchange.first_connection()? else { return Ok(()) };
-        let done = exchange.run(&mut connection);
-        exchange.stream.disconnected();
-        done?;
+        let served = exchange.first_connection().and_then(|connection| {
+            let Some(mut connection) = connection else { return Ok(None) };
+            let done = exchange.run(&mut connection);
+            exchange.stream.disconnected();
+            done.map(|()| Some(connection))
+        });
+        let silent = !self.has_answered;
+        self.doubts_target = served.as_ref().is_err_and(|error| {
+            silent && error.cause == Cause::Connection && matches!(error.retry, Retry::Backoff)
+        });
+        let Some(connection) = served? else { return Ok(()) };
         if !stream.holds_window() {
             described.client.keep(connection);
         }
@@ -91,6 +105,7 @@ impl Exchange<'_, '_, '_> {
             self.stream.connected(connection.socket(), connection.peer());
             self.stream.lease_requested(range);
             self.stream.answered();
+            self.worker.has_answered = true;
             self.worker.requested.push_back(Requested { range, with_if_range: false });
             self.request_ahead(&mut connection)?;
             self.receive(&mut connection)?;
@@ -147,6 +162,14 @@ impl Exchange<'_, '_, '_> {
         let newest = self.worker.source.location();
         if !newest.has_generation_of(&self.worker.location) {
             self.worker.location = newest;
+        }
+        if std::mem::take(&mut self.worker.doubts_target) && self.worker.location.may_be_renewed() {
+            match self.worker.source.refresh(&self.worker.location, &cancel) {
+                Ok(()) => self.worker.location = self.worker.source.location(),
+                Err(error) if error.cause == Cause::OtherFile => return Err(error),
+                // The target may still be of use.
+                Err(_) => {}
+            }
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
@@ -241,10 +264,14 @@ impl Exchange<'_, '_, '_> {
                 self.worker.source.agreed();
                 self.worker.location.note_answer();
                 self.worker.has_refreshed = false;
+                self.worker.has_answered = true;
                 self.stream.answered();
                 Ok(())
             }
-            Agreement::FromStart => self.start_over(),
+            Agreement::FromStart => {
+                self.worker.has_answered = true;
+                self.start_over()
+            }
             Agreement::IfRangeRefused => {
                 file.refuse_if_range();
                 let message = format!(
