@@ -4,6 +4,8 @@
 
 mod error;
 mod file;
+mod first_line;
+mod jobs;
 mod lines;
 mod reader;
 mod recorder;

@@ -1,23 +1,16 @@
 //! Reads a record, whole or cut off.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use longhaul_core::event::{Event, JobEvent, JobId};
-use serde::Deserialize;
-use serde_json::Value;
+use longhaul_core::event::{Event, JobEvent};
 
 use super::error::RecordError;
-use super::lines::{Damage, LONGEST_LINE, Line, Lines, parse};
-use super::schema::{End, Header, MAGIC, Sample, VERSION};
-
-/// The longest first line; a header is a few hundred bytes.
-const LONGEST_HEADER: u64 = 64 << 10;
-/// More jobs of one record are not read: no figure shows so many.
-const MOST_JOBS: usize = 64;
+use super::first_line::{LONGEST_HEADER, header};
+use super::jobs::Jobs;
+use super::lines::{LONGEST_LINE, Lines};
+use super::schema::{End, Header, Sample};
 
 /// A record of one job that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,126 +86,6 @@ impl Record {
     }
 }
 
-/// The jobs of a record while it is read.
-#[derive(Default)]
-struct Jobs {
-    jobs: Vec<(JobId, Job)>,
-    left_out: bool,
-    end: Option<End>,
-}
-
-/// What was read of a job.
-#[derive(Default)]
-struct Job {
-    url: Option<String>,
-    samples: Vec<(f64, Sample)>,
-    events: Vec<JobEvent<'static>>,
-}
-
-impl Jobs {
-    /// Adds a line; says what is wrong with it.
-    fn add(&mut self, text: &[u8]) -> Result<(), Damage> {
-        match parse(text)? {
-            Line::Sample { at, job, sample } => {
-                let Some(job) = self.job(job) else { return Ok(()) };
-                if job.samples.last().is_some_and(|(before, _)| at < *before) {
-                    return Err(Damage::Disorder);
-                }
-                job.samples.push((at, *sample));
-            }
-            Line::Event(mut line) => {
-                let Some(job) = self.job(line.job) else { return Ok(()) };
-                if let Some(url) = line.url.take() {
-                    job.url.get_or_insert(url.into_owned());
-                }
-                if *line.event != Event::Unknown {
-                    job.events.push(line);
-                }
-            }
-            Line::End(mut end) => {
-                if let (Some(outcome), Ok(at)) = (end.outcome.take(), Duration::try_from_secs_f64(end.at)) {
-                    let event = Cow::Owned(outcome);
-                    let job = JobId::default();
-                    if let Some(of) = self.job(job) {
-                        of.events.push(JobEvent { at, job, url: None, event });
-                    }
-                }
-                self.end = Some(end);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns a job, a new one where it is its first line; `None` where there are too many.
-    fn job(&mut self, id: JobId) -> Option<&mut Job> {
-        let place = match self.jobs.iter().position(|(known, _)| *known == id) {
-            Some(place) => place,
-            None if self.jobs.len() == MOST_JOBS => {
-                self.left_out = true;
-                return None;
-            }
-            None => {
-                self.jobs.push((id, Job::default()));
-                self.jobs.len() - 1
-            }
-        };
-        self.jobs.get_mut(place).map(|(_, job)| job)
-    }
-
-    /// Returns a record for each job, and one where there is none.
-    fn records(mut self, header: &Header, damage: Option<String>) -> Vec<Record> {
-        let more = self.left_out.then(|| format!("more than {MOST_JOBS} jobs; the others were left out"));
-        let damage = damage.or(more);
-        let several = self.jobs.len() > 1;
-        if self.jobs.is_empty() {
-            self.jobs.push(Default::default());
-        }
-        let end = self.end;
-        let record = |(_, Job { url, samples, events }): (JobId, Job)| {
-            let mut header = header.clone();
-            header.what = url.filter(|_| several).unwrap_or(header.what);
-            Record { header, samples, events, end: end.clone(), damage: damage.clone() }
-        };
-        self.jobs.into_iter().map(record).collect()
-    }
-}
-
-fn header(first: &[u8], path: PathBuf) -> Result<Header, RecordError> {
-    #[derive(Deserialize)]
-    struct Mark {
-        record: String,
-        version: Value,
-    }
-    if first.is_empty() {
-        return Err(RecordError::Empty { path });
-    }
-    let mark = serde_json::from_slice::<Mark>(first).ok().filter(|mark| mark.record == MAGIC);
-    let Some(mark) = mark else {
-        let cut = !first.ends_with(b"\n") && first.starts_with(format!(r#"{{"record":"{MAGIC}""#).as_bytes());
-        let why = match cut {
-            true if first.len() as u64 >= LONGEST_HEADER => "its first line is too long",
-            true => "it is cut off in its first line",
-            false => "its first line does not say so",
-        };
-        return Err(RecordError::NotARecord { path, why: why.to_owned() });
-    };
-    match &mark.version {
-        Value::Number(found) if found.as_f64().is_some_and(|found| found > f64::from(VERSION)) => {
-            return Err(RecordError::Newer { path, found: found.to_string() });
-        }
-        Value::Number(found) if found.as_u64().is_some_and(|found| found > 0) => {}
-        found => {
-            let found: String = found.to_string().chars().take(40).collect();
-            return Err(RecordError::NotARecord {
-                path,
-                why: format!("there is no version {found} of them"),
-            });
-        }
-    }
-    serde_json::from_slice(first)
-        .map_err(|error| RecordError::NotARecord { path, why: format!("its first line is wrong: {error}") })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -221,6 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::RecordErrorKind;
+    use super::super::jobs::MOST_JOBS;
     use super::super::schema::StreamSample;
     use super::*;
 

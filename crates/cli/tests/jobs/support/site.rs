@@ -51,10 +51,10 @@ pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<Load>) {
                 peer.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
                 continue;
             };
-            let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
-            seen.at_once.fetch_max(now, Ordering::SeqCst);
             let file = File::new(bytes);
             let (head, body) = file.answer(&ask);
+            let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.at_once.fetch_max(now, Ordering::SeqCst);
             std::thread::sleep(delay);
             // Before the last bytes: the client may ask for the next file as soon as it has them.
             let (first, last) = body.split_at(body.len().saturating_sub(1));
