@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::support::{
     File, Get, Left, Peer, Server, content, get, partial, partial_files, partial_with, same, skip,
 };
@@ -93,6 +95,25 @@ fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
 }
 
 /// A session that expires on one of several connections: the page is not used, and its range is asked for again.
+#[test]
+fn part_of_a_transfer_killed_after_a_second_is_kept_from_a_stray_page() {
+    let file = File::new(content(100 << 20, 3));
+    let server = Server::new(move |peer| peer.serve_at(40_000_000, &file));
+    let run = get().args(["-o", "f", &server.url("/f")]);
+    let running = run.start();
+    std::thread::sleep(Duration::from_millis(1500));
+    running.signal(Signal::KILL);
+    running.end();
+    let left = Left::of(&run);
+    server.change(|peer| {
+        while peer.ask().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage");
+        }
+    });
+    run.run().fails(65, &["f.longhaul-part", "text/html", "4 bytes"]);
+    left.is_kept(&run);
+}
+
 #[test]
 fn login_page_in_mid_transfer_is_not_used() {
     let file = File::new(content(24 << 20, 2));

@@ -13,6 +13,7 @@ use super::mirrors::sample_of;
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::Shared;
+use crate::failure::FailureKind;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
 use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
@@ -20,7 +21,7 @@ use crate::sink::part_file::PartFile;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Resume, Source};
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, Retry, TransferError};
+use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
 
 /// Everything a job knows once the first answer is there.
 pub(super) struct Opened<'e> {
@@ -304,9 +305,9 @@ impl Opener<'_> {
                 let sent = description
                     .size
                     .map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()));
-                Err(crate::transfer::error::SourceError::new(
-                    crate::failure::FailureKind::Data,
-                    crate::transfer::error::Retry::Never,
+                Err(SourceError::new(
+                    FailureKind::Data,
+                    Retry::Never,
                     Cause::OtherFile,
                     format!(
                         "{} has {sent}, not the {} bytes that are expected",

@@ -35,6 +35,8 @@ struct State {
 
 /// The most work that a crash may cost. A sync at this interval disturbs the writers too little to be measured.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// The first interval, twice as long each time up to [`INTERVAL`]: until there is a journal, nothing tells a rerun which file the part is of.
+const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Checkpoint {
     /// Starts with the ranges that an earlier run has committed.
@@ -124,7 +126,7 @@ impl Checkpoint {
         self.ended.notify_all();
     }
 
-    /// Commits every two seconds until ended, and once more then; nothing after a failed write.
+    /// Commits at short intervals first, then every two seconds until ended, and once more then; nothing after a failed write.
     ///
     /// `store` writes the journal with the ranges that are on the device.
     /// `file` must be an open file description of its own, made before the first write: the kernel reports a
@@ -134,11 +136,13 @@ impl Checkpoint {
     /// The first error of a sync or of the journal; a range is journalled only after it is on the device,
     /// so that not even a power failure makes the journal lie.
     pub fn run(&self, file: &File, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
+        let mut interval = FIRST_INTERVAL;
         loop {
             let (mut state, _) = self
                 .ended
-                .wait_timeout_while(self.lock(), INTERVAL, |state| !state.ended)
+                .wait_timeout_while(self.lock(), interval, |state| !state.ended)
                 .unwrap_or_else(PoisonError::into_inner);
+            interval = (interval * 2).min(INTERVAL);
             let (written, ended, failed) = (state.written.clone(), state.ended, state.failed);
             let stale = std::mem::take(&mut state.stale);
             state.forgotten = RangeSet::new();
