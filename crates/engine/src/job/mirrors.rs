@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::{Fetch, open};
@@ -13,8 +13,8 @@ use crate::streams::{Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
 use crate::transfer::error::{Cause, SourceError, TransferError};
 
-/// How much of a mirror's file is compared with what is there, where no digest proves the whole.
-const SAMPLE: Bytes = Bytes::kib(64);
+/// How much of what is there is compared with the bytes of another URL.
+pub(super) const SAMPLE: Bytes = Bytes::kib(64);
 /// How often to look whether the first bytes are written.
 const SAMPLE_LOOK: Duration = Duration::from_millis(20);
 
@@ -97,8 +97,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
         Ok(false) => return Err(Unfit::Differs),
         Err(error) => return Err(Unfit::Failed(error.to_string())),
     }
-    let url = &fetch.job.urls.get(set.index);
-    if let Some(url) = url {
+    if let Some(url) = fetch.job.urls.get(set.index) {
         transfer.pipeline.add_source(open::journal_source(url, identity));
     }
     Ok(Some(description))
@@ -123,12 +122,17 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
     };
     let theirs = set.source.sample(part, finished)?;
     // What has been written can be read; where not, the writer reports it.
-    Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| !theirs.is_empty() && ours.starts_with(&theirs)))
+    Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| agrees(&theirs, &ours)))
+}
+
+/// Returns whether a sample, which a server may have cut short, agrees with the bytes that are there.
+pub(super) fn agrees(sample: &[u8], ours: &[u8]) -> bool {
+    !sample.is_empty() && ours.starts_with(sample)
 }
 
 /// Chooses a part of what is written that is worth comparing: the last `most` bytes of a range, for files of one kind often begin
 /// alike.
-pub(super) fn sample_of(written: &longhaul_core::ranges::RangeSet, most: Bytes) -> Option<ByteRange> {
+pub(super) fn sample_of(written: &RangeSet, most: Bytes) -> Option<ByteRange> {
     let long = written.iter().filter(|range| range.len() >= most).last();
     let range = long.or_else(|| written.iter().last())?;
     Some(ByteRange::new(range.end().saturating_sub(most.get()).max(range.start()), range.end()))

@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::known_paths::KnownPaths;
-use super::mirrors::sample_of;
+use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::Shared;
@@ -41,8 +41,6 @@ pub(super) struct Opened<'e> {
 
 /// How much each source's first request asks for where several share the file, before its size is known.
 const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
-/// How much of what is there is compared with a fresh URL's bytes.
-const SAMPLE: Bytes = Bytes::kib(64);
 /// The most mirrors that a server's answer may add (RFC 6249).
 const MOST_DUPLICATES: usize = 16;
 
@@ -332,7 +330,7 @@ impl Opener<'_> {
         };
         let mut ours = vec![0; sample.len().as_usize()];
         let read = part.file().read_exact_at(&mut ours, sample.start());
-        Ok(read.is_ok() && !theirs.is_empty() && ours.starts_with(&theirs))
+        Ok(read.is_ok() && agrees(&theirs, &ours))
     }
 
     fn other_file(&self, journal: &Journal, now: String) -> TransferError {

@@ -126,24 +126,24 @@ fn blame_for_pieces(
     };
     let liar = trusted().filter(|&source| whole(source) > 0).max_by_key(|&source| whole(source));
     let most = trusted().filter(|&source| bytes(source) > 0).max_by_key(|&source| bytes(source));
-    let message = format!("{} of its pieces have another digest than the metalink gives", wrong.len());
+    let message =
+        |pieces: usize| format!("{pieces} of its pieces have another digest than the metalink gives");
     suspects.suspected = None;
     let again = match (liar, most) {
         (Some(liar), _) => {
             suspects.trusted[liar] = false;
-            let message =
-                format!("{} of its pieces have another digest than the metalink gives", whole(liar));
-            if suspects.trusted.contains(&true) {
-                warn(fetch, liar, message);
+            let again = suspects.trusted.contains(&true);
+            if again {
+                warn(fetch, liar, message(whole(liar)));
             }
-            suspects.trusted.contains(&true)
+            again
         }
         (None, Some(source)) => {
             let again = suspects.has_another(fetch, source) && suspects.doubts > 0;
             suspects.doubts = suspects.doubts.saturating_sub(1);
             if again {
                 suspects.suspected = Some(source);
-                warn(fetch, source, message);
+                warn(fetch, source, message(wrong.len()));
             }
             again
         }
