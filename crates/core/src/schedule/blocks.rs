@@ -76,6 +76,11 @@ impl Blocks {
         self.unleased().min(self.budget)
     }
 
+    /// Returns what blocks are taken of next.
+    pub(super) fn front(&self) -> Option<ByteRange> {
+        self.left.first().copied().filter(|_| self.budget > Bytes::ZERO)
+    }
+
     /// Returns how much no stream has taken.
     pub(super) fn unleased(&self) -> Bytes {
         self.left.iter().fold(Bytes::ZERO, |sum, r| sum + r.len())

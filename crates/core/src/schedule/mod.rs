@@ -81,8 +81,11 @@ impl RangeScheduler {
         }
     }
 
-    /// Leases the next block to a worker; `None` where all is leased that may be.
+    /// Leases the next block to a worker; `None` where there is none for it.
     pub fn lease(&mut self, worker: WorkerId, now: Duration) -> Option<ByteRange> {
+        if !self.has_work(worker) {
+            return None;
+        }
         let leases = self.workers.get_mut(&worker)?;
         let block = self.blocks.take(leases.status.rate)?;
         let overlapping = self.stalled.iter().filter(|(part, _)| part.overlaps(block));
@@ -117,9 +120,16 @@ impl RangeScheduler {
         wanted.min(share)
     }
 
-    /// Returns how much can be leased now.
-    pub fn available(&self) -> Bytes {
-        self.blocks.available()
+    /// Returns whether a worker can lease a block now.
+    ///
+    /// What others stalled on waits for a worker that its server answers, where one is idle: the server may serve so many
+    /// connections and no more.
+    pub fn has_work(&self, worker: WorkerId) -> bool {
+        let Some(block) = self.blocks.front() else { return false };
+        let unanswered = !self.status(worker).answered;
+        let has_stalled = || self.stalled.iter().any(|(part, _)| part.overlaps(block));
+        let idle_and_answered = |leases: &Leases| leases.status.answered && leases.is_empty();
+        !(unanswered && has_stalled() && self.workers.values().any(idle_and_answered))
     }
 
     /// Accounts for `range`, which arrived on a worker's connection; returns how many of its leading bytes the worker still
@@ -276,6 +286,23 @@ mod tests {
         scheduler.update(1, |status| status.answered = true);
         assert_eq!(scheduler.steal(2, LATER), Steal::Nothing);
         assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
+    }
+
+    #[test]
+    fn idle_answered_worker_comes_first_where_others_stalled() {
+        let mut scheduler = scheduler(vec![WHOLE], 3);
+        scheduler.lease(0, START);
+        scheduler.update(1, |status| status.answered = true);
+        assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
+        assert_eq!((scheduler.has_work(2), scheduler.lease(2, LATER)), (false, None));
+        assert_eq!(scheduler.lease(1, LATER), Some(WHOLE));
+        // Not what nobody stalled on, nor while the answered one has enough to do.
+        scheduler.requeue(ByteRange::new(20, 30));
+        assert!(scheduler.has_work(2));
+        assert_eq!(scheduler.lease(2, LATER), Some(ByteRange::new(20, 30)));
+        scheduler.stalled.push((ByteRange::new(40, 50), 1));
+        scheduler.requeue(ByteRange::new(40, 50));
+        assert!(scheduler.has_work(0));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{RangeScheduler, Steal, WorkerId};
-use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
 use crate::threads::lock;
@@ -85,7 +84,7 @@ impl SharedSchedule {
             if self.holds(&state, RangeScheduler::is_done) || over() {
                 return false;
             }
-            if state.available() > Bytes::ZERO {
+            if state.has_work(stream) {
                 return true;
             }
             if waited {
@@ -137,6 +136,7 @@ impl SharedSchedule {
 #[cfg(test)]
 mod tests {
     use longhaul_core::schedule::Blocks;
+    use longhaul_core::units::Bytes;
 
     use super::*;
 
