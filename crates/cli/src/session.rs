@@ -2,10 +2,9 @@
 
 use std::error::Error;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Event, JobObserver, JobTag, Observer};
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
 
@@ -31,8 +30,6 @@ pub(crate) struct Session {
     lines: bool,
     shown: Shown,
     recorder: Option<Recorder>,
-    /// The number of the next job.
-    next: AtomicU64,
 }
 
 enum Shown {
@@ -63,31 +60,30 @@ impl Session {
         } else {
             Shown::Progress(ProgressLines::begin(reporting.lines, side, files))
         };
-        Ok(Self { side, lines: reporting.lines, shown, recorder, next: AtomicU64::new(1) })
+        Ok(Self { side, lines: reporting.lines, shown, recorder })
     }
 
-    /// Runs one job to its end, and reports that; `url` must hold no secret.
+    /// Runs one job to its end, and reports that; its URL must hold no secret.
     ///
     /// # Errors
     /// What the program is to exit with; the error has been printed.
     pub(crate) fn run<T: Complete, E: Error>(
         &self,
-        url: &str,
+        job: &JobTag,
         transfer: impl FnOnce(JobObserver<'_>) -> Result<T, E>,
         code: fn(&E) -> exit::Code,
     ) -> Result<(), exit::Code> {
-        let job = JobTag::new(JobId::new(self.next.fetch_add(1, Ordering::Relaxed)), url);
         let start = Instant::now();
-        let result = transfer(JobObserver::new(&job, self));
+        let result = transfer(JobObserver::new(job, self));
         let end = match &result {
             Ok(outcome) => Event::Done(Box::new(outcome.done())),
             Err(error) => Event::Error { message: error.to_string(), exit_code: code(error).number() },
         };
-        self.on(&job, start.elapsed(), &end);
+        self.on(job, start.elapsed(), &end);
         if let (Event::Done(done), true) = (&end, self.lines) {
             match self.side {
                 Side::Get => summary::say(done, &done.path.display().to_string()),
-                _ => summary::say(done, url),
+                _ => summary::say(done, job.url()),
             }
         }
         result.map(drop).map_err(|error| {
@@ -125,7 +121,7 @@ mod tests {
     use std::path::Path;
 
     use clap::Parser;
-    use longhaul_core::event::Done;
+    use longhaul_core::event::{Done, JobId};
     use longhaul_core::units::Bytes;
     use longhaul_scope::record::Record;
 
@@ -157,18 +153,18 @@ mod tests {
         let path = dir.path().join("r.jsonl");
         let session = session(&path);
         let barrier = std::sync::Barrier::new(2);
-        let job = |url: &str, result: io::Result<File>| {
+        let job = |number, url: &str, result: io::Result<File>| {
             let transfer = |observer: JobObserver<'_>| {
                 barrier.wait();
                 observer.on(Duration::ZERO, &Event::Verifying);
                 barrier.wait();
                 result
             };
-            session.run(url, transfer, |_| exit::UNAVAILABLE)
+            session.run(&JobTag::new(JobId::new(number), url), transfer, |_| exit::UNAVAILABLE)
         };
         let (complete, failed) = std::thread::scope(|threads| {
-            let complete = threads.spawn(|| job("http://h/a", Ok(File(Bytes::new(7)))));
-            let failed = threads.spawn(|| job("http://h/b", Err(io::Error::other("gone"))));
+            let complete = threads.spawn(|| job(1, "http://h/a", Ok(File(Bytes::new(7)))));
+            let failed = threads.spawn(|| job(2, "http://h/b", Err(io::Error::other("gone"))));
             (complete.join().unwrap(), failed.join().unwrap())
         });
         session.end();

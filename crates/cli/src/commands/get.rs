@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::JobObserver;
+use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
@@ -215,26 +215,27 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let engine = Engine::new(args.app_buffer);
     let (first_failure, interrupted) = (OnceLock::new(), AtomicBool::new(false));
     let several = files.len() > 1;
-    let all_started = engine.run_each(files, args.parallel, &cancel, |file| {
-        let url = file.shown();
-        let job = Job {
-            urls: file.urls,
-            output: target(args.output.as_deref(), several),
-            expected: file.expected,
-            options: options.clone(),
-        };
-        let mut size = None;
-        let get = |observer: JobObserver<'_>| {
-            engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
-        };
-        // One file's failure, even this program's own, must not cost the others.
-        let run = || session.run(&url, get, exit::of_transfer);
-        if let Err(code) = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(exit::SOFTWARE)) {
-            interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
-            let _ = first_failure.set(code);
-        }
-        size
-    });
+    let all_started =
+        engine.run_each(files.into_iter().zip(1..), args.parallel, &cancel, |(file, number)| {
+            let tag = JobTag::new(JobId::new(number), &file.shown());
+            let job = Job {
+                urls: file.urls,
+                output: target(args.output.as_deref(), several),
+                expected: file.expected,
+                options: options.clone(),
+            };
+            let mut size = None;
+            let get = |observer: JobObserver<'_>| {
+                engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+            };
+            // One file's failure, even this program's own, must not cost the others.
+            let run = || session.run(&tag, get, exit::of_transfer);
+            if let Err(code) = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(exit::SOFTWARE)) {
+                interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
+                let _ = first_failure.set(code);
+            }
+            size
+        });
     session.end();
     // A file that was not begun has no result of its own.
     let stopped = interrupted.into_inner() || !all_started;

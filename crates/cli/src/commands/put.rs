@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use longhaul_core::event::JobObserver;
+use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
@@ -97,8 +97,8 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
         Err(code) => return code.into(),
     };
     let mut first_failure = None;
-    for path in args.paths() {
-        if let Err(code) = send(args, &url, path, &client, (&session, &cancel)) {
+    for (path, number) in args.paths().iter().zip(1..) {
+        if let Err(code) = send(args, &url, path, JobId::new(number), &client, (&session, &cancel)) {
             first_failure.get_or_insert(code);
         }
         if cancel.is_cancelled() {
@@ -113,6 +113,7 @@ fn send(
     args: &PutArgs,
     url: &Url,
     path: &Path,
+    job: JobId,
     client: &ClientConfig,
     (session, cancel): (&Session, &Cancel),
 ) -> Result<(), exit::Code> {
@@ -120,7 +121,7 @@ fn send(
         say::error(&error);
         exit::of_upload(&error)
     })?;
-    let what = SafeUrl::of(&url).to_string();
+    let tag = JobTag::new(job, &SafeUrl::of(&url).to_string());
     let request = PutRequest {
         path: path.to_owned(),
         url,
@@ -136,7 +137,7 @@ fn send(
         client: client.clone(),
     };
     let put = |observer: JobObserver<'_>| upload::put(&request, observer, cancel);
-    session.run(&what, put, exit::of_upload)
+    session.run(&tag, put, exit::of_upload)
 }
 
 fn client(args: &PutArgs) -> anyhow::Result<(Url, ClientConfig)> {

@@ -60,7 +60,7 @@ fn fresh_targets(target: &Server) -> Server {
 #[test]
 fn target_that_expires_is_asked_for_again() {
     let file = File::new(content(SIZE, 1));
-    for status in [401, 403, 404, 410] {
+    for status in [400, 401, 403, 404, 410] {
         for streams in ["1", "4"] {
             let target = expiring(&file, 2, status);
             let server = fresh_targets(&target);
@@ -166,12 +166,37 @@ fn target_that_breaks_connections_is_asked_for_again() {
     assert_eq!(server.asks().len(), 2, "nothing expired");
 }
 
-/// Each target takes the request that finds it, and no other: no byte comes, however often the original is asked.
+/// Each target serves the request that finds it, and no other.
 #[test]
-fn targets_that_expire_for_ever_end_the_transfer() {
+fn targets_for_one_request_each_bring_the_file() {
     let file = File::new(content(SIZE, 6));
     for streams in ["1", "4"] {
         let target = expiring(&file, 1, 403);
+        let server = fresh_targets(&target);
+        let run = get().args(["--streams", streams, "-o", "f", &server.url("/f")]);
+        run.run().ok();
+        same(run.path("f"), &file.bytes);
+    }
+}
+
+/// Each target refuses whatever it is asked, but for the first.
+#[test]
+fn targets_that_never_serve_end_the_transfer() {
+    let file = File::new(content(SIZE, 9));
+    for streams in ["1", "4"] {
+        let served = file.clone();
+        let target = Server::new(move |peer| {
+            while let Some(ask) = peer.ask() {
+                if !ask.target.ends_with("=0") || peer.number > 0 {
+                    refuse(peer, 403);
+                    continue;
+                }
+                let (head, body) = served.answer(&ask);
+                peer.send(head);
+                peer.send(&body[..PIECE]);
+                return peer.close();
+            }
+        });
         let server = fresh_targets(&target);
         let run = get().args(["--streams", streams, "-o", "f", &server.url("/f")]);
         let ended = run.run().fails(77, &["403"]);

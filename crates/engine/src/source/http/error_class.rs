@@ -115,8 +115,10 @@ impl HttpError {
     }
 
     /// Returns whether a URL that a redirect led to may have expired: its original is to be asked again.
+    ///
+    /// Amazon's and Google's storage answer 400 where the login behind a signed URL has expired, and 403 where the URL has.
     pub fn may_be_expired(&self) -> bool {
-        let refused = matches!(self, Self::Status { status: 401 | 403 | 404 | 410, .. });
+        let refused = matches!(self, Self::Status { status: 400 | 401 | 403 | 404 | 410, .. });
         refused || self.is_before_connection() || matches!(self, Self::Tls { .. })
     }
 
@@ -165,10 +167,10 @@ mod tests {
         };
         let status =
             |status| HttpError::Status { at: at(), status, reason: String::new(), retry_after: None };
-        for expired in [401, 403, 404, 410] {
+        for expired in [400, 401, 403, 404, 410] {
             assert!(status(expired).may_be_expired(), "{expired}");
         }
-        for other in [400, 402, 416, 429, 500, 503] {
+        for other in [402, 416, 429, 500, 503] {
             assert!(!status(other).may_be_expired(), "{other}");
         }
         let refused = HttpError::Connect { host: "h".into(), attempts: Attempts::default() };

@@ -1,7 +1,7 @@
 //! A file on an HTTP server: found out by its first answer, fetched by ranges.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
@@ -124,25 +124,23 @@ impl<'e> HttpSource<'e> {
         lock(&self.location).clone()
     }
 
-    /// Asks the original URL where it leads now: the redirect that was followed has expired.
-    ///
-    /// Does nothing where another worker has done so since `seen`.
-    pub(super) fn refresh(&self, seen: &Location, cancel: &Cancel) -> Result<(), SourceError> {
-        // One worker at a time; the others go on meanwhile.
-        let _refreshing = lock(&self.refreshing);
-        if !self.location().has_generation_of(seen) {
-            return Ok(());
-        }
-        let described = self.described()?;
-        let Described { client, file } = &*described;
-        let probe = file.request(ByteRange::new(0, 1)).map(|request| request.only_if(file.if_range()));
-        let opened = client.open(&self.url, probe.as_ref(), cancel)?;
-        let with_if_range = probe.as_ref().is_some_and(|probe| probe.if_range().is_some());
-        if file.agreement(&opened.head, held_by(&opened)?, with_if_range) == Agreement::OtherFile {
-            return Err(self.other_file(&file.difference(&opened.head), Retry::Never));
-        }
-        lock(&self.location).refresh(opened.target);
-        Ok(())
+    /// Lets no other worker ask the URL anew meanwhile.
+    pub(super) fn lock_redirect(&self) -> MutexGuard<'_, ()> {
+        lock(&self.refreshing)
+    }
+
+    /// Asks the original URL for a part: the redirect that was followed has expired.
+    pub(super) fn open_anew(
+        &self,
+        part: Option<&RangeRequest>,
+        cancel: &Cancel,
+    ) -> Result<Opened, SourceError> {
+        Ok(self.described()?.client.open(&self.url, part, cancel)?)
+    }
+
+    /// Sets where the URL leads now.
+    pub(super) fn set_location(&self, location: Location) {
+        *lock(&self.location) = location;
     }
 
     /// Notes an answer with bytes of the described file.

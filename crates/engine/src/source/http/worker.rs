@@ -2,16 +2,18 @@
 
 use std::collections::VecDeque;
 
-use longhaul_core::proto::http::RangeAnswer;
+use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::Read;
+use super::client::Opened;
 use super::connection::Connection;
 use super::error::HttpError;
 use super::http_source::{Described, HttpSource, bad_range};
 use super::location::Location;
 use super::remote_file::Agreement;
+use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::source::{Source, SourceWorker};
 use crate::transfer::Stream;
@@ -35,16 +37,30 @@ pub(super) struct HttpWorker<'s> {
     has_refreshed: bool,
     /// Whether this call's connections have brought an answer.
     has_answered: bool,
-    /// Whether the last call's failed without one: where a redirect led there, the original URL may lead elsewhere now.
-    doubts_target: bool,
+    /// What is known of the redirect that led here.
+    redirect: Redirect,
     /// How far a file that comes in one answer only had come when it broke off and was started over.
     broke_off: Option<u64>,
+}
+
+/// Whether the URL should be asked anew where it leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Redirect {
+    /// The target answers.
+    #[default]
+    Holds,
+    /// Connections to the target have broken without an answer.
+    Doubtful,
+    /// The target has refused.
+    Expired,
 }
 
 /// A range that was requested.
 struct Requested {
     range: ByteRange,
     with_if_range: bool,
+    /// Whether the head of the answer has been read.
+    answered: bool,
 }
 
 impl<'s> HttpWorker<'s> {
@@ -56,7 +72,7 @@ impl<'s> HttpWorker<'s> {
             distrusts_kept: false,
             has_refreshed: false,
             has_answered: false,
-            doubts_target: false,
+            redirect: Redirect::Holds,
             broke_off: None,
         }
     }
@@ -74,10 +90,10 @@ impl SourceWorker for HttpWorker<'_> {
             exchange.stream.disconnected();
             done.map(|()| Some(connection))
         });
-        let silent = !self.has_answered;
-        self.doubts_target = served.as_ref().is_err_and(|error| {
-            silent && error.cause == Cause::Connection && matches!(error.retry, Retry::Backoff)
-        });
+        let broke = |error: &SourceError| error.cause == Cause::Connection && error.retry == Retry::Backoff;
+        if !self.has_answered && self.redirect == Redirect::Holds && served.as_ref().is_err_and(broke) {
+            self.redirect = Redirect::Doubtful;
+        }
         let Some(connection) = served? else { return Ok(()) };
         if !stream.holds_window() {
             described.client.keep(connection);
@@ -106,10 +122,7 @@ impl Exchange<'_, '_, '_> {
             self.stream.lease_requested(range);
             self.stream.answered();
             self.worker.has_answered = true;
-            self.worker.requested.push_back(Requested { range, with_if_range: false });
-            self.request_ahead(&mut connection)?;
-            self.receive(&mut connection)?;
-            self.end_answer(&mut connection)?;
+            self.worker.requested.push_back(Requested { range, with_if_range: false, answered: true });
             return Ok(Some(connection));
         }
         if !self.stream.wait_for_work() {
@@ -126,11 +139,11 @@ impl Exchange<'_, '_, '_> {
                     return Ok(());
                 }
                 // The answer to a range that was stolen would have to be read first.
-                if !connection.reusable() || connection.unanswered() > 0 {
+                if !connection.reusable() || !self.worker.requested.is_empty() {
                     self.drop_requests();
                     *connection = self.connect()?;
                 }
-                if !self.request_next(connection)? {
+                if self.worker.requested.is_empty() && !self.request_next(connection)? {
                     continue;
                 }
             }
@@ -161,24 +174,28 @@ impl Exchange<'_, '_, '_> {
         let cancel = self.stream.renew_cancel();
         let newest = self.worker.source.location();
         if !newest.has_generation_of(&self.worker.location) {
-            self.worker.location = newest;
+            (self.worker.location, self.worker.redirect) = (newest, Redirect::Holds);
         }
-        if std::mem::take(&mut self.worker.doubts_target) && self.worker.location.may_be_renewed() {
-            match self.worker.source.refresh(&self.worker.location, &cancel) {
-                Ok(()) => self.worker.location = self.worker.source.location(),
-                Err(error) if error.cause == Cause::OtherFile => return Err(error),
+        if self.worker.redirect != Redirect::Holds && self.worker.location.may_be_renewed() {
+            let expired = std::mem::take(&mut self.worker.redirect) == Redirect::Expired;
+            match self.reopen(&cancel) {
+                Ok(Some(connection)) => return Ok(connection),
+                Err(error) if expired || error.cause == Cause::OtherFile => {
+                    self.worker.redirect = Redirect::Expired;
+                    return Err(error);
+                }
+                Ok(None) => {}
                 // The target may still be of use.
-                Err(_) => {}
+                Err(_) => self.drop_requests(),
             }
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
         let connection = match self.worker.location.connect(client, fresh, &cancel) {
-            Err(error) if self.worker.location.may_have_expired(&error) => {
-                self.worker.source.refresh(&self.worker.location, &cancel)?;
-                self.worker.location = self.worker.source.location();
-                self.worker.location.connect(client, fresh, &cancel)?
-            }
+            Err(error) if self.worker.location.may_have_expired(&error) => match self.reopen(&cancel)? {
+                Some(connection) => return Ok(connection),
+                None => self.worker.location.connect(client, fresh, &cancel)?,
+            },
             connected => connected?,
         };
         let is_first = !self.stream.has_connected();
@@ -189,6 +206,31 @@ impl Exchange<'_, '_, '_> {
         Ok(connection)
     }
 
+    /// Asks the original URL for the next range: its redirect has expired, and the fresh target may serve no second request.
+    ///
+    /// Returns `None` where another worker has asked meanwhile, or no range is left.
+    fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, SourceError> {
+        let source = self.worker.source;
+        // One worker at a time; the others go on meanwhile.
+        let _refreshing = source.lock_redirect();
+        let newest = source.location();
+        if !newest.has_generation_of(&self.worker.location) {
+            self.worker.location = newest;
+            return Ok(None);
+        }
+        let Some(range) = self.stream.lease() else { return Ok(None) };
+        let file = &self.described.file;
+        let request = file.request(range).map(|request| request.only_if(file.if_range()));
+        let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
+        let Opened { connection, head, target, .. } = source.open_anew(request.as_ref(), cancel)?;
+        self.stream.connected(connection.socket(), connection.peer());
+        self.worker.requested.push_back(Requested { range, with_if_range, answered: true });
+        self.take_answer(&connection, &head, range, with_if_range)?;
+        self.worker.location.refresh(target);
+        source.set_location(self.worker.location.clone());
+        Ok(Some(connection))
+    }
+
     /// Leases a range and requests it; `false` where none is left, or this stream drains.
     fn request_next(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
         let file = &self.described.file;
@@ -196,7 +238,7 @@ impl Exchange<'_, '_, '_> {
         let Some(range) = self.stream.lease() else { return Ok(false) };
         let request = file.request(range).map(|request| request.only_if(file.if_range()));
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
-        self.worker.requested.push_back(Requested { range, with_if_range });
+        self.worker.requested.push_back(Requested { range, with_if_range, answered: false });
         connection.send_get(request.as_ref())?;
         Ok(true)
     }
@@ -225,9 +267,12 @@ impl Exchange<'_, '_, '_> {
 
     /// Reads the head of the next answer, which must hold what was requested of the described file.
     fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
-        let Some(&Requested { range: asked, with_if_range }) = self.worker.requested.front() else {
+        let Some(&Requested { range: asked, with_if_range, answered }) = self.worker.requested.front() else {
             return Err(SourceError::stolen(self.shown()));
         };
+        if answered {
+            return Ok(());
+        }
         if self.stream.front().is_none_or(|front| front.start() != asked.start()) {
             return Err(SourceError::stolen(self.shown()));
         }
@@ -250,13 +295,24 @@ impl Exchange<'_, '_, '_> {
             }
             head => head?,
         };
-        let file = &self.described.file;
         if let Err(error) = connection.check_status(&head) {
             return Err(self.bad_status(error, connection));
         }
-        let answer = RangeAnswer::of(&head, file.request(asked).as_ref())
+        self.take_answer(connection, &head, asked, with_if_range)
+    }
+
+    /// Compares the head of an answer with what was asked of the described file.
+    fn take_answer(
+        &mut self,
+        connection: &Connection,
+        head: &ResponseHead,
+        asked: ByteRange,
+        with_if_range: bool,
+    ) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        let answer = RangeAnswer::of(head, file.request(asked).as_ref())
             .map_err(|source| bad_range(self.shown(), &source))?;
-        match file.agreement(&head, answer, with_if_range) {
+        match file.agreement(head, answer, with_if_range) {
             Agreement::Part(range) => {
                 if range.end() < asked.end() {
                     self.stream.shorten(range.end());
@@ -287,26 +343,20 @@ impl Exchange<'_, '_, '_> {
                 );
                 Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message))
             }
-            Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(&head))),
+            Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(head))),
         }
     }
 
-    /// Turns a status that is no success into an error, after the remedy that there is.
+    /// Turns a status that is no success into an error, which the next connection may cure.
     fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
-        let source = self.worker.source;
         match &error {
             // The range lay within the file when that was described.
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
             error if self.worker.location.may_have_expired(error) => {
+                self.worker.redirect = Redirect::Expired;
                 let again = std::mem::replace(&mut self.worker.has_refreshed, true);
-                match source.refresh(&self.worker.location, &self.stream.renew_cancel()) {
-                    Ok(()) if again => {
-                        let message = error.to_string();
-                        SourceError::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
-                    }
-                    Ok(()) => self.at_once(error),
-                    Err(refreshing) => refreshing,
-                }
+                let retry = if again { Retry::Backoff } else { Retry::AtOnce };
+                SourceError::new(FailureKind::Temporary, retry, Cause::Connection, error.to_string())
             }
             _ => error.into(),
         }
