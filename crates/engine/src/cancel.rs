@@ -15,6 +15,8 @@ pub struct Cancel(Arc<Flag>);
 struct Flag {
     raised: AtomicBool,
     parent: Option<Cancel>,
+    /// When it counts as raised.
+    until: Option<Instant>,
 }
 
 impl Cancel {
@@ -25,7 +27,12 @@ impl Cancel {
 
     /// Makes a flag that is also raised when this one is; raising it does not raise this one.
     pub fn child(&self) -> Self {
-        Self(Arc::new(Flag { raised: AtomicBool::new(false), parent: Some(self.clone()) }))
+        Self(Arc::new(Flag { parent: Some(self.clone()), ..Flag::default() }))
+    }
+
+    /// Makes a [`child`](Self::child) that is raised by itself at `until`.
+    pub fn child_until(&self, until: Instant) -> Self {
+        Self(Arc::new(Flag { parent: Some(self.clone()), until: Some(until), ..Flag::default() }))
     }
 
     /// Raises the flag.
@@ -35,7 +42,9 @@ impl Cancel {
 
     /// Returns whether the flag is raised.
     pub fn is_cancelled(&self) -> bool {
-        self.0.raised.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
+        self.0.raised.load(Ordering::Relaxed)
+            || self.0.until.is_some_and(|until| Instant::now() >= until)
+            || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
     /// Waits for `time`, or until the flag is raised; returns whether it is.
@@ -67,6 +76,17 @@ mod tests {
             assert!(sleeper.join().unwrap());
         });
         assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn child_with_a_time_is_raised_by_itself() {
+        let parent = Cancel::new();
+        let child = parent.child_until(Instant::now() + Duration::from_millis(30));
+        assert!(child.sleep(Duration::from_secs(60)) && !parent.is_cancelled());
+        let later = parent.child_until(Instant::now() + Duration::from_secs(60));
+        assert!(!later.is_cancelled());
+        parent.cancel();
+        assert!(later.is_cancelled());
     }
 
     #[test]

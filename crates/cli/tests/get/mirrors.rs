@@ -187,18 +187,36 @@ fn a_mirror_of_no_use_does_not_hide_why_the_first_url_failed() {
     }
 }
 
-/// Parts of a file that comes in one answer only must not be combined with those of others.
+/// Parts of a file that comes in one answer only must not be combined with those of others: these bring it alone.
 #[test]
-fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
+fn a_first_url_that_sends_one_answer_only_leaves_the_file_to_a_mirror() {
     let file = File::new(content(1 << 20, 17));
     for first in [File { etag: None, ..file.clone() }, File { ranges: false, ..file.clone() }] {
-        let (primary, mirror) = (Server::of(first), Server::of(file.clone()));
+        let (primary, mirror) = (Server::of(first.clone()), Server::of(file.clone()));
+        let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
+        let ended = run.run().ok();
+        same(run.path("f"), &file.bytes);
+        warning(&ended, &primary.url("/f"));
+        // Where none can share it, one brings it.
+        let (primary, mirror) = (Server::of(first.clone()), Server::of(first));
         let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
         warning(&ended, &mirror.url("/g"));
-        assert_eq!(mirror.asks().len(), 0);
     }
+}
+
+/// It takes the connection, and is silent.
+#[test]
+fn a_first_url_that_never_answers_does_not_hold_a_mirror_back() {
+    let file = File::new(content(1 << 20, 18));
+    let primary = Server::new(|peer| while peer.ask().is_some() {});
+    let mirror = Server::of(file.clone());
+    let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
+    let ended = run.run().ok();
+    same(run.path("f"), &file.bytes);
+    warning(&ended, &primary.url("/f"));
+    assert!(ended.time < Duration::from_secs(12), "{ended:?}");
 }
 
 #[test]

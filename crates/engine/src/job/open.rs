@@ -1,6 +1,7 @@
 //! From URLs to a description, an open partial file, and what is left to fetch.
 
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::identity::Identity;
@@ -41,6 +42,8 @@ pub(super) struct Opened<'e> {
 
 /// How much each source's first request asks for where several share the file, before its size is known.
 const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
+/// How long a source may take to describe the file while others have not been tried: some ten round trips of the longest paths.
+const TRY_LIMIT: Duration = Duration::from_secs(5);
 /// The most mirrors that a server's answer may add (RFC 6249).
 const MOST_DUPLICATES: usize = 16;
 
@@ -125,41 +128,46 @@ struct Begun {
 }
 
 impl Opener<'_> {
-    /// Opens the file by the first source that can describe it.
+    /// Opens the file by the first source that can share it with the others, or else by the first that can describe it.
     fn open_any<'e>(&mut self, sources: Vec<HttpSource<'e>>) -> Result<Opened<'e>, TransferError> {
         let mut failures = Vec::new();
         let several = sources.len() > 1;
-        // A busy source is waited for only where no other can describe the file.
-        let tries = sources.iter().enumerate().map(|source| (source, !several));
-        let patient = sources.iter().enumerate().map(|source| (source, true));
         let mut hopeless = vec![false; sources.len()];
-        let mut other_file = None;
-        for ((index, source), waits) in tries.chain(patient.filter(|_| several)) {
-            if hopeless[index] {
-                continue;
-            }
-            let error = match self.open(index, source, waits) {
-                Ok(begun) => return self.opened(sources, index, begun),
-                Err(error) => error,
-            };
-            source.abandon();
-            hopeless[index] = match &error {
-                _ if !several => return Err(error),
-                TransferError::Source(failed) if failed.cause == Cause::Interrupted => return Err(error),
-                TransferError::Source(failed) => {
-                    waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable
+        let (mut other_file, mut indivisible) = (None, None);
+        // A busy or slow source is waited for only where no other can describe the file.
+        for waits in [false, true] {
+            let mut order: Vec<usize> = (0..sources.len()).filter(|&index| !hopeless[index]).collect();
+            order.sort_by_key(|index| Some(*index) != indivisible);
+            for index in order {
+                let source = &sources[index];
+                let error = match self.open(index, source, waits || !several) {
+                    Ok(Begun { description, .. }) if several && !waits && !description.combines_answers() => {
+                        source.abandon();
+                        indivisible.get_or_insert(index);
+                        continue;
+                    }
+                    Ok(begun) => return self.opened(sources, index, begun),
+                    Err(error) => error,
+                };
+                source.abandon();
+                hopeless[index] = match &error {
+                    _ if !several => return Err(error),
+                    TransferError::Source(failed) if failed.cause == Cause::Interrupted => return Err(error),
+                    TransferError::Source(failed) => {
+                        waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable
+                    }
+                    // Another source may still have the file that there is a part of.
+                    TransferError::OtherFile { .. } => true,
+                    _ => return Err(error),
+                };
+                let (url, reason) = (source.shown().to_owned(), error.to_string());
+                if hopeless[index] {
+                    failures.push(reason.clone());
                 }
-                // Another source may still have the file that there is a part of.
-                TransferError::OtherFile { .. } => true,
-                _ => return Err(error),
-            };
-            let (url, reason) = (source.shown().to_owned(), error.to_string());
-            if hopeless[index] {
-                failures.push(reason.clone());
-            }
-            (self.emit)(&Event::Warning(Warning::SourceDropped { url, reason }));
-            if matches!(error, TransferError::OtherFile { .. }) {
-                other_file.get_or_insert(error);
+                (self.emit)(&Event::Warning(Warning::SourceDropped { url, reason }));
+                if matches!(error, TransferError::OtherFile { .. }) {
+                    other_file.get_or_insert(error);
+                }
             }
         }
         Err(other_file.unwrap_or(TransferError::NoSource(failures)))
@@ -203,8 +211,13 @@ impl Opener<'_> {
         let mut shared = self.job.urls.len() > 1;
         loop {
             let at_most = shared.then_some(FIRST_OF_SEVERAL);
-            let ask = Ask { resume: resume.clone(), at_most, waits, cancel: self.cancel, emit: self.emit };
+            let limited = self.cancel.child_until(Instant::now() + TRY_LIMIT);
+            let cancel = if waits { self.cancel } else { &limited };
+            let ask = Ask { resume: resume.clone(), at_most, waits, cancel, emit: self.emit };
             let description = match (source.describe(&ask), &prior) {
+                (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
+                    return Err(SourceError::unanswered(source.shown(), TRY_LIMIT).into());
+                }
                 // Shorter than what is there.
                 (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {
                     return Err(self.other_file(journal, error.to_string()));
@@ -250,8 +263,10 @@ impl Opener<'_> {
                     prior = Some(journal);
                 }
                 _ if description.whole || !of_gap => {
-                    let reason = "this server answers no ranges".to_owned();
-                    (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+                    if waits {
+                        let reason = "this server answers no ranges".to_owned();
+                        (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+                    }
                     return Ok(self.fresh(url, description));
                 }
                 SourceMatch::Same | SourceMatch::FreshUrl => {

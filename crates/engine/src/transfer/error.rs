@@ -66,6 +66,12 @@ impl SourceError {
         Self::new(FailureKind::Interrupted, Retry::Backoff, Cause::Interrupted, "cancelled")
     }
 
+    /// Puts into words that a source was not waited for.
+    pub(crate) fn unanswered(shown: &str, limit: Duration) -> Self {
+        let message = format!("{shown} has not described the file within {} s", limit.as_secs());
+        Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
+    }
+
     /// Puts into words that another stream has stolen all leases of this one.
     pub(crate) fn stolen(shown: &str) -> Self {
         let message = format!("{shown} sent too little over this connection: another stream has taken over");
