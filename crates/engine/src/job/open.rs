@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::known_paths::KnownPaths;
-use super::mirrors::{SAMPLE, agrees, sample_of};
+use super::mirrors::{agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::Shared;
@@ -21,8 +21,8 @@ use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Resume, Source};
-use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
+use crate::transfer::{SAMPLE, Streams};
 
 /// Everything a job knows once the first answer is there.
 pub(super) struct Opened<'e> {

@@ -22,6 +22,8 @@ use crate::sink::pipeline::Inlet;
 use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::{add, lock};
 
+/// How much of what is there is compared with the bytes of another URL.
+pub(crate) const SAMPLE: Bytes = Bytes::kib(64);
 /// How long to wait for a free segment before looking whether to stop.
 const SEGMENT_WAIT: Duration = Duration::from_millis(100);
 /// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
@@ -192,12 +194,14 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, _| schedule.outstanding(self.id()))
     }
 
-    /// Returns how much should be outstanding so that the server never idles; `alone` asks for all that one stream can have.
-    pub(crate) fn outstanding_target(&self, alone: bool) -> Bytes {
-        let wanted = if alone {
+    /// Returns how much should be outstanding so that the server never idles.
+    ///
+    /// A `paced` server may begin with a rate that it remembers: a stream that is alone asks it for all at once.
+    pub(crate) fn outstanding_target(&self, paced: bool) -> Bytes {
+        let streams = self.wanted_streams();
+        let wanted = if paced && streams == 1 && !self.transfer.has_other_source(self.handle.source) {
             Bytes::new(u64::MAX)
         } else {
-            let streams = self.wanted_streams();
             plan::ask_ahead(self.delivery.expected, self.delivery.data_rtt(), streams)
         };
         self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
@@ -313,10 +317,16 @@ impl<'a> Stream<'a> {
             self.touch();
         }
         let done = full || left.len().get() == own as u64 || own < bytes;
-        if done || self.segment_since.elapsed() > SLOW_FLUSH {
+        if done || self.segment_since.elapsed() > SLOW_FLUSH || self.holds_sample() {
             self.flush();
         }
         done
+    }
+
+    /// Returns whether sources wait to compare their bytes with the first ones, which this segment has.
+    fn holds_sample(&self) -> bool {
+        self.segment.as_ref().is_some_and(|segment| segment.range().len() >= SAMPLE)
+            && self.transfer.take_sample_wanted()
     }
 
     fn need_segment(&mut self, range: ByteRange) -> Result<(), SourceError> {

@@ -256,9 +256,7 @@ impl Exchange<'_, '_, '_> {
             if requests != self.worker.requested.len() {
                 return Ok(());
             }
-            // A server that paces may begin with a remembered rate, and one stream leaves nothing to others.
-            let alone = file.paced && self.stream.wanted_streams() == 1;
-            let enough = self.stream.outstanding_target(alone);
+            let enough = self.stream.outstanding_target(file.paced);
             if ahead >= enough || requests >= MOST_REQUESTS_AHEAD || !self.request_next(connection)? {
                 return Ok(());
             }
