@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
+use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
 use longhaul_scope::record::schema::Side;
 use url::{Host, Url};
@@ -38,6 +39,10 @@ pub(crate) struct TransferArgs {
     /// Starts over instead of resuming
     #[arg(long)]
     pub(crate) no_resume: bool,
+
+    /// What a file's BLAKE3 digest is computed of: what went by, or all of it read back from the disk
+    #[arg(long, value_enum, default_value = "passing")]
+    verify: VerifyArg,
 
     /// Prints one JSON object a line on stdout
     #[arg(long)]
@@ -83,7 +88,24 @@ fn limit(text: &str) -> Result<Rate, String> {
     }
 }
 
+/// `--verify`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum VerifyArg {
+    /// What went by on its way to the disk
+    Passing,
+    /// What the disk has, which takes longer: a write that was lost is found too
+    Disk,
+}
+
 impl TransferArgs {
+    /// Returns what a digest is to be computed of.
+    pub(crate) fn verify(&self) -> Verify {
+        match self.verify {
+            VerifyArg::Passing => Verify::Passing,
+            VerifyArg::Disk => Verify::Disk,
+        }
+    }
+
     /// Returns how to talk to the server.
     pub(crate) fn client(&self) -> anyhow::Result<ClientConfig> {
         let credentials = match (&self.user, &self.token) {

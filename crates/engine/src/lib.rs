@@ -29,6 +29,7 @@ pub mod job;
 mod job_cpu;
 mod open_sockets;
 pub mod pacing;
+pub mod passing_digest;
 pub mod path_memory;
 pub mod rate_limit;
 pub mod send;

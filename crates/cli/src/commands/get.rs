@@ -305,6 +305,7 @@ fn options(args: &GetArgs, files: usize) -> anyhow::Result<JobOptions> {
         segment: args.segment,
         sample: common.record.interval(),
         count_pages: common.json || common.shows_line(),
+        verify: common.verify(),
         writer: args.writer.into(),
         pace: common.pace,
         // Where nothing else keeps to it.

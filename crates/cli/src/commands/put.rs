@@ -38,7 +38,7 @@ pub(crate) struct PutArgs {
     reader: ReaderArg,
 
     /// Does not have the server compare digests before the file gets its name
-    #[arg(long)]
+    #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
 
     #[command(flatten)]
@@ -126,7 +126,7 @@ fn send(
         path: path.to_owned(),
         url,
         reader: args.reader.into(),
-        verify: !args.no_verify,
+        verify: (!args.no_verify).then(|| args.transfer.verify()),
         pace: args.transfer.pace,
         congestion: args.congestion.clone(),
         limit: args.transfer.limit,

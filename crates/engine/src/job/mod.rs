@@ -13,10 +13,12 @@ mod open;
 mod request;
 mod verify;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use longhaul_core::advice::{self, Facts};
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
@@ -31,6 +33,7 @@ pub use request::{Expected, Job, JobOptions, Outcome};
 
 use crate::cancel::Cancel;
 use crate::engine::Shared;
+use crate::passing_digest::{PassingDigest, Verify};
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
@@ -82,7 +85,10 @@ pub(crate) fn run(
     if let Some(chunk) = control.first_chunk() {
         scheduler.allow(chunk - description.first.len());
     }
-    let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
+    let is_blake3 = |checksum: &Checksum| checksum.algorithm == Algorithm::Blake3;
+    let in_passing = options.verify == Verify::Passing && expected.checksum.as_ref().is_some_and(is_blake3);
+    let passing = size.filter(|_| in_passing).and_then(PassingDigest::new).map(Arc::new);
+    let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool).hashing(passing);
     let schedule = SharedSchedule::new(start, scheduler);
     let transfer =
         TransferState::new(start, observer, stop, schedule, pipeline, options.limit.clone(), sources.len());

@@ -10,6 +10,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
+use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
 use crate::sink::output::Output;
 use crate::sink::writer::WriterChoice;
@@ -56,6 +57,8 @@ pub struct JobOptions {
     /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
     /// too: for samples they are counted anyway.
     pub count_pages: bool,
+    /// What a BLAKE3 digest is computed of.
+    pub verify: Verify,
     /// The writer.
     pub writer: WriterChoice,
     /// How the server is to be paced.

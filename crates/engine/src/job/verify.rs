@@ -65,7 +65,7 @@ pub(super) fn verify(
     }
     let Some(wanted) = &fetch.expected.checksum else { return Ok(Verdict::Right(None)) };
     let pipeline = &fetch.transfer.pipeline;
-    let read = pipeline.read_back(wanted.algorithm, cancel)?;
+    let read = pipeline.digest(wanted.algorithm, cancel)?;
     let found = read.ok_or_else(|| fetch.interrupted())?;
     if found == *wanted {
         return Ok(Verdict::Right(Some(found)));

@@ -32,7 +32,11 @@ use super::writer::{self, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::job_cpu::JobCpu;
+use crate::passing_digest::PassingDigest;
 use crate::threads::{lock, named};
+
+/// How much is read at once of what has not been hashed in passing: an aligned block.
+const PIECE: Bytes = Bytes::mib(4);
 
 /// Why a running pipeline takes no more, or a file does not get its final name.
 #[derive(Debug, Error)]
@@ -74,6 +78,8 @@ pub struct Pipeline {
     cpu: JobCpu,
     checkpoint: Checkpoint,
     backlog: Backlog,
+    /// The BLAKE3 digest of what is written, where it is wanted.
+    passing: Option<Arc<PassingDigest>>,
 }
 
 /// Where received bytes go in; the pipeline ends once the last clone is gone.
@@ -114,7 +120,14 @@ impl Pipeline {
             checkpoint,
             backlog: Backlog::default(),
             cpu: JobCpu::default(),
+            passing: None,
         }
+    }
+
+    /// Hashes what is written from now on.
+    #[must_use]
+    pub fn hashing(self, passing: Option<Arc<PassingDigest>>) -> Self {
+        Self { passing, ..self }
     }
 
     /// Writes the journal before the first byte, so that a transfer that has begun can be found again.
@@ -240,7 +253,13 @@ impl Pipeline {
 
     fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
         let range = segment.range();
-        let write = || self.pool.writing(|| writer.write(range.start(), segment.data()));
+        let write = || {
+            self.pool.writing(|| writer.write(range.start(), segment.data()))?;
+            if let Some(passing) = &self.passing {
+                passing.add(range.start(), segment.data());
+            }
+            Ok(())
+        };
         let error = match catch_unwind(AssertUnwindSafe(write)) {
             Ok(Ok(())) => return self.checkpoint.wrote(range),
             Ok(Err(source)) => {
@@ -273,6 +292,9 @@ impl Pipeline {
     /// # Errors
     /// [`OutputError::Write`]; the transfer must then end, for the journal may still count the range as right.
     pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
+        if let Some(passing) = &self.passing {
+            passing.forget(range);
+        }
         let forgotten = self.checkpoint.forget(range, |committed| self.store(committed));
         forgotten.map_err(|source| self.journal_failed("write", source))?;
         if self.size.is_some() {
@@ -297,21 +319,51 @@ impl Pipeline {
         Ok(content)
     }
 
+    /// Returns the file's digest: of what was written where that was hashed in passing, else of what the device has. `Ok(None)`
+    /// where cancelled.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn digest(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
+        let passing = self
+            .passing
+            .as_ref()
+            .filter(|passing| algorithm == Algorithm::Blake3 && passing.size() == self.written());
+        let Some(passing) = passing else { return self.read_back(algorithm, cancel) };
+        for gap in passing.missing() {
+            let mut at = gap.start();
+            while at < gap.end() {
+                if cancel.is_cancelled() {
+                    return Ok(None);
+                }
+                let end = (at + 1).next_multiple_of(PIECE.get()).min(gap.end());
+                let bytes =
+                    self.read_at(ByteRange::new(at, end)).map_err(|source| self.unverified(source))?;
+                passing.add(at, &bytes);
+                at = end;
+            }
+        }
+        match passing.root() {
+            Some(root) => Ok(Checksum::new(algorithm, root.as_bytes())),
+            None => self.read_back(algorithm, cancel),
+        }
+    }
+
+    fn unverified(&self, source: io::Error) -> OutputError {
+        OutputError::Write { operation: "verify", path: self.part.path().to_owned(), source }
+    }
+
     /// Reads the file's digest from the device, where the kernel drops its copy: a write that was lost is
     /// found too. `Ok(None)` where cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].
-    pub fn read_back(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
+    fn read_back(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
         let (file, whole) = (self.part.file(), ByteRange::with_len(0, self.written()));
         let synced = file.sync_data().and_then(|()| write_back::finish_and_drop(file, whole));
         let read =
             synced.and_then(|()| self.part.reopen()).and_then(|file| digest::of(file, algorithm, cancel));
-        read.map_err(|source| OutputError::Write {
-            operation: "verify",
-            path: self.part.path().to_owned(),
-            source,
-        })
+        read.map_err(|source| self.unverified(source))
     }
 
     /// Makes the file durable and gives it its final name; `replace` lets it take another file's place.

@@ -219,18 +219,19 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         let step = UploadStep { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
         let resumable = session.exchange(step)?.head.accepts_partial_uploads();
         progress.set_resumable(resumable);
-        if !(resumable && request.verify) {
+        if !resumable || request.verify.is_none() {
             progress.skip_hashing();
         }
         if !resumable {
             return Ok(UploadProtocol::Plain);
         }
-        let resource = UploadResource::new(resumable::id(session.source, &request.url, request.verify));
+        let resource =
+            UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
         if !request.resume {
             resource.start_over(session)?;
         }
         let hash = || Hashing::start(self.threads, session.source, session.reader, progress);
-        Ok(UploadProtocol::Resumable(resource, request.verify.then(hash).transpose()?))
+        Ok(UploadProtocol::Resumable(resource, request.verify.map(|_| hash()).transpose()?))
     }
 }
 

@@ -10,6 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
 use super::error::UploadError;
+use crate::passing_digest::Verify;
 use crate::send::ReaderChoice;
 use crate::source::http::ClientConfig;
 use longhaul_core::checksum::Checksum;
@@ -23,8 +24,8 @@ pub struct PutRequest {
     pub url: Url,
     /// How the file is read.
     pub reader: ReaderChoice,
-    /// Whether the server is to compare digests before the file gets its name.
-    pub verify: bool,
+    /// What the server is to compare digests of before the file gets its name; `None` for no comparison.
+    pub verify: Option<Verify>,
     /// How the connection is paced.
     pub pace: Pace,
     /// The congestion control; `None` is the kernel's default.

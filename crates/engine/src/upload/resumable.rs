@@ -15,6 +15,7 @@ use url::{Position, Url};
 use super::answer::UploadAnswer;
 use super::error::{UploadError, of_bytes};
 use super::session::{UploadSession, UploadStep};
+use crate::passing_digest::Verify;
 use crate::send::SourceFile;
 use crate::source::http::Redirects;
 
@@ -90,7 +91,8 @@ impl UploadResource {
     /// server, whose offset is then to be requested.
     pub(super) fn send(&self, session: &mut UploadSession<'_>, offset: Bytes) -> Result<bool, UploadError> {
         let whole = session.progress.size;
-        let part = UploadPart { offset, length: whole - offset, whole };
+        let hash = session.request.verify == Some(Verify::Passing);
+        let part = UploadPart { offset, length: whole - offset, whole, hash };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
         let answer = session.exchange(step)?;

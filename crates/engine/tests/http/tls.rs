@@ -9,6 +9,7 @@ use std::time::Duration;
 use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
 use longhaul_engine::upload::{self, PutRequest, UploadError};
@@ -154,7 +155,7 @@ fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
         path,
         url: url.parse().unwrap(),
         reader: ReaderChoice::Auto,
-        verify: true,
+        verify: Some(Verify::Passing),
         pace: Pace::Off,
         congestion: None,
         limit: None,

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
     ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
@@ -13,6 +14,7 @@ use longhaul_core::proto::http::{
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
+use longhaul_engine::passing_digest::PassingDigest;
 use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::{Journal, JournalError, JournalSource, SourceMatch, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
@@ -113,13 +115,18 @@ impl Uploads {
         let journal = journal(id, size).inspect_err(|_| part.abandon())?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
+        let passing = self.digests.of((&target.path(), id), (append.offset, size), append.hash);
         let after = match append.complete {
             true => AfterBody::Finish { digest: append.digest, replace: append.replace },
             false => AfterBody::KeepPartial,
         };
         let pipeline =
-            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool());
-        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, exists, &self.active, (lock, slot))?))
+            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
+                .hashing(passing.clone());
+        let digest = passing.map(|passing| (Arc::clone(&self.digests), passing));
+        let mut upload = InboundUpload::prepare(pipeline, after, exists, &self.active, (lock, slot))?;
+        upload.digest = digest;
+        Ok(UploadStart::ready(upload))
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile) -> Result<UploadStart, NotStarted> {
@@ -127,7 +134,11 @@ impl Uploads {
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool());
+        let is_blake3 = |digest: &Checksum| digest.algorithm == Algorithm::Blake3;
+        let hashed = length.filter(|_| digest.as_ref().is_some_and(is_blake3));
+        let passing = hashed.and_then(PassingDigest::new).map(Arc::new);
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool())
+            .hashing(passing);
         let after = AfterBody::Finish { digest, replace };
         Ok(UploadStart::ready(InboundUpload::prepare(
             pipeline,

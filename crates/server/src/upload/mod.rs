@@ -13,6 +13,7 @@ pub(crate) mod abandoned;
 mod active;
 mod begin;
 mod body_reader;
+mod digests;
 mod handler;
 mod receive;
 mod refusal;
@@ -33,6 +34,8 @@ use crate::token::Token;
 pub(crate) use active::{ActiveUploads, UploadUsage};
 pub(crate) use handler::{UploadReply, handle};
 
+use digests::UploadDigests;
+
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {
     pub(crate) token: Token,
@@ -41,6 +44,7 @@ pub(crate) struct Uploads {
     /// Limits the uploads in progress: each has threads and a buffer.
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) active: Arc<ActiveUploads>,
+    digests: Arc<UploadDigests>,
     pub(crate) static_files: Arc<StaticFiles>,
     pub(crate) limits: Arc<Limits>,
 }
@@ -56,8 +60,8 @@ impl Uploads {
         limits: Arc<Limits>,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits.uploads));
-        let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
-        Self { token, memory, slots, active, static_files, limits }
+        let (memory, active, digests) = (MemoryBudget::new(app_buffer), Arc::default(), Arc::default());
+        Self { token, memory, slots, active, digests, static_files, limits }
     }
 
     /// Waits until every upload has ended, at most [`LAST_SYNC`].

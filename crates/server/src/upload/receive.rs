@@ -12,6 +12,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::delivery_meter::DeliveryMeter;
+use longhaul_engine::passing_digest::PassingDigest;
 use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
 use longhaul_engine::sink::writer::Writer;
@@ -20,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
+use super::digests::UploadDigests;
 use super::refusal;
 use crate::Limits;
 use crate::reply::Reply;
@@ -41,6 +43,8 @@ pub(super) struct InboundUpload {
     /// Whether a file of this name existed before.
     exists: bool,
     active: Arc<ActiveUploads>,
+    /// Of a part: the digest that goes on with the next.
+    pub(super) digest: Option<(Arc<UploadDigests>, Arc<PassingDigest>)>,
     pub(super) liveness: Arc<UploadLiveness>,
     /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.
     _slot: OwnedSemaphorePermit,
@@ -108,6 +112,7 @@ impl InboundUpload {
             after,
             exists,
             active,
+            digest: None,
             liveness,
             _slot: slot,
             _entry: entry,
@@ -159,8 +164,10 @@ impl InboundUpload {
             return Err(refusal::offset_mismatch(end));
         }
         if let Some(wanted) = digest {
-            let found =
-                pipeline.read_back(wanted.algorithm, cancel).map_err(|error| refusal::output(&error))?;
+            if let Some((digests, passing)) = &self.digest {
+                digests.remove(passing);
+            }
+            let found = pipeline.digest(wanted.algorithm, cancel).map_err(|error| refusal::output(&error))?;
             match found {
                 None => return Err(ReceiveError::Cancelled.reply()),
                 Some(found) if found != *wanted => {

@@ -3,7 +3,7 @@
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
     PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
-    UPLOAD_OFFSET, UploadId, parse_upload_bool, parse_upload_bytes,
+    UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes,
 };
 use longhaul_core::units::Bytes;
 
@@ -37,6 +37,8 @@ pub(super) struct AppendPart {
     /// This part is the last one.
     pub(super) complete: bool,
     pub(super) digest: Option<Checksum>,
+    /// Whether a BLAKE3 digest will be given at the end, so that the part should be hashed in passing.
+    pub(super) hash: bool,
     /// Whether an existing file may be replaced.
     pub(super) replace: bool,
 }
@@ -117,7 +119,8 @@ impl UploadOperation {
         if length.is_some_and(|length| offset > length) {
             return bad("the part begins past the end of the file");
         }
-        Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest: digest(request)?, replace }))
+        let (digest, hash) = (digest(request)?, wants_blake3(request));
+        Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest, hash, replace }))
     }
 }
 
@@ -133,6 +136,13 @@ fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
         Some(tags) if tags.trim() == "*" => Ok(false),
         Some(_) => Err(unknown()),
     }
+}
+
+/// Returns whether Want-Repr-Digest names blake3 (RFC 9530, section 4; 0 is for none).
+fn wants_blake3(request: &RequestHead) -> bool {
+    let wanted = request.list(WANT_REPR_DIGEST).unwrap_or_default();
+    let wanted = wanted.split(',').filter_map(|member| member.split_once('='));
+    wanted.into_iter().any(|(name, weight)| name.trim() == "blake3" && weight.trim() != "0")
 }
 
 fn digest(request: &RequestHead) -> Result<Option<Checksum>, Reply> {

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -143,6 +144,41 @@ fn an_upload_in_parts_becomes_a_file() {
     assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
     assert_eq!(talk.ask(&patch(&url, 0, 3, 3, true), b"new").status, 204);
     assert_eq!(content(&site, "sub/f"), b"new");
+}
+
+/// A byte that changes on the disk shows only where the server reads the file back: where it hashed nothing in passing.
+#[test]
+fn an_upload_that_is_hashed_in_passing_is_not_read_back() {
+    for (wanted, status) in [("blake3=10", 201), ("sha-256=3, blake3=1", 201), ("blake3=0", 422)] {
+        let (site, file, url) = (writable(), noise(5_000_001), resource("f", ID));
+        let mut talk = Talk::to(&site);
+        for part in [0..3_000_001, 3_000_001..file.len()] {
+            let part_head = patch(&url, part.start, part.len(), file.len(), false);
+            let field = format!("\r\nWant-Repr-Digest: {wanted}\r\n\r\n");
+            let answer = talk.ask(&part_head.replacen("\r\n\r\n", &field, 1), &file[part]);
+            assert_eq!(answer.status, 204, "{answer:?}");
+        }
+        let partial = std::fs::File::options().write(true).open(site.dir.path().join("f.longhaul-part"));
+        partial.unwrap().write_all_at(&[file[1_000_000] ^ 1], 1_000_000).unwrap();
+        let complete = patch(&url, file.len(), 0, file.len(), true);
+        let complete = complete.replacen("\r\n\r\n", &format!("\r\n{}\r\n\r\n", blake3_field(&file)), 1);
+        assert_eq!(talk.ask(&complete, b"").status, status, "{wanted}");
+    }
+}
+
+#[test]
+fn a_wrong_part_of_an_upload_that_is_hashed_in_passing_is_found() {
+    let (site, file, url) = (writable(), noise(5_000_001), resource("f", ID));
+    let mut wrong = file.clone();
+    wrong[4_999_999] ^= 1;
+    let mut talk = Talk::to(&site);
+    let part = patch(&url, 0, file.len(), file.len(), false);
+    let part = part.replacen("\r\n\r\n", "\r\nWant-Repr-Digest: blake3=10\r\n\r\n", 1);
+    assert_eq!(talk.ask(&part, &wrong).status, 204);
+    let complete = patch(&url, file.len(), 0, file.len(), true);
+    let complete = complete.replacen("\r\n\r\n", &format!("\r\n{}\r\n\r\n", blake3_field(&file)), 1);
+    assert_eq!(talk.ask(&complete, b"").status, 422);
+    assert_eq!(names(&site), [""; 0]);
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub use response::{Framing, HeadError, ResponseHead};
 pub use retry_after::retry_after;
 pub use upload::{
     PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
-    parse_upload_bool, parse_upload_bytes, upload_bool,
+    WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
 };
 pub use validator::Validator;
 

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use super::{
     HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, Validator,
-    upload_bool,
+    WANT_REPR_DIGEST, upload_bool,
 };
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
@@ -72,6 +72,8 @@ pub struct UploadPart {
     pub length: Bytes,
     /// The whole upload's size.
     pub whole: Bytes,
+    /// Whether the server is to hash what it receives: the upload will be completed with a BLAKE3 digest.
+    pub hash: bool,
 }
 
 /// A request over HTTP/1.1.
@@ -127,8 +129,8 @@ impl Ask<'_> {
 
     /// Returns whether the request has this field of its own, whatever the user's headers say.
     fn sets(&self, header: &HeaderField) -> bool {
-        const OF_A_PART: [&str; 5] =
-            ["content-type", UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, REPR_DIGEST];
+        const OF_A_PART: [&str; 6] =
+            ["content-type", UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, REPR_DIGEST, WANT_REPR_DIGEST];
         matches!(self, Self::Patch(_) | Self::Complete(..)) && OF_A_PART.iter().any(|name| header.is(name))
     }
 
@@ -146,6 +148,9 @@ impl Ask<'_> {
             Self::Put(length) => head.body(*length),
             Self::Patch(part) => {
                 head.part(part.offset, part.whole, false);
+                if part.hash {
+                    head.field(WANT_REPR_DIGEST, &"blake3=10");
+                }
                 head.body(part.length);
             }
             Self::Complete(whole, digest) => {
@@ -226,7 +231,8 @@ mod tests {
 
     #[test]
     fn writes_uploads() {
-        let part = UploadPart { offset: Bytes::new(5), length: Bytes::new(2), whole: Bytes::new(7) };
+        let (offset, length, whole) = (Bytes::new(5), Bytes::new(2), Bytes::new(7));
+        let part = UploadPart { offset, length, whole, hash: false };
         assert_eq!(
             ask(&[], Ask::Patch(part)),
             "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
@@ -239,6 +245,8 @@ mod tests {
              Upload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
              Repr-Digest: blake3=:AA==:\r\nContent-Length: 0\r\n\r\n"
         );
+        let hashed = ask(&[], Ask::Patch(UploadPart { hash: true, ..part }));
+        assert!(hashed.contains("\r\nWant-Repr-Digest: blake3=10\r\n"), "{hashed}");
         let typed = ["Content-Type: text/plain".parse().unwrap()];
         assert_eq!(ask(&typed, Ask::Patch(part)), ask(&[], Ask::Patch(part)));
         assert!(ask(&typed, Ask::Put(Bytes::ZERO)).contains("\r\nContent-Type: text/plain\r\n"));

@@ -69,10 +69,31 @@ fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
     assert_eq!(second.resumed(), Bytes::new(100_000));
     assert_eq!(run(&second, ByteRange::new(100_000, SIZE.get())), [""; 0]);
     assert!(second.is_complete() && !target.exists());
-    let digest = second.read_back(Algorithm::Blake3, &Cancel::new()).unwrap().unwrap();
+    let digest = second.digest(Algorithm::Blake3, &Cancel::new()).unwrap().unwrap();
     assert_eq!(digest.to_string(), format!("blake3:{}", blake3::hash(&vec![7; SIZE.as_usize()]).to_hex()));
     assert_eq!(second.finish(true).unwrap().path, target);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// A byte that changes on the disk after it went by shows only where the disk is read.
+#[test]
+fn digest_in_passing_reads_back_only_what_an_earlier_run_has_written() {
+    const SIZE: Bytes = Bytes::mib(9);
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let target = dir.path().join("file");
+    let wanted = blake3::hash(&vec![7; SIZE.as_usize()]).to_hex();
+    for (in_passing, changed, found) in [(true, 5 << 20, true), (true, 100, false), (false, 5 << 20, false)] {
+        let _ = std::fs::remove_dir_all(dir.path());
+        std::fs::create_dir(dir.path()).unwrap();
+        assert_eq!(run(&pipeline(&target, SIZE), ByteRange::new(0, 1_000_000)), [""; 0]);
+        let passing = PassingDigest::new(SIZE).filter(|_| in_passing).map(Arc::new);
+        let second = pipeline(&target, SIZE).hashing(passing);
+        assert_eq!(run(&second, ByteRange::new(1_000_000, SIZE.get())), [""; 0]);
+        second.part().file().write_all_at(&[8], changed).unwrap();
+        let digest = second.digest(Algorithm::Blake3, &Cancel::new()).unwrap().unwrap();
+        let is_wanted = digest.to_string() == format!("blake3:{wanted}");
+        assert_eq!(is_wanted, found, "{in_passing}, {changed}");
+    }
 }
 
 /// Hands 20 segments of 1,000 bytes to `writer`; returns the failures.

@@ -1,0 +1,242 @@
+//! The BLAKE3 digest of a file whose parts go by in any order.
+//!
+//! BLAKE3 is a tree: the digest of an aligned block, its chaining value, does not depend on what stands before it (section 2.1 of
+//! the BLAKE3 paper). So each part is hashed where it lies in memory, and the values are merged as their neighbours come.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use blake3::Hasher;
+use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use crate::threads::lock;
+
+/// What a file's digest is computed of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verify {
+    /// What went by, on its way to the disk; only what did not in this run is read.
+    #[default]
+    Passing,
+    /// What the disk has: all of it is read back, and a write that was lost is found too.
+    Disk,
+}
+
+/// The smallest block that is kept, but for the last of the file: it bounds the memory where parts end anywhere.
+const LEAST: u64 = 64 << 10;
+
+/// The chaining values of what has gone by.
+#[derive(Debug)]
+pub struct PassingDigest {
+    size: u64,
+    /// Subtrees of the file's tree by their start. None is the whole tree, whose root is computed otherwise.
+    subtrees: Mutex<BTreeMap<u64, Subtree>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Subtree {
+    length: u64,
+    value: ChainingValue,
+}
+
+impl PassingDigest {
+    /// Makes the digest of a file of which nothing has gone by; `None` for a small file, which is better read.
+    pub fn new(size: Bytes) -> Option<Self> {
+        (size.get() > LEAST).then(|| Self { size: size.get(), subtrees: Mutex::default() })
+    }
+
+    /// Returns the size of the file.
+    pub fn size(&self) -> Bytes {
+        Bytes::new(self.size)
+    }
+
+    /// Hashes `bytes`, which the file has from `start` on; they take the place of others that have gone by there.
+    pub fn add(&self, start: u64, bytes: &[u8]) {
+        let range = ByteRange::with_len(start, Bytes::new(bytes.len() as u64));
+        let hash = |block: ByteRange| {
+            let offset = (block.start() - start) as usize;
+            let mut hasher = Hasher::new();
+            hasher.set_input_offset(block.start());
+            hasher.update(&bytes[offset..offset + block.len().as_usize()]);
+            (block, hasher.finalize_non_root())
+        };
+        // Outside the lock: writers hash at the same time.
+        let hashed: Vec<_> = blocks(range, self.size).into_iter().map(hash).collect();
+        let mut subtrees = lock(&self.subtrees);
+        remove(&mut subtrees, range);
+        for (block, value) in hashed {
+            insert(&mut subtrees, self.size, block.start(), Subtree { length: block.len().get(), value });
+        }
+    }
+
+    /// Forgets what has gone by in `range`.
+    pub fn forget(&self, range: ByteRange) {
+        remove(&mut lock(&self.subtrees), range);
+    }
+
+    /// Returns the parts that have not gone by, or not in one piece with what they are hashed with.
+    pub fn missing(&self) -> Vec<ByteRange> {
+        let subtrees = lock(&self.subtrees);
+        let mut at = 0;
+        let mut gaps = Vec::new();
+        for (&start, subtree) in subtrees.iter() {
+            gaps.push(ByteRange::new(at, start));
+            at = start + subtree.length;
+        }
+        gaps.push(ByteRange::new(at, self.size));
+        gaps.retain(|gap| !gap.is_empty());
+        gaps
+    }
+
+    /// Returns the digest; `None` while a part is [`missing`](Self::missing).
+    pub fn root(&self) -> Option<blake3::Hash> {
+        let subtrees = lock(&self.subtrees);
+        let mut all = subtrees.values();
+        match (all.next(), all.next(), all.next()) {
+            (Some(left), Some(right), None) if left.length + right.length == self.size => {
+                Some(merge_subtrees_root(&left.value, &right.value, Mode::Hash))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Cuts out of a part of a file of `size` the largest blocks that are subtrees of the file's tree, but not all of it.
+fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
+    let mut blocks = Vec::new();
+    let mut at = part.start().next_multiple_of(LEAST);
+    while at < part.end() {
+        let left = part.end() - at;
+        let aligned = lowest_bit(at);
+        let length = if part.end() == size && at > 0 && left <= aligned {
+            left
+        } else {
+            // Less than the file, even where that is a power of two.
+            aligned.min(1 << left.min(size - 1).ilog2())
+        };
+        if length < LEAST && at + length < size {
+            break;
+        }
+        blocks.push(ByteRange::new(at, at + length));
+        at += length;
+    }
+    blocks
+}
+
+/// Returns the size of the largest subtree that may begin at `at`.
+fn lowest_bit(at: u64) -> u64 {
+    if at == 0 { 1 << 63 } else { 1 << at.trailing_zeros() }
+}
+
+/// Removes every subtree that has a byte of `range`.
+fn remove(subtrees: &mut BTreeMap<u64, Subtree>, range: ByteRange) {
+    let before = subtrees.range(..range.start()).next_back();
+    let reaches = before.filter(|(start, subtree)| *start + subtree.length > range.start());
+    let first = reaches.map_or(range.start(), |(&start, _)| start);
+    let inside: Vec<u64> = subtrees.range(first..range.end().max(first)).map(|(&start, _)| start).collect();
+    for start in inside {
+        subtrees.remove(&start);
+    }
+}
+
+/// Adds a subtree, merged with its sibling as often as that is there.
+fn insert(subtrees: &mut BTreeMap<u64, Subtree>, size: u64, mut start: u64, mut subtree: Subtree) {
+    loop {
+        let end = start + subtree.length;
+        let is_right = start > 0 && (subtree.length == lowest_bit(start) || end == size);
+        let sibling = if is_right { start - lowest_bit(start) } else { end };
+        let completes = |other: &&Subtree| {
+            let (left, right) =
+                if is_right { (other.length, subtree.length) } else { (subtree.length, other.length) };
+            let (parent, parent_end) = (start.min(sibling), start.min(sibling) + left + right);
+            let ends_alike = right == left || parent_end == size;
+            ends_alike && parent + left == start.max(sibling) && left + right < size
+        };
+        let Some(other) = subtrees.get(&sibling).filter(completes).copied() else {
+            subtrees.insert(start, subtree);
+            return;
+        };
+        subtrees.remove(&sibling);
+        let (left, right) = if is_right { (other, subtree) } else { (subtree, other) };
+        start = start.min(sibling);
+        subtree = Subtree {
+            length: left.length + right.length,
+            value: merge_subtrees_non_root(&left.value, &right.value, Mode::Hash),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn content(size: usize) -> Vec<u8> {
+        (0..size).map(|at| (at * 31 % 251) as u8).collect()
+    }
+
+    /// Adds the parts between `cuts` in the order that `order` sorts them into, then what is missing.
+    fn digest(bytes: &[u8], cuts: &[usize], order: impl Fn(usize) -> usize) -> blake3::Hash {
+        let passing = PassingDigest::new(Bytes::new(bytes.len() as u64)).unwrap();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % bytes.len()).chain([0, bytes.len()]).collect();
+        cuts.sort_unstable();
+        let mut parts: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        parts.sort_by_key(|part| order(part.start));
+        for part in parts {
+            passing.add(part.start as u64, &bytes[part]);
+        }
+        for gap in passing.missing() {
+            assert_eq!(passing.root(), None);
+            passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+        }
+        passing.root().unwrap()
+    }
+
+    #[test]
+    fn digest_of_a_file_in_one_part() {
+        for size in [65_537, 1 << 17, 100_000, 1 << 20, (1 << 20) + 1, (3 << 20) - 1, 5 << 20] {
+            let bytes = content(size);
+            assert_eq!(digest(&bytes, &[], |at| at), blake3::hash(&bytes), "{size}");
+        }
+        assert!(PassingDigest::new(Bytes::kib(64)).is_none());
+    }
+
+    #[test]
+    fn in_order_few_values_are_kept() {
+        let bytes = content(8 << 20);
+        let passing = PassingDigest::new(Bytes::new(1 << 40)).unwrap();
+        for round in 0..64 {
+            passing.add(round * (8 << 20), &bytes);
+        }
+        assert_eq!(lock(&passing.subtrees).len(), 1);
+        assert_eq!(passing.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
+    }
+
+    #[test]
+    fn bytes_that_come_again_count_last() {
+        let (bytes, wrong) = (content(1 << 20), vec![7; 300_000]);
+        let passing = PassingDigest::new(Bytes::mib(1)).unwrap();
+        passing.add(0, &bytes);
+        passing.add(200_000, &wrong);
+        assert_eq!(passing.root(), None);
+        passing.forget(ByteRange::new(200_000, 500_000));
+        let gaps = passing.missing();
+        assert!(gaps.iter().all(|gap| gap.start() <= 200_000 && gap.end() >= 500_000), "{gaps:?}");
+        for gap in gaps {
+            passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+        }
+        assert_eq!(passing.root(), Some(blake3::hash(&bytes)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Whatever the parts and their order.
+        #[test]
+        fn digest_of_parts_in_any_order(size in 65_537usize..3_000_000, cuts: [usize; 9], key: usize) {
+            let bytes = content(size);
+            prop_assert_eq!(digest(&bytes, &cuts, |at| at.wrapping_mul(key | 1)), blake3::hash(&bytes));
+        }
+    }
+}
