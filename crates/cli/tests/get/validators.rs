@@ -64,6 +64,35 @@ fn a_break_without_validators_starts_over() {
     }
 }
 
+/// The first answer, to a range, has told the file's size: a page that comes instead of the whole file is not taken for it.
+#[test]
+fn a_page_instead_of_a_file_without_validators_is_not_taken() {
+    let file = File { etag: None, ..File::new(content(20 << 20, 6)) };
+    for (always, code) in [(false, 0), (true, 65)] {
+        let served = file.clone();
+        let server = Server::new(move |peer| {
+            while let Some(ask) = peer.ask() {
+                if ask.field("range").is_none() || (always && ask.field("range") != Some("bytes=0-16777215"))
+                {
+                    peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>Please log in</p>");
+                    return peer.close();
+                }
+                let (head, body) = served.answer(&ask);
+                peer.send(head);
+                peer.send(body);
+            }
+        });
+        let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
+        if code == 0 {
+            run.run().ok();
+            same(run.path("f"), &file.bytes);
+        } else {
+            run.run().fails(code, &["text/html"]);
+            assert!(!run.path("f").exists());
+        }
+    }
+}
+
 #[test]
 fn assumed_unchanged_a_file_without_validators_has_several_streams() {
     let file = File { etag: None, ..File::new(content(SIZE, 5)) };

@@ -11,9 +11,10 @@ use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
 use crate::streams::{Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
-use crate::transfer::SAMPLE;
 use crate::transfer::error::{Cause, SourceError, TransferError};
 
+/// How much of what is there is compared with the bytes of another URL.
+pub(super) const SAMPLE: Bytes = Bytes::kib(64);
 /// How often to look whether the first bytes are written.
 const SAMPLE_LOOK: Duration = Duration::from_millis(20);
 

@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::known_paths::KnownPaths;
-use super::mirrors::{agrees, sample_of};
+use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::Shared;
@@ -21,8 +21,8 @@ use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Resume, Source};
+use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
-use crate::transfer::{SAMPLE, Streams};
 
 /// Everything a job knows once the first answer is there.
 pub(super) struct Opened<'e> {
@@ -128,24 +128,21 @@ struct Begun {
 }
 
 impl Opener<'_> {
-    /// Opens the file by the first source that can share it with the others, or else by the first that can describe it.
+    /// Opens the file by the first source that can describe it.
+    ///
+    /// Be it indivisible: a mirror that is divisible may have another file of the same size, and nothing to compare it with.
     fn open_any<'e>(&mut self, sources: Vec<HttpSource<'e>>) -> Result<Opened<'e>, TransferError> {
         let mut failures = Vec::new();
         let several = sources.len() > 1;
         let mut hopeless = vec![false; sources.len()];
-        let (mut other_file, mut indivisible) = (None, None);
+        let mut other_file = None;
         // A busy or slow source is waited for only where no other can describe the file.
         for waits in [false, true] {
-            let mut order: Vec<usize> = (0..sources.len()).filter(|&index| !hopeless[index]).collect();
-            order.sort_by_key(|index| Some(*index) != indivisible);
-            for index in order {
-                let source = &sources[index];
+            for (index, source) in sources.iter().enumerate() {
+                if hopeless[index] {
+                    continue;
+                }
                 let error = match self.open(index, source, waits || !several) {
-                    Ok(Begun { description, .. }) if several && !waits && !description.combines_answers() => {
-                        source.abandon();
-                        indivisible.get_or_insert(index);
-                        continue;
-                    }
                     Ok(begun) => return self.opened(sources, index, begun),
                     Err(error) => error,
                 };
@@ -263,10 +260,8 @@ impl Opener<'_> {
                     prior = Some(journal);
                 }
                 _ if description.whole || !of_gap => {
-                    if waits {
-                        let reason = "this server answers no ranges".to_owned();
-                        (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
-                    }
+                    let reason = "this server answers no ranges".to_owned();
+                    (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
                     return Ok(self.fresh(url, description));
                 }
                 SourceMatch::Same | SourceMatch::FreshUrl => {

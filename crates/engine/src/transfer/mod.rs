@@ -12,5 +12,5 @@ mod streams_choice;
 
 pub(crate) use shared_schedule::SharedSchedule;
 pub(crate) use state::{SourceProgress, TransferState};
-pub(crate) use stream::{SAMPLE, Stream, StreamHandle, StreamOptions};
+pub(crate) use stream::{Stream, StreamHandle, StreamOptions};
 pub use streams_choice::{AptSettings, Streams};

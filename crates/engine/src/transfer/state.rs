@@ -39,8 +39,6 @@ pub(crate) struct TransferState<'a> {
     next_stream: AtomicUsize,
     /// Sources that are being described and compared: their streams may still take over from others.
     joining: AtomicUsize,
-    /// Whether a first segment has been written early for them.
-    sample_taken: AtomicBool,
     /// The source that has joined while nothing was there to compare it with: no second one may while it is in use.
     joined_alone: Mutex<Option<usize>>,
     pub(crate) waits: Waits,
@@ -184,7 +182,6 @@ impl<'a> TransferState<'a> {
             running: AtomicUsize::new(0),
             next_stream: AtomicUsize::new(0),
             joining: AtomicUsize::new(0),
-            sample_taken: AtomicBool::new(false),
             joined_alone: Mutex::default(),
             waits: Waits::default(),
             cpu: JobCpu::default(),
@@ -266,11 +263,6 @@ impl<'a> TransferState<'a> {
     pub(crate) fn has_other_source(&self, source: usize) -> bool {
         let delivers = |(other, progress): (usize, &SourceProgress)| other != source && progress.is_usable();
         self.joining.load(Ordering::Relaxed) > 0 || self.sources.iter().enumerate().any(delivers)
-    }
-
-    /// Returns whether the first bytes should be written at once, for sources that wait to be compared; only once `true`.
-    pub(crate) fn take_sample_wanted(&self) -> bool {
-        self.joining.load(Ordering::Relaxed) > 0 && !self.sample_taken.swap(true, Ordering::Relaxed)
     }
 
     /// Lets one mirror join without a comparison, where no other source is at work and nothing that it could be compared with is

@@ -22,8 +22,6 @@ use crate::sink::pipeline::Inlet;
 use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::{add, lock};
 
-/// How much of what is there is compared with the bytes of another URL.
-pub(crate) const SAMPLE: Bytes = Bytes::kib(64);
 /// How long to wait for a free segment before looking whether to stop.
 const SEGMENT_WAIT: Duration = Duration::from_millis(100);
 /// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
@@ -317,16 +315,10 @@ impl<'a> Stream<'a> {
             self.touch();
         }
         let done = full || left.len().get() == own as u64 || own < bytes;
-        if done || self.segment_since.elapsed() > SLOW_FLUSH || self.holds_sample() {
+        if done || self.segment_since.elapsed() > SLOW_FLUSH {
             self.flush();
         }
         done
-    }
-
-    /// Returns whether sources wait to compare their bytes with the first ones, which this segment has.
-    fn holds_sample(&self) -> bool {
-        self.segment.as_ref().is_some_and(|segment| segment.range().len() >= SAMPLE)
-            && self.transfer.take_sample_wanted()
     }
 
     fn need_segment(&mut self, range: ByteRange) -> Result<(), SourceError> {

@@ -253,7 +253,21 @@ impl<'e> HttpSource<'e> {
                 if all || (total.is_some() && answer.file.identity.is_some()) {
                     return Ok(answer);
                 }
-                self.first_answer(self.open(client, &whole, ask)?)
+                let again = self.first_answer(self.open(client, &whole, ask)?)?;
+                let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
+                    return Ok(again);
+                };
+                // A page instead of the file, or no length: by the range of all of it the server says which.
+                let all = ByteRange::with_len(0, total);
+                let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
+                let by_range = self.first_answer(self.open(client, &by_range, ask)?)?;
+                match by_range.held {
+                    RangeAnswer::Part { range, .. } if range == all => Ok(by_range),
+                    _ => {
+                        let difference = answer.file.difference(&by_range.opened.head);
+                        Err(self.other_file(&difference, Retry::Never))
+                    }
+                }
             }
             RangeAnswer::Whole { .. } => Ok(answer),
         }
