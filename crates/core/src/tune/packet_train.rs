@@ -33,10 +33,9 @@ const MIN_TRAIN_TIME: Duration = Duration::from_micros(2500);
 const LARGE_TRAIN: Bytes = Bytes::mib(2);
 /// where it lasts at least this long.
 const MIN_LARGE_TRAIN_TIME: Duration = Duration::from_millis(1);
-/// A bottleneck limits a burst whose duration grew, against the previous burst, by at least this share of its growth in size.
-const TIME_PER_SIZE_GROWTH: f64 = 0.75;
-/// The least ratio of sizes at which two bursts are compared.
-const MIN_SIZE_GROWTH: f64 = 1.4;
+/// Two bursts in a row measure the bottleneck where the lower of their rates is at least this share of the higher: an observation
+/// that was late, or acknowledgements that were held up, lengthen one of them.
+const AGREEMENT: f64 = 0.5;
 
 /// A complete burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +46,8 @@ pub(super) struct PacketTrain {
     pub(super) size: Bytes,
     /// The duration of the burst.
     pub(super) time: Duration,
-    /// Whether duration grew with size since the previous burst: so it does at a bottleneck, and not where an
-    /// observation was late.
-    pub(super) proven: bool,
+    /// Whether the burst before it had about the same rate.
+    pub(super) agrees: bool,
 }
 
 impl PacketTrains {
@@ -78,15 +76,16 @@ impl PacketTrains {
 impl Burst {
     fn train(self, before: Option<&PacketTrain>) -> PacketTrain {
         let (time, size) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        let train = PacketTrain { rate: Rate::over(size, time), size, time, proven: false };
-        PacketTrain { proven: before.is_some_and(|before| train.is_in_proportion(before)), ..train }
+        let rate = Rate::over(size, time);
+        let agrees = before.is_some_and(|before| before.has_about(rate));
+        PacketTrain { rate, size, time, agrees }
     }
 }
 
 impl PacketTrain {
     /// Returns whether the burst is long enough to measure the bottleneck's rate.
     pub(super) fn is_measurable(&self) -> bool {
-        self.time >= MIN_TRAIN_TIME || self.is_large()
+        self.agrees && (self.time >= MIN_TRAIN_TIME || self.is_large())
     }
 
     /// Returns whether the burst is so large that only the bottleneck can have delayed it.
@@ -94,11 +93,9 @@ impl PacketTrain {
         self.size >= LARGE_TRAIN && self.time >= MIN_LARGE_TRAIN_TIME
     }
 
-    fn is_in_proportion(&self, before: &Self) -> bool {
-        let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
-        let larger = ratio(self.size.get() as f64, before.size.get() as f64);
-        let longer = ratio(self.time.as_secs_f64(), before.time.as_secs_f64());
-        larger >= MIN_SIZE_GROWTH && longer - 1.0 >= TIME_PER_SIZE_GROWTH * (larger - 1.0)
+    fn has_about(&self, rate: Rate) -> bool {
+        let (low, high) = (self.rate.min(rate), self.rate.max(rate));
+        low > Rate::default() && low >= high.scaled(AGREEMENT)
     }
 }
 
@@ -130,6 +127,18 @@ mod tests {
                 let share = rate.as_bits_per_sec() as f64 / (mbit * MBIT) as f64;
                 assert!((0.9..1.1).contains(&share), "{rate} of {mbit} Mbit/s");
             }
+        }
+    }
+
+    /// Bursts of 0.3 ms, one of which is observed over 3 ms: that is no slow bottleneck.
+    #[test]
+    fn burst_that_was_held_up_measures_nothing() {
+        let mut trains = PacketTrains::default();
+        for t in 0..20_000_u64 {
+            let (round, into) = (t / 1000, t % 1000);
+            let lasts = if round == 7 { 30 } else { 3 };
+            let delivered = Bytes::new(round * 300_000 + 300_000 * into.min(lasts) / lasts);
+            assert_eq!(trains.observe(delivered, Duration::from_micros(100 * t)), None, "{t}");
         }
     }
 

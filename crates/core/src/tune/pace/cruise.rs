@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::congestion::DEEPEST_CUT;
 use super::probe::Probe;
 use super::{Observation, Pacer, PacerPhase};
+use crate::tune::packet_train::MAX_TRAIN_RATE;
 use crate::units::Rate;
 
 impl Pacer {
@@ -46,6 +47,11 @@ impl Pacer {
         let stands = probe.is_due(now) && self.has_queue(seen, now);
         let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
+        if *target > MAX_TRAIN_RATE {
+            // The train told too little: a path this fast is left to the congestion control.
+            (self.phase, self.pace) = (PacerPhase::Off, None);
+            return;
+        }
         self.pace = Some(probe.pace(*target, now));
         let passed = self.recent_delivery(seen, now);
         if self.capacity.is_some_and(|capacity| passed > capacity) {

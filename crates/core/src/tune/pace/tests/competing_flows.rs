@@ -34,9 +34,9 @@ struct Filled {
 }
 
 impl Filled {
-    /// Starts at 80 % of 1 Gbit/s over 100 ms, without other flows.
+    /// Starts at 80 % of 250 Mbit/s over 100 ms, without other flows.
     fn new() -> Self {
-        let rate = Rate::bits_per_sec(800_000_000);
+        let rate = Rate::bits_per_sec(200_000_000);
         let rtt = Rtt::new(Duration::from_millis(100));
         let seen = Observation {
             goodput: Bytes::ZERO,
@@ -46,7 +46,7 @@ impl Filled {
             sent: Bytes::ZERO,
             retransmits: Bytes::ZERO,
         };
-        let mut pacer = Pacer { capacity: Some(Rate::bits_per_sec(1_000_000_000)), ..Pacer::default() };
+        let mut pacer = Pacer { capacity: Some(Rate::bits_per_sec(250_000_000)), ..Pacer::default() };
         pacer.settle(rate, &seen, Duration::ZERO);
         let mut filled = Self { pacer, now: Duration::ZERO, seen };
         filled.run(1.0, |_| 0.0);
