@@ -40,7 +40,7 @@ pub(crate) struct TransferArgs {
     #[arg(long)]
     pub(crate) no_resume: bool,
 
-    /// What a file's BLAKE3 digest is computed of: what went by, or all of it read back from the disk
+    /// How a BLAKE3 digest is verified: computed while the bytes pass, or of the file as read back from the disk
     #[arg(long, value_enum, default_value = "passing")]
     verify: VerifyArg,
 
@@ -91,14 +91,14 @@ fn limit(text: &str) -> Result<Rate, String> {
 /// `--verify`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum VerifyArg {
-    /// What went by on its way to the disk
+    /// The digest is computed as the bytes are written
     Passing,
-    /// What the disk has, which takes longer: a write that was lost is found too
+    /// The file is read back, which takes longer and finds lost writes
     Disk,
 }
 
 impl TransferArgs {
-    /// Returns what a digest is to be computed of.
+    /// Returns how digests are verified.
     pub(crate) fn verify(&self) -> Verify {
         match self.verify {
             VerifyArg::Passing => Verify::Passing,

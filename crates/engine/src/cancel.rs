@@ -15,7 +15,7 @@ pub struct Cancel(Arc<Flag>);
 struct Flag {
     raised: AtomicBool,
     parent: Option<Cancel>,
-    /// When it counts as raised.
+    /// When the flag is raised without a call.
     until: Option<Instant>,
 }
 
@@ -30,7 +30,7 @@ impl Cancel {
         Self(Arc::new(Flag { parent: Some(self.clone()), ..Flag::default() }))
     }
 
-    /// Makes a [`child`](Self::child) that is raised by itself at `until`.
+    /// Makes a [`child`](Self::child) that is also raised when the time `until` is reached.
     pub fn child_until(&self, until: Instant) -> Self {
         Self(Arc::new(Flag { parent: Some(self.clone()), until: Some(until), ..Flag::default() }))
     }

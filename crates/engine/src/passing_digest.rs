@@ -1,7 +1,7 @@
-//! The BLAKE3 digest of a file whose parts go by in any order.
+//! The BLAKE3 digest of a file whose parts are written in any order.
 //!
-//! BLAKE3 is a tree: the digest of an aligned block, its chaining value, does not depend on what stands before it (section 2.1 of
-//! the BLAKE3 paper). So each part is hashed where it lies in memory, and the values are merged as their neighbours come.
+//! BLAKE3 is a tree. The chaining value of an aligned block depends only on the block's bytes and position (section 2.1 of the BLAKE3
+//! paper). Each part is hashed while it is in memory; chaining values of siblings are merged.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,24 +13,24 @@ use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
 
-/// What a file's digest is computed of.
+/// How a digest is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// What went by, on its way to the disk; only what did not in this run is read.
+    /// The digest is computed as bytes are written. Only bytes of an earlier run are read.
     #[default]
     Passing,
-    /// What the disk has: all of it is read back, and a write that was lost is found too.
+    /// The whole file is read back from the disk, which also finds lost writes.
     Disk,
 }
 
-/// The smallest block that is kept, but for the last of the file: it bounds the memory where parts end anywhere.
+/// The smallest block whose chaining value is kept, except at the end of the file. It bounds the memory for parts of any length.
 const LEAST: u64 = 64 << 10;
 
-/// The chaining values of what has gone by.
+/// The chaining values of the parts hashed so far.
 #[derive(Debug)]
 pub struct PassingDigest {
     size: u64,
-    /// Subtrees of the file's tree by their start. None is the whole tree, whose root is computed otherwise.
+    /// Disjoint subtrees of the file's tree by their start. No entry is the whole tree: its root has a computation of its own.
     subtrees: Mutex<BTreeMap<u64, Subtree>>,
 }
 
@@ -41,7 +41,7 @@ struct Subtree {
 }
 
 impl PassingDigest {
-    /// Makes the digest of a file of which nothing has gone by; `None` for a small file, which is better read.
+    /// Makes the digest of a file of `size` bytes; `None` for a file of at most 64 KiB, which takes no time to read.
     pub fn new(size: Bytes) -> Option<Self> {
         (size.get() > LEAST).then(|| Self { size: size.get(), subtrees: Mutex::default() })
     }
@@ -51,7 +51,7 @@ impl PassingDigest {
         Bytes::new(self.size)
     }
 
-    /// Hashes `bytes`, which the file has from `start` on; they take the place of others that have gone by there.
+    /// Hashes the `bytes` that begin at `start` of the file, and replaces what was hashed there before.
     pub fn add(&self, start: u64, bytes: &[u8]) {
         let range = ByteRange::with_len(start, Bytes::new(bytes.len() as u64));
         let hash = |block: ByteRange| {
@@ -70,12 +70,13 @@ impl PassingDigest {
         }
     }
 
-    /// Forgets what has gone by in `range`.
+    /// Forgets what was hashed in `range`.
     pub fn forget(&self, range: ByteRange) {
         remove(&mut lock(&self.subtrees), range);
     }
 
-    /// Returns the parts that have not gone by, or not in one piece with what they are hashed with.
+    /// Returns the parts that are to be added, in ascending order. A part that was added in pieces smaller than a block is among
+    /// them.
     pub fn missing(&self) -> Vec<ByteRange> {
         let subtrees = lock(&self.subtrees);
         let mut at = 0;
@@ -102,7 +103,7 @@ impl PassingDigest {
     }
 }
 
-/// Cuts out of a part of a file of `size` the largest blocks that are subtrees of the file's tree, but not all of it.
+/// Returns the largest blocks in a part of a file of `size` bytes that are subtrees of the file's tree, except the whole tree.
 fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
     let mut blocks = Vec::new();
     let mut at = part.start().next_multiple_of(LEAST);
@@ -112,7 +113,7 @@ fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
         let length = if part.end() == size && at > 0 && left <= aligned {
             left
         } else {
-            // Less than the file, even where that is a power of two.
+            // Less than the file, even where its size is a power of two.
             aligned.min(1 << left.min(size - 1).ilog2())
         };
         if length < LEAST && at + length < size {
@@ -140,7 +141,7 @@ fn remove(subtrees: &mut BTreeMap<u64, Subtree>, range: ByteRange) {
     }
 }
 
-/// Adds a subtree, merged with its sibling as often as that is there.
+/// Adds a subtree; merges siblings up to the children of the root.
 fn insert(subtrees: &mut BTreeMap<u64, Subtree>, size: u64, mut start: u64, mut subtree: Subtree) {
     loop {
         let end = start + subtree.length;

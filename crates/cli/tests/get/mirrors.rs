@@ -92,7 +92,7 @@ fn both_serve_the_file() {
     }
 }
 
-/// A server that paces is asked for all at once only where nobody shares the file with it.
+/// The whole file is requested at once only from a paced server that is the only source.
 #[test]
 fn paced_servers_share_the_file_by_their_rates() {
     let file = File { fields: "Longhaul-Pace: auto\r\n".to_owned(), ..File::new(content(SHARED, 19)) };
@@ -213,7 +213,7 @@ fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
     }
 }
 
-/// It takes the connection, and is silent.
+/// The first server accepts the connection and sends nothing.
 #[test]
 fn a_first_url_that_never_answers_does_not_hold_a_mirror_back() {
     let file = File::new(content(1 << 20, 18));

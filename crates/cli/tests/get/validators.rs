@@ -64,7 +64,7 @@ fn a_break_without_validators_starts_over() {
     }
 }
 
-/// The first answer, to a range, has told the file's size: a page that comes instead of the whole file is not taken for it.
+/// The first answer, to a range, announces the file's size. A page of another size is not written under the file's name.
 #[test]
 fn a_page_instead_of_a_file_without_validators_is_not_taken() {
     let file = File { etag: None, ..File::new(content(20 << 20, 6)) };

@@ -76,7 +76,7 @@ impl Blocks {
         self.unleased().min(self.budget)
     }
 
-    /// Returns what blocks are taken of next.
+    /// Returns the range that the next block is taken from.
     pub(super) fn front(&self) -> Option<ByteRange> {
         self.left.first().copied().filter(|_| self.budget > Bytes::ZERO)
     }

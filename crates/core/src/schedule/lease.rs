@@ -14,6 +14,8 @@ pub struct WorkerStatus {
     pub connected: bool,
     /// Whether the server has answered on it.
     pub answered: bool,
+    /// Whether the worker waits for a lease.
+    pub waiting: bool,
     /// What it delivered over the last round trip.
     pub rate: Rate,
     /// Its RTT.

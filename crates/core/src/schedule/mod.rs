@@ -81,7 +81,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Leases the next block to a worker; `None` where there is none for it.
+    /// Leases the next block to a worker; `None` where [`has_work`](Self::has_work) is false.
     pub fn lease(&mut self, worker: WorkerId, now: Duration) -> Option<ByteRange> {
         if !self.has_work(worker) {
             return None;
@@ -90,6 +90,7 @@ impl RangeScheduler {
         let block = self.blocks.take(leases.status.rate)?;
         let overlapping = self.stalled.iter().filter(|(part, _)| part.overlaps(block));
         leases.push(block, overlapping.map(|(_, stalls)| *stalls).max().unwrap_or(0), now);
+        leases.status.waiting = false;
         Some(block)
     }
 
@@ -122,14 +123,14 @@ impl RangeScheduler {
 
     /// Returns whether a worker can lease a block now.
     ///
-    /// What others stalled on waits for a worker that its server answers, where one is idle: the server may serve so many
-    /// connections and no more.
+    /// A range that was stolen from a stalled worker is reserved for a waiting worker with an answered connection, where there
+    /// is one: a server that bounds its connections may never answer another.
     pub fn has_work(&self, worker: WorkerId) -> bool {
         let Some(block) = self.blocks.front() else { return false };
         let unanswered = !self.status(worker).answered;
         let has_stalled = || self.stalled.iter().any(|(part, _)| part.overlaps(block));
-        let idle_and_answered = |leases: &Leases| leases.status.answered && leases.is_empty();
-        !(unanswered && has_stalled() && self.workers.values().any(idle_and_answered))
+        let can_serve = |leases: &Leases| leases.status.answered && leases.status.waiting;
+        !(unanswered && has_stalled() && self.workers.values().any(can_serve))
     }
 
     /// Accounts for `range`, which arrived on a worker's connection; returns how many of its leading bytes the worker still
@@ -289,14 +290,17 @@ mod tests {
     }
 
     #[test]
-    fn idle_answered_worker_comes_first_where_others_stalled() {
+    fn stalled_range_is_reserved_for_a_waiting_answered_worker() {
         let mut scheduler = scheduler(vec![WHOLE], 3);
         scheduler.lease(0, START);
         scheduler.update(1, |status| status.answered = true);
         assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
+        // Worker 1 may still read the end of an answer.
+        assert!(scheduler.has_work(2));
+        scheduler.update(1, |status| status.waiting = true);
         assert_eq!((scheduler.has_work(2), scheduler.lease(2, LATER)), (false, None));
         assert_eq!(scheduler.lease(1, LATER), Some(WHOLE));
-        // Not what nobody stalled on, nor while the answered one has enough to do.
+        // A range without a stall is not reserved, and no range is while worker 1 has a lease.
         scheduler.requeue(ByteRange::new(20, 30));
         assert!(scheduler.has_work(2));
         assert_eq!(scheduler.lease(2, LATER), Some(ByteRange::new(20, 30)));

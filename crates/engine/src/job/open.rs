@@ -42,7 +42,7 @@ pub(super) struct Opened<'e> {
 
 /// How much each source's first request asks for where several share the file, before its size is known.
 const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
-/// How long a source may take to describe the file while others have not been tried: some ten round trips of the longest paths.
+/// How long a source may take to describe the file while another source is left to try: more than ten round trips of 300 ms.
 const TRY_LIMIT: Duration = Duration::from_secs(5);
 /// The most mirrors that a server's answer may add (RFC 6249).
 const MOST_DUPLICATES: usize = 16;
@@ -130,7 +130,7 @@ struct Begun {
 impl Opener<'_> {
     /// Opens the file by the first source that can describe it.
     ///
-    /// Be it indivisible: a mirror that is divisible may have another file of the same size, and nothing to compare it with.
+    /// The first URL defines the file, even where it serves no ranges. A mirror's bytes could not be compared with it.
     fn open_any<'e>(&mut self, sources: Vec<HttpSource<'e>>) -> Result<Opened<'e>, TransferError> {
         let mut failures = Vec::new();
         let several = sources.len() > 1;

@@ -57,7 +57,7 @@ pub struct JobOptions {
     /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
     /// too: for samples they are counted anyway.
     pub count_pages: bool,
-    /// What a BLAKE3 digest is computed of.
+    /// How a BLAKE3 digest is verified.
     pub verify: Verify,
     /// The writer.
     pub writer: WriterChoice,

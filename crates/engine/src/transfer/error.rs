@@ -66,7 +66,12 @@ impl SourceError {
         Self::new(FailureKind::Interrupted, Retry::Backoff, Cause::Interrupted, "cancelled")
     }
 
-    /// Puts into words that a source was not waited for.
+    /// Returns whether the server, or the way to it, has failed: not the file, and not this transfer.
+    pub(crate) fn is_of_server(&self) -> bool {
+        !matches!(self.cause, Cause::OtherFile | Cause::Interrupted) && self.retry != Retry::AtOnce
+    }
+
+    /// Makes the error of a source that has not described the file in time.
     pub(crate) fn unanswered(shown: &str, limit: Duration) -> Self {
         let message = format!("{shown} has not described the file within {} s", limit.as_secs());
         Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)

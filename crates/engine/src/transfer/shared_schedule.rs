@@ -79,6 +79,7 @@ impl SharedSchedule {
         interrupt: impl Fn(WorkerId),
     ) -> bool {
         let mut state = lock(&self.state);
+        state.update(stream, |status| status.waiting = true);
         let mut waited = false;
         loop {
             if self.holds(&state, RangeScheduler::is_done) || over() {

@@ -259,7 +259,7 @@ impl<'a> TransferState<'a> {
         change(&self.joining, 1, Ordering::Relaxed);
     }
 
-    /// Returns whether any source but this one delivers, or is about to.
+    /// Returns whether another source delivers, or is being compared.
     pub(crate) fn has_other_source(&self, source: usize) -> bool {
         let delivers = |(other, progress): (usize, &SourceProgress)| other != source && progress.is_usable();
         self.joining.load(Ordering::Relaxed) > 0 || self.sources.iter().enumerate().any(delivers)

@@ -194,7 +194,8 @@ impl<'a> Stream<'a> {
 
     /// Returns how much should be outstanding so that the server never idles.
     ///
-    /// A `paced` server may begin with a rate that it remembers: a stream that is alone asks it for all at once.
+    /// The only stream of the only source requests everything at once from a `paced` server, which may start at a rate that it
+    /// remembers.
     pub(crate) fn outstanding_target(&self, paced: bool) -> Bytes {
         let streams = self.wanted_streams();
         let wanted = if paced && streams == 1 && !self.transfer.has_other_source(self.handle.source) {
@@ -272,7 +273,8 @@ impl<'a> Stream<'a> {
         }
         self.transfer.schedule.change(|schedule| {
             schedule.update(self.id(), |status| {
-                (status.connected, status.answered, status.rate) = (false, false, Rate::default());
+                (status.connected, status.answered, status.waiting) = (false, false, false);
+                status.rate = Rate::default();
             });
             schedule.release(self.id());
         });

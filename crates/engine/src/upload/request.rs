@@ -24,7 +24,7 @@ pub struct PutRequest {
     pub url: Url,
     /// How the file is read.
     pub reader: ReaderChoice,
-    /// What the server is to compare digests of before the file gets its name; `None` for no comparison.
+    /// How the server verifies the file before it gets its name; `None` without verification.
     pub verify: Option<Verify>,
     /// How the connection is paced.
     pub pace: Pace,

@@ -91,7 +91,7 @@ impl UploadResource {
     /// server, whose offset is then to be requested.
     pub(super) fn send(&self, session: &mut UploadSession<'_>, offset: Bytes) -> Result<bool, UploadError> {
         let whole = session.progress.size;
-        let hash = session.request.verify == Some(Verify::Passing);
+        let hash = hashes_in_passing(session);
         let part = UploadPart { offset, length: whole - offset, whole, hash };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
@@ -121,11 +121,16 @@ impl UploadResource {
         digest: Option<&blake3::Hash>,
     ) -> Result<(), UploadError> {
         let digest = digest.map(|digest| format!("blake3=:{}:", STANDARD.encode(digest.as_bytes())));
-        let ask = Ask::Complete(session.progress.size, digest.as_deref());
+        let (whole, hash) = (session.progress.size, hashes_in_passing(session));
+        let ask = Ask::Complete { whole, digest: digest.as_deref(), hash };
         let step = self.step("to complete the upload", ask);
         let answer = session.exchange(step)?;
         require_at(session, session.progress.size, step.name, &answer)
     }
+}
+
+fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
+    session.request.verify == Some(Verify::Passing)
 }
 
 /// Returns an error where the answer is no success: one that is retried where the server's offset is not `offset`, as after

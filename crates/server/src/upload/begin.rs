@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
     ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
@@ -14,7 +13,6 @@ use longhaul_core::proto::http::{
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-use longhaul_engine::passing_digest::PassingDigest;
 use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::{Journal, JournalError, JournalSource, SourceMatch, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
@@ -115,7 +113,8 @@ impl Uploads {
         let journal = journal(id, size).inspect_err(|_| part.abandon())?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
-        let passing = self.digests.of((&target.path(), id), (append.offset, size), append.hash);
+        let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
+        let passing = self.digests.of((identity?, id), (append.offset, size), append.hash);
         let after = match append.complete {
             true => AfterBody::Finish { digest: append.digest, replace: append.replace },
             false => AfterBody::KeepPartial,
@@ -134,11 +133,7 @@ impl Uploads {
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let is_blake3 = |digest: &Checksum| digest.algorithm == Algorithm::Blake3;
-        let hashed = length.filter(|_| digest.as_ref().is_some_and(is_blake3));
-        let passing = hashed.and_then(PassingDigest::new).map(Arc::new);
-        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool())
-            .hashing(passing);
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool());
         let after = AfterBody::Finish { digest, replace };
         Ok(UploadStart::ready(InboundUpload::prepare(
             pipeline,

@@ -1,7 +1,6 @@
 //! Digests of unfinished uploads, kept from one request to the next.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::proto::http::UploadId;
@@ -9,46 +8,52 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::passing_digest::PassingDigest;
 
-/// The most that are kept; an upload whose digest was dropped is read back.
+/// How many digests are kept. An upload whose digest was dropped is read back.
 const MOST: usize = 64;
 
-/// What uploads have been hashed to so far.
+/// The digests of uploads that are not complete.
 #[derive(Default)]
 pub(super) struct UploadDigests(Mutex<VecDeque<UploadDigest>>);
 
 struct UploadDigest {
-    path: PathBuf,
-    id: UploadId,
+    key: UploadKey,
     passing: Arc<PassingDigest>,
 }
 
+/// Device and inode of the partial file, and the upload that it holds.
+pub(super) type UploadKey = ((u64, u64), UploadId);
+
 impl UploadDigests {
-    /// Returns the digest of an upload to `path` of `size`, of which `there` is kept: the one that earlier requests began, or a
-    /// new one where that is `wanted`.
+    /// Returns the digest of an upload of `size` bytes, of which the first `committed` are on the device: the digest of the
+    /// earlier requests where there is one, else a new one.
+    ///
+    /// Drops the digest where this request does not want it (`wanted` is false): the upload is read back then.
     pub(super) fn of(
         &self,
-        (path, id): (&Path, UploadId),
-        (there, size): (Bytes, Bytes),
+        key: UploadKey,
+        (committed, size): (Bytes, Bytes),
         wanted: bool,
     ) -> Option<Arc<PassingDigest>> {
         let mut digests = self.lock();
-        let kept = digests.iter().position(|digest| digest.path == path && digest.id == id);
+        let kept = digests.iter().position(|digest| digest.key == key);
         let kept = kept.and_then(|at| digests.remove(at)).filter(|kept| kept.passing.size() == size);
+        if !wanted {
+            return None;
+        }
         let passing = match kept {
             Some(kept) => kept.passing,
-            None if wanted => Arc::new(PassingDigest::new(size)?),
-            None => return None,
+            None => Arc::new(PassingDigest::new(size)?),
         };
-        // Received, and lost before it was committed.
-        passing.forget(ByteRange::new(there.get(), size.get()));
+        // Bytes behind it were hashed, but not committed.
+        passing.forget(ByteRange::new(committed.get(), size.get()));
         if digests.len() == MOST {
             digests.pop_front();
         }
-        digests.push_back(UploadDigest { path: path.to_owned(), id, passing: Arc::clone(&passing) });
+        digests.push_back(UploadDigest { key, passing: Arc::clone(&passing) });
         Some(passing)
     }
 
-    /// Drops a digest that is of no more use.
+    /// Drops the digest of an upload that ends.
     pub(super) fn remove(&self, passing: &Arc<PassingDigest>) {
         self.lock().retain(|digest| !Arc::ptr_eq(&digest.passing, passing));
     }
@@ -65,30 +70,44 @@ mod tests {
 
     const SIZE: Bytes = Bytes::mib(1);
 
-    #[test]
-    fn digest_goes_on_from_request_to_request() {
-        let (digests, bytes) = (UploadDigests::default(), vec![3; 1 << 20]);
-        let of = |path: &str, id, there, wanted| {
-            digests.of((Path::new(path), UploadId::new([id; 16])), (Bytes::kib(there), SIZE), wanted)
-        };
-        assert!(of("/a", 1, 0, false).is_none());
-        of("/a", 1, 0, true).unwrap().add(0, &bytes[..700_000]);
-        // Another upload, and another file.
-        assert!(of("/a", 2, 0, false).is_none() && of("/b", 1, 0, false).is_none());
-        // The last of it was lost.
-        let passing = of("/a", 1, 512, false).unwrap();
-        assert_eq!(passing.missing(), [ByteRange::new(512 << 10, 1 << 20)]);
-        passing.add(512 << 10, &bytes[512 << 10..]);
-        assert_eq!(of("/a", 1, 1024, false).unwrap().root(), Some(blake3::hash(&bytes)));
-        digests.remove(&passing);
-        assert!(of("/a", 1, 1024, false).is_none());
+    fn of(
+        digests: &UploadDigests,
+        key: (u64, u8),
+        committed: u64,
+        wanted: bool,
+    ) -> Option<Arc<PassingDigest>> {
+        let key = ((1, key.0), UploadId::new([key.1; 16]));
+        digests.of(key, (Bytes::kib(committed), SIZE), wanted)
     }
 
     #[test]
-    fn so_many_are_kept_and_no_more() {
+    fn digest_continues_from_request_to_request() {
+        let (digests, bytes) = (UploadDigests::default(), vec![3; 1 << 20]);
+        of(&digests, (5, 1), 0, true).unwrap().add(0, &bytes[..700_000]);
+        let whole = [ByteRange::new(0, 1 << 20)];
+        // Another upload to the file, and another file.
+        assert_eq!(of(&digests, (5, 2), 0, true).unwrap().missing(), whole);
+        assert_eq!(of(&digests, (6, 1), 0, true).unwrap().missing(), whole);
+        // Only 512 KiB were committed.
+        let passing = of(&digests, (5, 1), 512, true).unwrap();
+        assert_eq!(passing.missing(), [ByteRange::new(512 << 10, 1 << 20)]);
+        passing.add(512 << 10, &bytes[512 << 10..]);
+        assert_eq!(of(&digests, (5, 1), 1024, true).unwrap().root(), Some(blake3::hash(&bytes)));
+    }
+
+    #[test]
+    fn request_that_does_not_want_the_digest_drops_it() {
+        let digests = UploadDigests::default();
+        of(&digests, (5, 1), 0, true).unwrap().add(0, &vec![3; 1 << 20]);
+        assert!(of(&digests, (5, 1), 1024, false).is_none());
+        assert_eq!(of(&digests, (5, 1), 1024, true).unwrap().root(), None);
+    }
+
+    #[test]
+    fn number_of_digests_is_bounded() {
         let digests = UploadDigests::default();
         for id in 0..=MOST as u8 {
-            digests.of((Path::new("/a"), UploadId::new([id; 16])), (Bytes::ZERO, SIZE), true);
+            of(&digests, (5, id), 0, true);
         }
         assert_eq!(digests.lock().len(), MOST);
     }

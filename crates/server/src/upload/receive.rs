@@ -43,7 +43,7 @@ pub(super) struct InboundUpload {
     /// Whether a file of this name existed before.
     exists: bool,
     active: Arc<ActiveUploads>,
-    /// Of a part: the digest that goes on with the next.
+    /// The digest of a resumable upload, which its next request continues.
     pub(super) digest: Option<(Arc<UploadDigests>, Arc<PassingDigest>)>,
     pub(super) liveness: Arc<UploadLiveness>,
     /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.

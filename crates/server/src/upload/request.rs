@@ -37,7 +37,7 @@ pub(super) struct AppendPart {
     /// This part is the last one.
     pub(super) complete: bool,
     pub(super) digest: Option<Checksum>,
-    /// Whether a BLAKE3 digest will be given at the end, so that the part should be hashed in passing.
+    /// Whether the client asks for a BLAKE3 digest of what is received, not of what is read back.
     pub(super) hash: bool,
     /// Whether an existing file may be replaced.
     pub(super) replace: bool,
@@ -138,7 +138,7 @@ fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
     }
 }
 
-/// Returns whether Want-Repr-Digest names blake3 (RFC 9530, section 4; 0 is for none).
+/// Returns whether Want-Repr-Digest names blake3 with a weight above 0 (RFC 9530, section 4).
 fn wants_blake3(request: &RequestHead) -> bool {
     let wanted = request.list(WANT_REPR_DIGEST).unwrap_or_default();
     let wanted = wanted.split(',').filter_map(|member| member.split_once('='));

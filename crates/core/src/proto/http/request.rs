@@ -57,8 +57,15 @@ pub enum Ask<'a> {
     Put(Bytes),
     /// To add a part to an upload; the bytes follow the server's consent.
     Patch(UploadPart),
-    /// To give an upload of this size its name, once it has this digest (the value of Repr-Digest).
-    Complete(Bytes, Option<&'a str>),
+    /// To give an upload its name.
+    Complete {
+        /// The upload's size.
+        whole: Bytes,
+        /// The value of Repr-Digest that the upload must have.
+        digest: Option<&'a str>,
+        /// Whether the digest may be of what the server hashed on receipt, see [`UploadPart::hash`].
+        hash: bool,
+    },
     /// To drop the target.
     Delete,
 }
@@ -72,7 +79,7 @@ pub struct UploadPart {
     pub length: Bytes,
     /// The whole upload's size.
     pub whole: Bytes,
-    /// Whether the server is to hash what it receives: the upload will be completed with a BLAKE3 digest.
+    /// Whether the server is asked to hash the upload as it is received. The upload is completed with a BLAKE3 digest.
     pub hash: bool,
 }
 
@@ -112,7 +119,7 @@ impl Ask<'_> {
             Self::Head => "HEAD",
             Self::Options => "OPTIONS",
             Self::Put(_) => "PUT",
-            Self::Patch(_) | Self::Complete(..) => "PATCH",
+            Self::Patch(_) | Self::Complete { .. } => "PATCH",
             Self::Delete => "DELETE",
         }
     }
@@ -131,7 +138,7 @@ impl Ask<'_> {
     fn sets(&self, header: &HeaderField) -> bool {
         const OF_A_PART: [&str; 6] =
             ["content-type", UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, REPR_DIGEST, WANT_REPR_DIGEST];
-        matches!(self, Self::Patch(_) | Self::Complete(..)) && OF_A_PART.iter().any(|name| header.is(name))
+        matches!(self, Self::Patch(_) | Self::Complete { .. }) && OF_A_PART.iter().any(|name| header.is(name))
     }
 
     fn write(&self, head: &mut Head) {
@@ -147,14 +154,11 @@ impl Ask<'_> {
             Self::Options | Self::Delete => {}
             Self::Put(length) => head.body(*length),
             Self::Patch(part) => {
-                head.part(part.offset, part.whole, false);
-                if part.hash {
-                    head.field(WANT_REPR_DIGEST, &"blake3=10");
-                }
+                head.part(part.offset, part.whole, false, part.hash);
                 head.body(part.length);
             }
-            Self::Complete(whole, digest) => {
-                head.part(*whole, *whole, true);
+            Self::Complete { whole, digest, hash } => {
+                head.part(*whole, *whole, true, *hash);
                 if let Some(digest) = digest {
                     head.field(REPR_DIGEST, digest);
                 }
@@ -184,11 +188,14 @@ impl Head {
         let _ = write!(self.0, "{name}: {value}\r\n");
     }
 
-    fn part(&mut self, offset: Bytes, whole: Bytes, complete: bool) {
+    fn part(&mut self, offset: Bytes, whole: Bytes, complete: bool, hash: bool) {
         self.field("Content-Type", &PARTIAL_UPLOAD);
         self.field(UPLOAD_OFFSET, &offset.get());
         self.field(UPLOAD_LENGTH, &whole.get());
         self.field(UPLOAD_COMPLETE, &upload_bool(complete));
+        if hash {
+            self.field(WANT_REPR_DIGEST, &"blake3=10");
+        }
     }
 
     fn body(&mut self, length: Bytes) {
@@ -240,7 +247,7 @@ mod tests {
              Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
         );
         assert_eq!(
-            ask(&[], Ask::Complete(Bytes::new(7), Some("blake3=:AA==:"))),
+            ask(&[], Ask::Complete { whole, digest: Some("blake3=:AA==:"), hash: false }),
             "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
              Upload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
              Repr-Digest: blake3=:AA==:\r\nContent-Length: 0\r\n\r\n"

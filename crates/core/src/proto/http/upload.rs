@@ -15,7 +15,7 @@ pub const UPLOAD_LENGTH: &str = "Upload-Length";
 pub const UPLOAD_COMPLETE: &str = "Upload-Complete";
 /// The whole file's digest (RFC 9530).
 pub const REPR_DIGEST: &str = "Repr-Digest";
-/// Which digests of the file the sender would like, each with a weight from 0 to 10 (RFC 9530): here of one that is still to come.
+/// The digests that the sender asks for, each with a weight from 0 to 10 (RFC 9530, section 4).
 pub const WANT_REPR_DIGEST: &str = "Want-Repr-Digest";
 
 /// Tells one state of one source file from every other.

@@ -48,7 +48,7 @@ impl Pacer {
         let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
         *target = probe.observe(*target, self.capacity, stands, seen, &self.history, now);
         if *target > MAX_TRAIN_RATE {
-            // The train told too little: a path this fast is left to the congestion control.
+            // The train's rate was too low. A path this fast is not paced.
             (self.phase, self.pace) = (PacerPhase::Off, None);
             return;
         }

@@ -75,7 +75,7 @@ fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// A byte that changes on the disk after it went by shows only where the disk is read.
+/// A byte that changes on the disk after the write is found only where the disk is read.
 #[test]
 fn digest_in_passing_reads_back_only_what_an_earlier_run_has_written() {
     const SIZE: Bytes = Bytes::mib(9);

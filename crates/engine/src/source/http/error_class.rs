@@ -116,7 +116,7 @@ impl HttpError {
 
     /// Returns whether a URL that a redirect led to may have expired: its original is to be asked again.
     ///
-    /// Amazon's and Google's storage answer 400 where the login behind a signed URL has expired, and 403 where the URL has.
+    /// S3 and Google Cloud Storage answer 403 for an expired signed URL, and 400 (ExpiredToken) for expired credentials in it.
     pub fn may_be_expired(&self) -> bool {
         let refused = matches!(self, Self::Status { status: 400 | 401 | 403 | 404 | 410, .. });
         refused || self.is_before_connection() || matches!(self, Self::Tls { .. })

@@ -7,7 +7,7 @@ use std::time::Instant;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::pace::Pace;
-use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest};
+use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -124,21 +124,17 @@ impl<'e> HttpSource<'e> {
         lock(&self.location).clone()
     }
 
-    /// Lets no other worker ask the URL anew meanwhile.
+    /// Locks the redirect: one worker at a time requests the original URL again.
     pub(super) fn lock_redirect(&self) -> MutexGuard<'_, ()> {
         lock(&self.refreshing)
     }
 
-    /// Asks the original URL for a part: the redirect that was followed has expired.
-    pub(super) fn open_anew(
-        &self,
-        part: Option<&RangeRequest>,
-        cancel: &Cancel,
-    ) -> Result<Opened, SourceError> {
-        Ok(self.described()?.client.open(&self.url, part, cancel)?)
+    /// Returns the original URL.
+    pub(super) fn url(&self) -> &Url {
+        &self.url
     }
 
-    /// Sets where the URL leads now.
+    /// Sets the target that the URL redirects to.
     pub(super) fn set_location(&self, location: Location) {
         *lock(&self.location) = location;
     }
@@ -257,20 +253,27 @@ impl<'e> HttpSource<'e> {
                 let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
                     return Ok(again);
                 };
-                // A page instead of the file, or no length: by the range of all of it the server says which.
+                // The answer is another document, or has no length: a range of the whole file has both in its head.
                 let all = ByteRange::with_len(0, total);
                 let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
                 let by_range = self.first_answer(self.open(client, &by_range, ask)?)?;
                 match by_range.held {
                     RangeAnswer::Part { range, .. } if range == all => Ok(by_range),
-                    _ => {
-                        let difference = answer.file.difference(&by_range.opened.head);
-                        Err(self.other_file(&difference, Retry::Never))
-                    }
+                    RangeAnswer::Whole { total: Some(size) } if size == total => Ok(by_range),
+                    _ => Err(self.not_the_file(total, &by_range.opened.head)),
                 }
             }
             RangeAnswer::Whole { .. } => Ok(answer),
         }
+    }
+
+    fn not_the_file(&self, total: Bytes, head: &ResponseHead) -> SourceError {
+        let (shown, content) = (&self.shown, head.describe_content());
+        let message = format!(
+            "{shown} announced a file of {} bytes, and then sent {content} instead of it",
+            total.get()
+        );
+        SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message)
     }
 
     pub(super) fn first_answer(&self, opened: Opened) -> Result<FirstAnswer, SourceError> {

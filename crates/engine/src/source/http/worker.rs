@@ -37,13 +37,13 @@ pub(super) struct HttpWorker<'s> {
     has_refreshed: bool,
     /// Whether this call's connections have brought an answer.
     has_answered: bool,
-    /// What is known of the redirect that led here.
+    /// The state of the redirect that led to `location`.
     redirect: Redirect,
     /// How far a file that comes in one answer only had come when it broke off and was started over.
     broke_off: Option<u64>,
 }
 
-/// Whether the URL should be asked anew where it leads.
+/// The state of the redirect to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Redirect {
     /// The target answers.
@@ -172,30 +172,29 @@ impl Exchange<'_, '_, '_> {
     /// Connects to where the URL leads; where that redirect has expired, asks the URL anew.
     fn connect(&mut self) -> Result<Connection, SourceError> {
         let cancel = self.stream.renew_cancel();
-        let newest = self.worker.source.location();
-        if !newest.has_generation_of(&self.worker.location) {
-            (self.worker.location, self.worker.redirect) = (newest, Redirect::Holds);
-        }
+        self.adopt_location();
         if self.worker.redirect != Redirect::Holds && self.worker.location.may_be_renewed() {
-            let expired = std::mem::take(&mut self.worker.redirect) == Redirect::Expired;
             match self.reopen(&cancel) {
                 Ok(Some(connection)) => return Ok(connection),
-                Err(error) if expired || error.cause == Cause::OtherFile => {
-                    self.worker.redirect = Redirect::Expired;
-                    return Err(error);
-                }
                 Ok(None) => {}
-                // The target may still be of use.
-                Err(_) => self.drop_requests(),
+                // The target that broke connections may work again.
+                Err(error) if self.worker.redirect == Redirect::Doubtful && error.is_of_server() => {
+                    self.worker.redirect = Redirect::Holds;
+                    self.drop_requests();
+                }
+                Err(error) => return Err(error),
             }
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
         let connection = match self.worker.location.connect(client, fresh, &cancel) {
-            Err(error) if self.worker.location.may_have_expired(&error) => match self.reopen(&cancel)? {
-                Some(connection) => return Ok(connection),
-                None => self.worker.location.connect(client, fresh, &cancel)?,
-            },
+            Err(error) if self.worker.location.may_have_expired(&error) => {
+                self.worker.redirect = Redirect::Expired;
+                match self.reopen(&cancel)? {
+                    Some(connection) => return Ok(connection),
+                    None => self.worker.location.connect(client, fresh, &cancel)?,
+                }
+            }
             connected => connected?,
         };
         let is_first = !self.stream.has_connected();
@@ -206,29 +205,52 @@ impl Exchange<'_, '_, '_> {
         Ok(connection)
     }
 
-    /// Asks the original URL for the next range: its redirect has expired, and the fresh target may serve no second request.
+    /// Takes the target that another worker has found since; returns whether there is one.
+    fn adopt_location(&mut self) -> bool {
+        let newest = self.worker.source.location();
+        let is_newer = !newest.has_generation_of(&self.worker.location);
+        if is_newer {
+            (self.worker.location, self.worker.redirect) = (newest, Redirect::Holds);
+            // A refusal by the new target is the first one.
+            self.worker.has_refreshed = false;
+        }
+        is_newer
+    }
+
+    /// Requests the next range from the original URL, whose redirect has expired. The answer is received as data, for the fresh
+    /// target may serve no second request.
     ///
-    /// Returns `None` where another worker has asked meanwhile, or no range is left.
+    /// Returns `None` where another worker has found a fresh target meanwhile.
     fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, SourceError> {
         let source = self.worker.source;
-        // One worker at a time; the others go on meanwhile.
         let _refreshing = source.lock_redirect();
-        let newest = source.location();
-        if !newest.has_generation_of(&self.worker.location) {
-            self.worker.location = newest;
+        if self.adopt_location() {
             return Ok(None);
         }
-        let Some(range) = self.stream.lease() else { return Ok(None) };
+        let Some(range) = self.stream.lease() else { return Err(self.without_range()) };
         let file = &self.described.file;
         let request = file.request(range).map(|request| request.only_if(file.if_range()));
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
-        let Opened { connection, head, target, .. } = source.open_anew(request.as_ref(), cancel)?;
+        let opened = self.described.client.open(source.url(), request.as_ref(), cancel);
+        let Opened { connection, head, target, .. } = opened.map_err(|error| match &error {
+            HttpError::RangeNotSatisfiable { at, .. } => source.disagreed(at.peer, &error.to_string()).0,
+            // A slow original looks like a stall, and the range is stolen.
+            HttpError::Cancelled => self.without_range(),
+            _ => error.into(),
+        })?;
         self.stream.connected(connection.socket(), connection.peer());
         self.worker.requested.push_back(Requested { range, with_if_range, answered: true });
         self.take_answer(&connection, &head, range, with_if_range)?;
         self.worker.location.refresh(target);
+        self.worker.redirect = Redirect::Holds;
         source.set_location(self.worker.location.clone());
         Ok(Some(connection))
+    }
+
+    /// Makes the error of a worker that waits for a range again, and then requests it from the original URL.
+    fn without_range(&self) -> SourceError {
+        let message = format!("{}: another stream has taken over the range", self.shown());
+        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
     }
 
     /// Leases a range and requests it; `false` where none is left, or this stream drains.
