@@ -6,20 +6,25 @@
 //!     '-- wait: no segment is free <--- segment pool <-- freed ---+--> Checkpoint: fdatasync, then journal
 //! ```
 
+mod error;
+mod file_digest;
+mod inlet;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, SendError, Sender};
-use longhaul_core::checksum::{Algorithm, Checksum};
+use crossbeam_channel::Receiver;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-use longhaul_sys::write_back;
-use thiserror::Error;
+
+pub use error::PipelineError;
+pub use inlet::Inlet;
 
 use super::backlog::Backlog;
 pub use super::backlog::QueuedSegment;
@@ -27,43 +32,11 @@ use super::checkpoint::Checkpoint;
 use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
 use super::part_file::{Finished, PartFile};
-use super::segment_pool::{Flow, Segment, SegmentPool};
+use super::segment_pool::{Segment, SegmentPool};
 use super::writer::{self, Writer, WriterChoice};
-use crate::cancel::Cancel;
-use crate::digest;
 use crate::job_cpu::JobCpu;
 use crate::passing_digest::PassingDigest;
 use crate::threads::{lock, named};
-
-/// How much is read at once of what has not been hashed in passing: an aligned block.
-const PIECE: Bytes = Bytes::mib(4);
-
-/// Why a running pipeline takes no more, or a file does not get its final name.
-#[derive(Debug, Error)]
-pub enum PipelineError {
-    /// The file.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// A thread could not be started.
-    #[error("cannot start a thread for {0}: {1}")]
-    Thread(&'static str, io::Error),
-    /// A thread panicked.
-    #[error("{0} stopped at a defect of longhaul; please report it with the message of the panic")]
-    Panicked(&'static str),
-    /// Not every byte has been written.
-    #[error("cannot complete {path}: {lacking} ranges of it are not written, the first of them {first}")]
-    Hole {
-        /// The partial file.
-        path: PathBuf,
-        /// How many ranges are lacking.
-        lacking: usize,
-        /// The first of them.
-        first: ByteRange,
-    },
-    /// A write, a commit or a thread has failed, or is still at work.
-    #[error("cannot complete {0}: not all that was received for it could be written")]
-    Failed(PathBuf),
-}
 
 /// One file on its way to the disk.
 #[derive(Debug)]
@@ -80,13 +53,6 @@ pub struct Pipeline {
     backlog: Backlog,
     /// The BLAKE3 digest of what is written, where it is wanted.
     passing: Option<Arc<PassingDigest>>,
-}
-
-/// Where received bytes go in; the pipeline ends once the last clone is gone.
-#[derive(Debug, Clone)]
-pub struct Inlet<'a> {
-    pipeline: &'a Pipeline,
-    queue: Sender<QueuedSegment>,
 }
 
 /// The threads of a pipeline.
@@ -164,7 +130,7 @@ impl Pipeline {
     /// Opens the way in, and the queue for [`Pipeline::start`].
     pub fn inlet(&self) -> (Inlet<'_>, Receiver<QueuedSegment>) {
         let (queue, segments) = crossbeam_channel::unbounded();
-        (Inlet { pipeline: self, queue }, segments)
+        (Inlet::new(self, queue), segments)
     }
 
     /// Reserves the file's space, drops the content of a partial file that is not resumed, and opens its writer.
@@ -319,53 +285,6 @@ impl Pipeline {
         Ok(content)
     }
 
-    /// Returns the file's digest: of what was written where that was hashed in passing, else of what the device has. `Ok(None)`
-    /// where cancelled.
-    ///
-    /// # Errors
-    /// [`OutputError::Write`].
-    pub fn digest(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
-        let passing = self
-            .passing
-            .as_ref()
-            .filter(|passing| algorithm == Algorithm::Blake3 && passing.size() == self.written());
-        let Some(passing) = passing else { return self.read_back(algorithm, cancel) };
-        for gap in passing.missing() {
-            let mut at = gap.start();
-            while at < gap.end() {
-                if cancel.is_cancelled() {
-                    return Ok(None);
-                }
-                let end = (at + 1).next_multiple_of(PIECE.get()).min(gap.end());
-                let bytes =
-                    self.read_at(ByteRange::new(at, end)).map_err(|source| self.unverified(source))?;
-                passing.add(at, &bytes);
-                at = end;
-            }
-        }
-        match passing.root() {
-            Some(root) => Ok(Checksum::new(algorithm, root.as_bytes())),
-            None => self.read_back(algorithm, cancel),
-        }
-    }
-
-    fn unverified(&self, source: io::Error) -> OutputError {
-        OutputError::Write { operation: "verify", path: self.part.path().to_owned(), source }
-    }
-
-    /// Reads the file's digest from the device, where the kernel drops its copy: a write that was lost is
-    /// found too. `Ok(None)` where cancelled.
-    ///
-    /// # Errors
-    /// [`OutputError::Write`].
-    fn read_back(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
-        let (file, whole) = (self.part.file(), ByteRange::with_len(0, self.written()));
-        let synced = file.sync_data().and_then(|()| write_back::finish_and_drop(file, whole));
-        let read =
-            synced.and_then(|()| self.part.reopen()).and_then(|file| digest::of(file, algorithm, cancel));
-        read.map_err(|source| self.unverified(source))
-    }
-
     /// Makes the file durable and gives it its final name; `replace` lets it take another file's place.
     ///
     /// # Errors
@@ -450,29 +369,6 @@ impl Pipeline {
     }
 }
 
-impl Inlet<'_> {
-    /// Takes a segment to be filled, as [`SegmentPool::take`] does.
-    ///
-    /// # Errors
-    /// ENOMEM where the kernel has no memory for it.
-    pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
-        self.pipeline.pool.take(range, patience, flow)
-    }
-
-    /// Hands a segment to the writers.
-    pub fn hand_over(&self, segment: Segment) {
-        if segment.data().is_empty() {
-            return;
-        }
-        let backlog = &self.pipeline.backlog;
-        if let Err(SendError(lost)) = self.queue.send(backlog.add(segment)) {
-            // Every writer is gone.
-            backlog.fail();
-            backlog.remove(lost);
-        }
-    }
-}
-
 impl Running<'_> {
     /// Waits until everything handed over is written and committed; every [`Inlet`] must be gone.
     pub fn end(self) {
@@ -487,6 +383,3 @@ impl Running<'_> {
         committer.into_iter().for_each(join);
     }
 }
-
-#[cfg(test)]
-mod tests;

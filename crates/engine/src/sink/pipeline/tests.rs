@@ -1,13 +1,16 @@
 use std::sync::Mutex;
 use std::thread;
 
+use longhaul_core::checksum::Algorithm;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
 
 use super::*;
+use crate::cancel::Cancel;
 use crate::sink::journal::StoredJournal;
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::output::Output;
+use crate::sink::segment_pool::Flow;
 
 const SIZE: Bytes = Bytes::new(300_000);
 

@@ -4,43 +4,30 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::event::Event;
 use longhaul_core::pace::Pace;
-use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::retry::Backoff;
-use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::tcp_info;
 use url::Url;
 
-use super::client::{Chooser, Client, Opened};
+use super::client::Client;
 use super::clients::Clients;
 use super::config::ClientConfig;
 use super::connection::Connection;
 use super::error::HttpError;
+use super::first_answer::FirstAnswer;
 use super::known_pace::KnownPace;
 use super::location::{Disagreement, Disagreements, Location};
 use super::refit::Refit;
 use super::remote_file::{Agreement, RemoteFile, held_by};
 use super::worker::HttpWorker;
-use super::{Read, ResolvedUrl, Retry as HttpRetry, SafeUrl};
+use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
-use crate::path_memory::{Endpoint, KnownPath, Paths};
+use crate::path_memory::{KnownPath, Paths};
 use crate::source::{Ask, Description, Source, SourceWorker};
 use crate::threads::lock;
+use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError};
-use crate::transfer::{AptSettings, Streams};
 
-/// What the first request of several streams asks for, before the size is known.
-pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
-/// What it asks for at least: the first request shall bring something.
-const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
-/// From this RTT on a window or a send buffer may be what limits a stream, so that several may pay.
-pub(super) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
-/// The window in force before anything has arrived, where the kernel does not tell it (`tcp_rmem[1]` / 2).
-const FIRST_WINDOW: Bytes = Bytes::kib(64);
 /// How a file is asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceOptions {
@@ -64,11 +51,11 @@ impl SourceOptions {
 
 /// One URL of a file.
 pub(crate) struct HttpSource<'e> {
-    url: Url,
-    shown: String,
-    options: SourceOptions,
+    pub(super) url: Url,
+    pub(super) shown: String,
+    pub(super) options: SourceOptions,
     clients: &'e Clients,
-    paths: Arc<Paths>,
+    pub(super) paths: Arc<Paths>,
     described: Mutex<Option<Arc<Described>>>,
     /// The first connection, standing at the body of the range.
     first: Mutex<Option<(Connection, ByteRange)>>,
@@ -81,13 +68,6 @@ pub(crate) struct HttpSource<'e> {
 /// What the first answer has settled.
 pub(super) struct Described {
     pub(super) client: Arc<Client>,
-    pub(super) file: RemoteFile,
-}
-
-/// A first answer and what it holds.
-pub(super) struct FirstAnswer {
-    pub(super) opened: Opened,
-    pub(super) held: RangeAnswer,
     pub(super) file: RemoteFile,
 }
 
@@ -165,157 +145,6 @@ impl<'e> HttpSource<'e> {
         known_pace.map_or_else(|| Ok(self.options.client.clone()), |known| known.config(&self.options.client))
     }
 
-    /// Chooses what the first request asks for; `None` for the whole file.
-    fn first_range(
-        &self,
-        ask: &Ask<'_>,
-        known_pace: Option<&KnownPace>,
-        connection: &Connection,
-        target: &ResolvedUrl,
-    ) -> Option<RangeRequest> {
-        let block = ask.at_most.or_else(|| self.first_block(known_pace, connection, target));
-        match &ask.resume {
-            Some(resume) => {
-                let end = block.map_or(resume.gap.end(), |block| {
-                    resume.gap.end().min(resume.gap.start().saturating_add(block.get()))
-                });
-                let request = RangeRequest::of(ByteRange::new(resume.gap.start(), end));
-                request.map(|request| request.only_if(resume.identity.if_range()))
-            }
-            None => block.and_then(|block| RangeRequest::of(ByteRange::with_len(0, block))),
-        }
-    }
-
-    /// Returns how much the first request asks for where several streams may follow; `None` where one is to have it all.
-    fn first_block(
-        &self,
-        known_pace: Option<&KnownPace>,
-        connection: &Connection,
-        target: &ResolvedUrl,
-    ) -> Option<Bytes> {
-        match self.options.streams {
-            Streams::Fixed(1) => None,
-            Streams::Fixed(_) => Some(FIRST_BLOCK),
-            Streams::Auto => {
-                let rtt = handshake_rtt(connection).unwrap_or_default();
-                let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
-                // A server that begins with half of the remembered rate has not sent this much before the next request.
-                let at_once = known_pace.map(|path| path.rate().bdp(rtt));
-                let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
-                let known = self.recall(target.url());
-                (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
-            }
-            Streams::Apt(AptSettings { delta, .. }) => {
-                // What one stream delivers of the first chunk: W Delta / R.
-                let rtt = handshake_rtt(connection).unwrap_or_default();
-                let part = Rate::over(self.first_window(connection), rtt.get()).bdp(Rtt::new(delta));
-                Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
-            }
-        }
-    }
-
-    fn recall(&self, url: &Url) -> Option<&KnownPath> {
-        self.paths.to(&Endpoint::of(url)?)
-    }
-
-    /// Returns what a stream can have in flight (W): its receive buffer, or the window before anything has arrived.
-    fn first_window(&self, connection: &Connection) -> Bytes {
-        let kernels = || tcp_info::read(connection.socket()).ok().and_then(|tcp| tcp.rcv_wnd());
-        self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
-    }
-
-    /// Asks for the first range, and for the whole file where ranges of several answers must not be combined.
-    fn ask(
-        &self,
-        client: &Client,
-        ask: &Ask<'_>,
-        known_pace: Option<&KnownPace>,
-    ) -> Result<FirstAnswer, SourceError> {
-        let whole = |_: &Connection, _: &ResolvedUrl| None;
-        let choose = |connection: &Connection, target: &ResolvedUrl| {
-            self.first_range(ask, known_pace, connection, target)
-        };
-        let first = match self.open(client, &choose, ask) {
-            // An empty file has no ranges.
-            Err(HttpError::RangeNotSatisfiable { .. }) if ask.resume.is_none() => {
-                self.open(client, &whole, ask)?
-            }
-            first => first?,
-        };
-        let answer = self.first_answer(first)?;
-        match answer.held {
-            RangeAnswer::Part { range, total } => {
-                let all = total.is_some_and(|total| range == ByteRange::with_len(0, total));
-                if all || (total.is_some() && answer.file.identity.is_some()) {
-                    return Ok(answer);
-                }
-                let again = self.first_answer(self.open(client, &whole, ask)?)?;
-                let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
-                    return Ok(again);
-                };
-                // The answer is another document, or has no length: a range of the whole file has both in its head.
-                let all = ByteRange::with_len(0, total);
-                let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
-                let by_range = self.first_answer(self.open(client, &by_range, ask)?)?;
-                match by_range.held {
-                    RangeAnswer::Part { range, .. } if range == all => Ok(by_range),
-                    RangeAnswer::Whole { total: Some(size) } if size == total => Ok(by_range),
-                    _ => Err(self.not_the_file(total, &by_range.opened.head)),
-                }
-            }
-            RangeAnswer::Whole { .. } => Ok(answer),
-        }
-    }
-
-    fn not_the_file(&self, total: Bytes, head: &ResponseHead) -> SourceError {
-        let (shown, content) = (&self.shown, head.describe_content());
-        let message = format!(
-            "{shown} announced a file of {} bytes, and then sent {content} instead of it",
-            total.get()
-        );
-        SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message)
-    }
-
-    pub(super) fn first_answer(&self, opened: Opened) -> Result<FirstAnswer, SourceError> {
-        let held = held_by(&opened)?;
-        let file = RemoteFile::new(&opened, held, &self.options);
-        Ok(FirstAnswer { opened, held, file })
-    }
-
-    /// Tries again where the server asks for it or was merely slow; a server that cannot be reached now is not there.
-    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<Opened, HttpError> {
-        let mut backoff = Backoff::new(self.options.retries);
-        loop {
-            let error = match client.open_part(&self.url, choose, ask.cancel) {
-                Ok(opened) => return Ok(opened),
-                Err(error) => error,
-            };
-            if !ask.waits {
-                return Err(error);
-            }
-            let asked_to_wait = match error.retry() {
-                HttpRetry::Never => return Err(error),
-                HttpRetry::Now if error.is_before_connection() => return Err(error),
-                HttpRetry::Now => None,
-                HttpRetry::After(wait) => Some(wait),
-            };
-            let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
-            (ask.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            if ask.cancel.sleep(wait) {
-                return Err(HttpError::Cancelled);
-            }
-        }
-    }
-
-    /// Returns the other places of the file that an answer names (RFC 6249, section 2); none that gives up encryption.
-    fn duplicates(&self, opened: &Opened) -> Vec<Url> {
-        let secure = self.url.scheme() == "https";
-        let usable = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && !secure);
-        let joined =
-            opened.head.duplicates().into_iter().filter_map(|link| opened.target.url().join(&link.url).ok());
-        joined.filter(usable).collect()
-    }
-
     /// Reads a small part, within the time that a head may take.
     fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, SourceError> {
         let limit = self.options.client.timeouts.head;
@@ -334,38 +163,6 @@ impl<'e> HttpSource<'e> {
         }
         bytes.truncate(filled);
         Ok(bytes)
-    }
-
-    fn description(&self, answer: &FirstAnswer, known_pace: Option<&KnownPace>) -> Description {
-        let FirstAnswer { opened, held, file } = answer;
-        let first = match *held {
-            RangeAnswer::Part { range, .. } => range,
-            RangeAnswer::Whole { total } => ByteRange::new(0, total.map_or(u64::MAX, Bytes::get)),
-        };
-        let (connection, target) = (&opened.connection, &opened.target);
-        let in_blocks = self.first_block(known_pace, connection, target).is_some();
-        let from_url = || FileName::from_url_path(target.url().path());
-        let name = opened.head.file_name().or_else(from_url);
-        Description {
-            size: file.size,
-            identity: file.identity.clone().filter(|_| file.size.is_some()),
-            name: name.as_ref().map(|name| name.as_str().to_owned()),
-            divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
-            first,
-            whole: file.whole,
-            shown_content: match held {
-                RangeAnswer::Part { .. } => format!("a part of {}", self.shown),
-                RangeAnswer::Whole { .. } => format!("{} ({})", self.shown, opened.head.describe_content()),
-            },
-            rtt: handshake_rtt(connection).unwrap_or_default(),
-            first_window: self.first_window(connection),
-            paced: file.paced,
-            endpoint: Endpoint::of(target.url()),
-            known: self.recall(target.url()).cloned(),
-            corrected: None,
-            duplicates: self.duplicates(opened),
-            digest: strongest(opened.head.digests()),
-        }
     }
 }
 
@@ -419,45 +216,4 @@ impl Source for HttpSource<'_> {
     fn abandon(&self) {
         lock(&self.first).take();
     }
-}
-
-impl From<HttpError> for SourceError {
-    fn from(error: HttpError) -> Self {
-        let class = FailureKind::from(error.kind());
-        let retry = match error.retry() {
-            HttpRetry::Never => Retry::Never,
-            HttpRetry::Now => Retry::Backoff,
-            HttpRetry::After(wait) => Retry::After(wait),
-        };
-        let cause = match &error {
-            HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
-            HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
-            HttpError::Cancelled => Cause::Interrupted,
-            error if error.is_before_connection() => Cause::Unreachable,
-            _ => Cause::Connection,
-        };
-        Self::new(class, retry, cause, error.to_string())
-    }
-}
-
-/// Describes a 206 that holds something else than was asked for.
-pub(super) fn bad_range(shown: &str, source: &RangeError) -> SourceError {
-    let message = format!("cannot use the answer of {shown}: {source}");
-    SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
-}
-
-/// Returns the digest that is hardest to forge.
-fn strongest(digests: Vec<Checksum>) -> Option<Checksum> {
-    let strength = |checksum: &Checksum| match checksum.algorithm {
-        Algorithm::Md5 => 0,
-        Algorithm::Sha1 => 1,
-        Algorithm::Sha256 => 2,
-        Algorithm::Sha512 | Algorithm::Blake3 => 3,
-    };
-    digests.into_iter().max_by_key(strength)
-}
-
-/// Returns the RTT of the connection's handshake.
-pub(super) fn handshake_rtt(connection: &Connection) -> Option<Rtt> {
-    tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt())
 }

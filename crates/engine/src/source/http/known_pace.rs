@@ -7,7 +7,8 @@ use longhaul_core::units::{Rate, Rtt};
 
 use super::config::ClientConfig;
 use super::error::HttpError;
-use super::http_source::{FirstAnswer, SourceOptions, handshake_rtt};
+use super::first_answer::{FirstAnswer, handshake_rtt};
+use super::http_source::SourceOptions;
 use crate::path_memory::KnownPath;
 use crate::transfer::{Streams, recv_buffer};
 

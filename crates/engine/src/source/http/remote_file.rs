@@ -177,5 +177,5 @@ fn validators(head: &ResponseHead) -> Validators {
 /// Reads what the answer to `asked` holds.
 pub(super) fn held_by(opened: &Opened) -> Result<RangeAnswer, SourceError> {
     RangeAnswer::of(&opened.head, opened.asked.as_ref())
-        .map_err(|source| super::http_source::bad_range(&opened.target.safe_url().to_string(), &source))
+        .map_err(|source| super::source_error::bad_range(&opened.target.safe_url().to_string(), &source))
 }

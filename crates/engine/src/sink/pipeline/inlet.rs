@@ -1,0 +1,44 @@
+//! The way into a pipeline: segments to fill, and to hand to the writers.
+
+use std::io;
+use std::time::Duration;
+
+use crossbeam_channel::{SendError, Sender};
+use longhaul_core::ranges::ByteRange;
+
+use super::{Pipeline, QueuedSegment};
+use crate::sink::segment_pool::{Flow, Segment};
+
+/// Where received bytes go in; the pipeline ends once the last clone is gone.
+#[derive(Debug, Clone)]
+pub struct Inlet<'a> {
+    pipeline: &'a Pipeline,
+    queue: Sender<QueuedSegment>,
+}
+
+impl<'a> Inlet<'a> {
+    pub(super) fn new(pipeline: &'a Pipeline, queue: Sender<QueuedSegment>) -> Self {
+        Self { pipeline, queue }
+    }
+
+    /// Takes a segment to be filled, as [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take) does.
+    ///
+    /// # Errors
+    /// ENOMEM where the kernel has no memory for it.
+    pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
+        self.pipeline.pool.take(range, patience, flow)
+    }
+
+    /// Hands a segment to the writers.
+    pub fn hand_over(&self, segment: Segment) {
+        if segment.data().is_empty() {
+            return;
+        }
+        let backlog = &self.pipeline.backlog;
+        if let Err(SendError(lost)) = self.queue.send(backlog.add(segment)) {
+            // Every writer is gone.
+            backlog.fail();
+            backlog.remove(lost);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! HTTP's errors as those of any source.
+
+use longhaul_core::proto::http::RangeError;
+
+use super::Retry as HttpRetry;
+use super::error::HttpError;
+use crate::failure::FailureKind;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+impl From<HttpError> for SourceError {
+    fn from(error: HttpError) -> Self {
+        let class = FailureKind::from(error.kind());
+        let retry = match error.retry() {
+            HttpRetry::Never => Retry::Never,
+            HttpRetry::Now => Retry::Backoff,
+            HttpRetry::After(wait) => Retry::After(wait),
+        };
+        let cause = match &error {
+            HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
+            HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
+            HttpError::Cancelled => Cause::Interrupted,
+            error if error.is_before_connection() => Cause::Unreachable,
+            _ => Cause::Connection,
+        };
+        Self::new(class, retry, cause, error.to_string())
+    }
+}
+
+/// Describes a 206 that holds something else than was asked for.
+pub(super) fn bad_range(shown: &str, source: &RangeError) -> SourceError {
+    let message = format!("cannot use the answer of {shown}: {source}");
+    SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
+}
