@@ -4,7 +4,6 @@ pub mod app_buffer;
 pub mod apt;
 pub mod fairness;
 pub mod pace;
-mod packet_train;
 pub mod receive_window;
 pub mod stream_limit;
 pub mod streams;

@@ -1,55 +1,49 @@
-//! Automatic pacing: finds the capacity of a path and follows it, often loss-free.
+//! Automatic pacing: a cap on a sender's rate that keeps short queues from overflowing, and never holds a free path back.
 //!
 //! ```text
-//!  Listen ---a train gives the bottleneck's rate------> Climb ----pace reaches it, or a queue grows----> Cruise
-//!  (no pace)                                           (twice a round trip)                  (probe up, cut down)
-//!     |                                                       |                                   |           ^
-//!     |                             a queue at a small part of it         a standing queue        |           | drained
-//!     |                                                       '-----------------------------------'-> Share --'
-//!     |---- a packet is lost before ------------------------------------------------------------------------^
-//!     '---- the path is short or very fast ----> Off           ^
-//!  Trust ---half of a known rate is delivered------------------'
+//!          two trains agree           their rate is reached
+//!  Listen -----------------> Climb -------------------------> Cruise <------------.
+//!  (no cap)               (twice an RTT)                   (probes up)            | drained
+//!     |                        |                                |                 |
+//!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'<-----.
+//!     |                                                                   |              | empty
+//!     '--> Free: fast, short, or twenty RTTs without evidence             '-- stands --> Share (no cap)
 //! ```
 //!
-//! **Listen.** Slow start sends each window as one burst, which the bottleneck disperses: its acknowledgements arrive
-//! at the bottleneck's rate long before the window reaches the BDP (`PacketTrains`).
+//! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
 //!
-//! **Climb.** The pace doubles each RTT, as slow start does, up to 85 % of the bottleneck's rate. Paced packets do not
-//! overflow a switch's short queue as bursts do.
+//! **Climb.** The cap doubles each RTT, as slow start does, up to the rate of the trains less their uncertainty. Paced packets
+//! do not overflow a switch's short queue as bursts do. A rate of an earlier transfer ([`HeldRate`]) stands for the trains: the cap is half of
+//! it until that has arrived, as in Careful Resume (RFC 9959).
 //!
-//! **Cruise.** The pace is constant. At intervals a short `Probe` sends faster, by no more bytes than a few milliseconds
-//! of the path: where the RTT does not rise, the pace does. A standing queue means that another flow has started: its
-//! rate follows from the rates of sending and delivery, and the pace becomes the rest of the capacity.
+//! **Cruise.** At intervals a `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, by up to
+//! a factor of two per RTT: one at a tenth of the path is back at 0.9 of it within ten.
 //!
-//! **Share.** A queue that does not drain at a lower pace is kept full by the windows of other flows, which take all the
-//! capacity that is left. The congestion control then decides, until the queue has been empty for some RTTs. The same
-//! applies to a queue that stands when the climb has just begun.
+//! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.7 of what it was; then it is the
+//! capacity less what the others sent, which follows from the rates of sending and of delivery.
 //!
-//! **Trust.** With the rate of an earlier transfer ([`HeldRate`]) pacing starts at half of that rate with the first segment.
-//! Delivery without a queue confirms it, and the climb ends at the known rate. A queue or a loss shows that the path has
-//! changed: the pace becomes the rate of delivery.
+//! **Share.** A queue that has not drained is kept full by flows that fill it by their windows, and take all that is left to them.
+//! The congestion control then decides alone until the queue is empty.
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
-mod competing_flows;
-mod congestion;
-mod cruise;
 mod held_rate;
 mod history;
+mod params;
 mod probe;
-mod startup;
 #[cfg(test)]
 mod tests;
+mod train;
 
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-use super::packet_train::{MAX_TRAIN_RATE, PacketTrains};
-use congestion::{Cut, Standing};
 pub use held_rate::{HeldRate, initial_pace};
 use history::History;
+pub use params::Params;
 use probe::Probe;
+use train::PacketTrains;
 
 /// A sending connection's state at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,113 +63,103 @@ pub struct Observation {
 }
 
 /// Chooses a connection's pace, many times per RTT.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Pacer {
+    params: Params,
     phase: PacerPhase,
     history: History,
-    /// The bottleneck's rate, where a train or a full path has shown it.
-    capacity: Option<Rate>,
-    /// `None` while slow start runs unpaced.
+    /// The highest rate that the bottleneck was seen to forward.
+    capacity: Rate,
+    /// The cap; `None` where the congestion control decides alone.
     pace: Option<Rate>,
-    /// Bytes retransmitted and sent when loss was last evaluated.
-    baseline: (Bytes, Bytes),
     /// Until then observations show the effect of an earlier pace.
     ignore_until: Duration,
-    /// The last cut, which the observations of the RTT after it refine.
-    cut: Option<Cut>,
-    /// The queue that is tolerated on a path too fast to be paced.
-    tolerated: Duration,
-    /// The queue that the last cut is draining.
-    standing: Option<Standing>,
+    /// The share of bytes that is lost without congestion.
+    stray_loss: f64,
     /// Since when the congestion window has been less than the pace needs.
     held_back: Option<Duration>,
-    /// When flows that fill the queue by their windows were last assumed.
-    others: Option<Duration>,
-    /// How often slow start was restarted beside competing flows, and when last.
-    growth_restarts: (u32, Duration),
-    /// The highest rate of delivery over an RTT, in `PacerPhase::Off`.
-    peak: Rate,
+    /// When the path was last shared with flows that fill its queue.
+    shared: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
 enum PacerPhase {
-    Off,
     Listen {
         trains: PacketTrains,
         since: Option<Duration>,
     },
-    Trust {
-        known: Rate,
-        since: Option<Duration>,
-    },
-    /// Until `most`, or until the path shows a queue or losses.
+    Free,
+    /// From `from` at `since`; `None` until `from` has been seen to arrive.
     Climb {
         from: Rate,
         since: Option<Duration>,
-        most: Option<Rate>,
+        until: Rate,
     },
     Cruise {
         target: Rate,
         probe: Probe,
     },
-    /// Beside flows that fill the queue: the congestion control's rate, under a cap that grows from the previous pace.
+    /// After a pace of `before`; what is `left` beside others is known an RTT later.
+    Drain {
+        before: Rate,
+        since: Duration,
+        left: Option<Left>,
+    },
+    /// Under a cap that doubles every eight RTTs from `from`: the window may be twice what the pace let in flight.
     Share {
         from: Rate,
         since: Option<Duration>,
+        /// When slow start goes on, which the cap has ended.
+        restart: Option<Duration>,
     },
 }
 
-/// Shorter paths are not paced: their acknowledgements return soon enough to clock the sender.
-const MIN_PACED_RTT: Duration = Duration::from_millis(10);
-/// On a path too fast to be paced, a queue of one part in this many of the RTT is tolerated.
-const DEEP_QUEUE: u32 = 8;
-/// The decay of `Pacer::peak` per observation: it halves in 7 s.
-const PEAK_DECAY: f64 = 0.99;
-/// The least time that observations are kept: the longest probe takes 250 ms, and is evaluated an RTT later.
-const MIN_HISTORY: Duration = Duration::from_millis(500);
-/// After this time without a result `Listen` and `Trust` end unpaced: slow start is over by then.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
+/// What other traffic leaves of the capacity.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    rate: Rate,
+    /// By then the queue has been drained, if other traffic has let it.
+    drained: Duration,
+}
 
-impl Default for Pacer {
+impl Default for PacerPhase {
     fn default() -> Self {
-        Self {
-            phase: PacerPhase::Listen { trains: PacketTrains::default(), since: None },
-            history: History::default(),
-            capacity: None,
-            pace: None,
-            baseline: (Bytes::ZERO, Bytes::ZERO),
-            ignore_until: Duration::ZERO,
-            cut: None,
-            tolerated: Duration::ZERO,
-            standing: None,
-            held_back: None,
-            others: None,
-            growth_restarts: (0, Duration::ZERO),
-            peak: Rate::default(),
-        }
+        Self::Listen { trains: PacketTrains::default(), since: None }
     }
 }
 
+/// The share of a pace that must be delivered for it to count as used.
+const USED: f64 = 0.8;
+/// The lower bound of the pace per RTT: delivery cannot be measured without sending.
+const MIN_PACE_PER_RTT: Bytes = Bytes::new(2 * 1448);
+/// A queue is drained for this many RTTs at most.
+const MAX_DRAIN_RTTS: f64 = 4.0;
+/// The cap beside others doubles in this many RTTs.
+const SHARE_DOUBLING_RTTS: f64 = 8.0;
+/// RTTs of observations that are kept.
+const HISTORY_RTTS: u32 = 10;
+
 impl Pacer {
+    /// Starts with other constants than the default ones.
+    pub fn with_params(params: Params) -> Self {
+        Self { params, ..Self::default() }
+    }
+
     /// Starts on a path that held the rate `known` when it was last used.
     ///
-    /// The pace is [`initial_pace`] until the first observation.
+    /// The pace is [`initial_pace`] until that has arrived.
     pub fn with_known_rate(known: Rate) -> Self {
-        let pace = Some(initial_pace(known));
-        Self { phase: PacerPhase::Trust { known, since: None }, pace, ..Self::default() }
+        let from = initial_pace(known);
+        let phase = PacerPhase::Climb { from, since: None, until: known };
+        Self { phase, pace: Some(from), ..Self::default() }
     }
 
     /// Returns the measured rate of the path; `None` while it is uncertain, or in slow start.
     pub fn found(&self) -> Option<Rate> {
-        match self.phase {
-            PacerPhase::Cruise { target, .. } => {
-                Some(target).filter(|_| self.cut.is_none() && self.standing.is_none())
-            }
-            PacerPhase::Off => Some(self.peak).filter(|peak| *peak > MAX_TRAIN_RATE),
-            PacerPhase::Listen { .. }
-            | PacerPhase::Trust { .. }
-            | PacerPhase::Climb { .. }
-            | PacerPhase::Share { .. } => None,
+        match &self.phase {
+            PacerPhase::Cruise { target, probe } => Some(*target).filter(|_| probe.was_full),
+            PacerPhase::Free => Some(self.capacity).filter(|rate| *rate > self.params.unpaced_from),
+            _ => None,
         }
     }
 
@@ -183,46 +167,23 @@ impl Pacer {
     ///
     /// To be called at the interval of [`Self::interval`].
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
-        let min_rtt = seen.min_rtt.get();
-        if min_rtt < MIN_PACED_RTT && self.pace.is_none() {
-            self.phase = PacerPhase::Off;
+        let rtt = seen.min_rtt.get();
+        self.history.push(seen, (rtt * HISTORY_RTTS).max(self.params.empty_time * 2), now);
+        if rtt < self.params.min_rtt && self.pace.is_none() {
+            self.phase = PacerPhase::Free;
         }
-        self.history.push(now, seen.goodput, seen.rtt.get(), seen.sent, (min_rtt * 10).max(MIN_HISTORY));
-        match &mut self.phase {
-            PacerPhase::Off => {
-                let recent_delivery = self.delivery_over_rtt(seen, now).unwrap_or_default();
-                self.peak = self.peak.scaled(PEAK_DECAY).max(recent_delivery);
-            }
-            PacerPhase::Trust { known, since } => {
-                if since.is_none() {
-                    self.baseline = (seen.retransmits, seen.sent);
-                    // Fast paths have deeper queues and more competing traffic.
-                    self.tolerated =
-                        if *known > MAX_TRAIN_RATE { min_rtt / DEEP_QUEUE } else { Duration::ZERO };
-                }
-                let late = now.saturating_sub(*since.get_or_insert(now)) > STARTUP_TIMEOUT;
-                let known = *known;
-                self.trust(known, seen, late, now);
-            }
-            PacerPhase::Listen { trains, since } => {
-                let train_rate = trains.observe(seen.goodput, now).map(|train| train.rate);
-                if since.is_none() {
-                    self.baseline = (seen.retransmits, seen.sent);
-                }
-                let late = now.saturating_sub(*since.get_or_insert(now)) > STARTUP_TIMEOUT;
-                self.listen(seen, train_rate, late, now);
-            }
-            PacerPhase::Climb { from, since, most } => {
-                let climbed = now.saturating_sub(*since.get_or_insert(now));
-                let doublings = climbed.as_secs_f64() / min_rtt.as_secs_f64();
-                let (pace, most) = (from.scaled(doublings.exp2()), *most);
-                self.climb(seen, pace, most, now);
-            }
+        if let Some(delivered) = self.delivery_over_rtt(seen, now) {
+            // Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
+            let sent = self.history.sending_rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
+            self.capacity = self.capacity.max(delivered.min(sent));
+        }
+        match self.phase {
+            PacerPhase::Listen { .. } => self.listen(seen, now),
+            PacerPhase::Free => self.free(seen, now),
+            PacerPhase::Climb { from, since, until } => self.climb(from, since, until, seen, now),
             PacerPhase::Cruise { .. } => self.cruise(seen, now),
-            PacerPhase::Share { from, since } => {
-                let (from, since) = (*from, *since.get_or_insert(now));
-                self.share(from, since, seen, now);
-            }
+            PacerPhase::Drain { before, since, left } => self.drain(before, since, left, seen, now),
+            PacerPhase::Share { from, since, .. } => self.share(from, since, seen, now),
         }
         self.pace
     }
@@ -230,21 +191,18 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            PacerPhase::Off => Duration::from_millis(100),
             PacerPhase::Listen { .. } => Duration::from_micros(200),
-            PacerPhase::Trust { .. }
-            | PacerPhase::Climb { .. }
-            | PacerPhase::Cruise { .. }
-            | PacerPhase::Share { .. } => Duration::from_millis(3),
+            PacerPhase::Free => Duration::from_millis(100),
+            _ => Duration::from_millis(3),
         }
     }
 
     /// Returns whether the connection may change its congestion control: slow start is over, and the window holds the pace's BDP.
     pub fn has_settled(&self, seen: &Observation) -> bool {
         match self.phase {
-            PacerPhase::Listen { .. } | PacerPhase::Trust { .. } | PacerPhase::Climb { .. } => false,
+            PacerPhase::Listen { .. } | PacerPhase::Climb { .. } => false,
             PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            PacerPhase::Off | PacerPhase::Share { .. } => true,
+            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Share { .. } => true,
         }
     }
 
@@ -256,46 +214,259 @@ impl Pacer {
     /// Resumes after a pause in sending, which makes earlier observations useless.
     pub fn resume(&mut self) {
         self.history = History::default();
-        (self.cut, self.standing, self.others, self.held_back) = (None, None, None, None);
+        (self.held_back, self.shared) = (None, None);
         match &mut self.phase {
             PacerPhase::Listen { trains, since } => (*trains, *since) = (PacketTrains::default(), None),
-            PacerPhase::Trust { since, .. } => *since = None,
+            PacerPhase::Free => self.capacity = Rate::default(),
             PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
-            PacerPhase::Off => self.peak = Rate::default(),
-            PacerPhase::Cruise { probe, .. } => *probe = Probe::new(Duration::ZERO),
+            PacerPhase::Cruise { target, .. } | PacerPhase::Drain { before: target, .. } => {
+                let target = *target;
+                let probe = Probe::new(&self.params, target, self.capacity, Duration::ZERO);
+                self.phase = PacerPhase::Cruise { target, probe };
+            }
             PacerPhase::Share { since, .. } => *since = None,
         }
     }
 
-    /// Returns whether the congestion control should restart its growth: for two RTTs its window or its own pace has
-    /// been below the pace.
-    ///
-    /// Also beside competing flows: pacing has cut its slow start short, and losses in their bursts may do so again.
+    /// Returns whether the congestion control should restart its growth: for two RTTs its window, or in a probe its own pace, has
+    /// been less than the pace needs, although there is no queue.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
-        if let PacerPhase::Share { .. } = self.phase {
-            return self.restarts_growth(seen, now);
+        let takes_less_than_half = self.delivery(seen, now) < self.capacity.scaled(0.5);
+        if let PacerPhase::Share { restart, .. } = &mut self.phase {
+            return restart.take_if(|at| now >= *at).is_some() && takes_less_than_half;
         }
         let PacerPhase::Cruise { target, probe } = &mut self.phase else { return false };
-        if seen.window < target.bdp(seen.min_rtt) {
-            let since = *self.held_back.get_or_insert(now);
-            let long = now.saturating_sub(since) > seen.rtt.get() * 2;
-            if long {
-                self.held_back = Some(now);
-            }
-            return long;
+        if seen.window >= target.bdp(seen.min_rtt) {
+            self.held_back = None;
+            return probe.was_held_back();
         }
-        self.held_back = None;
-        probe.was_held_back()
+        let since = *self.held_back.get_or_insert(now);
+        let is_long = now.saturating_sub(since) > seen.rtt.get() * 2;
+        if is_long {
+            self.held_back = Some(now);
+        }
+        is_long
+    }
+
+    fn listen(&mut self, seen: &Observation, now: Duration) {
+        let rtt = seen.min_rtt.get();
+        let PacerPhase::Listen { trains, since } = &mut self.phase else { return };
+        let rate = trains.observe(seen.goodput, rtt, self.params.uncertainty, now);
+        let is_over = now.saturating_sub(*since.get_or_insert(now)) > rtt * self.params.listen_rtts;
+        if is_over || rate.unwrap_or(self.capacity) > self.params.unpaced_from {
+            self.phase = PacerPhase::Free;
+        } else if let Some(rate) = rate {
+            self.capacity = self.capacity.max(rate);
+            let until = rate.scaled(1.0 - self.params.uncertainty);
+            let from = Rate::over(seen.window, rtt).min(until);
+            self.phase = PacerPhase::Climb { from, since: Some(now), until };
+            self.pace = Some(from);
+            // The last bursts are still in flight.
+            self.ignore_until = now + seen.rtt.get() + rtt.mul_f64(self.params.standing);
+        } else if self.is_losing(seen, now) {
+            self.begin_drain(self.delivery(seen, now), now);
+        }
+    }
+
+    fn free(&mut self, seen: &Observation, now: Duration) {
+        let is_paced = seen.min_rtt.get() >= self.params.min_rtt && self.capacity <= self.params.unpaced_from;
+        if is_paced && self.is_losing(seen, now) {
+            self.begin_drain(self.delivery(seen, now), now);
+        }
+    }
+
+    fn climb(&mut self, from: Rate, since: Option<Duration>, until: Rate, seen: &Observation, now: Duration) {
+        if self.is_congested(seen, now) {
+            let pace = self.pace.unwrap_or(from);
+            // A queue at less than half of the bottleneck's rate is not this connection's.
+            if pace < until.scaled(0.5) {
+                self.begin_to_share(until.scaled(0.5), seen, now)
+            } else {
+                self.begin_drain(pace, now)
+            }
+            return;
+        }
+        let Some(since) = since else {
+            let arrives = self.delivery_over_rtt(seen, now).is_some_and(|rate| rate >= from.scaled(USED));
+            self.phase = PacerPhase::Climb { from, since: arrives.then_some(now), until };
+            return;
+        };
+        let doublings = now.saturating_sub(since).as_secs_f64() / seen.min_rtt.get().as_secs_f64();
+        let pace = from.scaled(doublings.exp2()).min(until);
+        self.pace = Some(pace);
+        if pace == until {
+            self.settle(until, seen, now);
+        }
+    }
+
+    /// Starts to cruise at this pace; a fast path needs none.
+    fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
+        if target > self.params.unpaced_from {
+            (self.phase, self.pace) = (PacerPhase::Free, None);
+            return;
+        }
+        self.ignore_until = now + seen.rtt.get();
+        let probe = Probe::new(&self.params, target, self.capacity, self.ignore_until);
+        self.phase = PacerPhase::Cruise { target, probe };
+        (self.pace, self.held_back) = (Some(target), None);
+    }
+
+    fn cruise(&mut self, seen: &Observation, now: Duration) {
+        let (is_congested, queue) = (self.is_congested(seen, now), self.queue(seen, now));
+        let rtt = seen.min_rtt.get();
+        let sent = self.history.sending_rate(now.saturating_sub(rtt / 4), now);
+        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
+        if is_congested {
+            let before = *target;
+            self.begin_drain(before, now);
+            return;
+        }
+        if probe.is_due(now) {
+            let is_high = *target > self.capacity.scaled(1.0 - self.params.uncertainty);
+            if sent < target.scaled(USED) {
+                // What is not used is not raised.
+                probe.rest(now + rtt);
+            } else if is_high && queue > queue_threshold(&self.params, seen) / 2 {
+                *target = target.scaled(self.params.headroom);
+                probe.rest(now + rtt);
+            }
+        }
+        *target = probe.observe(&self.params, *target, self.capacity, seen, &self.history, now);
+        let (target, pace) = (*target, probe.pace(*target, now));
+        self.pace = Some(pace);
+        if target > self.params.unpaced_from {
+            self.settle(target, seen, now);
+        }
+    }
+
+    /// Drains a queue that a pace of `before` has met.
+    fn begin_drain(&mut self, before: Rate, now: Duration) {
+        self.phase = PacerPhase::Drain { before, since: now, left: None };
+        self.pace = Some(before.scaled(self.params.drain));
+    }
+
+    fn drain(
+        &mut self,
+        before: Rate,
+        since: Duration,
+        left: Option<Left>,
+        seen: &Observation,
+        now: Duration,
+    ) {
+        let (rtt, data_rtt) = (seen.min_rtt.get(), seen.rtt.get());
+        let least = Rate::over(MIN_PACE_PER_RTT, rtt);
+        self.pace = self.pace.map(|pace| pace.max(least));
+        let Some(Left { rate, drained }) = left else {
+            if now.saturating_sub(since) >= data_rtt {
+                // What has arrived since was sent an RTT before.
+                let sent = self.history.sending_rate(since.saturating_sub(data_rtt), since);
+                let arrives = self.history.delivery_rate(since);
+                // One measurement does not give up most of what arrives.
+                let least = least.max(arrives.scaled(self.params.drain));
+                let rate = self.left_by_others(arrives, sent);
+                let rate = rate.scaled(self.params.headroom).min(before).max(least);
+                let drain = rate.scaled(1.0 - self.params.drain).as_bits_per_sec() as f64;
+                let rtts = self.queue_above(rtt, seen, now).as_secs_f64() / rtt.as_secs_f64()
+                    * (self.capacity.as_bits_per_sec() as f64 / drain.max(1.0));
+                let drained = now + rtt.mul_f64(rtts.min(MAX_DRAIN_RTTS));
+                self.pace = Some(rate.scaled(self.params.drain).max(least));
+                self.phase = PacerPhase::Drain { before, since, left: Some(Left { rate, drained }) };
+            }
+            return;
+        };
+        if now >= drained {
+            self.pace = Some(rate);
+        }
+        if now < drained + data_rtt + rtt.mul_f64(self.params.standing) {
+            return;
+        }
+        if self.queue_above(rtt, seen, now) > queue_threshold(&self.params, seen) {
+            self.begin_to_share(rate, seen, now);
+        } else {
+            let (lost, sent) = self.history.losses(now.saturating_sub(rtt));
+            self.stray_loss = self.stray_loss.max(lost.get() as f64 / sent.get().max(1) as f64);
+            self.settle(rate, seen, now);
+        }
+    }
+
+    fn begin_to_share(&mut self, from: Rate, seen: &Observation, now: Duration) {
+        let restart = self.shared.is_none().then(|| now + seen.rtt.get() * self.params.restart_rtts);
+        self.shared = Some(now);
+        self.phase = PacerPhase::Share { from, since: Some(now), restart };
+        self.pace = Some(from);
+    }
+
+    fn share(&mut self, from: Rate, since: Option<Duration>, seen: &Observation, now: Duration) {
+        let rtt = seen.min_rtt.get();
+        let since = since.unwrap_or(now);
+        if let PacerPhase::Share { since: begun, .. } = &mut self.phase {
+            *begun = Some(since);
+        }
+        let doublings = now.saturating_sub(since).as_secs_f64() / rtt.as_secs_f64() / SHARE_DOUBLING_RTTS;
+        self.pace = Some(from.scaled(doublings.exp2())).filter(|pace| *pace < self.capacity.scaled(2.0));
+        let quiet = (rtt * self.params.empty_rtts).max(self.params.empty_time);
+        if now.saturating_sub(since) < quiet {
+            return;
+        }
+        let looked = now.saturating_sub(quiet);
+        let Some(longest) = self.history.largest_rtt(looked, now) else { return };
+        let delivered = self.history.delivery_rate(looked);
+        if longest <= rtt + queue_threshold(&self.params, seen) {
+            self.shared = Some(now);
+            self.settle(delivered.max(Rate::over(MIN_PACE_PER_RTT, rtt)), seen, now);
+        } else if now.saturating_sub(since) > rtt * self.params.recheck_rtts {
+            self.begin_drain(delivered, now);
+        }
+    }
+
+    fn is_congested(&self, seen: &Observation, now: Duration) -> bool {
+        // A probe's own queue drains slowly.
+        let queue = queue_threshold(&self.params, seen).max(self.params.probe_queue.mul_f64(1.25));
+        now >= self.ignore_until && (self.queue(seen, now) > queue || self.is_losing(seen, now))
+    }
+
+    fn is_losing(&self, seen: &Observation, now: Duration) -> bool {
+        let (lost, sent) = self.history.losses(now.saturating_sub(seen.rtt.get()));
+        let most = sent.get() as f64 * (self.params.loss + self.stray_loss);
+        lost > self.params.stray_loss && lost.get() as f64 > most
+    }
+
+    /// Returns the length of the standing queue: above the least RTT of the last RTTs, for the path may have become longer.
+    fn queue(&self, seen: &Observation, now: Duration) -> Duration {
+        let least = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
+        self.queue_above(least, seen, now)
+    }
+
+    fn queue_above(&self, least: Duration, seen: &Observation, now: Duration) -> Duration {
+        let since = now.saturating_sub(seen.min_rtt.get().mul_f64(self.params.standing));
+        self.history.standing_rtt(since).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
+    }
+
+    /// Returns the capacity left by other traffic, where `arrives` of `sent`.
+    ///
+    /// A FIFO queue serves flows in proportion to their input: arrives = capacity x sent / (sent + others).
+    fn left_by_others(&self, arrives: Rate, sent: Rate) -> Rate {
+        if arrives >= self.capacity.min(sent) {
+            return arrives;
+        }
+        let ratio = self.capacity.as_bits_per_sec() as f64 / arrives.as_bits_per_sec().max(1) as f64;
+        let others = sent.scaled(ratio - 1.0).as_bits_per_sec();
+        Rate::bits_per_sec(self.capacity.as_bits_per_sec().saturating_sub(others))
     }
 
     /// Returns the rate of delivery over the last RTT; `None` before a whole one was observed.
     fn delivery_over_rtt(&self, seen: &Observation, now: Duration) -> Option<Rate> {
         let reaches = self.history.reaches(now.saturating_sub(seen.min_rtt.get()));
-        reaches.then(|| self.recent_delivery(seen, now))
+        reaches.then(|| self.delivery(seen, now))
     }
 
     /// Returns the rate of delivery over the last RTT, or since the first observation.
-    fn recent_delivery(&self, seen: &Observation, now: Duration) -> Rate {
+    fn delivery(&self, seen: &Observation, now: Duration) -> Rate {
         self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
     }
+}
+
+/// Returns the length from which a queue belongs to other traffic.
+fn queue_threshold(params: &Params, seen: &Observation) -> Duration {
+    params.queue + seen.min_rtt.get().mul_f64(params.queue_rtt_share)
 }

@@ -2,91 +2,50 @@
 
 use std::time::Duration;
 
-use super::Observation;
 use super::history::History;
+use super::{Observation, Params};
 use crate::units::{Bytes, Rate};
 
 /// Probes for capacity above the present pace.
 ///
-/// A probe sends at `1 + gain` times the pace until it has sent what the path carries in the time `excess` more. On a
-/// full path that data queues, and an RTT later the RTT is higher by up to `excess`; otherwise the RTT stays.
+/// A probe sends at `1 + gain` times the pace until it has sent what the bottleneck forwards in `Params::probe_queue` more. On a full
+/// path that data queues, and an RTT later the RTT is longer by that time; on a free one the RTT stays.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
     state: ProbeState,
-    /// The increase of the pace in the next probe, relative.
     gain: f64,
-    /// The longest queue that a probe adds.
-    excess: Duration,
     /// RTTs to wait before the next probe.
     rest_rtts: u32,
+    /// The mean deviation of the RTT from its minimum, in seconds, while no probe runs.
+    jitter: f64,
     /// In the last probe the congestion control sent no faster than before.
     held_back: bool,
-    /// Trims of the pace since the last probe.
-    trims: u32,
-    /// When the last probe's queue has drained.
-    drains_until: Duration,
+    /// Whether a probe has found the path full.
+    pub(super) was_full: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum ProbeState {
     Resting { until: Duration },
-    Sending { from: Duration, to: Duration, sent: Bytes, retransmits: Bytes },
-    Waiting { from: Duration, to: Duration, until: Duration, sent: Rate, retransmits: Bytes },
+    Sending { from: Duration, to: Duration, sent: Bytes },
+    Waiting { from: Duration, to: Duration, until: Duration, sent: Rate },
 }
 
-/// The longest queue that a probe adds.
-const MAX_EXCESS: Duration = Duration::from_micros(3500);
-/// The shortest: less would not exceed [`RTT_UNCERTAINTY`] clearly.
-const MIN_EXCESS: Duration = Duration::from_micros(1600);
-/// The least and the largest gain.
-const GAIN_RANGE: (f64, f64) = (0.125, 1.0);
-/// The largest gain at the capacity; larger in proportion at a pace below it.
-const FULL_PATH_GAIN: f64 = 0.5;
-/// The gain of the first probe, and after a cut: the train's rate may be too low, or the competing traffic may have ended.
-const FIRST_GAIN: f64 = 0.25;
-/// A pace below the capacity needs longer to add the excess, by up to this factor.
-const MAX_SLOWDOWN: f64 = 8.0;
-/// The pace may exceed the highest observed rate of delivery by this factor.
-const CAPACITY_HEADROOM: f64 = 1.25;
-/// A rate of at least this share of another counts as equal.
-const NEAR_CAPACITY: f64 = 0.95;
-/// No probe runs while less than this share of the pace is delivered.
-const MIN_USED_SHARE: f64 = 0.8;
-/// A rise of the RTT by less than this share of the excess is noise.
-const NOTICEABLE_RISE: f64 = 0.25;
-/// The queue may have grown by this more than the RTT shows, so that a short probe proves less.
-const RTT_UNCERTAINTY: Duration = Duration::from_micros(800);
-/// A pace near the capacity with a standing queue is a little too high, and is multiplied by this,
-const TRIM_FACTOR: f64 = 0.97;
-/// from this share of the capacity on,
-const TRIM_FROM_CAPACITY: f64 = 0.9;
-/// at most this often between two probes: the queue may belong to another flow.
-const MAX_TRIMS: u32 = 3;
-/// A queue drains in this multiple of its length, with a pace of 97 % of the capacity.
-const PROBE_DRAIN_FACTOR: u32 = 32;
-/// How long after its RTT a probe may still affect the RTT.
-const PROBE_ECHO_TIME: Duration = Duration::from_millis(8);
-/// The longest rest between two probes, in RTTs.
-const MAX_REST_RTTS: u32 = 4;
+/// The weight of an observation in the jitter.
+const JITTER_WEIGHT: f64 = 1.0 / 16.0;
 
 impl Probe {
-    /// Rests until `until`.
-    pub(super) fn new(until: Duration) -> Self {
+    /// Rests until `until`. A pace of less than half of the `capacity` may double at once.
+    pub(super) fn new(params: &Params, target: Rate, capacity: Rate, until: Duration) -> Self {
+        let is_low = target < capacity.scaled(0.5);
         Self {
             state: ProbeState::Resting { until },
-            gain: FIRST_GAIN,
-            excess: MAX_EXCESS,
-            rest_rtts: 2,
+            gain: if is_low { params.max_gain } else { params.first_gain },
+            rest_rtts: 1,
+            jitter: 0.0,
             held_back: false,
-            trims: 0,
-            drains_until: Duration::ZERO,
+            was_full: false,
         }
-    }
-
-    /// Aborts a running probe, and rests until `until`: the path has changed.
-    pub(super) fn postpone(&mut self, until: Duration) {
-        self.state = ProbeState::Resting { until };
-        (self.gain, self.rest_rtts, self.trims) = (FIRST_GAIN, 2, 0);
     }
 
     /// Returns whether the next probe is due.
@@ -94,10 +53,9 @@ impl Probe {
         matches!(self.state, ProbeState::Resting { until } if now >= until)
     }
 
-    /// Returns the longest queue that the probe can have caused.
-    pub(super) fn queue(&self, now: Duration) -> Duration {
-        let rests = matches!(self.state, ProbeState::Resting { .. }) && now >= self.drains_until;
-        if rests { Duration::ZERO } else { self.excess + RTT_UNCERTAINTY }
+    /// Postpones the next probe to `until`.
+    pub(super) fn rest(&mut self, until: Duration) {
+        self.state = ProbeState::Resting { until };
     }
 
     /// Returns, once, whether the congestion control sent no faster in the last probe.
@@ -113,115 +71,104 @@ impl Probe {
         }
     }
 
-    /// Observes the connection, and whether a queue `stands`; returns the new steady pace.
+    /// Observes the connection, whose bottleneck forwards `capacity` as far as is known; returns the new steady pace.
     pub(super) fn observe(
         &mut self,
+        params: &Params,
         target: Rate,
-        capacity: Option<Rate>,
-        stands: bool,
+        capacity: Rate,
         seen: &Observation,
         history: &History,
         now: Duration,
     ) -> Rate {
         let rtt = seen.min_rtt.get();
         match self.state {
-            // A sender that does not use its pace would not send faster in a probe.
-            ProbeState::Resting { until }
-                if now >= until
-                    && history.delivery_rate(now.saturating_sub(rtt)) < target.scaled(MIN_USED_SHARE) =>
-            {
-                self.state = ProbeState::Resting { until: now + rtt };
-                target
-            }
-            ProbeState::Resting { until } if now >= until => {
-                let is_full = capacity.is_some_and(|capacity| target > capacity.scaled(TRIM_FROM_CAPACITY));
-                if stands && is_full && self.trims < MAX_TRIMS {
-                    self.trims += 1;
-                    self.state = ProbeState::Resting { until: now + rtt * 2 };
-                    return target.scaled(TRIM_FACTOR);
+            ProbeState::Resting { until } => {
+                let least = history.least_rtt(now.saturating_sub(rtt), now).unwrap_or(rtt);
+                let deviation = seen.rtt.get().saturating_sub(least).as_secs_f64();
+                self.jitter += JITTER_WEIGHT * (deviation - self.jitter);
+                if now >= until {
+                    // A smaller pace takes longer to send as much in excess.
+                    let time = params.probe_queue.mul_f64(over(capacity, target).max(1.0) / self.gain);
+                    self.state = ProbeState::Sending { from: now, to: now + time.min(rtt), sent: seen.sent };
                 }
-                self.trims = 0;
-                let slower = slower(target, capacity);
-                // A larger gain would end the probe within an observation or two.
-                self.gain = self.gain.min(slower * FULL_PATH_GAIN);
-                let to = now + self.excess.mul_f64(slower / self.gain);
-                self.state =
-                    ProbeState::Sending { from: now, to, sent: seen.sent, retransmits: seen.retransmits };
                 target
             }
-            ProbeState::Sending { from, to, sent, retransmits } if now >= to => {
-                let (sent, asked) =
-                    (Rate::over(seen.sent - sent, now - from), target.scaled(1.0 + self.gain));
-                // The congestion control may have sent less; a small difference is due to the time's rounding.
-                let sent = if sent > asked.scaled(NEAR_CAPACITY) { asked } else { sent };
-                if sent < target.scaled(1.0 + self.gain / 2.0) {
-                    // Near the capacity there is little to find.
-                    self.held_back = capacity.is_none_or(|capacity| target < capacity.scaled(NEAR_CAPACITY));
-                    self.state = ProbeState::Resting { until: now + rtt };
-                    return target;
+            ProbeState::Sending { from, to, sent } if now >= to => {
+                // A late observation has lengthened the probe. The congestion control may have sent less.
+                let sent = Rate::over(seen.sent - sent, now - from).min(target.scaled(1.0 + self.gain));
+                if sent < target.scaled(1.0 + params.min_gain / 2.0) {
+                    self.held_back = true;
+                    self.rest(now + rtt);
+                } else {
+                    // The echo lasts as long as the probe, and its end may be acknowledged late.
+                    let until = now + seen.rtt.get() + params.probe_queue * 2;
+                    self.state = ProbeState::Waiting { from, to: now, until, sent };
                 }
-                // `now`, not `to`: a late observation has lengthened the probe.
-                let until = now + seen.rtt.get() + PROBE_ECHO_TIME;
-                self.state = ProbeState::Waiting { from, to: now, until, sent, retransmits };
                 target
             }
-            ProbeState::Waiting { from, to, until, sent, retransmits } if now >= until => {
-                let before = history.least_rtt((from + rtt).saturating_sub(rtt / 4), from + rtt);
+            ProbeState::Waiting { from, to, until, sent } if now >= until => {
+                let before = history.least_rtt(from + rtt - rtt / 4, from + rtt);
                 let Some((before, peak)) = before.zip(history.largest_rtt(from + rtt, until)) else {
                     // Too few acknowledgements arrived to measure the rise.
-                    self.state = ProbeState::Resting { until: now + rtt };
+                    self.rest(now + rtt);
                     return target;
                 };
-                let rise = peak.saturating_sub(before);
-                let part = |queue: Duration| queue.as_secs_f64() / (to - from).as_secs_f64().max(1e-6);
-                let (left, doubted) = left(sent, part(rise), capacity);
-                let doubt = doubted.min(target.scaled(MAX_SLOWDOWN)).scaled(part(RTT_UNCERTAINTY));
-                let proven = left.as_bits_per_sec().saturating_sub(doubt.as_bits_per_sec());
-                let most = capacity
-                    .map_or(Rate::bits_per_sec(u64::MAX), |capacity| capacity.scaled(CAPACITY_HEADROOM));
-                let lost = seen.retransmits > retransmits;
-                self.adapt(rise, lost, now, rtt);
-                if lost { target } else { target.max(Rate::bits_per_sec(proven).min(most)) }
+                let rise = peak.saturating_sub(before).as_secs_f64();
+                let (lost, all) = history.losses(from + rtt);
+                let lost = lost.get() as f64 > params.loss * all.get() as f64;
+                let proven = self.proven(params, target, capacity, sent, rise, (to - from).as_secs_f64());
+                self.adapt(params, lost, rise, rtt, now);
+                if lost { target } else { target.max(proven) }
             }
             _ => target,
         }
     }
 
+    /// Returns the pace that has room after sending at `sent` for `time` seconds has raised the RTT by `rise` seconds.
+    ///
+    /// The queue grows by (sent + others) / capacity - 1. Where the jitter is so large that a full path would not stand out, nothing
+    /// was measured, and the pace rises: losses then are the only evidence.
+    fn proven(
+        &self,
+        params: &Params,
+        target: Rate,
+        capacity: Rate,
+        sent: Rate,
+        rise: f64,
+        time: f64,
+    ) -> Rate {
+        if self.is_noisy(params) || rise <= self.jitter {
+            return sent;
+        }
+        let growth = rise / time.max(1e-6);
+        // The bottleneck forwards what arrives, and never less than this.
+        let capacity = capacity.max(sent.scaled(1.0 / (1.0 + growth)));
+        let over = capacity.scaled(growth).as_bits_per_sec();
+        let left = Rate::bits_per_sec(sent.as_bits_per_sec().saturating_sub(over));
+        left.min(capacity.scaled(params.headroom)).max(target)
+    }
+
+    fn is_noisy(&self, params: &Params) -> bool {
+        self.jitter > params.probe_queue.as_secs_f64() / 2.0
+    }
+
     /// Raises the gain after a probe without an effect; lowers it, and rests longer, after one with an effect.
-    fn adapt(&mut self, rise: Duration, lost: bool, now: Duration, rtt: Duration) {
-        let felt = lost || rise > self.excess.mul_f64(NOTICEABLE_RISE);
-        self.excess = if lost { self.excess / 2 } else { self.excess * 2 }.clamp(MIN_EXCESS, MAX_EXCESS);
-        self.drains_until = now + rise * PROBE_DRAIN_FACTOR;
-        if felt {
-            // A shorter probe is less certain: a longer one follows soon.
-            self.rest_rtts =
-                if self.gain > GAIN_RANGE.0 { 1 } else { (2 * self.rest_rtts).min(MAX_REST_RTTS) };
-            self.gain = (self.gain / 2.0).max(GAIN_RANGE.0);
-            self.state = ProbeState::Resting {
-                until: self.drains_until.min(now + rtt * 8).max(now + rtt * self.rest_rtts),
-            };
+    fn adapt(&mut self, params: &Params, lost: bool, rise: f64, rtt: Duration, now: Duration) {
+        let effect = params.probe_queue.as_secs_f64() / 4.0 + self.jitter;
+        if lost || (rise > effect && !self.is_noisy(params)) {
+            self.was_full = true;
+            self.rest_rtts = (2 * self.rest_rtts).min(params.max_rest_rtts);
+            self.gain = (self.gain / 2.0).max(params.min_gain);
+            self.rest(now + rtt * self.rest_rtts);
         } else {
-            self.gain = (2.0 * self.gain).min(GAIN_RANGE.1);
-            self.rest_rtts = 1;
-            self.state = ProbeState::Resting { until: now };
+            (self.gain, self.rest_rtts) = ((2.0 * self.gain).min(params.max_gain), 1);
+            // Until the new pace is seen to be used.
+            self.rest(now + rtt / 4);
         }
     }
 }
 
-/// Returns the factor by which a probe takes longer at a pace below the capacity.
-fn slower(target: Rate, capacity: Option<Rate>) -> f64 {
-    let part = |capacity: Rate| capacity.as_bits_per_sec() as f64 / target.as_bits_per_sec().max(1) as f64;
-    capacity.map_or(1.0, part).clamp(1.0, MAX_SLOWDOWN)
-}
-
-/// Returns the capacity left by competing traffic, and the bottleneck's rate as far as known, after sending at `sent` has
-/// lengthened the queue by `grew` of the time it took.
-///
-/// grew = (sent + others) / capacity - 1. The capacity is at least sent / (1 + grew), which is used where it is unknown,
-/// as if there were no other traffic.
-fn left(sent: Rate, grew: f64, capacity: Option<Rate>) -> (Rate, Rate) {
-    let least = sent.scaled(1.0 / (1.0 + grew));
-    let capacity = capacity.map_or(least, |capacity| capacity.max(least));
-    let over = capacity.scaled(grew).as_bits_per_sec();
-    (Rate::bits_per_sec(sent.as_bits_per_sec().saturating_sub(over)), capacity)
+fn over(a: Rate, b: Rate) -> f64 {
+    a.as_bits_per_sec() as f64 / b.as_bits_per_sec().max(1) as f64
 }

@@ -43,7 +43,7 @@ fn pace_follows_background_traffic() {
 
 #[test]
 fn wrong_train_rate_costs_no_loss() {
-    for train_share in [0.3, 0.55, 0.8, 0.93, 1.07, 1.15] {
+    for train_share in [0.1, 0.3, 0.55, 0.8, 0.93, 1.07, 1.15] {
         let mut path = SimulatedPath::new(1000.0, 302, 1e6);
         let mut pacer = Some(Pacer::default());
         let mut until = 1.0;
@@ -51,11 +51,11 @@ fn wrong_train_rate_costs_no_loss() {
             until += 0.01;
             path.run(&mut pacer, until);
         }
-        let wrong = Rate::bits_per_sec((train_share * 1e9) as u64);
         let begun = pacer.as_mut().unwrap();
-        begun.capacity = Some(wrong);
-        let PacerPhase::Climb { most, .. } = &mut begun.phase else { panic!("{:?}", begun.phase) };
-        *most = Some(wrong.scaled(TRAIN_RATE_SHARE));
+        let wrong = Rate::bits_per_sec((train_share * 1e9) as u64);
+        begun.capacity = wrong;
+        let PacerPhase::Climb { until: most, .. } = &mut begun.phase else { panic!("{:?}", begun.phase) };
+        *most = wrong.scaled(0.85);
         path.run(&mut pacer, 8.0);
         let share = path.run(&mut pacer, 16.0);
         assert!(
@@ -63,6 +63,23 @@ fn wrong_train_rate_costs_no_loss() {
             "{train_share}: {share} of the path, {} segments lost",
             path.lost / MSS
         );
+    }
+}
+
+/// A cap that is far too low is no more than a start.
+#[test]
+fn cap_at_a_tenth_of_the_path_is_at_nine_tenths_within_ten_rtts() {
+    for (mbit, rtt, queue) in [(1000.0, 302, 1e6), (1000.0, 100, 1e6), (100.0, 50, 1e5), (2500.0, 200, 2.5e6)]
+    {
+        let mut path = SimulatedPath::new(mbit, rtt, queue);
+        let tenth = Rate::bits_per_sec((mbit * 1e5) as u64);
+        let mut pacer = with_known_rate(&mut path, mbit * 0.2);
+        path.run(&mut pacer, 3.0 * path.rtt.as_secs_f64());
+        let now = path.now;
+        pacer.as_mut().unwrap().settle(tenth, &path.seen(), now);
+        path.run(&mut pacer, (now + path.rtt * 10).as_secs_f64());
+        let pace = pacer.as_ref().unwrap().pace.unwrap().as_bits_per_sec() as f64 / 1e6;
+        assert!(pace > 0.9 * mbit, "{pace} of {mbit} Mbit/s at {rtt} ms: {:?}", pacer.unwrap().phase());
     }
 }
 

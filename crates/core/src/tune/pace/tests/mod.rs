@@ -6,7 +6,5 @@ mod congestion;
 mod held_rate;
 mod simulated_path;
 
-use super::congestion::min_pace;
-use super::startup::TRAIN_RATE_SHARE;
 use super::*;
 use simulated_path::{MSS, SimulatedPath, with_known_rate};
