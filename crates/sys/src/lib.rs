@@ -3,6 +3,7 @@
 //! What `rustix` or `socket2` already offer safely is not wrapped again.
 
 pub mod cachestat;
+pub mod chunk;
 pub mod direct_io;
 pub mod file_map;
 pub mod host;
