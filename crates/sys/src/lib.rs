@@ -10,6 +10,7 @@ pub mod host;
 pub mod host_route;
 pub mod memory;
 pub mod netns;
+pub mod pressure;
 pub mod process;
 pub mod ring;
 pub mod rtnetlink;

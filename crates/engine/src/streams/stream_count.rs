@@ -130,6 +130,7 @@ fn control_auto<'scope, 'a: 'scope>(
         }
         let seen = meter.look(set);
         set.progress().note_rate(seen.goodput);
+        transfer.schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
         let refusal = set.take_refusal();
         if let Some(Refusal { open, wait }) = refusal {
             tuner.refused(open, wait, transfer.start.elapsed());
