@@ -12,7 +12,8 @@ use super::segment_pool::{Flow, Segment, SegmentPool};
 const KIB64: u64 = 64 << 10;
 const FAST: Flow =
     Flow { rate: Rate::bits_per_sec(10_000_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
-const WAIT: Duration = Duration::from_millis(50);
+/// Longer than what counts as a stall.
+const WAIT: Duration = Duration::from_millis(200);
 
 fn fixed(size: Bytes) -> MemoryBudget {
     MemoryBudget::new(AppBuffer::Fixed(size))
