@@ -86,7 +86,8 @@ pub struct Interval {
 
 /// From this pressure on, tasks wait for a CPU or for memory most of the time: each further stream takes it from others.
 ///
-/// On two cores that emulate the path as well, 10 Gbit/s came to 0.3 at most (23 Nov 2026), beside ten busy processes to 0.9.
+/// On two cores that emulate the path as well, 10 Gbit/s by 64 streams come to 0.5, beside two busy processes to 0.75, and beside ten to 0.9 and
+/// more (23 Nov 2026): only there more streams cost goodput.
 const HIGH_PRESSURE: f64 = 0.8;
 
 impl Interval {
