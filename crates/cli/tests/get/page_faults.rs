@@ -20,6 +20,7 @@ fn has_huge_pages() -> bool {
 }
 
 #[test]
+#[allow(clippy::zombie_processes, reason = "process::wait reaps it, and returns what it used")]
 fn many_streams_use_the_same_memory_again_and_again() {
     if !has_huge_pages() {
         return skip("without huge pages the first use of each segment alone is a fault for each 4 KiB");
