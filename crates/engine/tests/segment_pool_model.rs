@@ -7,6 +7,8 @@
 
 #[path = "../src/sink/memory_budget.rs"]
 mod memory_budget;
+#[path = "../src/sink/segment_arena.rs"]
+mod segment_arena;
 #[path = "../src/sink/segment_pool.rs"]
 mod segment_pool;
 

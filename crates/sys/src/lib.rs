@@ -3,12 +3,14 @@
 //! What `rustix` or `socket2` already offer safely is not wrapped again.
 
 pub mod cachestat;
+pub mod chunk;
 pub mod direct_io;
 pub mod file_map;
 pub mod host;
 pub mod host_route;
 pub mod memory;
 pub mod netns;
+pub mod pressure;
 pub mod process;
 pub mod ring;
 pub mod rtnetlink;

@@ -51,6 +51,11 @@ impl AlignedBuf {
         };
         Ok(Self { mapping, mapped, start, len })
     }
+
+    /// Returns where it begins.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
 }
 
 impl std::ops::Deref for AlignedBuf {

@@ -171,6 +171,9 @@ pub struct Finished {
     /// Includes what the starting process itself had resident: exec carries that over. Only a small process can
     /// measure a child.
     pub max_resident: Bytes,
+    /// Page faults without I/O: how often memory was touched for the first time, of the child and of those of its
+    /// descendants that were waited for.
+    pub minor_faults: u64,
 }
 
 /// Waits for the child `pid` to end.
@@ -198,6 +201,7 @@ pub fn wait(pid: Pid) -> io::Result<Finished> {
         user: time(usage.ru_utime),
         system: time(usage.ru_stime),
         max_resident: Bytes::kib(u64::try_from(usage.ru_maxrss).unwrap_or(0)),
+        minor_faults: u64::try_from(usage.ru_minflt).unwrap_or(0),
     })
 }
 

@@ -15,6 +15,7 @@ mod names;
 mod other_file;
 mod outputs;
 mod pace;
+mod page_faults;
 mod real_servers;
 mod recording;
 mod resuming;

@@ -5,6 +5,7 @@ mod apt;
 mod exec;
 mod icdc;
 mod interrupt;
+mod last_packet;
 mod ours;
 mod results;
 mod run;

@@ -21,6 +21,7 @@ pub use lease::WorkerStatus;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 use lease::Leases;
+use steal::TakeoverLimit;
 
 /// Names a worker of one job; no number is used twice.
 pub type WorkerId = usize;
@@ -32,6 +33,9 @@ pub struct RangeScheduler {
     workers: BTreeMap<WorkerId, Leases>,
     /// Ranges stolen from stalled workers, each with the number of stalls in a row.
     stalled: Vec<(ByteRange, u32)>,
+    takeovers: TakeoverLimit,
+    /// Whether tasks of this host wait for the CPU or for memory.
+    pressed: bool,
 }
 
 /// What an idle worker's attempt to steal has done.
@@ -48,7 +52,8 @@ pub enum Steal {
 impl RangeScheduler {
     /// Starts with what is to be fetched.
     pub fn new(blocks: Blocks) -> Self {
-        Self { blocks, workers: BTreeMap::new(), stalled: Vec::new() }
+        let takeovers = TakeoverLimit::default();
+        Self { blocks, workers: BTreeMap::new(), stalled: Vec::new(), takeovers, pressed: false }
     }
 
     /// Adds a worker.
@@ -185,6 +190,11 @@ impl RangeScheduler {
         self.blocks.put_back(range);
     }
 
+    /// Notes whether tasks of this host wait for the CPU or for memory.
+    pub fn set_pressed(&mut self, pressed: bool) {
+        self.pressed = pressed;
+    }
+
     /// Plans blocks for this number of workers from now on.
     pub fn plan_for(&mut self, workers: usize) {
         self.blocks.plan_for(workers);
@@ -200,14 +210,20 @@ impl RangeScheduler {
         self.blocks.available() == Bytes::ZERO && self.workers.values().all(Leases::is_empty)
     }
 
+    /// Returns whether every byte is leased or received: a worker gets more only where another fails, or is slow.
+    pub fn is_all_leased(&self) -> bool {
+        self.blocks.unleased() == Bytes::ZERO
+    }
+
     /// Returns whether every byte has been received.
     pub fn is_done(&self) -> bool {
-        self.is_idle() && self.blocks.unleased() == Bytes::ZERO
+        self.is_idle() && self.is_all_leased()
     }
 
     /// Steals for an idle worker from the one that would finish last.
     ///
-    /// A worker that its server does not answer steals nothing while others are served: they will be idle too.
+    /// A worker that its server does not answer steals nothing while others are served: they will be idle too. Connections that
+    /// worked are taken over a few times in a period, and hardly ever where this host lacks CPU time.
     pub fn steal(&mut self, idle: WorkerId, now: Duration) -> Steal {
         let Some(thief) = self.workers.get(&idle).map(|leases| leases.status) else { return Steal::Nothing };
         if !thief.answered && self.workers.values().any(|leases| leases.is_served(now)) {
@@ -216,7 +232,13 @@ impl RangeScheduler {
         let last = self.workers.iter_mut().max_by_key(|(_, leases)| leases.time_left(now));
         let Some((&victim, leases)) = last else { return Steal::Nothing };
         let load = leases.load(now);
-        let Some(part) = load.worth_stealing(thief.rate) else { return Steal::Nothing };
+        let Some(part) = load.worth_stealing(thief.rate, self.pressed) else { return Steal::Nothing };
+        if leases.status.answered {
+            if !self.takeovers.allows(now) {
+                return Steal::Nothing;
+            }
+            self.takeovers.count(now);
+        }
         for range in leases.take_tail(part) {
             self.blocks.put_back(range);
             self.stalled.retain(|(part, _)| !part.overlaps(range));
@@ -307,6 +329,23 @@ mod tests {
         scheduler.stalled.push((ByteRange::new(40, 50), 1));
         scheduler.requeue(ByteRange::new(40, 50));
         assert!(scheduler.has_work(0));
+    }
+
+    #[test]
+    fn pause_of_the_whole_host_makes_few_connections_start_anew() {
+        let parts: Vec<_> = (0..32).map(|at| ByteRange::new(at * 20, at * 20 + 10)).collect();
+        let taken_over = |pressed| {
+            let mut scheduler = scheduler(parts.clone(), 33);
+            for worker in 0..33 {
+                scheduler.update(worker, |status| status.answered = true);
+            }
+            (0..32).for_each(|worker| assert!(scheduler.lease(worker, START).is_some()));
+            scheduler.set_pressed(pressed);
+            let all = (0..32).filter(|_| matches!(scheduler.steal(32, LATER), Steal::All(_))).count();
+            assert_eq!(scheduler.blocks.unleased(), Bytes::new(10 * all as u64));
+            all
+        };
+        assert_eq!([false, true].map(taken_over), [4, 0]);
     }
 
     #[test]

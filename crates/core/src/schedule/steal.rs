@@ -1,5 +1,6 @@
 //! How much an idle worker steals from a slow one, once nothing else is left to lease.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
@@ -30,6 +31,36 @@ const WORTH: f64 = 0.5;
 /// A smaller part is not shared, but stolen whole.
 const LEAST: Bytes = Bytes::kib(256);
 
+/// Where tasks wait for the CPU, silence is no sign of a stall before this many times the usual patience.
+const PRESSED_PATIENCE: u32 = 4;
+/// This many connections that worked are taken over within a period; each costs a new connection, and its slow start.
+const MOST_TAKEOVERS: usize = 4;
+/// The period.
+const TAKEOVER_PERIOD: Duration = Duration::from_secs(5);
+
+/// Bounds how often leases are taken from connections that worked, so that a pause of the path or of this host does not make all of
+/// them connect anew.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TakeoverLimit {
+    /// When the latest ones were.
+    latest: VecDeque<Duration>,
+}
+
+impl TakeoverLimit {
+    /// Returns whether another may follow now.
+    pub(super) fn allows(&self, now: Duration) -> bool {
+        let begin = now.saturating_sub(TAKEOVER_PERIOD);
+        self.latest.len() < MOST_TAKEOVERS || self.latest.front().is_none_or(|first| *first < begin)
+    }
+
+    pub(super) fn count(&mut self, now: Duration) {
+        if self.latest.len() == MOST_TAKEOVERS {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(now);
+    }
+}
+
 impl Load {
     /// Returns whether no data has arrived for longer than losses explain; twice as long after each earlier stall, so that a
     /// server that is merely slow to begin is waited for in the end.
@@ -41,9 +72,16 @@ impl Load {
     /// Returns how much of the tail an idle worker of `rate` should steal; `None` where stealing does not pay.
     ///
     /// All of a stalled load. Else as much as lets both finish at once, where that is much earlier.
-    pub(super) fn worth_stealing(&self, rate: Rate) -> Option<Bytes> {
+    ///
+    /// Where this host is `pressed`, tasks wait for the CPU: a slow load is no slower than others would be, and only what has stalled
+    /// for much longer is stolen.
+    pub(super) fn worth_stealing(&self, rate: Rate, pressed: bool) -> Option<Bytes> {
         if self.left == Bytes::ZERO {
             return None;
+        }
+        if pressed {
+            let patient = Self { silent: self.silent / PRESSED_PATIENCE, ..*self };
+            return patient.is_stalled().then_some(self.left);
         }
         if self.is_stalled() {
             return Some(self.left);
@@ -90,32 +128,67 @@ mod tests {
             (again.is_stalled(), Load { silent: again.silent + SHORTEST, ..again }.is_stalled()),
             (false, true)
         );
-        assert_eq!(load(Bytes::mib(9), 100, 1599).worth_stealing(Rate::default()), None);
-        assert_eq!(load(Bytes::mib(9), 100, 1600).worth_stealing(Rate::default()), Some(Bytes::mib(9)));
+        assert_eq!(load(Bytes::mib(9), 100, 1599).worth_stealing(Rate::default(), false), None);
+        assert_eq!(
+            load(Bytes::mib(9), 100, 1600).worth_stealing(Rate::default(), false),
+            Some(Bytes::mib(9))
+        );
         // That has never brought anything: the same, and not before.
-        assert_eq!(load(Bytes::new(1), 0, 60_000).worth_stealing(FAST), Some(Bytes::new(1)));
-        assert_eq!(load(Bytes::gib(1), 0, 900).worth_stealing(FAST), None);
+        assert_eq!(load(Bytes::new(1), 0, 60_000).worth_stealing(FAST, false), Some(Bytes::new(1)));
+        assert_eq!(load(Bytes::gib(1), 0, 900).worth_stealing(FAST, false), None);
     }
 
     #[test]
     fn a_share_of_what_is_much_slower() {
-        assert_eq!(load(Bytes::new(100_000_000), 100, 0).worth_stealing(FAST), Some(Bytes::new(90_000_000)));
+        assert_eq!(
+            load(Bytes::new(100_000_000), 100, 0).worth_stealing(FAST, false),
+            Some(Bytes::new(90_000_000))
+        );
         // Done before the second request is answered.
-        assert_eq!(load(Bytes::mib(10), 100, 0).worth_stealing(FAST), None);
+        assert_eq!(load(Bytes::mib(10), 100, 0).worth_stealing(FAST, false), None);
         // A few bytes of one that crawls.
-        assert_eq!(load(Bytes::new(240), 0, 0).worth_stealing(FAST), None);
+        assert_eq!(load(Bytes::new(240), 0, 0).worth_stealing(FAST, false), None);
         let crawling = Load { rate: Rate::bits_per_sec(8), ..load(Bytes::new(240), 0, 0) };
-        assert_eq!(crawling.worth_stealing(FAST), Some(Bytes::new(240)));
+        assert_eq!(crawling.worth_stealing(FAST, false), Some(Bytes::new(240)));
         // As fast itself, and the connection is lost by it.
-        assert_eq!(load(Bytes::mib(900), 900, 0).worth_stealing(FAST), None);
+        assert_eq!(load(Bytes::mib(900), 900, 0).worth_stealing(FAST, false), None);
+    }
+
+    #[test]
+    fn pressed_host_takes_over_only_what_is_silent_for_long() {
+        let crawling = load(Bytes::new(100_000_000), 100, 0);
+        assert_eq!(
+            (crawling.worth_stealing(FAST, true), crawling.worth_stealing(FAST, false).is_some()),
+            (None, true)
+        );
+        let silent = |ms| load(Bytes::mib(9), 100, ms).worth_stealing(FAST, true);
+        assert_eq!((silent(6399), silent(6400)), (None, Some(Bytes::mib(9))));
+    }
+
+    #[test]
+    fn takeovers_are_few_in_any_period() {
+        let mut limit = TakeoverLimit::default();
+        let mut taken = Vec::new();
+        for ms in (0..60_000).step_by(100) {
+            let now = Duration::from_millis(ms);
+            if limit.allows(now) {
+                limit.count(now);
+                taken.push(now);
+            }
+        }
+        let in_period = |from: &Duration| {
+            taken.iter().filter(|at| (*from..=*from + TAKEOVER_PERIOD).contains(at)).count()
+        };
+        assert!(taken.iter().all(|from| in_period(from) <= MOST_TAKEOVERS), "{taken:?}");
+        assert!(taken.len() > 40, "{taken:?}");
     }
 
     proptest! {
         /// Whatever is seen, never more than there is, and never nothing.
         #[test]
-        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000) {
+        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000, pressed: bool) {
             let seen = Load { left: Bytes::new(left), rate: Rate::bits_per_sec(rate), ..load(Bytes::ZERO, 0, ms) };
-            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own)) {
+            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own), pressed) {
                 prop_assert!(part > Bytes::ZERO && part <= seen.left);
             }
         }

@@ -12,6 +12,9 @@ use crate::units::{Bytes, Rate, Rtt};
 pub const INITIAL_SIZE: Bytes = Bytes::mib(64);
 /// The largest size (ICDC's ring, 4 GB).
 pub const MAX_SIZE: Bytes = Bytes::gib(4);
+/// No completed write for a shorter time is no stall: the initial size covers it at 10 Gbit/s. A disk that is always a little too
+/// slow needs no larger buffer.
+const LEAST_STALL: Duration = Duration::from_millis(50);
 /// All buffers together may grow by one part in this many of the available memory.
 const MEMORY_SHARE: u64 = 8;
 
@@ -35,6 +38,9 @@ impl AppBufferTuner {
     /// size = rate x (2 x stall + RTT): a stall in progress is expected to last as long again.
     pub fn observe(&mut self, stall: Duration, rate: Rate, rtt: Rtt) -> Bytes {
         self.best = self.best.max(rate);
+        if stall < LEAST_STALL {
+            return self.size;
+        }
         let covered = stall.saturating_mul(2).saturating_add(rtt.get());
         let needed = self.best.bdp(Rtt::new(covered));
         self.size = self.size.max(needed.min(MAX_SIZE));
@@ -85,7 +91,9 @@ mod tests {
     #[test]
     fn buffer_needs_no_more_than_its_initial_size_while_the_disk_keeps_up() {
         let mut tuner = AppBufferTuner::default();
-        assert!(tuner.observe(MS(5), Rate::bits_per_sec(100_000_000), LONG) < INITIAL_SIZE);
+        assert!(tuner.observe(MS(60), Rate::bits_per_sec(100_000_000), LONG) < INITIAL_SIZE);
+        assert!(tuner.observe(MS(49), RATE, LONG) < INITIAL_SIZE, "its share of 64 MiB covers that");
+        assert!(tuner.observe(MS(60), RATE, LONG) > INITIAL_SIZE);
     }
 
     #[test]

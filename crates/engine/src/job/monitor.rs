@@ -35,6 +35,7 @@ pub(super) fn watch(
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
             *lock(&transfer.pages) = Some(counted);
         }
+        transfer.pipeline.pool().trim();
         let now = snapshot(transfer);
         // A stream without a connection waits for work, not for the disk or the limit.
         let streams = u32::try_from(now.sockets.open).unwrap_or(u32::MAX).max(1);

@@ -17,9 +17,10 @@ use longhaul_core::plan::{self, SegmentPlan};
 use longhaul_core::telemetry::Segments;
 use longhaul_core::tune::app_buffer::{INITIAL_SIZE, growth_left};
 use longhaul_core::units::Bytes;
+use longhaul_sys::chunk::{Chunk, Piece};
 use longhaul_sys::host;
-use longhaul_sys::memory::AlignedBuf;
 
+use super::segment_arena::SegmentArena;
 use super::sync::{Condvar, Mutex, MutexGuard};
 
 /// How much memory a process may hold between sockets and files.
@@ -61,8 +62,7 @@ struct BudgetState {
     used: Bytes,
     /// Bytes that the pools have grown by.
     grown: Bytes,
-    /// Memory kept for the next segments, so that a steady flow need not fault it in again.
-    spare: Vec<AlignedBuf>,
+    arena: SegmentArena,
 }
 
 /// The part of a budget that one pool has.
@@ -84,8 +84,6 @@ struct Account {
 
 /// Segments that a pool has even where the budget is exhausted; plan::segments cuts none smaller.
 const SMALL: Bytes = Bytes::kib(64);
-/// Spare segments a pool that are kept while its flow pauses; more are given back to the kernel.
-const SPARE: usize = 4;
 
 impl MemoryBudget {
     /// Makes the budget; it holds no memory yet.
@@ -96,7 +94,7 @@ impl MemoryBudget {
             next: 0,
             used: Bytes::ZERO,
             grown: Bytes::ZERO,
-            spare: Vec::new(),
+            arena: SegmentArena::new(Instant::now()),
         };
         Self { buffer, state: Arc::new(Mutex::new(state)) }
     }
@@ -138,6 +136,10 @@ impl MemoryBudget {
             let account = state.accounts.swap_remove(index);
             state.grown = state.grown.saturating_sub(account.grown);
             state.cut();
+            let unneeded = state.unneeded(false);
+            drop(state);
+            // Unmapped outside the lock, here and below.
+            drop(unneeded);
         }
     }
 
@@ -182,7 +184,7 @@ impl MemoryBudget {
         id: AccountId,
         freed: &Condvar,
         patience: Duration,
-    ) -> io::Result<Option<AlignedBuf>> {
+    ) -> io::Result<Option<Piece>> {
         let mut state = self.lock();
         let Some(mut index) = state.index(id) else { return Ok(None) };
         let mut granted = state.grant(index);
@@ -201,40 +203,47 @@ impl MemoryBudget {
         account.in_use += 1;
         account.used += size;
         state.used += size;
-        let memory = state.take_spare(size);
-        let surplus = state.surplus();
+        let memory = state.arena.take(size);
+        let unneeded = state.unneeded(memory.is_none());
         // One segment that was freed may do for two receivers.
         state.wake();
         drop(state);
-        // Unmapped outside the lock, and mapped.
-        drop(surplus);
-        match memory {
-            Some(memory) => Ok(Some(memory)),
-            None => AlignedBuf::new(size.as_usize()).map(Some).inspect_err(|_| self.free(id, size, None)),
+        drop(unneeded);
+        if memory.is_some() {
+            return Ok(memory);
         }
+        let (chunk, memory) = SegmentArena::map(size).inspect_err(|_| self.free(id, size, None))?;
+        self.lock().arena.add(chunk);
+        Ok(Some(memory))
     }
 
     /// Takes back the memory of a segment of `size` bytes.
-    pub(super) fn free(&self, id: AccountId, size: Bytes, memory: Option<AlignedBuf>) {
+    pub(super) fn free(&self, id: AccountId, size: Bytes, memory: Option<Piece>) {
         let mut state = self.lock();
+        // Under the lock, for a receiver is woken for it.
+        drop(memory);
         state.used = state.used - size;
         if let Some(index) = state.index(id) {
             let account = &mut state.accounts[index];
             account.in_use -= 1;
             account.used = account.used - size;
         }
-        let room = state.spare.len() < SPARE * state.accounts.len();
-        let unused = match memory {
-            Some(memory) if room && state.is_cut_to(size) => {
-                state.spare.push(memory);
-                None
-            }
-            unused => unused,
-        };
         state.wake();
+        let unneeded = state.unneeded(false);
         drop(state);
-        // Unmapped outside the lock.
-        drop(unused);
+        drop(unneeded);
+    }
+
+    /// Gives memory back to the kernel that no segment has needed lately; taking and freeing do so too.
+    pub(super) fn trim(&self) {
+        let unneeded = self.lock().unneeded(false);
+        drop(unneeded);
+    }
+
+    /// Returns how much memory is mapped for segments.
+    #[cfg(test)]
+    pub(super) fn mapped(&self) -> Bytes {
+        self.lock().arena.mapped()
     }
 
     /// Returns how much of the account is in use.
@@ -276,14 +285,7 @@ impl BudgetState {
                 None => plan::segments(share, account.streams),
             };
         }
-        let accounts = &self.accounts;
-        self.spare
-            .retain(|memory| accounts.iter().any(|account| account.plan.size.as_usize() == memory.len()));
         self.wake();
-    }
-
-    fn is_cut_to(&self, size: Bytes) -> bool {
-        self.accounts.iter().any(|account| account.plan.size == size)
     }
 
     /// Returns the size of the segment that the account may take now.
@@ -296,23 +298,13 @@ impl BudgetState {
         (used + small <= small * 2 * streams.max(1) as u64).then_some(small)
     }
 
-    fn take_spare(&mut self, size: Bytes) -> Option<AlignedBuf> {
-        let index = self.spare.iter().rposition(|memory| memory.len() == size.as_usize())?;
-        Some(self.spare.swap_remove(index))
-    }
-
-    /// Takes the spare memory that the limit has no room for.
-    fn surplus(&mut self) -> Vec<AlignedBuf> {
-        let size = |memory: &AlignedBuf| Bytes::new(memory.len() as u64);
-        let mut held = self.spare.iter().fold(self.used, |sum, memory| sum + size(memory));
-        let mut surplus = Vec::new();
-        while held > self.limit()
-            && let Some(memory) = self.spare.pop()
-        {
-            held = held - size(&memory);
-            surplus.push(memory);
+    /// Takes the chunks that were not needed lately; all that are free where there is no pool any more, or where the limit is
+    /// reached and none of them fits, so that another `is_to_be_mapped`.
+    fn unneeded(&mut self, is_to_be_mapped: bool) -> Vec<Arc<Chunk>> {
+        if self.accounts.is_empty() || is_to_be_mapped && self.arena.mapped() >= self.limit() {
+            return self.arena.clear();
         }
-        surplus
+        self.arena.unneeded(Instant::now())
     }
 
     /// Wakes a receiver of every pool that can take a segment; each wakes the next.

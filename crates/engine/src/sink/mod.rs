@@ -19,6 +19,7 @@ pub mod pages;
 pub mod part_file;
 pub mod part_names;
 pub mod pipeline;
+mod segment_arena;
 pub mod segment_pool;
 #[cfg(test)]
 mod segment_pool_tests;

@@ -1,6 +1,6 @@
 //! The application buffer of one transfer: segments of its share of the memory budget.
 //!
-//! Allocated when needed, freed when done, and the only back-pressure between socket and file:
+//! Taken when needed, given back when done, and the only back-pressure between socket and file:
 //! when no segment is free, no thread reads the socket, its buffer fills and RWIN closes.
 
 use std::io;
@@ -11,7 +11,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
 use longhaul_core::tune::app_buffer::{AppBufferTuner, WriterStalls};
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::memory::AlignedBuf;
+use longhaul_sys::chunk::Piece;
 
 use super::memory_budget::{AccountId, MemoryBudget};
 use super::sync::{Condvar, Mutex, MutexGuard};
@@ -93,6 +93,11 @@ impl SegmentPool {
         done
     }
 
+    /// Gives memory back to the kernel that was needed only while the disk stalled; to be called now and then.
+    pub(crate) fn trim(&self) {
+        self.budget.trim();
+    }
+
     /// Returns how much is in use.
     pub fn usage(&self) -> Segments {
         self.budget.usage(self.account)
@@ -109,7 +114,7 @@ impl Drop for SegmentPool {
 #[derive(Debug)]
 pub struct Segment {
     /// `None` only while dropping.
-    memory: Option<AlignedBuf>,
+    memory: Option<Piece>,
     /// The file offset of the memory's first byte, a multiple of its size.
     base: u64,
     start: usize,
@@ -120,7 +125,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    fn new(memory: AlignedBuf, range: ByteRange, pool: &SegmentPool) -> Self {
+    fn new(memory: Piece, range: ByteRange, pool: &SegmentPool) -> Self {
         let size = memory.len() as u64;
         let base = range.start() & !(size - 1);
         let start = (range.start() - base) as usize;

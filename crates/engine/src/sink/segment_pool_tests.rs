@@ -1,6 +1,6 @@
 //! The segment pool and the memory budget that it takes from.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::tune::app_buffer::INITIAL_SIZE;
@@ -12,7 +12,8 @@ use super::segment_pool::{Flow, Segment, SegmentPool};
 const KIB64: u64 = 64 << 10;
 const FAST: Flow =
     Flow { rate: Rate::bits_per_sec(10_000_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
-const WAIT: Duration = Duration::from_millis(50);
+/// Longer than what counts as a stall.
+const WAIT: Duration = Duration::from_millis(200);
 
 fn fixed(size: Bytes) -> MemoryBudget {
     MemoryBudget::new(AppBuffer::Fixed(size))
@@ -96,6 +97,25 @@ fn pool_grows_while_the_writers_stall() {
     assert_eq!(held.len(), 20);
     // At least a BDP of 250 MB, on a host that has eight times that.
     assert!(pool.usage().capacity() >= Bytes::mib(80), "{:?}", pool.usage());
+}
+
+#[test]
+fn memory_that_a_stall_took_is_given_back_while_the_flow_goes_on() {
+    let budget = MemoryBudget::new(AppBuffer::Auto);
+    let pool = SegmentPool::new(&budget, None, 1);
+    let held = pool.writing(|| fill(&pool, 30));
+    assert_eq!(budget.mapped(), Bytes::mib(4 * held.len() as u64));
+    drop(held);
+    let began = Instant::now();
+    while budget.mapped() > Bytes::mib(8) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", budget.mapped());
+        drop([take(&pool, ByteRange::new(0, 1)), take(&pool, ByteRange::new(0, 1))]);
+        pool.trim();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(began.elapsed() > Duration::from_millis(500), "the flow may need it again");
+    drop(pool);
+    assert_eq!(budget.mapped(), Bytes::ZERO);
 }
 
 #[test]

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::pressure::{Pressure, PressureFiles};
 
 use super::stream_set::StreamSet;
 
 /// Measures from one call to the next.
 pub(super) struct IntervalMeter {
     rtt: Rtt,
+    pressure: PressureFiles,
     before: Look,
 }
 
@@ -26,6 +28,7 @@ struct Look {
     /// For how long streams have waited for this host, summed over the streams.
     waited: Duration,
     cpu: Duration,
+    pressure: Pressure,
 }
 
 /// Streams that wait for this host for this share of the time are held back by it.
@@ -36,7 +39,9 @@ const BUSY: f64 = 0.85;
 impl IntervalMeter {
     /// Starts the first interval of a path of this RTT.
     pub(super) fn new(rtt: Rtt, set: &StreamSet<'_>) -> Self {
-        Self { rtt, before: Look::now(set).0 }
+        let pressure = PressureFiles::find();
+        let before = Look::now(set, &pressure).0;
+        Self { rtt, pressure, before }
     }
 
     /// Returns how long an interval should be.
@@ -47,7 +52,7 @@ impl IntervalMeter {
 
     /// Ends an interval and starts the next.
     pub(super) fn look(&mut self, set: &StreamSet<'_>) -> Interval {
-        let (now, sockets) = Look::now(set);
+        let (now, sockets) = Look::now(set, &self.pressure);
         let before = std::mem::replace(&mut self.before, now);
         let now = &self.before;
         self.rtt = sockets.min_rtt.map_or(self.rtt, |rtt| rtt.min(self.rtt));
@@ -72,12 +77,13 @@ impl IntervalMeter {
             out_of_order: now.out_of_order.saturating_sub(before.out_of_order),
             left: pipeline.size().unwrap_or_default() - present,
             held_back,
+            pressure: share(now.pressure.since(&before.pressure), 1),
         }
     }
 }
 
 impl Look {
-    fn now(set: &StreamSet<'_>) -> (Self, longhaul_core::telemetry::Sockets) {
+    fn now(set: &StreamSet<'_>, pressure: &PressureFiles) -> (Self, longhaul_core::telemetry::Sockets) {
         let (streams, sockets) = set.progress().sockets.read();
         let received = streams.iter().filter_map(|s| Some((s.stream, s.tcp?.tcpi_bytes_received()?)));
         let look = Self {
@@ -87,6 +93,7 @@ impl Look {
             out_of_order: sockets.counters.out_of_order,
             waited: set.transfer.waits.total(),
             cpu: set.transfer.cpu.total() + set.transfer.pipeline.cpu_time(),
+            pressure: pressure.read(),
         };
         (look, sockets)
     }

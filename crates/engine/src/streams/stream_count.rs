@@ -123,13 +123,17 @@ fn control_auto<'scope, 'a: 'scope>(
 ) -> Option<Remembered> {
     let transfer = set.transfer;
     let mut meter = IntervalMeter::new(rtt, set);
+    let mut last = Rate::default();
     loop {
         transfer.schedule.rest(meter.interval(), &transfer.stop);
         if transfer.schedule.is_done() || transfer.stop.is_cancelled() || set.streams().is_empty() {
             return tuner.conclusion();
         }
         let seen = meter.look(set);
-        set.progress().note_rate(seen.goodput);
+        // Of two intervals the lower one: after a pause of this host a single one holds what two have brought, and windows that are held
+        // by that rate would overflow the path's queue.
+        set.progress().note_rate(seen.goodput.min(std::mem::replace(&mut last, seen.goodput)));
+        transfer.schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
         let refusal = set.take_refusal();
         if let Some(Refusal { open, wait }) = refusal {
             tuner.refused(open, wait, transfer.start.elapsed());

@@ -192,6 +192,11 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, _| schedule.outstanding(self.id()))
     }
 
+    /// Returns whether nothing is left to lease for any stream, unless another fails or is slow.
+    pub(crate) fn is_all_leased(&self) -> bool {
+        self.transfer.schedule.with(|schedule, _| schedule.is_all_leased())
+    }
+
     /// Returns how much should be outstanding so that the server never idles.
     ///
     /// The only stream of the only source requests everything at once from a `paced` server, which may start at a rate that it

@@ -26,12 +26,14 @@ const RECOVERY_TIME: (u32, Duration) = (20, Duration::from_secs(2));
 const RAMP_UP_TIMEOUT: (u32, Duration) = (50, Duration::from_secs(5));
 /// With less time left than this the number does not change: it would have no effect before the end.
 const NEAR_END: Duration = Duration::from_secs(2);
-/// The least remaining time for closing streams that only fill the queue.
+/// The least remaining time for closing streams that only fill the queue, or where this host lacks CPU time or memory.
 const MIN_LEFT_FOR_SPARE: Duration = Duration::from_secs(10);
 /// The least remaining time for a trial of fewer streams, which costs goodput while the others grow.
 const MIN_LEFT_FOR_FEWER: Duration = Duration::from_secs(30);
 /// With losses the step is at least one part in this many of the streams, to exceed the noise.
 const LOSSY_STEP: usize = 4;
+/// Under pressure one stream in this many is closed at a time.
+const PRESSED_STEP: usize = 4;
 /// How long an anchor counts: reduced windows have grown again by then.
 const ANCHOR_LIFETIME: Duration = Duration::from_secs(10);
 /// The share of the streams that is kept on a crowded path.
@@ -80,13 +82,17 @@ impl StreamTuner {
             }
         } else if several && self.down.is_due(now) && self.may_do_with_fewer(&view, left, now) {
             self.shrink(&view, seen.rtt, now);
-        } else if self.up.is_due(now) && !view.is_held_back() && self.statistics.is_level() {
+        } else if self.up.is_due(now)
+            && !view.is_held_back()
+            && !view.is_pressed()
+            && self.statistics.is_level()
+        {
             self.grow(&view, seen, now);
         }
     }
 
     fn may_do_with_fewer(&self, view: &IntervalMean, left: Duration, now: Duration) -> bool {
-        if view.spare(self.wanted) > 0 {
+        if view.spare(self.wanted) > 0 || view.is_pressed() {
             return left > MIN_LEFT_FOR_SPARE;
         }
         left > MIN_LEFT_FOR_FEWER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
@@ -150,6 +156,7 @@ impl StreamTuner {
     /// Tries fewer streams: without those that only fill the queue, or one step fewer.
     fn shrink(&mut self, view: &IntervalMean, rtt: Rtt, now: Duration) {
         let step = match view.spare(self.wanted) {
+            0 if view.is_pressed() => self.down.step(self.wanted).max(self.wanted / PRESSED_STEP),
             0 => self.down.step(self.wanted),
             spare => spare,
         };

@@ -34,6 +34,8 @@ const LEVEL_GROWTH_AFTER_LOSS: f64 = 1.05;
 const NO_GROWTH: f64 = 1.01;
 /// From this share of held-back intervals on, the network is not the limit.
 const HELD_BACK_SHARE: f64 = 0.25;
+/// From this share of intervals with high pressure on, it lasts.
+const PRESSED_SHARE: f64 = 0.5;
 
 #[derive(Debug, Clone, Copy)]
 struct IntervalSample {
@@ -44,6 +46,7 @@ struct IntervalSample {
     queue: f64,
     lost: bool,
     held_back: bool,
+    pressed: bool,
 }
 
 /// The last intervals.
@@ -80,6 +83,7 @@ pub(super) struct IntervalMean {
     /// The moving average of the share of packets out of order, over changes of the number of streams.
     out_of_order: f64,
     held_back: f64,
+    pressed: f64,
 }
 
 impl IntervalStatistics {
@@ -103,6 +107,7 @@ impl IntervalStatistics {
             queue: if waits >= MIN_QUEUE && queue >= QUEUE_RTT_SHARE { queue } else { 0.0 },
             lost: seen.out_of_order >= LOSS_PACKETS,
             held_back: seen.held_back,
+            pressed: seen.is_pressed(),
         });
     }
 
@@ -147,6 +152,7 @@ impl IntervalStatistics {
             loss: share(&counted, |s| s.lost),
             out_of_order: self.out_of_order,
             held_back,
+            pressed: share(&recent, |s| s.pressed),
         })
     }
 
@@ -228,6 +234,11 @@ impl IntervalMean {
         self.held_back >= HELD_BACK_SHARE
     }
 
+    /// Returns whether this host lacks CPU time or memory: more streams would take these from the ones there are.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.pressed >= PRESSED_SHARE
+    }
+
     /// Returns how many of `streams` only fill the queue.
     ///
     /// (1 + standing queue) BDPs are in flight, of which the path needs one; a fifth of the rest is kept as a margin.
@@ -256,6 +267,7 @@ mod tests {
             out_of_order: 0,
             left: Bytes::gib(1),
             held_back: false,
+            pressure: 0.0,
         }
     }
 
@@ -346,5 +358,16 @@ mod tests {
         assert!(!paused.is_held_back() && paused.intervals == 4 && paused.goodput == 100e6);
         let slow = meter(&[held(50), interval(60), held(40)]).view(MS(0), 9).unwrap();
         assert!(slow.is_held_back() && slow.intervals == 3 && slow.goodput == 50e6);
+    }
+
+    #[test]
+    fn pressure_counts_where_it_lasts() {
+        let seen = |pressure| Interval { pressure, ..interval(100) };
+        let pressed = |pressures: &[f64]| {
+            let seen: Vec<_> = pressures.iter().map(|pressure| seen(*pressure)).collect();
+            meter(&seen).view(MS(0), 8).unwrap().is_pressed()
+        };
+        assert!(pressed(&[0.2, 0.9, 0.9, 0.8]) && pressed(&[1.0, 0.0, 1.0, 0.0]));
+        assert!(!pressed(&[0.7, 0.7, 1.0, 0.7]) && !pressed(&[0.0; 4]));
     }
 }

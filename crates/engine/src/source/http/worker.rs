@@ -24,6 +24,10 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 const MOST_REQUESTS_AHEAD: usize = 64;
 /// A connection that has delivered this much and is then closed between two answers has served enough requests: no failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);
+/// What a trailing request asks for: its answer fills the packet with the last bytes before it, and one more, on Ethernet.
+const TRAILING: Bytes = Bytes::kib(4);
+/// With less than this outstanding a trailing answer would be a noticeable part of the traffic.
+const WORTH_TRAILING: Bytes = Bytes::kib(256);
 
 /// The HTTP side of one stream.
 pub(super) struct HttpWorker<'s> {
@@ -32,6 +36,8 @@ pub(super) struct HttpWorker<'s> {
     location: Location,
     /// Requests without a complete answer; some of what they asked for may have been stolen meanwhile.
     requested: VecDeque<Requested>,
+    /// Whether a trailing request was sent after these, whose answer is dropped.
+    trails: bool,
     /// Whether a kept connection proved closed, so that the next one must be new.
     distrusts_kept: bool,
     /// Whether the original URL was asked anew since the last answer with bytes: a second refusal counts as a failure.
@@ -70,6 +76,7 @@ impl<'s> HttpWorker<'s> {
             source,
             location: source.location(),
             requested: VecDeque::new(),
+            trails: false,
             distrusts_kept: false,
             has_refreshed: false,
             has_answered: false,
@@ -83,6 +90,7 @@ impl SourceWorker for HttpWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         let described = self.source.described()?;
         self.requested.clear();
+        self.trails = false;
         self.has_answered = false;
         let mut exchange = Exchange { worker: self, described: &described, stream };
         let served = exchange.first_connection().and_then(|connection| {
@@ -96,7 +104,7 @@ impl SourceWorker for HttpWorker<'_> {
             self.redirect = Redirect::Doubtful;
         }
         let Some(connection) = served? else { return Ok(()) };
-        if !stream.holds_window() {
+        if !stream.holds_window() && !self.trails {
             described.client.keep(connection);
         }
         Ok(())
@@ -147,6 +155,12 @@ impl Exchange<'_, '_, '_> {
                 if self.worker.requested.is_empty() && !self.request_next(connection)? {
                     continue;
                 }
+                if !self.skip_trailing_answer(connection)? {
+                    // What was requested behind it can be leased again.
+                    self.drop_requests();
+                    connection.retire();
+                    continue;
+                }
             }
             self.request_ahead(connection)?;
             self.read_head(connection)?;
@@ -164,6 +178,7 @@ impl Exchange<'_, '_, '_> {
     fn drop_requests(&mut self) {
         self.stream.disconnected();
         self.worker.requested.clear();
+        self.worker.trails = false;
     }
 
     fn shown(&self) -> &str {
@@ -271,7 +286,7 @@ impl Exchange<'_, '_, '_> {
         let file = &self.described.file;
         loop {
             // A body of unknown length is the last thing on its connection.
-            if file.size.is_none() || !connection.reusable() {
+            if file.size.is_none() || !connection.reusable() || self.worker.trails {
                 return Ok(());
             }
             let (ahead, requests) = self.stream.outstanding();
@@ -281,7 +296,46 @@ impl Exchange<'_, '_, '_> {
             }
             let enough = self.stream.outstanding_target(file.paced);
             if ahead >= enough || requests >= MOST_REQUESTS_AHEAD || !self.request_next(connection)? {
-                return Ok(());
+                return self.request_trailing(connection, ahead);
+            }
+        }
+    }
+
+    /// Requests some bytes once more behind the last range of a connection, for the sake of what comes before them.
+    ///
+    /// Nagle's algorithm (RFC 9293, section 3.7.4) holds back the last packet of an answer, which is not full, until all before it is
+    /// acknowledged: a round trip, with nginx and `tcp_nopush`. Behind it lies another answer here, which fills the packet. That is not
+    /// waited for; the connection is of no further use, as its window is held for this path.
+    fn request_trailing(
+        &mut self,
+        connection: &mut Connection,
+        outstanding: Bytes,
+    ) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        let pays = outstanding >= WORTH_TRAILING && file.identity.is_some() && !file.paced;
+        if !pays || !self.stream.holds_window() || !self.stream.is_all_leased() {
+            return Ok(());
+        }
+        connection.send_get(file.request(ByteRange::with_len(0, TRAILING)).as_ref())?;
+        self.worker.trails = true;
+        Ok(())
+    }
+
+    /// Reads the answer to a trailing request, where there is more to request after all; returns whether the connection can
+    /// be used for that.
+    fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
+        if !std::mem::take(&mut self.worker.trails) {
+            return Ok(true);
+        }
+        let _ = connection.read_head()?;
+        let (mut buffer, mut left) = ([0; TRAILING.get() as usize], TRAILING);
+        loop {
+            match connection.read_body(&mut buffer)? {
+                Read::End => return Ok(connection.reusable()),
+                // The whole file, or a long page that says why not.
+                Read::Data(_) if left == Bytes::ZERO => return Ok(false),
+                Read::Data(bytes) => left = left - Bytes::new(bytes as u64),
+                Read::Idle => self.stream.check_alive(self.worker.source.shown())?,
             }
         }
     }

@@ -172,6 +172,7 @@ impl RunningSession {
             out_of_order: counts.out_of_order - before.out_of_order,
             left: self.payload * network.missing(self.download) + self.payload * self.left,
             held_back: false,
+            pressure: 0.0,
         };
         let wanted = self.tuner.observe(&interval, now.since(Time::START + self.record.begins));
         network.connect(self.download, wanted.max(1));

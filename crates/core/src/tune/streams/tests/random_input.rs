@@ -37,8 +37,9 @@ prop_compose! {
         out_of_order in prop_oneof![Just(0), any::<u64>()],
         left in any::<u64>(),
         held_back in any::<bool>(),
+        pressure in prop_oneof![Just(0.0), any::<f64>()],
     ) -> Interval {
-        Interval { goodput, rtt, data_rtt, streams, out_of_order, left: Bytes::new(left), held_back }
+        Interval { goodput, rtt, data_rtt, streams, out_of_order, left: Bytes::new(left), held_back, pressure }
     }
 }
 

@@ -49,6 +49,10 @@ pub(super) struct SimulatedPath {
     pub(super) server_takes: usize,
     /// The rate of the disk.
     pub(super) disk: f64,
+    /// The rate that the CPU carries by one connection, and the share of it that each further one costs.
+    pub(super) cpu: (f64, f64),
+    /// Whether the kernel counts what tasks wait for the CPU.
+    pub(super) counts_pressure: bool,
     lots: Lots,
     now: f64,
 }
@@ -78,6 +82,8 @@ pub(super) struct SimulatedSession {
     pub(super) trace: Vec<(f64, usize)>,
     due: f64,
     interval: (f64, f64, f64, f64, bool),
+    /// For how long the CPU was the limit in this interval.
+    pressed: f64,
 }
 
 impl SimulatedPath {
@@ -93,6 +99,8 @@ impl SimulatedPath {
             left_by_others: Vec::new(),
             server_takes: usize::MAX,
             disk: f64::INFINITY,
+            cpu: (f64::INFINITY, 0.0),
+            counts_pressure: true,
             lots: Lots(0x9E37_79B9_7F4A_7C15),
             now: 0.0,
         }
@@ -208,7 +216,12 @@ impl SimulatedPath {
         drop(open);
         for (i, session) in sessions.iter_mut().enumerate() {
             let network = arrived.get(i).copied().unwrap_or(0.0);
-            let bytes = network.min(self.disk * step).min(session.left);
+            let (most, costs) = self.cpu;
+            let cpu = most * (1.0 - costs * session.connections.len() as f64).max(0.1);
+            let bytes = network.min(self.disk * step).min(cpu * step).min(session.left);
+            if network > cpu * step {
+                session.pressed += step;
+            }
             session.left -= bytes;
             session.received += bytes;
             let seen = &mut session.interval;
@@ -284,6 +297,7 @@ impl SimulatedSession {
             trace: Vec::new(),
             due: begins,
             interval: (0.0, 0.0, 0.0, 0.0, false),
+            pressed: 0.0,
         }
     }
 
@@ -343,6 +357,7 @@ impl SimulatedSession {
 
     fn observe(&mut self, path: &mut SimulatedPath) {
         let (bytes, waited, time, out_of_order, held_back) = std::mem::take(&mut self.interval);
+        let pressed = std::mem::take(&mut self.pressed);
         let wait = path.measured(waited / time);
         let rate = path.measured(bytes / time);
         let seen = Interval {
@@ -353,6 +368,7 @@ impl SimulatedSession {
             out_of_order: out_of_order as u64,
             left: Bytes::new(self.left as u64),
             held_back,
+            pressure: if path.counts_pressure { pressed / time } else { 0.0 },
         };
         self.connections.iter_mut().for_each(|c| c.carried = false);
         if let Some(tuner) = &mut self.tuner {

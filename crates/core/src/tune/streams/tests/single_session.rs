@@ -79,6 +79,27 @@ fn slow_disk_limits_the_number_of_streams() {
     assert!(session.trace.iter().all(|(_, streams)| *streams <= 32), "{:?}", session.trace);
 }
 
+/// Each stream is capped, so that more of them pay where the CPU carries more; it carries a third of the path, and less by each stream.
+#[test]
+fn starved_cpu_sheds_streams_and_never_adds_any() {
+    let starved = || long_fat(STOCK).but(|path| path.cpu = (4e8, 0.004));
+    let run = |mut path: SimulatedPath| {
+        let mut session = path.session(0.0, FOREVER);
+        share(&mut path, &mut session, 0.0, 60.0);
+        session
+    };
+    let (seen, unseen) = (run(starved()), run(starved().but(|path| path.counts_pressure = false)));
+    assert!(seen.trace.iter().all(|(_, streams)| *streams <= 32), "{:?}", seen.trace);
+    assert!(seen.streams() <= 24, "{:?}", seen.trace);
+    assert!(
+        seen.received > 1.02 * unseen.received,
+        "{} {}: {:?}",
+        seen.received,
+        unseen.received,
+        unseen.trace
+    );
+}
+
 #[test]
 fn number_of_streams_follows_cross_traffic() {
     let mut path = papers(100.0).but(|path| path.left_by_others = vec![(40.0, 0.4), (100.0, 1.0)]);

@@ -1,0 +1,83 @@
+//! The end of a transfer by several streams from a stock nginx on a long path.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::ours::skipped_servers;
+use crate::support::{exec, text};
+
+const SIZE: usize = 24 << 20;
+const PATH: [&str; 4] = ["--rate", "200Mbit", "--rtt", "80ms"];
+const TRAILING: &str = "bytes=0-4095";
+
+/// Writes the file and a configuration by which nginx serves it with `directives`, as Debian sets it up.
+fn configure(dir: &Path, directives: &str) -> Vec<u8> {
+    let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
+    fs::write(dir.join("file"), &content).unwrap();
+    let dir = dir.display();
+    let text = format!(
+        "daemon off; master_process off; user root; pid {dir}/pid; error_log {dir}/error.log;
+events {{ }}
+http {{
+  sendfile on; tcp_nopush on; log_format asked '$connection $http_range'; access_log {dir}/access.log asked;
+  client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3;
+  uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
+  {directives}
+  server {{ listen 80; root {dir}; }}
+}}
+"
+    );
+    fs::write(Path::new(&dir.to_string()).join("nginx.conf"), text).unwrap();
+    content
+}
+
+/// Fetches the file with four streams; returns the events, and what each connection asked for.
+fn fetch(directives: &str) -> Option<(Vec<Value>, String)> {
+    if skipped_servers(&["nginx"]) {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let content = configure(dir.path(), directives);
+    let at = dir.path().display();
+    let far = format!("PATH=$PATH:/usr/sbin exec nginx -p {at} -c {at}/nginx.conf");
+    let options = [&PATH[..], &["--hosts", "tuned", "--far", &far, "--far-port", "80"]].concat();
+    let get = format!(
+        "{} get --streams 4 --no-memory --json -o {at}/copy http://$LAB_FAR/file",
+        env!("CARGO_BIN_EXE_longhaul")
+    );
+    let output = exec(&options, &get).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read(dir.path().join("copy")).unwrap() == content, "other bytes");
+    let lines = text(&output.stdout);
+    let events = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    Some((events, fs::read_to_string(dir.path().join("access.log")).unwrap()))
+}
+
+fn connected(events: &[Value]) -> usize {
+    events.iter().filter(|event| event["event"] == "connected").count()
+}
+
+#[test]
+fn last_packet_of_each_connection_is_filled_by_a_trailing_answer() {
+    let Some((events, asked)) = fetch("") else { return };
+    let trailing = asked.lines().filter(|line| line.ends_with(TRAILING)).count();
+    assert!((1..=4).contains(&trailing), "{asked}");
+    assert_eq!(connected(&events), 4, "{asked}");
+}
+
+/// A stream that has sent its trailing request takes over from the slow one, by its own connection.
+#[test]
+fn stream_that_requests_more_after_its_trailing_request_keeps_its_connection() {
+    let Some((events, asked)) = fetch("map $connection $most { ~2$ 400k; default 0; } limit_rate $most;")
+    else {
+        return;
+    };
+    let lines: Vec<_> = asked.lines().filter_map(|line| line.split_once(' ')).collect();
+    let goes_on = |(at, (connection, range)): (usize, &(&str, &str))| {
+        *range == TRAILING && lines[at + 1..].iter().any(|(other, _)| other == connection)
+    };
+    assert!(lines.iter().enumerate().any(goes_on), "{asked}");
+    assert!(connected(&events) <= 6, "{asked}");
+}

@@ -1,0 +1,147 @@
+//! The memory of segments: chunks of huge pages that stay mapped while they circulate.
+//!
+//! A segment is cut from the first chunk that has room for it, so that few chunks are in use, and always the same. A chunk
+//! that has not been needed for a while goes back to the kernel: what a stalled disk once needed is not kept.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::Bytes;
+use longhaul_sys::chunk::{Chunk, Piece};
+
+/// Chunks in the order in which they were mapped.
+#[derive(Debug)]
+pub(super) struct SegmentArena {
+    chunks: Vec<Arc<Chunk>>,
+    /// The most chunks in use at once in the present period, and in the one before.
+    needed: [usize; 2],
+    /// When the present period began.
+    since: Instant,
+}
+
+/// The size of a chunk, unless segments are larger or tiny: two huge pages.
+const CHUNK: Bytes = Bytes::mib(4);
+/// A chunk that was free for the whole of one such period, at least, is unmapped. Dirty throttling pauses a writer
+/// for 0.2 s at most (MAX_PAUSE, mm/page-writeback.c), so that a flow's ups and downs last less.
+const PERIOD: Duration = Duration::from_secs(1);
+
+impl SegmentArena {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { chunks: Vec::new(), needed: [0; 2], since: now }
+    }
+
+    /// Cuts a segment from the memory that is mapped.
+    pub(super) fn take(&mut self, size: Bytes) -> Option<Piece> {
+        let piece = self.chunks.iter().find_map(|chunk| chunk.lend(size.as_usize()))?;
+        self.needed[0] = self.needed[0].max(self.in_use());
+        Some(piece)
+    }
+
+    /// Maps a chunk that has room for a segment of this size, and cuts one from it; the chunk is to be
+    /// [added](Self::add).
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(super) fn map(size: Bytes) -> io::Result<(Arc<Chunk>, Piece)> {
+        let most = Bytes::new(size.get() * Chunk::BLOCKS as u64);
+        let chunk = Chunk::new(CHUNK.clamp(size, most).as_usize())?;
+        let piece = chunk.lend(size.as_usize()).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok((chunk, piece))
+    }
+
+    /// Adds a chunk that was mapped.
+    pub(super) fn add(&mut self, chunk: Arc<Chunk>) {
+        self.chunks.push(chunk);
+        self.needed[0] = self.needed[0].max(self.in_use());
+    }
+
+    /// Returns the chunks that were not needed lately, to be unmapped where no lock is held.
+    pub(super) fn unneeded(&mut self, now: Instant) -> Vec<Arc<Chunk>> {
+        if now.saturating_duration_since(self.since) < PERIOD {
+            return Vec::new();
+        }
+        let surplus = self.chunks.len().saturating_sub(self.needed[0].max(self.needed[1]));
+        self.needed = [self.in_use(), self.needed[0]];
+        self.since = now;
+        self.free_chunks(surplus)
+    }
+
+    /// Returns all chunks of which no segment is in use.
+    pub(super) fn clear(&mut self) -> Vec<Arc<Chunk>> {
+        self.free_chunks(usize::MAX)
+    }
+
+    /// Takes out up to `most` free chunks, the latest first.
+    fn free_chunks(&mut self, most: usize) -> Vec<Arc<Chunk>> {
+        let free: Vec<_> =
+            (0..self.chunks.len()).rev().filter(|at| self.chunks[*at].is_free()).take(most).collect();
+        free.into_iter().map(|at| self.chunks.remove(at)).collect()
+    }
+
+    fn in_use(&self) -> usize {
+        self.chunks.iter().filter(|chunk| !chunk.is_free()).count()
+    }
+
+    /// Returns how much is mapped.
+    pub(super) fn mapped(&self) -> Bytes {
+        self.chunks.iter().fold(Bytes::ZERO, |sum, chunk| sum + Bytes::new(chunk.size() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    /// Takes a segment as the budget does.
+    fn take(arena: &mut SegmentArena, size: Bytes) -> Piece {
+        arena.take(size).unwrap_or_else(|| {
+            let (chunk, piece) = SegmentArena::map(size).unwrap();
+            arena.add(chunk);
+            piece
+        })
+    }
+
+    #[test]
+    fn memory_circulates_whatever_the_segments_sizes() {
+        let mut arena = SegmentArena::new(Instant::now());
+        for size in [4096, 256, 1024, 64, 4096].map(|kib| Bytes::new(kib * KIB)) {
+            let held: Vec<_> =
+                (0..Bytes::mib(16).get() / size.get()).map(|_| take(&mut arena, size)).collect();
+            assert_eq!(arena.mapped(), Bytes::mib(16), "segments of {size}");
+            drop(held);
+        }
+        let one = take(&mut arena, Bytes::mib(4)).as_ptr();
+        assert_eq!(take(&mut arena, Bytes::mib(4)).as_ptr(), one);
+    }
+
+    #[test]
+    fn what_was_needed_once_is_given_back_after_a_while() {
+        let start = Instant::now();
+        let mut arena = SegmentArena::new(start);
+        let many: Vec<_> = (0..100).map(|_| take(&mut arena, Bytes::mib(4))).collect();
+        let kept = take(&mut arena, Bytes::kib(64));
+        drop(many);
+        assert!(arena.unneeded(start + PERIOD / 2).is_empty(), "too early");
+        assert!(arena.unneeded(start + PERIOD).is_empty(), "needed in this period");
+        // One of 16 MiB in use at a time from now on.
+        (0..3).for_each(|_| drop([(); 4].map(|()| take(&mut arena, Bytes::mib(4)))));
+        assert!(arena.unneeded(start + PERIOD * 2).is_empty(), "needed in the period before");
+        assert!(!arena.unneeded(start + PERIOD * 3).is_empty());
+        assert!(arena.mapped() <= Bytes::mib(20), "{}", arena.mapped());
+        assert!(arena.clear().len() <= 5 && arena.mapped() == Bytes::mib(4));
+        drop(kept);
+        assert_eq!(arena.clear().len(), 1);
+    }
+
+    #[test]
+    fn tiny_and_huge_segments_have_chunks_of_their_own_size() {
+        let mut arena = SegmentArena::new(Instant::now());
+        let tiny = take(&mut arena, Bytes::kib(4));
+        assert_eq!((tiny.len(), arena.mapped()), (4096, Bytes::kib(256)));
+        let huge = take(&mut arena, Bytes::mib(64));
+        assert_eq!((huge.len(), arena.mapped()), (64 << 20, Bytes::kib(256) + Bytes::mib(64)));
+    }
+}
