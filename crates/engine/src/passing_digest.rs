@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
@@ -16,7 +16,8 @@ use crate::threads::lock;
 /// How a digest is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// The digest is computed as bytes are written. Only bytes of an earlier run are read.
+    /// The digest is computed while the transfer runs. Bytes of an earlier run, and those that came out of order for an algorithm
+    /// that needs the order, are read from the file meanwhile.
     #[default]
     Passing,
     /// The whole file is read back from the disk, which also finds lost writes.
@@ -88,6 +89,26 @@ impl PassingDigest {
         gaps.push(ByteRange::new(at, self.size));
         gaps.retain(|gap| !gap.is_empty());
         gaps
+    }
+
+    /// Returns a part of at most `most` bytes that is to be added and all of which is `written`; `most` is a multiple of 64 KiB.
+    ///
+    /// Parts of blocks are left out: their other bytes are yet to be written.
+    pub(crate) fn missing_in(&self, written: &RangeSet, most: Bytes) -> Option<ByteRange> {
+        let of = |gap: ByteRange| {
+            let ends = |range: ByteRange| range.end().min(gap.end());
+            let parts =
+                written.iter().map(move |range| ByteRange::new(range.start().max(gap.start()), ends(range)));
+            parts
+                .filter_map(|part| {
+                    let start = part.start().next_multiple_of(LEAST);
+                    let end = if part.end() == self.size { self.size } else { part.end() / LEAST * LEAST };
+                    let end = end.min((start + 1).next_multiple_of(most.get()));
+                    (start < end).then(|| ByteRange::new(start, end))
+                })
+                .next()
+        };
+        self.missing().into_iter().find_map(of)
     }
 
     /// Returns the digest; `None` while a part is [`missing`](Self::missing).
