@@ -24,3 +24,4 @@ mod tls_broken;
 mod tuned;
 mod unread;
 mod validators;
+mod wrong_bytes;
