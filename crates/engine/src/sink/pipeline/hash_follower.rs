@@ -24,6 +24,8 @@ use crate::passing_digest::PassingDigest;
 use crate::sink::segment_pool::Segment;
 use crate::threads::lock;
 
+/// How much of what is written follows a piece into the page cache: a few requests keep a device busy.
+const AHEAD: Bytes = Bytes::mib(4);
 /// How much is read from the file at once: an aligned block.
 const PIECE: Bytes = Bytes::mib(1);
 /// How often to look whether the device is idle, and whether what was out of order can be read.
@@ -274,7 +276,7 @@ impl<'a> PieceReader<'a> {
                 let _ = fadvise(self.file, range.start(), Some(length), advice);
             }
         };
-        let next = ByteRange::with_len(part.end(), PIECE * 2);
+        let next = ByteRange::with_len(part.end(), AHEAD);
         if written.contains(next) {
             advise(next, Advice::WillNeed);
         }

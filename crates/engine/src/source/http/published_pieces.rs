@@ -30,10 +30,10 @@ impl HttpSource<'_> {
             })?;
             let mut files = metalink.files.into_iter();
             // Which one of several is the described file is not certain.
-            if let (Some(file), None) = (files.next(), files.next()) {
-                if file.pieces.is_some() && file.size.is_some() && file.size == described.file.size {
-                    return Ok(file.pieces);
-                }
+            let only = files.next().filter(|_| files.next().is_none());
+            let same = only.filter(|file| file.size.is_some() && file.size == described.file.size);
+            if let Some(pieces) = same.and_then(|file| file.pieces) {
+                return Ok(Some(pieces));
             }
         }
         Ok(None)
