@@ -254,6 +254,26 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        /// What is written is added block by block, and blocks of which a part is lacking are left.
+        #[test]
+        fn written_blocks_are_added(size in 65_537u64..3_000_000, written: [(u64, u64); 4]) {
+            let bytes = content(size as usize);
+            let passing = PassingDigest::new(Bytes::new(size)).unwrap();
+            let range = |(start, end): (u64, u64)| ByteRange::new(start % size, end % (size + 1));
+            let written: RangeSet = written.into_iter().map(range).collect();
+            let mut parts = 0;
+            while let Some(part) = passing.missing_in(&written, Bytes::mib(1)) {
+                prop_assert!(written.contains(part) && part.len() <= Bytes::mib(1), "{part}");
+                passing.add(part.start(), &bytes[part.start() as usize..part.end() as usize]);
+                parts += 1;
+                prop_assert!(parts <= 50);
+            }
+            for gap in passing.missing() {
+                passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+            }
+            prop_assert_eq!(passing.root(), Some(blake3::hash(&bytes)));
+        }
+
         /// Whatever the parts and their order.
         #[test]
         fn digest_of_parts_in_any_order(size in 65_537usize..3_000_000, cuts: [usize; 9], key: usize) {

@@ -168,7 +168,8 @@ fn published_pieces(
     Ok(None)
 }
 
-/// Makes wrong pieces, by the digests that `stated_by` states, available again, without the source that has sent them where another is left.
+/// Makes pieces available again that are wrong by the digests that `stated_by` states, without the source that has sent them where
+/// another is left.
 ///
 /// The source that has sent all bytes of a wrong piece is dropped. Of pieces that several sources have sent together the one with
 /// most bytes is only left out of the next round: it may not be the one whose bytes are wrong. The only source is asked again.
