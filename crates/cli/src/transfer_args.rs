@@ -40,7 +40,7 @@ pub(crate) struct TransferArgs {
     #[arg(long)]
     pub(crate) no_resume: bool,
 
-    /// How a BLAKE3 digest is verified: computed while the bytes pass, or of the file as read back from the disk
+    /// How a digest is verified: computed while the bytes pass, or of the file as read back from the disk
     #[arg(long, value_enum, default_value = "passing")]
     verify: VerifyArg,
 
@@ -91,7 +91,7 @@ fn limit(text: &str) -> Result<Rate, String> {
 /// `--verify`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum VerifyArg {
-    /// The digest is computed as the bytes are written
+    /// The digest is computed while the transfer runs
     Passing,
     /// The file is read back, which takes longer and finds lost writes
     Disk,

@@ -145,6 +145,19 @@ impl RangeSet {
     }
 }
 
+/// Names the first ranges, and how many others there are.
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let shown = self.iter().take(SHOWN).map(|range| format!("{}..{}", range.start, range.end));
+        write!(f, "bytes {}", shown.collect::<Vec<_>>().join(", "))?;
+        match self.ranges.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more ranges"),
+        }
+    }
+}
+
 impl FromIterator<ByteRange> for RangeSet {
     fn from_iter<I: IntoIterator<Item = ByteRange>>(ranges: I) -> Self {
         let mut set = Self::new();
@@ -221,6 +234,16 @@ mod tests {
             prop_assert!(mid.is_empty() || (mid.start() % align == 0 && mid.end() % align == 0));
             prop_assert!(mid.is_empty() || (head.len().get() < align && tail.len().get() < align));
         }
+    }
+
+    #[test]
+    fn display_names_the_first_ranges() {
+        let shown = |count: u64| {
+            let set: RangeSet = (0..count).map(|n| ByteRange::new(10 * n, 10 * n + 1)).collect();
+            set.to_string()
+        };
+        assert_eq!(shown(2), "bytes 0..1, 10..11");
+        assert!(shown(11).ends_with("70..71 and 3 more ranges"), "{}", shown(11));
     }
 
     #[test]

@@ -1,62 +1,160 @@
-//! Digests of what stands on the disk.
+//! Digests that are computed in the order of a file's bytes: of the whole file by SHA-256 and its like, and of its pieces.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 
 use digest::DynDigest;
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
 
-/// Reads a file from where it stands to its end and returns its checksum; `Ok(None)` where cancelled.
-///
-/// It reads what is on disk, not what went by: a write that was lost is found too.
+/// Which digests of a file are to be computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WantedDigests {
+    /// The algorithm of the whole file's digest.
+    pub whole: Option<Algorithm>,
+    /// The algorithm of the pieces' digests, and the length of every piece but the last.
+    pub pieces: Option<(Algorithm, Bytes)>,
+}
+
+/// Digests of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileDigests {
+    /// Of the whole file, where that is wanted.
+    pub whole: Option<Checksum>,
+    /// Of its pieces in their order, where those are wanted.
+    pub pieces: Vec<Checksum>,
+}
+
+/// The digests of a file's first bytes.
+pub struct PrefixDigest {
+    whole: Option<InOrder>,
+    pieces: Option<PieceDigests>,
+    hashed: u64,
+}
+
+struct InOrder {
+    algorithm: Algorithm,
+    hasher: Box<dyn DynDigest + Send>,
+}
+
+struct PieceDigests {
+    of: InOrder,
+    length: u64,
+    complete: Vec<Checksum>,
+    /// How many bytes of the piece after those have been hashed.
+    open: u64,
+}
+
+impl WantedDigests {
+    /// Returns whether no digest is wanted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl InOrder {
+    fn new(algorithm: Algorithm) -> Self {
+        Self { algorithm, hasher: hasher(algorithm) }
+    }
+
+    /// Returns the digest of what has been hashed; more may follow.
+    fn so_far(&self) -> Option<Checksum> {
+        Checksum::new(self.algorithm, &self.hasher.box_clone().finalize())
+    }
+}
+
+impl PieceDigests {
+    fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let left = usize::try_from(self.length - self.open).unwrap_or(usize::MAX);
+            let (part, rest) = bytes.split_at(left.min(bytes.len()));
+            self.of.hasher.update(part);
+            self.open += part.len() as u64;
+            bytes = rest;
+            if self.open == self.length {
+                self.open = 0;
+                self.complete.extend(Checksum::new(self.of.algorithm, &self.of.hasher.finalize_reset()));
+            }
+        }
+    }
+}
+
+impl PrefixDigest {
+    /// Starts before the first byte.
+    pub fn new(wanted: WantedDigests) -> Self {
+        let pieces = wanted.pieces.map(|(algorithm, length)| PieceDigests {
+            of: InOrder::new(algorithm),
+            // A metalink's is never zero.
+            length: length.get().max(1),
+            complete: Vec::new(),
+            open: 0,
+        });
+        Self { whole: wanted.whole.map(InOrder::new), pieces, hashed: 0 }
+    }
+
+    /// Returns which digests are computed.
+    pub fn wanted(&self) -> WantedDigests {
+        WantedDigests {
+            whole: self.whole.as_ref().map(|whole| whole.algorithm),
+            pieces: self.pieces.as_ref().map(|pieces| (pieces.of.algorithm, Bytes::new(pieces.length))),
+        }
+    }
+
+    /// Returns how many bytes have been hashed: the offset of the next one.
+    pub fn hashed(&self) -> u64 {
+        self.hashed
+    }
+
+    /// Hashes the next bytes of the file.
+    pub fn update(&mut self, bytes: &[u8]) {
+        if let Some(whole) = &mut self.whole {
+            whole.hasher.update(bytes);
+        }
+        if let Some(pieces) = &mut self.pieces {
+            pieces.update(bytes);
+        }
+        self.hashed += bytes.len() as u64;
+    }
+
+    /// Returns the digests of what has been hashed; a piece that is not full counts as the last.
+    pub fn digests(&self) -> FileDigests {
+        let pieces = self.pieces.as_ref().map(|pieces| {
+            let last = (pieces.open > 0).then(|| pieces.of.so_far()).flatten();
+            pieces.complete.iter().cloned().chain(last).collect()
+        });
+        FileDigests {
+            whole: self.whole.as_ref().and_then(InOrder::so_far),
+            pieces: pieces.unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Debug for PrefixDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrefixDigest").field("wanted", &self.wanted()).field("hashed", &self.hashed).finish()
+    }
+}
+
+/// Reads a file from where it stands to its end and returns its digests; `Ok(None)` where cancelled.
 ///
 /// # Errors
 /// What the kernel says of the file.
-pub fn of(mut file: File, algorithm: Algorithm, cancel: &Cancel) -> io::Result<Option<Checksum>> {
-    let mut hasher = hasher(algorithm);
+pub(crate) fn of(mut file: File, wanted: WantedDigests, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
+    let mut digest = PrefixDigest::new(wanted);
     let mut buf = vec![0; 1 << 20];
     while !cancel.is_cancelled() {
         match file.read(&mut buf)? {
-            0 => {
-                return Ok(Checksum::new(algorithm, &hasher.finalize()));
-            }
-            n => hasher.update(&buf[..n]),
+            0 => return Ok(Some(digest.digests())),
+            n => digest.update(&buf[..n]),
         }
     }
     Ok(None)
 }
 
-/// Returns the checksum of a part of a file; `Ok(None)` where cancelled.
-///
-/// # Errors
-/// What the kernel says of the file, and that it ends before the part does.
-pub fn of_part(
-    file: &File,
-    part: ByteRange,
-    algorithm: Algorithm,
-    cancel: &Cancel,
-) -> io::Result<Option<Checksum>> {
-    let mut hasher = hasher(algorithm);
-    let mut buf = vec![0; part.len().get().min(1 << 20) as usize];
-    let mut at = part.start();
-    while at < part.end() {
-        if cancel.is_cancelled() {
-            return Ok(None);
-        }
-        let length = (part.end() - at).min(buf.len() as u64);
-        let bytes = &mut buf[..length as usize];
-        file.read_exact_at(bytes, at)?;
-        hasher.update(bytes);
-        at += length;
-    }
-    Ok(Checksum::new(algorithm, &hasher.finalize()))
-}
-
-fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest> {
+fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest + Send> {
     match algorithm {
         Algorithm::Md5 => Box::new(md5::Md5::default()),
         Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
@@ -68,7 +166,28 @@ fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn hashed(bytes: &[u8], wanted: WantedDigests, cuts: &[usize]) -> FileDigests {
+        let mut digest = PrefixDigest::new(wanted);
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        for pair in cuts.windows(2) {
+            digest.update(&bytes[pair[0]..pair[1]]);
+            // Looking at it changes nothing.
+            digest.digests();
+        }
+        assert_eq!(digest.hashed(), bytes.len() as u64);
+        digest.digests()
+    }
+
+    fn sha256(bytes: &[u8]) -> Checksum {
+        use sha2::Digest as _;
+        Checksum::new(Algorithm::Sha256, &sha2::Sha256::digest(bytes)).unwrap()
+    }
 
     #[test]
     fn digests_of_abc() {
@@ -81,8 +200,23 @@ mod tests {
             "blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
         ] {
             let wanted: Checksum = text.parse().unwrap();
-            let found = of(file.reopen().unwrap(), wanted.algorithm, &Cancel::new()).unwrap();
-            assert_eq!(found, Some(wanted));
+            let whole = WantedDigests { whole: Some(wanted.algorithm), pieces: None };
+            let found = super::of(file.reopen().unwrap(), whole, &Cancel::new()).unwrap().unwrap();
+            assert_eq!(found, FileDigests { whole: Some(wanted), pieces: Vec::new() });
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// However the bytes are cut.
+        #[test]
+        fn digests_of_whole_and_pieces(size in 0usize..5000, length in 1u64..3000, cuts: [usize; 5]) {
+            let bytes: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();
+            let pieces = Some((Algorithm::Sha256, Bytes::new(length)));
+            let found = hashed(&bytes, WantedDigests { whole: Some(Algorithm::Sha256), pieces }, &cuts);
+            prop_assert_eq!(found.whole, Some(sha256(&bytes)));
+            let plain: Vec<_> = bytes.chunks(length as usize).map(sha256).collect();
+            prop_assert_eq!(found.pieces, plain);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
@@ -16,7 +16,8 @@ use crate::threads::lock;
 /// How a digest is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// The digest is computed as bytes are written. Only bytes of an earlier run are read.
+    /// The digest is computed while the transfer runs. Bytes of an earlier run, and those that came out of order for an algorithm
+    /// that needs the order, are read from the file meanwhile.
     #[default]
     Passing,
     /// The whole file is read back from the disk, which also finds lost writes.
@@ -88,6 +89,26 @@ impl PassingDigest {
         gaps.push(ByteRange::new(at, self.size));
         gaps.retain(|gap| !gap.is_empty());
         gaps
+    }
+
+    /// Returns a part of at most `most` bytes that is to be added and all of which is `written`; `most` is a multiple of 64 KiB.
+    ///
+    /// Parts of blocks are left out: their other bytes are yet to be written.
+    pub(crate) fn missing_in(&self, written: &RangeSet, most: Bytes) -> Option<ByteRange> {
+        let of = |gap: ByteRange| {
+            let ends = |range: ByteRange| range.end().min(gap.end());
+            let parts =
+                written.iter().map(move |range| ByteRange::new(range.start().max(gap.start()), ends(range)));
+            parts
+                .filter_map(|part| {
+                    let start = part.start().next_multiple_of(LEAST);
+                    let end = if part.end() == self.size { self.size } else { part.end() / LEAST * LEAST };
+                    let end = end.min((start + 1).next_multiple_of(most.get()));
+                    (start < end).then(|| ByteRange::new(start, end))
+                })
+                .next()
+        };
+        self.missing().into_iter().find_map(of)
     }
 
     /// Returns the digest; `None` while a part is [`missing`](Self::missing).
@@ -233,6 +254,26 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        /// What is written is added block by block, and blocks of which a part is lacking are left.
+        #[test]
+        fn written_blocks_are_added(size in 65_537u64..3_000_000, written: [(u64, u64); 4]) {
+            let bytes = content(size as usize);
+            let passing = PassingDigest::new(Bytes::new(size)).unwrap();
+            let range = |(start, end): (u64, u64)| ByteRange::new(start % size, end % (size + 1));
+            let written: RangeSet = written.into_iter().map(range).collect();
+            let mut parts = 0;
+            while let Some(part) = passing.missing_in(&written, Bytes::mib(1)) {
+                prop_assert!(written.contains(part) && part.len() <= Bytes::mib(1), "{part}");
+                passing.add(part.start(), &bytes[part.start() as usize..part.end() as usize]);
+                parts += 1;
+                prop_assert!(parts <= 50);
+            }
+            for gap in passing.missing() {
+                passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+            }
+            prop_assert_eq!(passing.root(), Some(blake3::hash(&bytes)));
+        }
+
         /// Whatever the parts and their order.
         #[test]
         fn digest_of_parts_in_any_order(size in 65_537usize..3_000_000, cuts: [usize; 9], key: usize) {

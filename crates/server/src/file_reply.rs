@@ -13,6 +13,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Piece, SourceFile};
 
+use crate::piece_digests;
 use crate::reply::Reply;
 
 /// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110, section 13.2.2).
@@ -47,7 +48,8 @@ pub(crate) fn file_reply(
     }
     let part = |range: &ByteRange| piece(source, Bytes::new(range.start()), range.len());
     let typed = |status, media: &str| {
-        head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff")
+        let head = head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff");
+        head.with("Link", piece_digests::LINK)
     };
     let media = media_type(source);
     Ok(match wanted(request, &validators, size, now) {

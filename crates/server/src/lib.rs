@@ -28,6 +28,7 @@ mod initial_window_pacing;
 mod initial_window_routes;
 mod listen;
 mod metrics;
+mod piece_digests;
 mod reply;
 mod reply_pacing;
 mod root;

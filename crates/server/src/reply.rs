@@ -70,6 +70,11 @@ impl Reply {
         self.body.iter().fold(Bytes::ZERO, |sum, piece| sum + piece.length())
     }
 
+    #[cfg(test)]
+    pub(crate) fn into_body(self) -> Vec<Piece> {
+        self.body
+    }
+
     /// Adds a field to the head.
     pub(crate) fn add(&mut self, name: &str, value: &str) {
         self.head.add(name, value);

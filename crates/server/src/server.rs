@@ -16,6 +16,7 @@ use crate::connection_stats::ConnectionStats;
 use crate::context::{ServerContext, ServerPhase};
 use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
+use crate::piece_digests::PieceDigests;
 use crate::reply_pacing::PacePolicy;
 use crate::root::Root;
 use crate::routes::Served;
@@ -102,8 +103,13 @@ impl Server {
             limits.slowest = limits.slowest.min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
         }
         let pages = Arc::new(Semaphore::new(limits.pages));
-        let static_files =
-            Arc::new(StaticFiles { root, hidden: config.hidden, max_entries: limits.listing, pages });
+        let static_files = Arc::new(StaticFiles {
+            root,
+            hidden: config.hidden,
+            max_entries: limits.listing,
+            pages,
+            piece_digests: PieceDigests::default(),
+        });
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;
         let uploads = config.writable.map(|token| {

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use crate::directory_listing::{DirectoryListing, ListingOptions, SortOrder};
 use crate::directory_page;
 use crate::file_reply::file_reply;
+use crate::piece_digests::{self, PieceDigests};
 use crate::reply::Reply;
 use crate::root::{Found, Root};
 
@@ -24,6 +25,7 @@ pub(crate) struct StaticFiles {
     pub(crate) max_entries: usize,
     /// Limits the directory pages being made or sent at once.
     pub(crate) pages: Arc<Semaphore>,
+    pub(crate) piece_digests: PieceDigests,
 }
 
 impl StaticFiles {
@@ -39,6 +41,9 @@ impl StaticFiles {
         }
         let directory = match self.root.find(path.names())? {
             Found::File(_) if path.has_trailing_slash() => return Err(Errno::NOENT.into()),
+            Found::File(source) if path.query() == Some(piece_digests::QUERY) => {
+                return self.piece_digests.reply(&source);
+            }
             Found::File(source) => return file_reply(&source, request, now),
             Found::Directory(directory) => directory,
         };

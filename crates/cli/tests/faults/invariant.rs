@@ -105,7 +105,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         }
         partial_survives(schedule, step, run)?;
     }
-    let resumes = run.before.total() > 0 && !step.no_resume && schedule.labels.strong();
+    let resumes =
+        run.before.total() > 0 && !step.no_resume && schedule.labels.strong() && !is_refuted(schedule, run);
     let built = run
         .found
         .as_deref()
@@ -168,10 +169,8 @@ fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), S
 
 /// What was committed stays, unless the run ended well or was told to begin anew.
 fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
-    let complete = schedule.builds.iter().any(|build| build.len as u64 == run.before.total());
     let starts_over = step.no_resume
-        // A complete file of a wrong checksum.
-        || (schedule.options.checksum.is_some() && complete)
+        || is_refuted(schedule, run)
         // Killed after the file got its name.
         || (run.ended == Ended::Killed && run.found != run.stood)
         // A server that answers no parts of this build leaves no other way.
@@ -187,6 +186,12 @@ fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         ));
     }
     Ok(())
+}
+
+/// Returns whether a complete file of another checksum was there before: it is fetched anew.
+fn is_refuted(schedule: &GetSchedule, run: &Run) -> bool {
+    let complete = schedule.builds.iter().any(|build| build.len as u64 == run.before.total());
+    complete && schedule.options.checksum.is_some_and(|wanted| run.before.build != Some(wanted))
 }
 
 impl Step {

@@ -25,3 +25,4 @@ mod tls_broken;
 mod tuned;
 mod unread;
 mod validators;
+mod wrong_bytes;

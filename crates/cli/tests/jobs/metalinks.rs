@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::sync::Arc;
 
-use super::support::{File, Get, Server, content, get, partial_files, same, site};
+use super::support::{Ask, File, Get, Server, content, get, partial_files, same, site};
 
 const PIECE: usize = 1 << 20;
 const SIZE: usize = 24 * PIECE;
@@ -137,6 +137,29 @@ fn mirror_that_lies_in_some_pieces_is_named_and_only_those_are_fetched_again() {
         assert!(named.clone().any(|line| line.contains(&liar.url("/f"))), "{ended:?}");
         let all = requested(&honest) + requested(&liar);
         assert!(all < SIZE + SIZE / 2 + (1 << 20), "{all} bytes of {SIZE} requested");
+    }
+}
+
+/// Whole file and pieces are of algorithms that need the order, and the only source is wrong once.
+#[test]
+fn only_source_is_asked_again_for_pieces_that_were_wrong() {
+    let bytes = content(6 * PIECE, 13);
+    let (right, wrong) = (File::new(bytes.clone()), File::new(damaged(&bytes, [2, 4])));
+    for streams in ["1", "4"] {
+        let (right, wrong) = (right.clone(), wrong.clone());
+        let server = Server::new(move |peer| {
+            // What is fetched again begins at these pieces.
+            let again = |ask: &Ask| {
+                ask.range(6 * PIECE).is_some_and(|(start, _)| [2 * PIECE, 4 * PIECE].contains(&start))
+            };
+            peer.serve_with(|ask| if again(&ask) { right.answer(&ask) } else { wrong.answer(&ask) });
+        });
+        let entry = Entry::new("f").whole(&bytes).pieces(&bytes).urls(&[server.url("/f")]);
+        let run = with(document(&[entry])).args(["--streams", streams]);
+        let ended = run.run().ok();
+        let ranges = format!("bytes {}..{}, {}..{} ", 2 * PIECE, 3 * PIECE, 4 * PIECE, 5 * PIECE);
+        assert!(ended.stderr.contains(&ranges) && ended.stderr.contains("its metalink"), "{ended:?}");
+        same(run.path("f"), &bytes);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ranges::RangeSet;
 use crate::units::Rate;
 
 /// What the user should know although the transfer goes on; serialised as its `message`.
@@ -48,6 +49,14 @@ pub enum Warning {
         url: String,
         /// Why.
         reason: String,
+    },
+    /// Ranges of the file have other digests than they should; they are fetched again.
+    #[error("{ranges} have other digests than {stated_by} states: they are fetched again")]
+    WrongRanges {
+        /// The ranges.
+        ranges: RangeSet,
+        /// What the digests are from: the metalink, or a source without secrets.
+        stated_by: String,
     },
     /// The file is complete, and something about it could not be done.
     #[error("{reason}")]

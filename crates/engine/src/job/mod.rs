@@ -27,11 +27,12 @@ use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate};
 
-pub use crate::transfer::error::{Kept, SourceError, TransferError};
+pub use crate::transfer::error::{Kept, RefutedFate, SourceError, TransferError};
 pub use crate::transfer::{AptSettings, Streams};
 pub use request::{Expected, Job, JobOptions, Outcome};
 
 use crate::cancel::Cancel;
+use crate::digest::WantedDigests;
 use crate::engine::Shared;
 use crate::passing_digest::{PassingDigest, Verify};
 use crate::sink::pages::PageCounter;
@@ -85,10 +86,11 @@ pub(crate) fn run(
     if let Some(chunk) = control.first_chunk() {
         scheduler.allow(chunk - description.first.len());
     }
-    let is_blake3 = |checksum: &Checksum| checksum.algorithm == Algorithm::Blake3;
-    let in_passing = options.verify == Verify::Passing && expected.checksum.as_ref().is_some_and(is_blake3);
-    let passing = size.filter(|_| in_passing).and_then(PassingDigest::new).map(Arc::new);
-    let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool).hashing(passing);
+    let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
+    let pipeline = match options.verify {
+        Verify::Passing => hashing(pipeline, expected.digests()),
+        Verify::Disk => pipeline,
+    };
     let schedule = SharedSchedule::new(start, scheduler);
     let transfer =
         TransferState::new(start, observer, stop, schedule, pipeline, options.limit.clone(), sources.len());
@@ -110,6 +112,14 @@ pub(crate) fn run(
         drop(alive);
         result
     })
+}
+
+/// Lets a pipeline hash in passing: by BLAKE3's tree where the whole file's digest is BLAKE3's.
+fn hashing(pipeline: Pipeline, mut wanted: WantedDigests) -> Pipeline {
+    let size = pipeline.size().filter(|_| wanted.whole == Some(Algorithm::Blake3));
+    let tree = size.and_then(PassingDigest::new).map(Arc::new);
+    wanted.whole = wanted.whole.filter(|_| tree.is_none());
+    pipeline.hashing_in_order(wanted, tree)
 }
 
 /// An opened file on its way.
@@ -176,7 +186,7 @@ impl<'a> Fetch<'a> {
         control: CountControl,
         cancel: &Cancel,
         pages: Option<PageCounter>,
-    ) -> Result<(Shown, Option<longhaul_core::checksum::Checksum>), TransferError> {
+    ) -> Result<(Shown, Option<Checksum>), TransferError> {
         let mut suspects = verify::Suspects::new(self.sources.len());
         let mut shown = self.run_streams(Some(control), &suspects, pages)?;
         self.check_end(cancel)?;

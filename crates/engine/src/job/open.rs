@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -176,19 +177,20 @@ impl Opener<'_> {
         primary: usize,
         begun: Begun,
     ) -> Result<Opened<'e>, TransferError> {
-        let Begun { mut description, journal, committed } = begun;
+        let Begun { mut description, mut journal, mut committed } = begun;
         let part = self.part.take().map_or_else(|| self.output.open(description.name.as_deref()), Ok)?;
         let mut expected = self.job.expected.clone();
         if !description.combines_answers() {
             description.duplicates.clear();
         }
-        // Duplicates are of use only where a digest proves them (RFC 6249, section 6).
-        match (&expected.checksum, &description.digest) {
-            (None, Some(digest)) if !description.duplicates.is_empty() => {
-                expected.checksum = Some(digest.clone());
-            }
-            (None, None) => description.duplicates.clear(),
-            _ => {}
+        // What the user gives counts before what the server states.
+        expected.checksum = expected.checksum.or_else(|| description.digest.clone());
+        if expected.checksum.is_none() {
+            // Duplicates are of use only where a digest proves them (RFC 6249, section 6).
+            description.duplicates.clear();
+        }
+        if let Some(journal) = &mut journal {
+            self.drop_refuted(journal, &mut committed, expected.checksum.as_ref());
         }
         let several = !matches!(self.job.options.streams, Streams::Fixed(1) | Streams::Auto);
         // An empty file has no ranges either, and needs none.
@@ -199,6 +201,17 @@ impl Opener<'_> {
         }
         let replace = self.output.replaces();
         Ok(Opened { sources, primary, description, part, replace, journal, committed, expected })
+    }
+
+    /// Gives up what an earlier run has fetched where that run has found that it does not have the checksum.
+    fn drop_refuted(&self, journal: &mut Journal, committed: &mut RangeSet, wanted: Option<&Checksum>) {
+        let refuted = journal.refuted().cloned();
+        journal.set_refuted(None);
+        if let Some(refuted) = refuted.filter(|refuted| Some(refuted) == wanted) {
+            let reason = format!("what an earlier run has fetched does not have the checksum {refuted}");
+            (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+            *committed = RangeSet::new();
+        }
     }
 
     fn open(&mut self, index: usize, source: &HttpSource<'_>, waits: bool) -> Result<Begun, TransferError> {

@@ -10,6 +10,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
+use crate::digest::WantedDigests;
 use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
 use crate::sink::output::Output;
@@ -43,6 +44,16 @@ pub struct Expected {
     pub pieces: Option<Pieces>,
 }
 
+impl Expected {
+    /// Returns which digests are to be compared.
+    pub(super) fn digests(&self) -> WantedDigests {
+        WantedDigests {
+            whole: self.checksum.as_ref().map(|checksum| checksum.algorithm),
+            pieces: self.pieces.as_ref().map(|pieces| (pieces.algorithm, pieces.length)),
+        }
+    }
+}
+
 /// How a file is fetched.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
@@ -57,7 +68,7 @@ pub struct JobOptions {
     /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
     /// too: for samples they are counted anyway.
     pub count_pages: bool,
-    /// How a BLAKE3 digest is verified.
+    /// How a digest is verified.
     pub verify: Verify,
     /// The writer.
     pub writer: WriterChoice,

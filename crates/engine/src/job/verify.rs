@@ -2,14 +2,14 @@
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::proto::metalink::Pieces;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::Fetch;
 use crate::cancel::Cancel;
-use crate::digest;
-use crate::sink::output_error::OutputError;
-use crate::transfer::error::TransferError;
+use crate::digest::{FileDigests, WantedDigests};
+use crate::transfer::error::{Cause, RefutedFate, TransferError};
 
 /// Which sources may be used.
 #[derive(Debug)]
@@ -21,7 +21,12 @@ pub(super) struct Suspects {
     tried: Vec<usize>,
     /// Rounds that may still be spent on pieces that several sources have delivered together.
     doubts: usize,
+    /// Rounds that may still be spent on fetching wrong pieces from the source that has sent them, as no other is left.
+    retries: usize,
 }
+
+/// How often the only source is asked again for pieces that were wrong: one of them may be damaged twice on a bad path.
+const RETRIES: usize = 2;
 
 /// What verification has shown.
 pub(super) enum Verdict {
@@ -34,7 +39,13 @@ pub(super) enum Verdict {
 
 impl Suspects {
     pub(super) fn new(sources: usize) -> Self {
-        Self { trusted: vec![true; sources], suspected: None, tried: Vec::new(), doubts: 2 * sources }
+        Self {
+            trusted: vec![true; sources],
+            suspected: None,
+            tried: Vec::new(),
+            doubts: 2 * sources,
+            retries: RETRIES,
+        }
     }
 
     /// Returns whether a source may be used in the present round.
@@ -49,68 +60,124 @@ impl Suspects {
     }
 }
 
-/// Verifies the file; where bytes are wrong and another source is left, makes them available again.
+/// Verifies the file; where bytes are wrong and can be had again, makes them available again.
 pub(super) fn verify(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     cancel: &Cancel,
 ) -> Result<Verdict, TransferError> {
-    if fetch.expected.checksum.is_none() && fetch.expected.pieces.is_none() {
+    let wanted = fetch.expected.digests();
+    if wanted.is_empty() {
         return Ok(Verdict::Right(None));
     }
     fetch.transfer.emit(&Event::Verifying);
-    let wrong = wrong_pieces(fetch, cancel)?;
-    if !wrong.is_empty() {
-        return blame_for_pieces(fetch, suspects, &wrong);
-    }
-    let Some(wanted) = &fetch.expected.checksum else { return Ok(Verdict::Right(None)) };
     let pipeline = &fetch.transfer.pipeline;
-    let read = pipeline.digest(wanted.algorithm, cancel)?;
-    let found = read.ok_or_else(|| fetch.interrupted())?;
-    if found == *wanted {
-        return Ok(Verdict::Right(Some(found)));
+    let found = pipeline.digests(wanted, cancel)?;
+    let FileDigests { whole, pieces } = found.ok_or_else(|| fetch.interrupted())?;
+    if let Some(expected) = &fetch.expected.pieces {
+        let wrong = wrong_pieces(fetch, expected, &pieces)?;
+        if !wrong.is_empty() {
+            return blame_for_pieces(fetch, suspects, &wrong, "its metalink");
+        }
+    }
+    match (&fetch.expected.checksum, whole) {
+        (Some(wanted), Some(found)) if found != *wanted => {
+            compare_with_sources(fetch, suspects, wanted, found, cancel)
+        }
+        (_, whole) => Ok(Verdict::Right(whole)),
+    }
+}
+
+/// Returns the pieces whose digest is not the metalink's.
+fn wrong_pieces(
+    fetch: &Fetch<'_>,
+    expected: &Pieces,
+    found: &[Checksum],
+) -> Result<Vec<ByteRange>, TransferError> {
+    let pipeline = &fetch.transfer.pipeline;
+    // A metalink that gives the size has been checked when it was read.
+    expected.differing(found, pipeline.written()).ok_or_else(|| TransferError::OtherPieces {
+        path: pipeline.part().path().to_owned(),
+        there: found.len(),
+        given: expected.digests.len(),
+    })
+}
+
+/// Finds out which pieces of a file with a wrong checksum differ from those at its sources; where no source publishes their
+/// digests, or none differs, leaves out one source after the other.
+fn compare_with_sources(
+    fetch: &Fetch<'_>,
+    suspects: &mut Suspects,
+    wanted: &Checksum,
+    found: Checksum,
+    cancel: &Cancel,
+) -> Result<Verdict, TransferError> {
+    let pipeline = &fetch.transfer.pipeline;
+    let mut fate = if pipeline.is_resumable() { RefutedFate::FetchedAnew } else { RefutedFate::NothingKept };
+    let mut found = found;
+    if let Some((source, published)) = published_pieces(fetch, suspects, cancel)? {
+        let both = WantedDigests {
+            whole: Some(wanted.algorithm),
+            pieces: Some((published.algorithm, published.length)),
+        };
+        // What is on the disk counts from here on.
+        let on_disk = pipeline.read_back(both, cancel)?.ok_or_else(|| fetch.interrupted())?;
+        if on_disk.whole.as_ref() == Some(wanted) {
+            return Ok(Verdict::Right(on_disk.whole));
+        }
+        found = on_disk.whole.unwrap_or(found);
+        match published.differing(&on_disk.pieces, pipeline.written()) {
+            Some(wrong) if !wrong.is_empty() => {
+                return blame_for_pieces(fetch, suspects, &wrong, fetch.sources[source].shown());
+            }
+            Some(_) if pipeline.is_resumable() => fate = RefutedFate::SameAtSource,
+            _ => {}
+        }
     }
     let mismatch = TransferError::Checksum {
         path: pipeline.part().path().to_owned(),
         wanted: wanted.clone(),
+        stated_by_server: fetch.job.expected.checksum.is_none(),
         found: found.clone(),
-        kept: pipeline.is_resumable(),
+        fate,
     };
-    suspect_next(fetch, suspects, &found, mismatch)
+    let next = suspect_next(fetch, suspects, &found, mismatch);
+    if next.is_err() && fate == RefutedFate::FetchedAnew {
+        pipeline.refute(wanted.clone())?;
+    }
+    next
 }
 
-/// Returns the pieces whose digest is not the metalink's.
-fn wrong_pieces(fetch: &Fetch<'_>, cancel: &Cancel) -> Result<Vec<ByteRange>, TransferError> {
-    let Some(pieces) = &fetch.expected.pieces else { return Ok(Vec::new()) };
-    let pipeline = &fetch.transfer.pipeline;
-    let failed =
-        |source| OutputError::Write { operation: "verify", path: pipeline.part().path().to_owned(), source };
-    let (size, length) = (pipeline.written().get(), pieces.length.get());
-    let (there, given) = (size.div_ceil(length), pieces.digests.len() as u64);
-    // A metalink that gives the size has been checked when it was read.
-    if there != given {
-        return Err(wrong_error(fetch, there.abs_diff(given)));
-    }
-    let mut wrong = Vec::new();
-    for (index, wanted) in (0..).zip(&pieces.digests) {
-        let start = index * length;
-        let piece = ByteRange::new(start, start.saturating_add(length).min(size));
-        let digest = digest::of_part(pipeline.part().file(), piece, wanted.algorithm, cancel);
-        if digest.map_err(failed)?.ok_or_else(|| fetch.interrupted())? != *wanted {
-            wrong.push(piece);
+/// Returns the digests of the file's pieces as the first source of those in use publishes them, and which source that is.
+fn published_pieces(
+    fetch: &Fetch<'_>,
+    suspects: &Suspects,
+    cancel: &Cancel,
+) -> Result<Option<(usize, Pieces)>, TransferError> {
+    let others = (0..fetch.sources.len()).filter(|&source| source != fetch.primary);
+    let in_use = |source: &usize| suspects.is_trusted(*source) && fetch.transfer.sources[*source].is_usable();
+    for source in std::iter::once(fetch.primary).chain(others).filter(in_use) {
+        match fetch.sources[source].published_pieces(cancel) {
+            Ok(Some(pieces)) => return Ok(Some((source, pieces))),
+            Ok(None) => {}
+            Err(error) if error.cause == Cause::Interrupted => return Err(fetch.interrupted()),
+            // The file is wrong, whichever part of it.
+            Err(error) => tracing::warn!("the wrong part of the file is not found: {error}"),
         }
     }
-    Ok(wrong)
+    Ok(None)
 }
 
-/// Makes wrong pieces available again, without the source that has sent them.
+/// Makes pieces available again that are wrong by the digests that `stated_by` states, without the source that has sent them where
+/// another is left.
 ///
 /// The source that has sent all bytes of a wrong piece is dropped. Of pieces that several sources have sent together the one with
-/// most bytes is only left out of the next round: it may not be the one whose bytes are wrong.
+/// most bytes is only left out of the next round: it may not be the one whose bytes are wrong. The only source is asked again.
 fn blame_for_pieces(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     wrong: &[ByteRange],
+    stated_by: &str,
 ) -> Result<Verdict, TransferError> {
     let trusted = || (0..fetch.sources.len()).filter(|&source| suspects.trusted[source]);
     let whole = |source: usize| {
@@ -127,38 +194,41 @@ fn blame_for_pieces(
     let liar = trusted().filter(|&source| whole(source) > 0).max_by_key(|&source| whole(source));
     let most = trusted().filter(|&source| bytes(source) > 0).max_by_key(|&source| bytes(source));
     let message =
-        |pieces: usize| format!("{pieces} of its pieces have another digest than the metalink gives");
+        |pieces: usize| format!("{pieces} of its pieces have another digest than {stated_by} states");
     suspects.suspected = None;
     let again = match (liar, most) {
-        (Some(liar), _) => {
+        (Some(liar), _) if suspects.has_another(fetch, liar) => {
             suspects.trusted[liar] = false;
-            let again = suspects.trusted.contains(&true);
-            if again {
-                warn(fetch, liar, message(whole(liar)));
-            }
-            again
+            warn(fetch, liar, message(whole(liar)));
+            true
         }
-        (None, Some(source)) => {
-            let again = suspects.has_another(fetch, source) && suspects.doubts > 0;
-            suspects.doubts = suspects.doubts.saturating_sub(1);
-            if again {
-                suspects.suspected = Some(source);
-                warn(fetch, source, message(wrong.len()));
-            }
-            again
+        (None, Some(source)) if suspects.has_another(fetch, source) && suspects.doubts > 0 => {
+            suspects.doubts -= 1;
+            suspects.suspected = Some(source);
+            warn(fetch, source, message(wrong.len()));
+            true
         }
         // An earlier run has left them.
         (None, None) => true,
+        _ => {
+            // Without an identity another answer may be of another state of the file.
+            let again = suspects.retries > 0 && fetch.description.identity.is_some();
+            suspects.retries = suspects.retries.saturating_sub(1);
+            again
+        }
     };
-    for piece in wrong {
-        requeue(fetch, *piece)?;
+    let (pieces, wrong): (_, RangeSet) = (wrong.len(), wrong.iter().copied().collect());
+    for range in wrong.iter() {
+        requeue(fetch, range)?;
     }
-    let error = wrong_error(fetch, wrong.len() as u64);
+    let stated_by = stated_by.to_owned();
+    if again {
+        let (ranges, stated_by) = (wrong.clone(), stated_by.clone());
+        fetch.transfer.emit(&Event::Warning(Warning::WrongRanges { ranges, stated_by }));
+    }
+    let path = fetch.transfer.pipeline.part().path().to_owned();
+    let error = TransferError::WrongPieces { path, pieces, wrong, stated_by };
     if again { Ok(Verdict::FetchAgain(error)) } else { Err(error) }
-}
-
-fn wrong_error(fetch: &Fetch<'_>, pieces: u64) -> TransferError {
-    TransferError::WrongPieces { path: fetch.transfer.pipeline.part().path().to_owned(), pieces }
 }
 
 /// Leaves out one source after the other, the mirrors first, and fetches what it has delivered from the others; fails with

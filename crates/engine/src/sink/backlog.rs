@@ -26,7 +26,7 @@ struct BacklogState {
 #[derive(Debug)]
 pub struct QueuedSegment {
     pub(super) segment: Segment,
-    epoch: u64,
+    pub(super) epoch: u64,
 }
 
 impl Backlog {
@@ -41,9 +41,8 @@ impl Backlog {
         QueuedSegment { segment, epoch }
     }
 
-    /// Frees a segment that was written, or is lost, and counts it no more.
-    pub(super) fn remove(&self, QueuedSegment { segment, epoch }: QueuedSegment) {
-        drop(segment);
+    /// Counts a segment of this epoch no more: it was written, or is lost.
+    pub(super) fn remove(&self, epoch: u64) {
         let mut state = lock(&self.state);
         if let Some((_, count)) = state.segments.iter_mut().find(|(of, _)| *of == epoch) {
             *count -= 1;
@@ -66,6 +65,11 @@ impl Backlog {
 
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.state).segments.is_empty()
+    }
+
+    /// Returns how many segments are queued or being written.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.state).segments.iter().map(|(_, count)| count).sum()
     }
 
     /// Waits until every segment added so far is removed, whatever is added meanwhile; returns false as soon as writing

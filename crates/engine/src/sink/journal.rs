@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use longhaul_core::checksum::Checksum;
+use longhaul_core::checksum::{Checksum, ParseChecksumError};
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -20,6 +20,8 @@ pub struct Journal {
     size: Bytes,
     sources: Vec<JournalSource>,
     digest: Option<Checksum>,
+    /// A checksum that the complete file was found not to have.
+    refuted: Option<Checksum>,
     committed: RangeSet,
 }
 
@@ -104,7 +106,8 @@ impl Journal {
     /// Makes the journal of a file of which nothing is on the disk yet; `digest` is that of the whole file, where it
     /// was known at the beginning.
     pub fn new(size: Bytes, sources: Vec<JournalSource>, digest: Option<Checksum>) -> Self {
-        let mut journal = Self { size, sources: Vec::new(), digest, committed: RangeSet::new() };
+        let mut journal =
+            Self { size, sources: Vec::new(), digest, refuted: None, committed: RangeSet::new() };
         sources.into_iter().for_each(|source| journal.add_source(source));
         journal
     }
@@ -117,6 +120,16 @@ impl Journal {
     /// Returns the digest of the whole file, where the transfer began with one.
     pub fn digest(&self) -> Option<&Checksum> {
         self.digest.as_ref()
+    }
+
+    /// Returns the checksum that the complete file was found not to have.
+    pub fn refuted(&self) -> Option<&Checksum> {
+        self.refuted.as_ref()
+    }
+
+    /// Notes that the complete file does not have this checksum, or forgets that it has not.
+    pub fn set_refuted(&mut self, refuted: Option<Checksum>) {
+        self.refuted = refuted;
     }
 
     /// Returns the sources, the latest last.
@@ -210,6 +223,7 @@ impl Journal {
             size: self.size.get(),
             sources: self.sources.clone(),
             digest: self.digest.as_ref().map(Checksum::to_string),
+            refuted: self.refuted.as_ref().map(Checksum::to_string),
             committed: committed.iter().map(|r| (r.start(), r.end())).collect(),
         })?)
     }
@@ -257,6 +271,8 @@ struct Version2 {
     sources: Vec<JournalSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refuted: Option<String>,
     /// `[start, end)`.
     committed: Vec<(u64, u64)>,
 }
@@ -281,13 +297,13 @@ impl Version1 {
         let validator = Validator::parse(&validator)
             .ok_or_else(|| DecodeError::Damaged(format!("{validator:?} is no validator")))?;
         let sources = vec![JournalSource { url, url_digest, identity: validator.into() }];
-        Ok(Version2 { version: VERSION, size, sources, digest: None, committed })
+        Ok(Version2 { version: VERSION, size, sources, digest: None, refuted: None, committed })
     }
 }
 
 impl Version2 {
     fn check(self) -> Result<Journal, DecodeError> {
-        let Self { size, sources, digest, committed, .. } = self;
+        let Self { size, sources, digest, refuted, committed, .. } = self;
         let damaged = |why: String| Err(DecodeError::Damaged(why));
         if sources.is_empty() {
             return damaged("it names no source".to_owned());
@@ -295,10 +311,13 @@ impl Version2 {
         if let Some((start, end)) = committed.iter().find(|&&(start, end)| start >= end || end > size) {
             return damaged(format!("it claims bytes {start}..{end} of a file of {size}"));
         }
-        let digest = digest.map(|text| text.parse()).transpose();
-        let digest = digest.map_err(|error| DecodeError::Damaged(format!("{error}")))?;
+        let checksum = |text: Option<String>| {
+            let parsed = text.map(|text| text.parse()).transpose();
+            parsed.map_err(|error: ParseChecksumError| DecodeError::Damaged(error.to_string()))
+        };
+        let (digest, refuted) = (checksum(digest)?, checksum(refuted)?);
         let committed = committed.into_iter().map(|(start, end)| ByteRange::new(start, end)).collect();
-        Ok(Journal { committed, ..Journal::new(Bytes::new(size), sources, digest) })
+        Ok(Journal { committed, refuted, ..Journal::new(Bytes::new(size), sources, digest) })
     }
 }
 

@@ -6,8 +6,11 @@
 //!     '-- wait: no segment is free <--- segment pool <-- freed ---+--> Checkpoint: fdatasync, then journal
 //! ```
 
+#[cfg(test)]
+mod digest_tests;
 mod error;
 mod file_digest;
+mod hash_follower;
 mod inlet;
 #[cfg(test)]
 mod tests;
@@ -20,10 +23,12 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use longhaul_core::checksum::Checksum;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 pub use error::PipelineError;
+use hash_follower::HashFollower;
 pub use inlet::Inlet;
 
 use super::backlog::Backlog;
@@ -34,6 +39,7 @@ use super::output_error::OutputError;
 use super::part_file::{Finished, PartFile};
 use super::segment_pool::{Segment, SegmentPool};
 use super::writer::{self, Writer, WriterChoice};
+use crate::digest::WantedDigests;
 use crate::job_cpu::JobCpu;
 use crate::passing_digest::PassingDigest;
 use crate::threads::{lock, named};
@@ -51,8 +57,8 @@ pub struct Pipeline {
     cpu: JobCpu,
     checkpoint: Checkpoint,
     backlog: Backlog,
-    /// The BLAKE3 digest of what is written, where it is wanted.
-    passing: Option<Arc<PassingDigest>>,
+    /// The digests of what is written, where they are wanted.
+    follower: HashFollower,
 }
 
 /// The threads of a pipeline.
@@ -62,6 +68,7 @@ pub struct Running<'scope> {
     pipeline: &'scope Pipeline,
     writers: Vec<ScopedJoinHandle<'scope, ()>>,
     committer: Option<ScopedJoinHandle<'scope, ()>>,
+    hasher: Option<ScopedJoinHandle<'scope, ()>>,
 }
 
 impl Pipeline {
@@ -86,14 +93,20 @@ impl Pipeline {
             checkpoint,
             backlog: Backlog::default(),
             cpu: JobCpu::default(),
-            passing: None,
+            follower: HashFollower::new(WantedDigests::default(), None),
         }
     }
 
-    /// Hashes what is written from now on.
+    /// Hashes what is written from now on: by BLAKE3's tree, where one is given, and no digest that needs the file's order.
     #[must_use]
-    pub fn hashing(self, passing: Option<Arc<PassingDigest>>) -> Self {
-        Self { passing, ..self }
+    pub fn hashing(self, tree: Option<Arc<PassingDigest>>) -> Self {
+        self.hashing_in_order(WantedDigests::default(), tree)
+    }
+
+    /// Hashes what is written from now on: by BLAKE3's tree, where one is given, and behind the writers for what is `wanted`.
+    #[must_use]
+    pub fn hashing_in_order(self, wanted: WantedDigests, tree: Option<Arc<PassingDigest>>) -> Self {
+        Self { follower: HashFollower::new(wanted, tree), ..self }
     }
 
     /// Writes the journal before the first byte, so that a transfer that has begun can be found again.
@@ -187,8 +200,34 @@ impl Pipeline {
             let started = named("writer").spawn_scoped(threads, write);
             started.map_err(|error| self.fail(PipelineError::Thread("the writer", error), fail)).ok()
         };
-        let writers = (0..writer.threads()).filter_map(start).collect();
-        Running { pipeline: self, writers, committer }
+        let writers: Vec<_> = (0..writer.threads()).filter_map(start).collect();
+        let hasher = self.start_hasher(threads, writers.len());
+        Running { pipeline: self, writers, committer, hasher }
+    }
+
+    /// Starts the thread that hashes behind the writers; without it the file is read at the end.
+    fn start_hasher<'scope>(
+        &'scope self,
+        threads: &'scope Scope<'scope, '_>,
+        writers: usize,
+    ) -> Option<ScopedJoinHandle<'scope, ()>> {
+        let follower = &self.follower;
+        if !follower.has_work_behind_writers(&self.checkpoint.ranges()) {
+            return None;
+        }
+        follower.begin();
+        let hash = move || {
+            // Its own file description: the advice that it gives the kernel is for it alone.
+            let file = self.part.reopen();
+            // Each segment on its way is being written: none waits for the device.
+            let is_idle = || self.backlog.count() <= writers;
+            let follow = |file| follower.run(&file, || self.checkpoint.ranges(), is_idle);
+            if let Err(error) = file.and_then(|file| self.cpu.count(|| follow(file))) {
+                tracing::warn!("{} is hashed at its end: {error}", self.part.path().display());
+            }
+        };
+        let started = named("hasher").spawn_scoped(threads, hash);
+        started.inspect_err(|error| tracing::warn!("the file is hashed at its end: {error}")).ok()
     }
 
     /// Commits what is written until [`Running::end`].
@@ -209,25 +248,30 @@ impl Pipeline {
         writer: &dyn Writer,
         fail: &dyn Fn(PipelineError),
     ) {
-        for queued in segments {
-            if !self.backlog.has_failed() {
-                self.write(&queued.segment, writer, fail);
+        for QueuedSegment { segment, epoch } in segments {
+            if self.backlog.has_failed() || !self.write(&segment, writer, fail) {
+                drop(segment);
+            } else {
+                let range = segment.range();
+                self.follower.offer(segment, || self.pool.usage().capacity());
+                self.checkpoint.wrote(range);
             }
-            self.backlog.remove(queued);
+            self.backlog.remove(epoch);
         }
     }
 
-    fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) {
+    /// Writes a segment; returns whether it is written.
+    fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) -> bool {
         let range = segment.range();
         let write = || {
             self.pool.writing(|| writer.write(range.start(), segment.data()))?;
-            if let Some(passing) = &self.passing {
-                passing.add(range.start(), segment.data());
+            if let Some(tree) = &self.follower.tree {
+                tree.add(range.start(), segment.data());
             }
             Ok(())
         };
         let error = match catch_unwind(AssertUnwindSafe(write)) {
-            Ok(Ok(())) => return self.checkpoint.wrote(range),
+            Ok(Ok(())) => return true,
             Ok(Err(source)) => {
                 OutputError::Write { operation: "write", path: self.part.path().to_owned(), source }.into()
             }
@@ -235,6 +279,7 @@ impl Pipeline {
         };
         self.checkpoint.write_failed();
         self.fail(error, fail);
+        false
     }
 
     fn fail(&self, error: PipelineError, fail: &dyn Fn(PipelineError)) {
@@ -258,10 +303,8 @@ impl Pipeline {
     /// # Errors
     /// [`OutputError::Write`]; the transfer must then end, for the journal may still count the range as right.
     pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
-        if let Some(passing) = &self.passing {
-            passing.forget(range);
-        }
         let forgotten = self.checkpoint.forget(range, |committed| self.store(committed));
+        self.follower.forget(range);
         forgotten.map_err(|source| self.journal_failed("write", source))?;
         if self.size.is_some() {
             return Ok(());
@@ -328,6 +371,17 @@ impl Pipeline {
         }
     }
 
+    /// Notes in the journal that the complete file does not have this checksum; does nothing where there is no journal.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn refute(&self, checksum: Checksum) -> Result<(), OutputError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        lock(journal).set_refuted(Some(checksum));
+        let stored = self.store(&self.checkpoint.ranges());
+        stored.map_err(|source| self.journal_failed("write", source))
+    }
+
     /// Returns the file's size, where it is known.
     pub fn size(&self) -> Option<Bytes> {
         self.size
@@ -372,7 +426,7 @@ impl Pipeline {
 impl Running<'_> {
     /// Waits until everything handed over is written and committed; every [`Inlet`] must be gone.
     pub fn end(self) {
-        let Self { pipeline, writers, committer } = self;
+        let Self { pipeline, writers, committer, hasher } = self;
         let join = |thread: ScopedJoinHandle<'_, ()>| {
             if thread.join().is_err() {
                 pipeline.backlog.fail();
@@ -380,6 +434,7 @@ impl Running<'_> {
         };
         writers.into_iter().for_each(join);
         pipeline.checkpoint.end();
-        committer.into_iter().for_each(join);
+        pipeline.follower.end();
+        committer.into_iter().chain(hasher).for_each(join);
     }
 }

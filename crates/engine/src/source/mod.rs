@@ -12,6 +12,7 @@ pub mod http;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
+use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
 use url::Url;
@@ -37,6 +38,12 @@ pub(crate) trait Source: Send + Sync {
     /// # Errors
     /// [`SourceError`]; one of [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) where the file has changed.
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError>;
+
+    /// Fetches the digests of the described file's pieces, where the source publishes them.
+    ///
+    /// # Errors
+    /// [`SourceError`] where they are announced and cannot be fetched or understood.
+    fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError>;
 
     /// Makes what one stream fetches with.
     fn worker(&self) -> Box<dyn SourceWorker + '_>;

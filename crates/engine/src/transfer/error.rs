@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::checksum::Checksum;
+use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
@@ -135,31 +136,43 @@ pub enum TransferError {
     /// The file was not completed, though no other error was reported: a defect of longhaul.
     #[error("{0}; what was committed is kept")]
     Internal(String),
-    /// Pieces of the file are not what the metalink says, whichever source they come from.
+    /// The digests of pieces are of another number than the file's pieces.
+    #[error("{path} has another number of pieces than the metalink gives digests of: {there}, not {given}")]
+    OtherPieces {
+        /// The partial file.
+        path: PathBuf,
+        /// How many pieces it has.
+        there: usize,
+        /// How many digests are given.
+        given: usize,
+    },
+    /// Pieces of the file are not what their digests say, whichever source they come from.
     #[error(
-        "{path} has {pieces} pieces with other digests than the metalink gives; they are fetched anew by the next run"
+        "{path} has {pieces} pieces with other digests than {stated_by} states: {wrong}; they are fetched anew by the next run"
     )]
     WrongPieces {
         /// The partial file.
         path: PathBuf,
         /// How many.
-        pieces: u64,
+        pieces: usize,
+        /// Where they are.
+        wrong: RangeSet,
+        /// What the digests are from: the metalink, or a source without secrets.
+        stated_by: String,
     },
     /// The digest is not the one asked for.
-    #[error("{path} has the checksum {found}, not {wanted}; {}", if *.kept {
-        "it is kept for another try with the right checksum, or use --no-resume to fetch it anew"
-    } else {
-        "nothing is kept"
-    })]
+    #[error("{path} has the checksum {found}, not {wanted}{}; {fate}", if *.stated_by_server { ", as its server states" } else { "" })]
     Checksum {
         /// The partial file.
         path: PathBuf,
         /// What was asked for.
         wanted: Checksum,
+        /// Whether the server states it, and not the user or a metalink.
+        stated_by_server: bool,
         /// What was found.
         found: Checksum,
-        /// Whether the partial file stays.
-        kept: bool,
+        /// What becomes of the partial file.
+        fate: RefutedFate,
     },
     /// The user stopped the transfer.
     #[error("interrupted; {kept}")]
@@ -167,6 +180,32 @@ pub enum TransferError {
         /// What is kept.
         kept: Kept,
     },
+}
+
+/// What becomes of a complete file that has another checksum than was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefutedFate {
+    /// It is removed, as it could not be resumed.
+    NothingKept,
+    /// It stays; a run that asks for the same checksum fetches it anew.
+    FetchedAnew,
+    /// It stays, for the source publishes the same digests of its pieces.
+    SameAtSource,
+}
+
+impl std::fmt::Display for RefutedFate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NothingKept => "nothing is kept",
+            Self::FetchedAnew => {
+                "it is kept for another try with the right checksum; the next run with the same one fetches it anew"
+            }
+            Self::SameAtSource => {
+                "the server publishes the same digests of its pieces: the checksum is of another file. It is kept for another try \
+                 with the right checksum"
+            }
+        })
+    }
 }
 
 /// What a failed transfer leaves on disk.
@@ -206,7 +245,10 @@ impl TransferError {
             Self::Source(error) => error.class,
             Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => FailureKind::Disk,
             Self::Output(_) => FailureKind::CannotCreate,
-            Self::OtherFile { .. } | Self::Checksum { .. } | Self::WrongPieces { .. } => FailureKind::Data,
+            Self::OtherFile { .. }
+            | Self::Checksum { .. }
+            | Self::OtherPieces { .. }
+            | Self::WrongPieces { .. } => FailureKind::Data,
             Self::NoSource(_) => FailureKind::Unavailable,
             Self::Thread(..) => FailureKind::Host,
             Self::Panicked(_) | Self::Internal(_) => FailureKind::Internal,

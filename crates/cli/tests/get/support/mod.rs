@@ -11,7 +11,7 @@ mod tls;
 
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use damaging::{Record, damaging};
-pub(crate) use http::{File, Peer, Server};
+pub(crate) use http::{Ask, File, Peer, Server};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{Left, partial, partial_with};
 pub(crate) use program::{Ended, Get, Running, get, old_kernel, skip};

@@ -15,7 +15,7 @@ mod site;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
-pub(crate) use http::{File, Server};
+pub(crate) use http::{Ask, File, Server};
 pub(crate) use program::{Get, get, skip};
 pub(crate) use real::{Nginx, Serve};
 pub(crate) use site::{of_size, site, slow_site};

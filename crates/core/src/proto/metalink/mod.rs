@@ -14,11 +14,13 @@ mod document;
 mod error;
 mod file;
 mod name;
+mod write;
 
 pub use error::MetalinkError;
 pub use name::MetalinkName;
 
 use crate::checksum::{Algorithm, Checksum};
+use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
 /// The largest document that is read: room for the SHA-256 digests of 200,000 pieces.
@@ -84,6 +86,32 @@ impl Metalink {
     /// [`MetalinkError`], which names what in the document is wrong.
     pub fn parse(document: &[u8]) -> Result<Self, MetalinkError> {
         document::parse(document)
+    }
+}
+
+impl Pieces {
+    /// Returns the length of pieces for a file of `size` bytes: a power of two from 1 MiB on, for at most 16,384 pieces.
+    pub fn length_for(size: Bytes) -> Bytes {
+        const LEAST: Bytes = Bytes::mib(1);
+        const MOST_PIECES: u64 = 16_384;
+        let length = size.get().div_ceil(MOST_PIECES).checked_next_power_of_two();
+        length.map_or(Bytes::new(1 << 63), Bytes::new).max(LEAST)
+    }
+
+    /// Returns which pieces of a file of `size` bytes have another digest in `found`; `None` where one of the two has not
+    /// exactly one digest for each piece.
+    pub fn differing(&self, found: &[Checksum], size: Bytes) -> Option<Vec<ByteRange>> {
+        let pieces = size.get().div_ceil(self.length.get().max(1));
+        let covers = |digests: &[Checksum]| digests.len() as u64 == pieces;
+        if !covers(&self.digests) || !covers(found) {
+            return None;
+        }
+        let piece = |index: u64| {
+            let start = index * self.length.get();
+            ByteRange::new(start, start.saturating_add(self.length.get()).min(size.get()))
+        };
+        let both = self.digests.iter().zip(found);
+        Some((0..).zip(both).filter(|(_, (ours, theirs))| ours != theirs).map(|(at, _)| piece(at)).collect())
     }
 }
 

@@ -23,7 +23,7 @@ impl MetalinkName {
     /// [`MetalinkError::Name`] for an absolute path, an empty component, `.`, `..`, a backslash, a character that
     /// is a control character or changes the direction of text, other components that [`FileName::sanitise`] would
     /// change, and more than 20 components.
-    pub(super) fn parse(text: &str) -> Result<Self, MetalinkError> {
+    pub fn parse(text: &str) -> Result<Self, MetalinkError> {
         let component = |part: &str| {
             let name = FileName::sanitise(part)?;
             let written = name.as_str().strip_prefix('_').filter(|_| part.starts_with(['.', '-']));

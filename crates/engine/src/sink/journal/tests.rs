@@ -22,10 +22,12 @@ fn journal_reads_as_written() {
     let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
     let time = Identity::ModificationTime("20260101000000".into());
     let sources = vec![source(URL, "\"a\""), JournalSource::new("ftp://h/f", "ftp://h/f".into(), time)];
-    let journal = Journal::new(SIZE, sources, Some(checksum('a')));
+    let mut journal = Journal::new(SIZE, sources, Some(checksum('a')));
+    journal.set_refuted(Some(checksum('b')));
     let read = Journal::decode(&journal.encode(&ranges).unwrap()).unwrap();
     assert_eq!(read.committed(), &ranges);
     assert_eq!((read.sources(), read.digest()), (journal.sources(), Some(&checksum('a'))));
+    assert_eq!(read.refuted(), Some(&checksum('b')));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The digest of a pipeline's file: computed as it was written, or read back.
+//! The digests of a pipeline's file: computed as it was written, or read back.
 
 use std::io;
 
@@ -9,57 +9,90 @@ use longhaul_sys::write_back;
 
 use super::Pipeline;
 use crate::cancel::Cancel;
-use crate::digest;
+use crate::digest::{self, FileDigests, WantedDigests};
+use crate::passing_digest::PassingDigest;
 use crate::sink::output_error::OutputError;
 
 /// How much is read at once of what has not been hashed in passing: an aligned block.
 const PIECE: Bytes = Bytes::mib(4);
 
 impl Pipeline {
-    /// Returns the file's digest: of what was written where that was hashed in passing, else of what the device has. `Ok(None)`
-    /// where cancelled.
+    /// Returns the digest of the whole file, as [`Self::digests`] does.
     ///
     /// # Errors
     /// [`OutputError::Write`].
     pub fn digest(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
-        let passing = self
-            .passing
-            .as_ref()
-            .filter(|passing| algorithm == Algorithm::Blake3 && passing.size() == self.written());
-        let Some(passing) = passing else { return self.read_back(algorithm, cancel) };
-        for gap in passing.missing() {
+        let wanted = WantedDigests { whole: Some(algorithm), pieces: None };
+        Ok(self.digests(wanted, cancel)?.and_then(|digests| digests.whole))
+    }
+
+    /// Returns the file's digests: of what was written where that was hashed in passing, else of what the device has. `Ok(None)`
+    /// where cancelled.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn digests(
+        &self,
+        wanted: WantedDigests,
+        cancel: &Cancel,
+    ) -> Result<Option<FileDigests>, OutputError> {
+        let (mut whole, mut left) = (None, wanted);
+        let tree = self.follower.tree.as_ref().filter(|tree| tree.size() == self.written());
+        if let Some(tree) = tree.filter(|_| wanted.whole == Some(Algorithm::Blake3)) {
+            if !self.complete_tree(tree, cancel)? {
+                return Ok(None);
+            }
+            whole = tree.root().and_then(|root| Checksum::new(Algorithm::Blake3, root.as_bytes()));
+            left.whole = wanted.whole.filter(|_| whole.is_none());
+        }
+        if left.is_empty() {
+            return Ok(Some(FileDigests { whole, ..FileDigests::default() }));
+        }
+        let rest = if left == self.follower.in_order() {
+            let hashed =
+                self.part.reopen().and_then(|file| self.follower.finish(&file, self.written(), cancel));
+            hashed.map_err(|source| self.unverified(source))?
+        } else {
+            self.read_back(left, cancel)?
+        };
+        Ok(rest.map(|rest| FileDigests { whole: whole.or(rest.whole), ..rest }))
+    }
+
+    /// Reads what BLAKE3's tree lacks; returns false where cancelled.
+    fn complete_tree(&self, tree: &PassingDigest, cancel: &Cancel) -> Result<bool, OutputError> {
+        for gap in tree.missing() {
             let mut at = gap.start();
             while at < gap.end() {
                 if cancel.is_cancelled() {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 let end = (at + 1).next_multiple_of(PIECE.get()).min(gap.end());
                 let bytes =
                     self.read_at(ByteRange::new(at, end)).map_err(|source| self.unverified(source))?;
-                passing.add(at, &bytes);
+                tree.add(at, &bytes);
                 at = end;
             }
         }
-        match passing.root() {
-            Some(root) => Ok(Checksum::new(algorithm, root.as_bytes())),
-            None => self.read_back(algorithm, cancel),
-        }
+        Ok(true)
     }
 
     fn unverified(&self, source: io::Error) -> OutputError {
         OutputError::Write { operation: "verify", path: self.part.path().to_owned(), source }
     }
 
-    /// Reads the file's digest from the device, where the kernel drops its copy: a write that was lost is
+    /// Reads the file's digests from the device, where the kernel drops its copy: a write that was lost is
     /// found too. `Ok(None)` where cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].
-    fn read_back(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, OutputError> {
+    pub fn read_back(
+        &self,
+        wanted: WantedDigests,
+        cancel: &Cancel,
+    ) -> Result<Option<FileDigests>, OutputError> {
         let (file, whole) = (self.part.file(), ByteRange::with_len(0, self.written()));
         let synced = file.sync_data().and_then(|()| write_back::finish_and_drop(file, whole));
-        let read =
-            synced.and_then(|()| self.part.reopen()).and_then(|file| digest::of(file, algorithm, cancel));
+        let read = synced.and_then(|()| self.part.reopen()).and_then(|file| digest::of(file, wanted, cancel));
         read.map_err(|source| self.unverified(source))
     }
 }

@@ -37,8 +37,10 @@ impl<'a> Inlet<'a> {
         let backlog = &self.pipeline.backlog;
         if let Err(SendError(lost)) = self.queue.send(backlog.add(segment)) {
             // Every writer is gone.
+            let QueuedSegment { segment, epoch } = lost;
             backlog.fail();
-            backlog.remove(lost);
+            drop(segment);
+            backlog.remove(epoch);
         }
     }
 }

@@ -180,13 +180,21 @@ impl HttpSource<'_> {
         }
     }
 
-    /// Returns the other places of the file that an answer names (RFC 6249, section 2); none that gives up encryption.
+    /// Returns the other places of the file that an answer names (RFC 6249, section 2).
     fn duplicates(&self, opened: &Opened) -> Vec<Url> {
+        self.linked(opened, opened.head.duplicates().into_iter().map(|link| link.url))
+    }
+
+    /// Returns the metalinks of the file that an answer names (RFC 6249, section 4).
+    pub(super) fn metalinks(&self, opened: &Opened) -> Vec<Url> {
+        self.linked(opened, opened.head.metalinks())
+    }
+
+    /// Resolves links of an answer; leaves out those that give up encryption.
+    fn linked(&self, opened: &Opened, links: impl IntoIterator<Item = String>) -> Vec<Url> {
         let secure = self.url.scheme() == "https";
         let usable = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && !secure);
-        let joined =
-            opened.head.duplicates().into_iter().filter_map(|link| opened.target.url().join(&link.url).ok());
-        joined.filter(usable).collect()
+        links.into_iter().filter_map(|link| opened.target.url().join(&link).ok()).filter(usable).collect()
     }
 
     pub(super) fn description(&self, answer: &FirstAnswer, known_pace: Option<&KnownPace>) -> Description {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use longhaul_core::pace::Pace;
+use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use url::Url;
 
@@ -54,7 +55,7 @@ pub(crate) struct HttpSource<'e> {
     pub(super) url: Url,
     pub(super) shown: String,
     pub(super) options: SourceOptions,
-    clients: &'e Clients,
+    pub(super) clients: &'e Clients,
     pub(super) paths: Arc<Paths>,
     described: Mutex<Option<Arc<Described>>>,
     /// The first connection, standing at the body of the range.
@@ -69,6 +70,8 @@ pub(crate) struct HttpSource<'e> {
 pub(super) struct Described {
     pub(super) client: Arc<Client>,
     pub(super) file: RemoteFile,
+    /// Metalinks that describe the file (RFC 6249, section 4).
+    pub(super) metalinks: Vec<Url>,
 }
 
 impl<'e> HttpSource<'e> {
@@ -184,8 +187,9 @@ impl Source for HttpSource<'_> {
         if untrue {
             description.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
         }
+        let metalinks = self.metalinks(&answer.opened);
         let FirstAnswer { opened, file, .. } = answer;
-        *lock(&self.described) = Some(Arc::new(Described { client, file }));
+        *lock(&self.described) = Some(Arc::new(Described { client, file, metalinks }));
         *lock(&self.location) = Location::new(opened.target);
         *lock(&self.first) = Some((opened.connection, description.first));
         Ok(description)
@@ -193,7 +197,7 @@ impl Source for HttpSource<'_> {
 
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
         let described = self.described()?;
-        let Described { client, file } = &*described;
+        let Described { client, file, .. } = &*described;
         // A server that takes no If-Range is asked once more without it.
         for _ in 0..2 {
             let request = file.request(part).map(|request| request.only_if(file.if_range()));
@@ -207,6 +211,10 @@ impl Source for HttpSource<'_> {
         }
         let message = format!("{} answered a request for a part with the whole file", self.shown);
         Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::OtherFile, message))
+    }
+
+    fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
+        self.pieces_of_metalinks(cancel)
     }
 
     fn worker(&self) -> Box<dyn SourceWorker + '_> {

@@ -27,6 +27,7 @@ mod idle;
 mod known_pace;
 mod location;
 mod proxy;
+mod published_pieces;
 mod redirect;
 mod refit;
 mod remote_file;

@@ -1,0 +1,262 @@
+//! Files with a wrong digest: the wrong part is found, named and fetched again, and never kept as if it were right.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::support::{Ended, File, Get, Nginx, Serve, Server, content, get, partial_files, same};
+
+const PIECE: usize = 1 << 20;
+const SIZE: usize = (6 << 20) + 12345;
+
+fn blake3(bytes: &[u8]) -> String {
+    format!("blake3:{}", blake3::hash(bytes).to_hex())
+}
+
+fn sha256(run: &Get, bytes: &[u8]) -> String {
+    fs::write(run.path("g"), bytes).unwrap();
+    let sum = std::process::Command::new("sha256sum").arg(run.path("g")).output().unwrap();
+    format!("sha256:{}", String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap())
+}
+
+/// Flips a bit of the partial file `f` in each of these pieces.
+fn damage(run: &Get, pieces: &[usize]) {
+    let part = fs::File::options().read(true).write(true).open(run.path("f.longhaul-part")).unwrap();
+    for piece in pieces {
+        let (at, mut byte) = ((piece * PIECE + 777) as u64, [0]);
+        part.read_exact_at(&mut byte, at).unwrap();
+        part.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    }
+}
+
+fn warnings(ended: &Ended) -> String {
+    let lines = ended.json();
+    let warnings = lines.iter().filter(|line| line["event"] == "warning");
+    warnings.map(|line| format!("{}\n", line["message"].as_str().unwrap())).collect()
+}
+
+/// A complete partial file with damaged pieces is left by a run with a wrong checksum.
+fn complete_and_damaged(url: &str, pieces: &[usize]) -> Get {
+    let wrong = format!("blake3:{}", "0".repeat(64));
+    let run = get().args(["--json", "-o", "f", "--checksum", &wrong, url]);
+    run.run().fails(65, &[&wrong]);
+    damage(&run, pieces);
+    run
+}
+
+#[test]
+fn damaged_pieces_are_named_and_only_those_are_fetched_again_from_serve() {
+    let site = Serve::start();
+    let bytes = content(SIZE, 31);
+    site.file("f", &bytes);
+    let url = site.url("/f");
+    let run = complete_and_damaged(&url, &[1, 2, 6]);
+    let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
+    let ended = run.run().ok();
+    let named = warnings(&ended);
+    let ranges = format!("bytes {PIECE}..{}, {}..{SIZE} have other digests", 3 * PIECE, 6 * PIECE);
+    assert!(named.contains(&ranges) && named.contains(&url), "{named}");
+    assert_eq!(ended.done()["resumed"], SIZE);
+    same(run.path("f"), &bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+}
+
+#[test]
+fn damaged_part_of_an_earlier_run_is_repaired_whatever_the_algorithm() {
+    let site = Serve::start();
+    let bytes = content(SIZE, 32);
+    site.file("f", &bytes);
+    let url = site.url("/f");
+    for args in [&["--streams", "4"][..], &["--verify", "disk"], &["--writer", "buffered"]] {
+        let run = complete_and_damaged(&url, &[3]);
+        let sum = sha256(&run, &bytes);
+        let run = run.again(["--json", "-o", "f", "--checksum", &sum, &url]).args(args);
+        let ended = run.run().ok();
+        assert!(warnings(&ended).contains(&format!("bytes {}..{}", 3 * PIECE, 4 * PIECE)), "{ended:?}");
+        same(run.path("f"), &bytes);
+    }
+}
+
+#[test]
+fn checksum_of_another_file_says_that_the_server_has_the_same_bytes() {
+    let site = Serve::start();
+    let bytes = content(SIZE, 33);
+    site.file("f", &bytes);
+    let (url, wrong) = (site.url("/f"), format!("sha256:{}", "0".repeat(64)));
+    let run = get().args(["--json", "-o", "f", "--checksum", &wrong, &url]);
+    run.run().fails(65, &["publishes the same digests"]);
+    // Nothing is fetched for the right one.
+    let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
+    let ended = run.run().ok();
+    assert_eq!((ended.done()["resumed"].as_u64(), warnings(&ended).as_str()), (Some(SIZE as u64), ""));
+    same(run.path("f"), &bytes);
+}
+
+/// Answers with the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `lies` answers that
+/// hold all of it.
+fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
+    let told = Arc::new(AtomicUsize::new(0));
+    let (file, count) = (file.clone(), told.clone());
+    let digests: String = file
+        .bytes
+        .chunks(PIECE)
+        .map(|piece| format!("<hash>{}</hash>", blake3::hash(piece).to_hex()))
+        .collect();
+    let document = format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{SIZE}</size>\
+         <pieces length=\"{PIECE}\" type=\"blake3\">{digests}</pieces></file></metalink>"
+    );
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let sent = if ask.target.ends_with("?metalink") {
+                let length = document.len();
+                peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{document}"))
+            } else {
+                let (head, body) = file.answer(&ask);
+                let (start, end) = ask.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
+                let mut body = body.to_vec();
+                let at = 4 * PIECE + 5;
+                if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < lies {
+                    body[at - start] ^= 1;
+                }
+                peer.send(head) && peer.send(body)
+            };
+            if !sent {
+                return;
+            }
+        }
+    });
+    (server, told)
+}
+
+fn with_metalink(bytes: &[u8]) -> File {
+    let link = "Link: <?metalink>; rel=describedby; type=\"application/metalink4+xml\"\r\n";
+    File { fields: link.to_owned(), ..File::new(bytes.to_vec()) }
+}
+
+/// Returns how many bytes of the file were requested.
+fn requested(server: &Server) -> usize {
+    let of_file = |ask: &&crate::support::Ask| !ask.target.ends_with("?metalink");
+    let length = |range: Option<(usize, usize)>| range.map_or(SIZE, |(start, end)| end - start);
+    server.asks().iter().filter(of_file).map(|ask| length(ask.range(SIZE))).sum()
+}
+
+#[test]
+fn bit_that_flips_in_flight_is_fetched_again_in_the_same_run() {
+    let bytes = content(SIZE, 34);
+    for sum in [blake3(&bytes), sha256(&get(), &bytes)] {
+        let (server, _) = flipping(&with_metalink(&bytes), 1);
+        let run = get().args(["--json", "-o", "f", "--checksum", &sum, &server.url("/f")]);
+        let ended = run.run().ok();
+        assert!(warnings(&ended).contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
+        same(run.path("f"), &bytes);
+        assert_eq!(requested(&server), SIZE + PIECE);
+    }
+}
+
+#[test]
+fn source_without_ranges_sends_the_file_again_up_to_the_wrong_piece() {
+    let bytes = content(SIZE, 39);
+    let (server, told) = flipping(&File { ranges: false, ..with_metalink(&bytes) }, 1);
+    let run = get().args(["--json", "-o", "f", "--checksum", &sha256(&get(), &bytes), &server.url("/f")]);
+    let ended = run.run().ok();
+    assert!(warnings(&ended).contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
+    assert_eq!(told.load(Ordering::SeqCst), 2);
+    same(run.path("f"), &bytes);
+}
+
+#[test]
+fn source_that_keeps_sending_wrong_bytes_ends_with_65_and_their_ranges() {
+    let bytes = content(SIZE, 35);
+    let (server, told) = flipping(&with_metalink(&bytes), 3);
+    let run = get().args(["--json", "-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);
+    let ranges = format!("bytes {}..{}", 4 * PIECE, 5 * PIECE);
+    run.run().fails(65, &[&ranges, "fetched anew by the next run"]);
+    assert_eq!(told.load(Ordering::SeqCst), 3);
+    assert!(!run.path("f").exists());
+    let before = requested(&server);
+    assert_eq!(run.run().ok().done()["resumed"], SIZE - PIECE);
+    assert_eq!(requested(&server) - before, PIECE);
+    same(run.path("f"), &bytes);
+}
+
+#[test]
+fn unusable_digests_of_pieces_change_nothing() {
+    let bytes = content(SIZE, 36);
+    let damaged = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes[4 * PIECE] ^= 1;
+        bytes
+    };
+    let documents = [
+        "no metalink".to_owned(),
+        format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{SIZE}</size></file></metalink>"),
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>1</size><pieces length=\"1\" \
+         type=\"md5\"><hash>00000000000000000000000000000000</hash></pieces></file></metalink>"
+            .to_owned(),
+    ];
+    for document in documents {
+        let file = File { bytes: Arc::new(damaged(&bytes)), ..with_metalink(&bytes) };
+        let server = Server::new(move |peer| {
+            while let Some(ask) = peer.ask() {
+                let sent = if ask.target.ends_with("?metalink") {
+                    let length = document.len();
+                    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{document}"))
+                } else {
+                    let (head, body) = file.answer(&ask);
+                    peer.send(head) && peer.send(body)
+                };
+                if !sent {
+                    return;
+                }
+            }
+        });
+        let run = get().args(["-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);
+        run.run().fails(65, &["the next run with the same one fetches it anew"]);
+        assert!(!run.path("f").exists());
+    }
+}
+
+/// Where nothing finer is known, the whole file is fetched anew, and the user is told.
+#[test]
+fn same_checksum_again_fetches_the_file_anew() {
+    let Some(site) = Nginx::start() else { return };
+    let bytes = content(SIZE, 37);
+    site.file("f", &bytes);
+    let sum = sha256(&get(), &bytes);
+    let run = complete_and_damaged(&site.url("/f"), &[0]);
+    let run = run.again(["--json", "-o", "f", "--checksum", &sum, &site.url("/f")]);
+    run.run().fails(65, &["f.longhaul-part", "fetches it anew"]);
+    let ended = run.run().ok();
+    assert!(warnings(&ended).contains(&format!("does not have the checksum {sum}")), "{ended:?}");
+    assert_eq!(ended.done()["resumed"], 0);
+    same(run.path("f"), &bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+}
+
+#[test]
+fn digest_that_the_server_states_is_compared() {
+    let bytes = content(SIZE, 38);
+    let stating = |digest: &[u8]| {
+        let fields = format!("Repr-Digest: blake3=:{}:\r\n", STANDARD.encode(digest));
+        Server::of(File { fields, ..File::new(bytes.clone()) })
+    };
+    let right = stating(blake3::hash(&bytes).as_bytes());
+    let run = get().args(["--json", "-o", "f", &right.url("/f")]);
+    assert_eq!(run.run().ok().done()["digest"], blake3(&bytes));
+    let wrong = stating(&[7; 32]);
+    let run = get().args(["--json", "-o", "f", &wrong.url("/f")]);
+    run.run().fails(65, &["as its server states"]);
+    assert!(!run.path("f").exists());
+    // Again, as it may have been the transfer.
+    let ended = run.run().fails(65, &["as its server states"]);
+    assert!(warnings(&ended).contains("does not have the checksum"), "{ended:?}");
+    // The user's counts before the server's.
+    let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &wrong.url("/f")]);
+    assert_eq!(run.run().ok().done()["resumed"], SIZE);
+    same(run.path("f"), &bytes);
+}

@@ -1,0 +1,187 @@
+//! Digests of what a pipeline writes, whatever the order.
+
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use longhaul_core::checksum::Algorithm;
+use longhaul_core::identity::Identity;
+use longhaul_core::proto::http::Validator;
+use sha2::Digest as _;
+
+use super::*;
+use crate::cancel::Cancel;
+use crate::digest::FileDigests;
+use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
+use crate::sink::output::Output;
+use crate::sink::segment_pool::Flow;
+
+const SEGMENT: u64 = 64 << 10;
+const SEGMENTS: u64 = 60;
+const PIECE: Bytes = Bytes::new(SEGMENT * 7);
+const SHA256: WantedDigests = WantedDigests { whole: Some(Algorithm::Sha256), pieces: None };
+
+/// Makes the pipeline of a file of [`SEGMENTS`], which an earlier one may have begun.
+fn pipeline(target: &Path, wanted: WantedDigests, tree: bool) -> Pipeline {
+    let size = Bytes::new(SEGMENT * SEGMENTS - 5);
+    let tag = Identity::from(Validator::parse("\"a\"").unwrap());
+    let journal = Journal::new(size, vec![JournalSource::new("u", "u".to_owned(), tag)], None);
+    let part = Output::File(target.to_owned()).prepare().unwrap().open(None).unwrap();
+    let committed = part.journal().unwrap().sound().map(|journal| journal.committed().clone());
+    let budget = MemoryBudget::new(AppBuffer::Fixed(Bytes::mib(4)));
+    let pool = SegmentPool::new(&budget, Some(Bytes::new(SEGMENT)), 1);
+    let committed = committed.unwrap_or_default();
+    let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool);
+    pipeline.hashing_in_order(wanted, tree.then(|| Arc::new(PassingDigest::new(size).unwrap())))
+}
+
+fn content(offset: u64, length: usize) -> Vec<u8> {
+    (offset..offset + length as u64).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+fn whole(pipeline: &Pipeline) -> Vec<u8> {
+    content(0, pipeline.size().unwrap().as_usize())
+}
+
+fn sha256(bytes: &[u8]) -> Option<Checksum> {
+    Checksum::new(Algorithm::Sha256, &sha2::Sha256::digest(bytes))
+}
+
+/// Hands over the segments of these numbers, then calls `meanwhile` before the pipeline ends.
+fn write(pipeline: &Pipeline, segments: impl IntoIterator<Item = u64>, meanwhile: impl FnOnce()) {
+    let fail = |error: PipelineError| panic!("{error}");
+    thread::scope(|threads| {
+        let (inlet, queue) = pipeline.inlet();
+        let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &queue, &fail);
+        for number in segments {
+            let end = ((number + 1) * SEGMENT).min(pipeline.size().unwrap().get());
+            let range = ByteRange::new(number * SEGMENT, end);
+            let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
+            let spare = segment.spare();
+            spare.copy_from_slice(&content(range.start(), spare.len()));
+            segment.fill(range.len().as_usize());
+            inlet.hand_over(segment);
+        }
+        assert!(pipeline.drain());
+        meanwhile();
+        drop(inlet);
+        running.end();
+    });
+}
+
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn digests(pipeline: &Pipeline, wanted: WantedDigests) -> FileDigests {
+    pipeline.digests(wanted, &Cancel::new()).unwrap().unwrap()
+}
+
+#[test]
+fn digests_in_order_of_segments_in_any_order() {
+    let orders: [fn(u64) -> u64; 3] = [|n| n, |n| SEGMENTS - 1 - n, |n| n * 37 % SEGMENTS];
+    let wanted = WantedDigests { pieces: Some((Algorithm::Sha256, PIECE)), ..SHA256 };
+    for order in orders {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let pipeline = pipeline(&dir.path().join("file"), wanted, false);
+        write(&pipeline, (0..SEGMENTS).map(order), || ());
+        let bytes = whole(&pipeline);
+        let found = digests(&pipeline, wanted);
+        let pieces: Vec<_> = bytes.chunks(PIECE.as_usize()).filter_map(sha256).collect();
+        assert_eq!(found, FileDigests { whole: sha256(&bytes), pieces });
+        assert_eq!(digests(&pipeline, wanted), found, "a second time");
+    }
+}
+
+/// As several streams deliver: each its own part of the file, side by side.
+#[test]
+fn only_the_last_bytes_are_hashed_after_the_end() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (first, second) = (0..SEGMENTS / 2, SEGMENTS / 2..SEGMENTS - 1);
+    let side_by_side = first.zip(second).flat_map(|(a, b)| [a, b]).chain([SEGMENTS / 2 - 1]);
+    let all_but_last = (SEGMENTS - 1) * SEGMENT;
+    write(&pipeline, side_by_side, || {
+        until("hashed while the transfer runs", || pipeline.follower.hashed() == all_but_last);
+    });
+    write(&pipeline, [SEGMENTS - 1], || ());
+    let before = pipeline.follower.bytes_read_back();
+    let found = digests(&pipeline, SHA256);
+    assert_eq!(found.whole, sha256(&whole(&pipeline)));
+    assert!(pipeline.follower.bytes_read_back() - before <= SEGMENT);
+}
+
+#[test]
+fn part_of_an_earlier_run_is_hashed_while_the_transfer_runs() {
+    for tree in [false, true] {
+        let wanted = if tree { WantedDigests::default() } else { SHA256 };
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let target = dir.path().join("file");
+        write(&pipeline(&target, WantedDigests::default(), false), 0..40, || ());
+        let second = pipeline(&target, wanted, tree);
+        assert_eq!(second.resumed(), Bytes::new(40 * SEGMENT));
+        let is_hashed = || match &second.follower.tree {
+            Some(tree) => tree.missing() == [ByteRange::new(50 * SEGMENT, second.size().unwrap().get())],
+            None => second.follower.hashed() == 50 * SEGMENT,
+        };
+        write(&second, 40..50, || until("the earlier run's part", is_hashed));
+        write(&second, 50..SEGMENTS, || ());
+        let (bytes, cancel) = (whole(&second), Cancel::new());
+        let blake3 = Checksum::new(Algorithm::Blake3, blake3::hash(&bytes).as_bytes());
+        let (algorithm, right) =
+            if tree { (Algorithm::Blake3, blake3) } else { (Algorithm::Sha256, sha256(&bytes)) };
+        assert_eq!(second.digest(algorithm, &cancel).unwrap(), right, "{tree}");
+    }
+}
+
+#[test]
+fn forgotten_range_is_hashed_as_it_is_written_anew() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let wrong = ByteRange::new(3 * SEGMENT, 5 * SEGMENT);
+    write(&pipeline, 0..SEGMENTS, || ());
+    digests(&pipeline, SHA256);
+    pipeline.part().file().write_all_at(&[0; 1000], wrong.start()).unwrap();
+    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)), "hashed before");
+    pipeline.forget(wrong).unwrap();
+    assert!(pipeline.follower.hashed() <= wrong.start());
+    write(&pipeline, 3..5, || ());
+    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+    // Only the disk shows what has changed there.
+    pipeline.part().file().write_all_at(&[0; 1000], wrong.start()).unwrap();
+    let on_disk = pipeline.read_back(SHA256, &Cancel::new()).unwrap().unwrap();
+    assert!(on_disk.whole.is_some() && on_disk.whole != sha256(&whole(&pipeline)));
+}
+
+#[test]
+fn parked_segments_are_bounded_and_hashed_without_reading() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (inlet, _queue) = pipeline.inlet();
+    let offer = |number: u64| {
+        let range = ByteRange::with_len(number * SEGMENT, Bytes::new(SEGMENT));
+        let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
+        segment.spare().copy_from_slice(&content(range.start(), SEGMENT as usize));
+        segment.fill(SEGMENT as usize);
+        pipeline.follower.offer(segment, || pipeline.pool.usage().capacity());
+    };
+    // No thread would take it.
+    offer(0);
+    assert_eq!(pipeline.pool.usage().in_use, 0);
+    pipeline.follower.begin();
+    // A quarter of 4 MiB, and out of order.
+    [1, 0, 3, 2, 16, 40].into_iter().for_each(offer);
+    assert_eq!(pipeline.pool.usage().in_use, 4);
+    pipeline.follower.end();
+    let file = pipeline.part.reopen().unwrap();
+    thread::scope(|threads| {
+        threads.spawn(|| pipeline.follower.run(&file, RangeSet::new, || true).unwrap());
+    });
+    assert_eq!((pipeline.follower.hashed(), pipeline.follower.bytes_read_back()), (4 * SEGMENT, 0));
+    assert_eq!(pipeline.pool.usage().in_use, 0);
+}

@@ -1,0 +1,288 @@
+//! Hashes what is written, behind the writers and in the order of the file.
+//!
+//! ```text
+//!  writers --segment, once written--> parked, where it is next or nearly so --> digest --> segment pool
+//!     '--------------------------> file --what was not parked, while the device is idle--> digest
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+use rustix::fs::{Advice, fadvise};
+
+use crate::cancel::Cancel;
+use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
+use crate::passing_digest::PassingDigest;
+use crate::sink::segment_pool::Segment;
+use crate::threads::lock;
+
+/// How much of what is written follows a piece into the page cache: a few requests keep a device busy.
+const AHEAD: Bytes = Bytes::mib(4);
+/// How much is read from the file at once: an aligned block.
+const PIECE: Bytes = Bytes::mib(1);
+/// How often to look whether the device is idle, and whether what was out of order can be read.
+const TICK: Duration = Duration::from_millis(10);
+/// One part in so many of the application buffer may wait for the digest: the four writers of Direct I/O finish out of order.
+const PARKED_SHARE: u64 = 4;
+/// A tenth of the scheduler's weight of a writer.
+const NICE: i32 = 10;
+
+/// The digests that a pipeline computes while it writes.
+#[derive(Debug)]
+pub(super) struct HashFollower {
+    wanted: WantedDigests,
+    /// BLAKE3's tree, to which the writers add what they write.
+    pub(super) tree: Option<Arc<PassingDigest>>,
+    /// What needs the order of the file. Locked while bytes are hashed, so that [`forget`](Self::forget) waits for those.
+    in_order: Mutex<PrefixDigest>,
+    /// How much `in_order` has hashed.
+    hashed: AtomicU64,
+    parked: Mutex<Parked>,
+    changed: Condvar,
+    /// Bytes read from the file, as they were not hashed from memory.
+    read_back: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Parked {
+    /// Written segments by their start.
+    segments: BTreeMap<u64, Segment>,
+    /// Whether [`HashFollower::run`] takes them.
+    running: bool,
+}
+
+impl HashFollower {
+    /// Starts before the first byte; the writers add to `tree`, and all else that is `wanted` is computed in order.
+    pub(super) fn new(wanted: WantedDigests, tree: Option<Arc<PassingDigest>>) -> Self {
+        Self {
+            wanted,
+            tree,
+            in_order: Mutex::new(PrefixDigest::new(wanted)),
+            hashed: AtomicU64::new(0),
+            parked: Mutex::default(),
+            changed: Condvar::new(),
+            read_back: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns which digests are computed in order.
+    pub(super) fn in_order(&self) -> WantedDigests {
+        self.wanted
+    }
+
+    /// Returns how much of the file has been hashed in order.
+    #[cfg(test)]
+    pub(super) fn hashed(&self) -> u64 {
+        self.hashed.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many bytes were read from the file.
+    #[cfg(test)]
+    pub(super) fn bytes_read_back(&self) -> u64 {
+        self.read_back.load(Ordering::Relaxed)
+    }
+
+    /// Begins a round of writing, the first or another one after [`Self::end`].
+    pub(super) fn begin(&self) {
+        lock(&self.parked).running = true;
+    }
+
+    /// Lets [`Self::run`] hash what is parked, and end.
+    pub(super) fn end(&self) {
+        lock(&self.parked).running = false;
+        self.changed.notify_all();
+    }
+
+    /// Returns whether [`Self::run`] has anything to do where these ranges are written at the start.
+    pub(super) fn has_work_behind_writers(&self, written: &RangeSet) -> bool {
+        let lacks = |tree: &Arc<PassingDigest>| tree.missing_in(written, PIECE).is_some();
+        !self.wanted.is_empty() || self.tree.as_ref().is_some_and(lacks)
+    }
+
+    /// Takes a segment that was written: keeps it for the digest where it is the next or nearly so, else frees it.
+    ///
+    /// `app_buffer` returns the size of the application buffer.
+    pub(super) fn offer(&self, segment: Segment, app_buffer: impl Fn() -> Bytes) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        let (range, hashed) = (segment.range(), self.hashed.load(Ordering::Relaxed));
+        if range.start() < hashed {
+            // Bytes that come again count.
+            return self.forget(range);
+        }
+        if range.end() - hashed <= app_buffer().get() / PARKED_SHARE {
+            let mut parked = lock(&self.parked);
+            if parked.running {
+                parked.segments.insert(range.start(), segment);
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Forgets what was hashed in `range`, which is no longer among the written ranges, and what depends on it.
+    pub(super) fn forget(&self, range: ByteRange) {
+        let mut in_order = lock(&self.in_order);
+        if let Some(tree) = &self.tree {
+            tree.forget(range);
+        }
+        lock(&self.parked).segments.clear();
+        if range.start() < in_order.hashed() {
+            *in_order = PrefixDigest::new(self.wanted);
+            self.hashed.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Hashes until [`Self::end`]. Reads from the file only while `is_idle` says that the device has time; `written` returns the
+    /// written ranges.
+    ///
+    /// # Errors
+    /// What the kernel says of the file. What has been hashed stays valid.
+    pub(super) fn run(
+        &self,
+        file: &File,
+        written: impl Fn() -> RangeSet,
+        is_idle: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        let followed = self.follow(PieceReader::new(file), written, is_idle);
+        let mut parked = lock(&self.parked);
+        parked.running = false;
+        parked.segments.clear();
+        followed
+    }
+
+    fn follow(
+        &self,
+        mut reader: PieceReader<'_>,
+        written: impl Fn() -> RangeSet,
+        is_idle: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        loop {
+            let running = lock(&self.parked).running;
+            let may_read = running && is_idle();
+            if self.hash_parked() || (may_read && self.hash_written(&mut reader, &written)?) {
+                continue;
+            }
+            // The tree lacks nothing of an earlier run: the writers add the rest.
+            if !running || (may_read && self.wanted.is_empty()) {
+                return Ok(());
+            }
+            let nothing_new = |parked: &mut Parked| parked.running && !self.has_next(parked);
+            let waited = self.changed.wait_timeout_while(lock(&self.parked), TICK, nothing_new);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Returns the digests of the file's first `end` bytes, all of which are written; `Ok(None)` where cancelled.
+    ///
+    /// # Errors
+    /// What the kernel says of the file.
+    pub(super) fn finish(&self, file: &File, end: Bytes, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
+        let mut reader = PieceReader::new(file);
+        let written: RangeSet = [ByteRange::with_len(0, end)].into_iter().collect();
+        while lock(&self.in_order).hashed() < end.get() {
+            if cancel.is_cancelled() {
+                return Ok(None);
+            }
+            self.hash_written(&mut reader, || written.clone())?;
+        }
+        tracing::debug!(bytes = self.read_back.load(Ordering::Relaxed), "read from the file for its digest");
+        Ok(Some(lock(&self.in_order).digests()))
+    }
+
+    fn has_next(&self, parked: &Parked) -> bool {
+        let first = parked.segments.first_key_value();
+        first.is_some_and(|(start, _)| *start <= self.hashed.load(Ordering::Relaxed))
+    }
+
+    /// Hashes the parked segment that is next; returns whether there was one.
+    fn hash_parked(&self) -> bool {
+        let mut in_order = lock(&self.in_order);
+        let next = {
+            let mut parked = lock(&self.parked);
+            if self.has_next(&parked) { parked.segments.pop_first() } else { None }
+        };
+        let Some((start, segment)) = next else { return false };
+        // Its beginning may have been read from the file.
+        let known = usize::try_from(in_order.hashed() - start).unwrap_or(usize::MAX);
+        self.update(&mut in_order, segment.data().get(known..).unwrap_or_default());
+        true
+    }
+
+    /// Hashes a part that is written and was not hashed from memory; returns whether there was one.
+    fn hash_written(&self, reader: &mut PieceReader<'_>, written: impl Fn() -> RangeSet) -> io::Result<bool> {
+        let mut in_order = lock(&self.in_order);
+        // Under the lock: a range that is forgotten leaves the written ranges before it leaves the digests.
+        let written = written();
+        let hashed = in_order.hashed();
+        let stretch = written.iter().find(|range| range.start() <= hashed && hashed < range.end());
+        if let Some(stretch) = stretch.filter(|_| !self.wanted.is_empty()) {
+            let parked = lock(&self.parked).segments.first_key_value().map(|(start, _)| *start);
+            let end = (hashed + 1).next_multiple_of(PIECE.get()).min(stretch.end());
+            let part = ByteRange::new(hashed, end.min(parked.unwrap_or(end)));
+            self.update(&mut in_order, self.read(reader, part, &written)?);
+            return Ok(true);
+        }
+        let Some(tree) = &self.tree else { return Ok(false) };
+        let Some(part) = tree.missing_in(&written, PIECE) else { return Ok(false) };
+        tree.add(part.start(), self.read(reader, part, &written)?);
+        Ok(true)
+    }
+
+    fn read<'b>(
+        &self,
+        reader: &'b mut PieceReader<'_>,
+        part: ByteRange,
+        written: &RangeSet,
+    ) -> io::Result<&'b [u8]> {
+        self.read_back.fetch_add(part.len().get(), Ordering::Relaxed);
+        reader.read(part, written)
+    }
+
+    fn update(&self, in_order: &mut PrefixDigest, bytes: &[u8]) {
+        in_order.update(bytes);
+        self.hashed.store(in_order.hashed(), Ordering::Relaxed);
+    }
+}
+
+/// Reads pieces of a file that is being written: what lies beyond a piece must not enter the page cache before it is written.
+struct PieceReader<'a> {
+    file: &'a File,
+    buffer: Vec<u8>,
+}
+
+impl<'a> PieceReader<'a> {
+    /// Takes an open file description that has no other reader.
+    fn new(file: &'a File) -> Self {
+        // No read-ahead by the kernel. Advice is a hint: a file system may ignore it.
+        let _ = fadvise(file, 0, None, Advice::Random);
+        Self { file, buffer: vec![0; PIECE.as_usize()] }
+    }
+
+    /// Reads a part of at most [`PIECE`], and begins to read what of `written` follows it.
+    fn read(&mut self, part: ByteRange, written: &RangeSet) -> io::Result<&[u8]> {
+        let advise = |range: ByteRange, advice| {
+            if let Some(length) = NonZeroU64::new(range.len().get()) {
+                let _ = fadvise(self.file, range.start(), Some(length), advice);
+            }
+        };
+        let next = ByteRange::with_len(part.end(), AHEAD);
+        if written.contains(next) {
+            advise(next, Advice::WillNeed);
+        }
+        let bytes = &mut self.buffer[..part.len().as_usize()];
+        self.file.read_exact_at(bytes, part.start())?;
+        advise(part, Advice::DontNeed);
+        Ok(bytes)
+    }
+}
