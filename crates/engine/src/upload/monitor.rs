@@ -44,9 +44,11 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Send
     let waits = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
     facts.best = rate.best();
     facts.flowing = first_byte.map_or(Duration::ZERO, |first| first.elapsed());
-    facts.waited_for_disk = waits(&progress.waits.disk);
-    facts.waited_for_limit = waits(&progress.waits.limit);
-    facts.sending_thread = waits(&progress.waits.cpu);
+    // Summed over the streams, and shown for one.
+    let streams = u32::try_from(progress.streams()).unwrap_or(u32::MAX);
+    facts.waited_for_disk = waits(&progress.transfer.waits.writer) / streams;
+    facts.waited_for_limit = waits(&progress.transfer.waits.limit) / streams;
+    facts.sending_thread = waits(&progress.cpu).max(waits(&progress.transfer.waits.busiest));
     facts
 }
 
@@ -61,10 +63,10 @@ fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
 /// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
 pub(super) fn sample(progress: &UploadProgress<'_>, interval: Duration, alive: &Receiver<()>) {
     let take = |_last| {
-        let began = progress.start.elapsed();
+        let began = progress.transfer.start.elapsed();
         let (now, streams) = progress.snapshot();
         Some(Sample {
-            took: Some(progress.start.elapsed().saturating_sub(began)),
+            took: Some(progress.transfer.start.elapsed().saturating_sub(began)),
             moved: now.received,
             sockets: now.sockets,
             streams,
