@@ -154,7 +154,7 @@ struct Upload<'scope, 'env> {
 
 /// How the server accepts files.
 enum UploadProtocol {
-    /// In parts; it compares the digest where one is computed.
+    /// In parts; it compares the digest where one is computed, from the first part on.
     Resumable(UploadResource, Option<Hashing>, TakenRanges),
     Plain,
 }
@@ -204,12 +204,20 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
             self.backoff.received(brought);
             self.furthest = self.furthest.max(Some(held.total()));
+            let control = ranges::control(session, taken, &held);
+            if control.is_some() {
+                session.reader = ranges::reader(session.reader, session.request.reader);
+            }
             session.progress.found(&held, session.source, session.reader);
+            if session.request.verify.is_some() && hashing.is_none() {
+                *hashing =
+                    Some(Hashing::start(self.threads, session.source, session.reader, session.progress)?);
+            }
             if held.total() == session.progress.size && there.is_some() {
                 break;
             }
             self.began |= there.is_some();
-            if let Some(control) = ranges::control(session, taken, &held) {
+            if let Some(control) = control {
                 let began = std::mem::replace(&mut self.began, true);
                 ranges::send(session, resource, &held, began, control)?;
                 break;
@@ -248,8 +256,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         if !request.resume {
             resource.start_over(session)?;
         }
-        let hash = || Hashing::start(self.threads, session.source, session.reader, progress);
-        Ok(UploadProtocol::Resumable(resource, request.verify.map(|_| hash()).transpose()?, taken))
+        Ok(UploadProtocol::Resumable(resource, None, taken))
     }
 }
 

@@ -32,7 +32,9 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Send
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.min_rtt = now.sockets.min_rtt.or(facts.min_rtt);
         facts.retransmits = now.sockets.counters.retransmits;
-        if let Some(tcp) = streams.iter().find_map(|stream| stream.tcp) {
+        // Of several connections the one that has sent for longest shows it best.
+        let busiest = streams.iter().filter_map(|stream| stream.tcp).max_by_key(TcpInfo::tcpi_busy_time);
+        if let Some(tcp) = busiest.filter(|tcp| busy(tcp) >= facts.busy) {
             limits(&tcp, &mut facts);
         }
         rate.observe(now.received, began.elapsed(), ended);
@@ -52,10 +54,15 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Send
     facts
 }
 
+/// Returns for how long a connection has had something to send.
+fn busy(tcp: &TcpInfo) -> Duration {
+    Duration::from_micros(tcp.tcpi_busy_time().unwrap_or(0))
+}
+
 /// Reads the kernel's own account of what has limited a connection.
 fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
     let time = |microseconds: Option<u64>| Duration::from_micros(microseconds.unwrap_or(0));
-    facts.busy = time(tcp.tcpi_busy_time());
+    facts.busy = busy(tcp);
     facts.window_limited = time(tcp.tcpi_rwnd_limited());
     facts.buffer_limited = time(tcp.tcpi_sndbuf_limited());
 }

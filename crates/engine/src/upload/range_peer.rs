@@ -13,7 +13,7 @@ use super::request::PutRequest;
 use super::resumable::{UploadResource, hashes_in_passing};
 use super::session::UploadSession;
 use crate::pacing::{PacingHandle, PacingStart, PacingThread};
-use crate::send::{Reader, ReaderChoice, SourceFile};
+use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, Connection, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::lock;
@@ -36,7 +36,7 @@ pub(super) struct RangePeer<'a> {
     /// Whether the server has a part of the upload. A range that is locked there is then locked by an earlier connection of this
     /// client.
     began: bool,
-    /// Whether the server has taken a range: the next ones need not wait for its consent.
+    /// Whether the server has taken a range.
     accepts: AtomicBool,
     behind: Option<Mutex<DropBehind>>,
     shown: String,
@@ -44,14 +44,7 @@ pub(super) struct RangePeer<'a> {
 
 impl<'a> RangePeer<'a> {
     pub(super) fn new(session: &'a UploadSession<'a>, resource: &'a UploadResource, began: bool) -> Self {
-        let (request, source) = (session.request, session.source);
-        // A ring for each stream would need much memory.
-        let reader = match session.reader {
-            Reader::Direct { .. } if request.reader == ReaderChoice::Auto => {
-                Reader::PageCache { drop_behind: true }
-            }
-            reader => reader,
-        };
+        let (request, source, reader) = (session.request, session.source, session.reader);
         Self {
             request,
             progress: session.progress,
@@ -70,14 +63,9 @@ impl<'a> RangePeer<'a> {
         }
     }
 
-    /// Returns whether the server has taken a range.
-    pub(super) fn accepts(&self) -> bool {
-        self.accepts.load(Ordering::Relaxed)
-    }
-
     /// Returns whether a locked range can only be locked by a connection of this client.
     pub(super) fn owns_locks(&self) -> bool {
-        self.began || self.accepts()
+        self.began || self.accepts.load(Ordering::Relaxed)
     }
 
     /// Notes that the server has taken a range, and has the file up to `present` without a gap.

@@ -24,7 +24,6 @@ use super::body::{self, BodyError, Pump, TICK};
 use super::error::UploadError;
 use super::range_peer::RangePeer;
 use super::ranges::ALIGNMENT;
-use super::session::CONTINUE;
 use crate::pacing::PacingHandle;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
@@ -54,8 +53,8 @@ pub(super) struct RangeWorker<'p> {
 
 /// How the use of a connection ended.
 enum Ended {
-    /// Nothing is left to do.
-    Over,
+    /// Nothing is left to do; the connection is idle.
+    Over(Box<Connection>),
     /// The server has closed the idle connection.
     Closed,
 }
@@ -101,7 +100,11 @@ impl StreamWorker for RangeWorker<'_> {
             let used = connected
                 .and_then(|(connection, paced)| RangeExchange::new(self, stream, connection, paced).run());
             match used {
-                Ok(Ended::Over) => return Ok(()),
+                Ok(Ended::Over(connection)) => {
+                    // For the request that completes the upload.
+                    self.peer.client.keep(*connection);
+                    return Ok(());
+                }
                 Ok(Ended::Closed) => stream.disconnected(),
                 Err(error) if error.retry == Retry::AtOnce => return Err(error),
                 Err(error) => {
@@ -153,21 +156,26 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
 
     /// Sends ranges until nothing is left to lease.
     fn run(mut self) -> Result<Ended, SourceError> {
-        let result = self.send_ranges();
+        let sent = self.send_ranges();
         if let Some(paced) = &self.paced {
             paced.pause();
         }
-        if result.is_err() {
-            // What is still in the socket would only reach the server late, and hold its range there.
-            let _ = SockRef::from(self.connection.socket()).set_linger(Some(Duration::ZERO));
-            let parts =
-                self.unanswered.iter().map(|sent| ByteRange::new(sent.range.start(), sent.acknowledged));
-            self.stream.requeue(parts);
+        match sent {
+            Ok(true) => Ok(Ended::Over(Box::new(self.connection))),
+            Ok(false) => Ok(Ended::Closed),
+            Err(error) => {
+                // What is still in the socket would only reach the server late, and lock its range there.
+                let _ = SockRef::from(self.connection.socket()).set_linger(Some(Duration::ZERO));
+                let parts =
+                    self.unanswered.iter().map(|sent| ByteRange::new(sent.range.start(), sent.acknowledged));
+                self.stream.requeue(parts);
+                Err(error)
+            }
         }
-        result
     }
 
-    fn send_ranges(&mut self) -> Result<Ended, SourceError> {
+    /// Returns whether nothing is left to do; else the server has closed the idle connection.
+    fn send_ranges(&mut self) -> Result<bool, SourceError> {
         loop {
             if let Some(range) = self.next_range() {
                 self.send(range)?;
@@ -181,12 +189,12 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                     paced.pause();
                 }
                 if !self.stream.wait_for_work() {
-                    return Ok(Ended::Over);
+                    return Ok(true);
                 }
                 if !matches!(self.connection.poll_answer(), Ok(EarlyAnswer::None))
                     || !self.connection.reusable()
                 {
-                    return Ok(Ended::Closed);
+                    return Ok(false);
                 }
                 self.pump.stall.restart();
             }
@@ -203,15 +211,11 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Sends one range to its end; reads answers to earlier ones meanwhile.
     fn send(&mut self, range: ByteRange) -> Result<(), SourceError> {
         let peer = self.worker.peer;
-        let expects = !peer.accepts() && self.unanswered.is_empty();
-        let part = UploadRange { range, whole: peer.progress.size, hash: peer.hash, expects };
+        let part = UploadRange { range, whole: peer.progress.size, hash: peer.hash };
         self.connection.send(Ask::PatchRange(part))?;
         let (before, acknowledged) = (self.given, range.start());
         self.unanswered.push_back(SentRange { range, before, acknowledged, whole: false });
         self.answer_due = None;
-        if expects && !self.connection.await_continue(CONTINUE)? {
-            self.read_answers()?;
-        }
         let supply = Supply::open(peer.source, peer.reader, range);
         let mut supply =
             supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;

@@ -14,6 +14,7 @@ use super::progress::prefix;
 use super::range_peer::RangePeer;
 use super::resumable::UploadResource;
 use super::session::UploadSession;
+use crate::send::{Reader, ReaderChoice};
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::transfer::recv_buffer::PLANNED_RATE;
@@ -69,6 +70,15 @@ fn one_window_suffices(rtt: Rtt, pace: Pace, limit: Option<Rate>) -> bool {
     let paced = if let Pace::Rate(rate) = pace { rate } else { PLANNED_RATE };
     let wanted = PLANNED_RATE.min(paced).min(limit.unwrap_or(PLANNED_RATE));
     wanted.bdp(rtt) <= window
+}
+
+/// Returns how several streams read a file that one would read by `reader`.
+pub(super) fn reader(reader: Reader, choice: ReaderChoice) -> Reader {
+    match reader {
+        // A ring of blocks for each stream would need much memory.
+        Reader::Direct { .. } if choice == ReaderChoice::Auto => Reader::PageCache { drop_behind: true },
+        reader => reader,
+    }
 }
 
 /// Sends what the server lacks; returns once it has confirmed every range.

@@ -22,7 +22,7 @@ use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl,
 use crate::threads::add;
 
 /// How long to wait for 100 Continue before the body is sent without it.
-pub(super) const CONTINUE: Duration = Duration::from_secs(2);
+const CONTINUE: Duration = Duration::from_secs(2);
 
 /// The requests of one upload.
 pub(super) struct UploadSession<'a> {

@@ -73,6 +73,7 @@ impl Uploads {
 
     /// Waits until every upload has ended, at most [`LAST_SYNC`].
     pub(crate) async fn drained(&self) {
+        self.ranged.retire_all();
         let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
         if timeout(LAST_SYNC, self.slots.acquire_many(all)).await.is_err() {
             tracing::warn!("uploads are cut off while the disk is busy with them");

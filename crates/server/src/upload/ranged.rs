@@ -126,6 +126,14 @@ impl RangedUploads {
         upload.is_some_and(|upload| upload.retire(id == Some(upload.id)))
     }
 
+    /// Ends every upload as soon as the ranges that arrive now have ended.
+    pub(super) fn retire_all(&self) {
+        for upload in &self.lock().open {
+            upload.lock().retires = true;
+            upload.changed.notify_all();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Uploads> {
         // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -271,7 +279,8 @@ impl RangedUpload {
         let mut state = self.lock();
         let now = Instant::now();
         let silent = |claim: &Claim| claim.liveness.cancel.is_cancelled() || claim.liveness.is_silent(now);
-        if !state.claims.is_empty() && !(may_cancel && state.claims.iter().all(silent)) {
+        let unused = state.claims.is_empty() || may_cancel && state.claims.iter().all(silent);
+        if !unused {
             return state.retires;
         }
         state.claims.iter().for_each(|claim| claim.liveness.cancel.cancel());

@@ -57,7 +57,7 @@ pub enum Ask<'a> {
     Put(Bytes),
     /// To add a part to an upload; the bytes follow the server's consent.
     Patch(UploadPart),
-    /// To add a range to an upload, whatever else the server has of it.
+    /// To add a range to an upload, whatever else the server has of it; the bytes follow at once.
     PatchRange(UploadRange),
     /// To give an upload its name.
     Complete {
@@ -94,8 +94,6 @@ pub struct UploadRange {
     pub whole: Bytes,
     /// As of [`UploadPart::hash`].
     pub hash: bool,
-    /// Whether the bytes wait for the server's consent (100-continue).
-    pub expects: bool,
 }
 
 /// A request over HTTP/1.1.
@@ -183,15 +181,13 @@ impl Ask<'_> {
                 head.part(part.offset, part.whole, false, part.hash);
                 head.body(part.length);
             }
-            Self::PatchRange(UploadRange { range, whole, hash, expects }) => {
+            Self::PatchRange(UploadRange { range, whole, hash }) => {
                 head.field("Content-Type", &PARTIAL_UPLOAD);
                 head.field("Content-Range", &ContentRange::Part { range: *range, total: Some(*whole) });
                 head.field(UPLOAD_COMPLETE, &upload_bool(false));
                 head.want_digest(*hash);
+                // Without Expect: other ranges are on their way already.
                 head.field("Content-Length", &range.len().get());
-                if *expects {
-                    head.field("Expect", &"100-continue");
-                }
             }
             Self::Complete { whole, digest, hash } => {
                 head.part(*whole, *whole, true, *hash);
@@ -307,15 +303,13 @@ mod tests {
     #[test]
     fn writes_ranges_of_an_upload() {
         let (range, whole) = (ByteRange::new(5, 7), Bytes::new(9));
-        let part = UploadRange { range, whole, hash: true, expects: false };
+        let part = UploadRange { range, whole, hash: true };
         assert_eq!(
             ask(&["Content-Range: bytes 0-0/1".parse().unwrap()], Ask::PatchRange(part)),
             "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
              Content-Range: bytes 5-6/9\r\nUpload-Complete: ?0\r\nWant-Repr-Digest: blake3=10\r\n\
              Content-Length: 2\r\n\r\n"
         );
-        let expecting = ask(&[], Ask::PatchRange(UploadRange { expects: true, hash: false, ..part }));
-        assert!(expecting.ends_with("\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"), "{expecting}");
     }
 
     #[test]
