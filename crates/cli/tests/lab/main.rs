@@ -6,6 +6,7 @@ mod exec;
 mod icdc;
 mod interrupt;
 mod ours;
+mod put_streams;
 mod results;
 mod run;
 mod scenario;
