@@ -1,4 +1,4 @@
-//! How many connections `get` uses, who chooses that, and what is remembered of it.
+//! How many connections a transfer uses, and what chooses their number; for `get` also what is remembered of paths.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,8 +16,9 @@ use crate::values::{AutoOr, time};
 pub(crate) struct StreamsArgs {
     /// How many connections to use; auto keeps as many as pay
     ///
-    /// auto begins with one for each 5 ms of RTT, 32 at most, and with a single one below 20 ms. A server that paces what it sends is
-    /// asked over one from beginning to end, but with --pace off.
+    /// auto begins with one for each 5 ms of RTT, 32 at most, and with a single one below 20 ms. get keeps one from beginning to end
+    /// where the server paces what it sends, but with --pace off. put keeps one where this host's send buffer (tcp_wmem) suffices
+    /// for 10 Gbit/s, and sends over several only to `longhaul serve --writable`.
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: AutoOr<usize>,
 
@@ -36,7 +37,11 @@ pub(crate) struct StreamsArgs {
     /// How many connections GridFTP-APT begins with [default: 4]
     #[arg(long, value_name = "N", value_parser = n0)]
     apt_n0: Option<usize>,
+}
 
+/// What is remembered of paths.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryArgs {
     /// Neither uses nor keeps what is known of paths from earlier transfers
     #[arg(long)]
     no_memory: bool,
@@ -98,7 +103,9 @@ impl StreamsArgs {
             })),
         }
     }
+}
 
+impl MemoryArgs {
     /// Returns the file in which paths are remembered; `None` where they are not.
     pub(crate) fn memory(&self) -> Option<PathBuf> {
         if self.no_memory { None } else { state(|name| std::env::var_os(name)) }

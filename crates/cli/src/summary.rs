@@ -53,7 +53,7 @@ impl Complete for PutOutcome {
             resumed: self.resumed,
             time: self.time,
             goodput: self.goodput,
-            streams: 1,
+            streams: self.streams,
             retransmits: Some(self.retransmits),
             out_of_order: None,
             limited_by: self.finding.limit,

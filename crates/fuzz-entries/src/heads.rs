@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
     ContentRange, ETag, FileName, Framing, MAX_RANGES, RangeAnswer, RangeHeader, RangeRequest, RequestBody,
-    RequestHead, ResponseHead, TargetPath, UploadId, Validator, Validators, parse_upload_bool,
-    parse_upload_bytes,
+    RequestHead, ResponseHead, TargetPath, UploadId, Validator, Validators, held_ranges,
+    parse_concurrent_ranges, parse_held_ranges, parse_upload_bool, parse_upload_bytes,
 };
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -40,6 +40,18 @@ pub fn response_head(bytes: &[u8]) {
         (head.require_identity(), head.keeps_alive(), head.accepts_ranges(), head.accepts_partial_uploads());
     let _ = (head.etag(), head.retry_after(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30)));
     let _ = (head.offers_scheme("www-authenticate", "basic"), head.reason());
+    let _ = head.text("upload-limit").and_then(parse_concurrent_ranges);
+    check_held_ranges(head.text("upload-ranges").unwrap_or_default());
+}
+
+/// Asserts that held ranges lie inside the upload and read as written.
+fn check_held_ranges(text: &str) {
+    let whole = Bytes::new(1 << 20);
+    if let Some(held) = parse_held_ranges(text, whole) {
+        assert!(held.end() <= whole.get());
+        let named = parse_held_ranges(&held_ranges(&held), whole).expect("own text");
+        assert!(named.iter().all(|range| held.contains(range)));
+    }
 }
 
 /// Asserts that an accepted answer is (the front of) what was asked for.

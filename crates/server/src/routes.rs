@@ -1,9 +1,12 @@
 //! Routes a request by method and target; opens no file.
 
-use longhaul_core::proto::http::{PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetPath};
+use longhaul_core::proto::http::{
+    PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetPath, UPLOAD_LIMIT, upload_limit,
+};
 
 use crate::metrics;
 use crate::reply::Reply;
+use crate::upload::MOST_RANGES;
 
 /// The methods of a read-only server.
 const READ_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -47,8 +50,8 @@ pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Ac
             Err(error) => Action::Reply(Reply::text(400, &error.to_string())),
         },
         "OPTIONS" if writable => {
-            let head = ReplyHead::new(204).with("Allow", WRITE_METHODS);
-            Action::Reply(Reply::empty(head.with("Accept-Patch", PARTIAL_UPLOAD)))
+            let head = ReplyHead::new(204).with("Allow", WRITE_METHODS).with("Accept-Patch", PARTIAL_UPLOAD);
+            Action::Reply(Reply::empty(head.with(UPLOAD_LIMIT, &upload_limit(MOST_RANGES))))
         }
         "OPTIONS" => Action::Reply(Reply::empty(ReplyHead::new(204).with("Allow", READ_METHODS))),
         _ => {

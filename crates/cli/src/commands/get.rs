@@ -31,7 +31,7 @@ use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::streams_args::StreamsArgs;
+use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, app_buffer};
 use crate::{exit, interrupt, record, say};
@@ -52,6 +52,9 @@ pub(crate) struct GetArgs {
 
     #[command(flatten)]
     streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
 
     /// The socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
@@ -301,7 +304,7 @@ fn options(args: &GetArgs, files: usize) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     Ok(JobOptions {
         streams: args.streams.wanted()?,
-        memory: args.streams.memory(),
+        memory: args.memory.memory(),
         segment: args.segment,
         sample: common.record.interval(),
         count_pages: common.json || common.shows_line(),

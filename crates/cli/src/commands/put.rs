@@ -15,6 +15,7 @@ use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::session::Session;
+use crate::streams_args::StreamsArgs;
 use crate::transfer_args::TransferArgs;
 use crate::{exit, interrupt, record, say};
 
@@ -40,6 +41,9 @@ pub(crate) struct PutArgs {
     /// Does not have the server compare digests before the file gets its name
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
+
+    #[command(flatten)]
+    streams: StreamsArgs,
 
     #[command(flatten)]
     transfer: TransferArgs,
@@ -122,11 +126,16 @@ fn send(
         exit::of_upload(&error)
     })?;
     let tag = JobTag::new(job, &SafeUrl::of(&url).to_string());
+    let streams = args.streams.wanted().map_err(|error| {
+        say::error(format_args!("{error:#}"));
+        exit::of_setup(&error)
+    })?;
     let request = PutRequest {
         path: path.to_owned(),
         url,
         reader: args.reader.into(),
         verify: (!args.no_verify).then(|| args.transfer.verify()),
+        streams,
         pace: args.transfer.pace,
         congestion: args.congestion.clone(),
         limit: args.transfer.limit,

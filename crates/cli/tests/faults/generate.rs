@@ -331,6 +331,7 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
         build: Build { content: 0, len },
         older: rng.random_bool(0.4),
         reader: one_of(rng, &["auto", "sendfile", "direct"]),
+        streams: one_of(&mut inner, &[1, 1, 2, 5]),
         retries: rng.random_range(1..=4),
         small_disk,
         steps: (0..rng.random_range(1..=3)).map(|_| step(&mut inner)).collect(),

@@ -227,7 +227,8 @@ impl Play<'_> {
         let mut command = client::longhaul(self.dir, &self.dir.join("logs"));
         let retries = self.schedule.retries.to_string();
         command.args(["put", "--stall-timeout", "1s", "--connect-timeout", "5s", "--retries", &retries]);
-        command.args(["--reader", self.schedule.reader, "--token", "token"]);
+        let streams = self.schedule.streams.to_string();
+        command.args(["--reader", self.schedule.reader, "--streams", &streams, "--token", "token"]);
         if step.no_resume {
             command.arg("--no-resume");
         }

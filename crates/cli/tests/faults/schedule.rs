@@ -207,6 +207,7 @@ pub(crate) struct PutSchedule {
     pub(crate) build: Build,
     pub(crate) older: bool,
     pub(crate) reader: &'static str,
+    pub(crate) streams: usize,
     pub(crate) retries: u32,
     /// The server's directory is a file system of its own, of 64 MiB.
     pub(crate) small_disk: bool,
@@ -236,9 +237,9 @@ impl Schedule {
                 text
             }
             Self::Put(put) => {
-                let PutSchedule { build, older, reader, retries, small_disk, steps } = put;
+                let PutSchedule { build, older, reader, streams, retries, small_disk, steps } = put;
                 let mut text = format!(
-                    "put: {} bytes, older file {older}, reader {reader}, retries {retries}, small disk {small_disk}",
+                    "put: {} bytes, older file {older}, reader {reader}, streams {streams}, retries {retries}, small disk {small_disk}",
                     build.len
                 );
                 for (number, step) in steps.iter().enumerate() {

@@ -7,6 +7,7 @@ mod icdc;
 mod interrupt;
 mod last_packet;
 mod ours;
+mod put_streams;
 mod results;
 mod run;
 mod scenario;

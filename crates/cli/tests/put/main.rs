@@ -15,3 +15,4 @@ mod redirects;
 mod resuming;
 mod serve;
 mod sources;
+mod streams;

@@ -6,6 +6,7 @@ mod far;
 mod initial_window;
 mod known_path;
 mod stalls;
+mod upload_ranges;
 mod uploads;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -13,16 +13,16 @@ use tempfile::TempDir;
 
 use crate::{BIN, Serve, lines, serve};
 
-const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
+pub(crate) const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
 
 /// A directory to serve, and a token beside it.
-struct Place {
-    dir: TempDir,
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
     beside: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self { dir: tempfile::tempdir().unwrap(), beside: tempfile::tempdir().unwrap() };
         fs::write(place.token(), "s3cret\n").unwrap();
         fs::set_permissions(place.token(), Permissions::from_mode(0o600)).unwrap();
@@ -33,7 +33,7 @@ impl Place {
         self.beside.path().join("token")
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let token = self.token();
         let args = [&["--writable", "--token", token.to_str().unwrap()], args].concat();
         serve(self.dir.path(), &args)
@@ -41,7 +41,7 @@ impl Place {
 }
 
 /// Sends a request with the token; gives the status and the head of the answer.
-fn ask(address: SocketAddr, first: &str, lines: &str, body: &[u8]) -> (u16, String) {
+pub(crate) fn ask(address: SocketAddr, first: &str, lines: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let head =
@@ -55,7 +55,7 @@ fn ask(address: SocketAddr, first: &str, lines: &str, body: &[u8]) -> (u16, Stri
     (reply.split(' ').nth(1).unwrap_or_else(|| panic!("{reply:?}")).parse().unwrap(), reply)
 }
 
-fn part(offset: usize, length: usize, size: usize, complete: bool) -> String {
+pub(crate) fn part(offset: usize, length: usize, size: usize, complete: bool) -> String {
     let mark = if complete { "?1" } else { "?0" };
     format!(
         "Content-Type: application/partial-upload\r\nUpload-Offset: {offset}\r\nUpload-Length: {size}\r\n\
@@ -64,7 +64,7 @@ fn part(offset: usize, length: usize, size: usize, complete: bool) -> String {
 }
 
 /// Bytes that tell their place.
-fn content(size: usize) -> Vec<u8> {
+pub(crate) fn content(size: usize) -> Vec<u8> {
     (0..size as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
 }
 

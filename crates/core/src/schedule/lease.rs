@@ -87,6 +87,19 @@ impl Leases {
         self.ranges.pop_front().is_some()
     }
 
+    /// Returns the place of the lease that ends at `end` and is not empty.
+    pub(super) fn ending_at(&self, end: u64) -> Option<usize> {
+        self.ranges.iter().position(|range| range.end() == end && !range.is_empty())
+    }
+
+    /// Drops the lease that ends at `end`; returns its length.
+    pub(super) fn confirm(&mut self, end: u64, now: Duration) -> Option<Bytes> {
+        let at = self.ending_at(end)?;
+        self.touch(now);
+        self.stalls = 0;
+        self.ranges.remove(at).map(ByteRange::len)
+    }
+
     pub(super) fn clear(&mut self) -> impl Iterator<Item = ByteRange> + '_ {
         self.ranges.drain(..)
     }

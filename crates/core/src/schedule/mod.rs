@@ -158,6 +158,17 @@ impl RangeScheduler {
         self.workers.get_mut(&worker).is_some_and(Leases::pop)
     }
 
+    /// Ends a worker's lease that ends at `end`, whose rest the peer has confirmed; returns how long that was, or `None` where
+    /// a part of it was stolen.
+    pub fn confirm(&mut self, worker: WorkerId, end: u64, now: Duration) -> Option<Bytes> {
+        self.workers.get_mut(&worker)?.confirm(end, now)
+    }
+
+    /// Returns whether a worker still leases the last byte before `end`.
+    pub fn leases_until(&self, worker: WorkerId, end: u64) -> bool {
+        self.workers.get(&worker).is_some_and(|leases| leases.ending_at(end).is_some())
+    }
+
     /// Makes all leases of a worker available again.
     pub fn release(&mut self, worker: WorkerId) {
         if let Some(leases) = self.workers.get_mut(&worker) {
@@ -213,6 +224,12 @@ impl RangeScheduler {
     /// Returns whether every byte is leased or received: a worker gets more only where another fails, or is slow.
     pub fn is_all_leased(&self) -> bool {
         self.blocks.unleased() == Bytes::ZERO
+    }
+
+    /// Returns how much is still to be received.
+    pub fn left(&self) -> Bytes {
+        let leased = self.workers.values().map(|leases| leases.outstanding().0);
+        leased.fold(self.blocks.unleased(), |sum, outstanding| sum + outstanding)
     }
 
     /// Returns whether every byte has been received.
@@ -388,6 +405,23 @@ mod tests {
         scheduler.requeue(ByteRange::new(2, 5));
         assert!(!scheduler.is_done());
         assert_eq!(scheduler.lease(0, START), Some(ByteRange::new(2, 5)));
+    }
+
+    #[test]
+    fn sent_range_counts_once_it_is_confirmed() {
+        let mut scheduler = scheduler(vec![WHOLE, ByteRange::new(50, 60)], 2);
+        scheduler.lease(0, START);
+        scheduler.lease(0, START);
+        // The acknowledged front is no longer to be stolen; the last byte is, until the peer has confirmed the range.
+        scheduler.received(0, ByteRange::new(0, 9), START);
+        assert!(scheduler.leases_until(0, 10) && scheduler.left() == Bytes::new(11));
+        assert_eq!(scheduler.confirm(0, 10, START), Some(Bytes::new(1)));
+        assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
+        assert!(!scheduler.leases_until(0, 60));
+        assert_eq!(scheduler.confirm(0, 60, LATER), None);
+        scheduler.lease(1, LATER);
+        assert_eq!(scheduler.confirm(1, 60, LATER), Some(Bytes::new(10)));
+        assert!(scheduler.is_done());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use super::{Fetch, open};
 use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
-use crate::streams::{Starter, StreamSet, chosen};
+use crate::streams::{CountStart, Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
 use crate::transfer::error::{Cause, SourceError, TransferError};
 
@@ -31,7 +31,8 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             set.progress().set_usable(true);
             let pipeline = &fetch.transfer.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
-            let control = chosen(fetch.job.options.streams, false, description, left);
+            let start = CountStart::of_fetch(description, false, left);
+            let control = chosen(fetch.job.options.streams, &start);
             // What the path to a mirror was found to be is not remembered: its streams shared this host's line.
             control.start(set, starter);
         }
@@ -74,8 +75,9 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
     let ask = Ask { resume: None, at_most: Some(SAMPLE), waits: true, cancel: &finished, emit: &emit };
-    let described = set.source.describe(&ask);
-    set.source.abandon();
+    let source = fetch.sources[set.index];
+    let described = source.describe(&ask);
+    source.abandon();
     let description = match described {
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),
         described => described.map_err(|error| Unfit::Failed(error.to_string()))?,
@@ -120,7 +122,7 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
             return Ok(false);
         }
     };
-    let theirs = set.source.sample(part, finished)?;
+    let theirs = fetch.sources[set.index].sample(part, finished)?;
     // What has been written can be read; where not, the writer reports it.
     Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| agrees(&theirs, &ours)))
 }

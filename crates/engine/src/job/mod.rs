@@ -38,9 +38,9 @@ use crate::passing_digest::{PassingDigest, Verify};
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
-use crate::streams::{CountControl, Starter, StreamSet, chosen};
+use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::named;
-use crate::transfer::{SharedSchedule, StreamOptions, TransferState};
+use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
 use known_paths::KnownPaths;
 use open::Opened;
 use verify::Verdict;
@@ -72,7 +72,7 @@ pub(crate) fn run(
     let size = description.size;
     let paced = description.paced && options.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
-    let control = chosen(options.streams, paced, &description, left);
+    let control = chosen(options.streams, &CountStart::of_fetch(&description, paced, left));
 
     let mut requested = committed.clone();
     requested.insert(description.first);
@@ -92,8 +92,8 @@ pub(crate) fn run(
         Verify::Disk => pipeline,
     };
     let schedule = SharedSchedule::new(start, scheduler);
-    let transfer =
-        TransferState::new(start, observer, stop, schedule, pipeline, options.limit.clone(), sources.len());
+    let streams = TransferState::new(start, observer, stop, schedule, options.limit.clone(), sources.len());
+    let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
     let fetch =
         Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
@@ -125,7 +125,7 @@ fn hashing(pipeline: Pipeline, mut wanted: WantedDigests) -> Pipeline {
 /// An opened file on its way.
 struct Fetch<'a> {
     job: &'a Job,
-    transfer: &'a TransferState<'a>,
+    transfer: &'a FileTransfer<'a>,
     sources: Vec<&'a dyn Source>,
     /// The source whose description the file was opened by.
     primary: usize,
@@ -235,7 +235,7 @@ impl<'a> Fetch<'a> {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
-            let starter = Starter { threads, inlet, alive };
+            let starter = Starter { threads, inlet: Some(inlet), alive };
             let first_round = control.is_some();
             let is_other = |set: &&StreamSet<'_>| !(first_round && set.index == self.primary);
             let trusted = sets.iter().filter(|set| suspects.is_trusted(set.index)).filter(is_other);

@@ -13,14 +13,14 @@ use crate::sink::pages::{HostCounter, PageCounter};
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
 use crate::threads::lock;
-use crate::transfer::TransferState;
+use crate::transfer::FileTransfer;
 
 /// How often the monitor looks.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Watches until the last stream has ended; counts pages where no sampler does.
 pub(super) fn watch(
-    transfer: &TransferState<'_>,
+    transfer: &FileTransfer<'_>,
     mut pages: Option<PageCounter>,
     alive: &Receiver<()>,
 ) -> Facts {
@@ -67,7 +67,7 @@ pub(super) fn watch(
     facts
 }
 
-fn snapshot(transfer: &TransferState<'_>) -> Snapshot {
+fn snapshot(transfer: &FileTransfer<'_>) -> Snapshot {
     let (pipeline, received) = (&transfer.pipeline, transfer.received());
     let present = pipeline.resumed() + received;
     Snapshot {
@@ -85,7 +85,7 @@ fn snapshot(transfer: &TransferState<'_>) -> Snapshot {
 ///
 /// It continues while the file is made durable: only then does the page cache empty itself.
 pub(super) fn sample(
-    transfer: &TransferState<'_>,
+    transfer: &FileTransfer<'_>,
     mut pages: Option<PageCounter>,
     interval: Duration,
     alive: &Receiver<()>,

@@ -21,7 +21,7 @@ use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
-use crate::source::{Ask, Description, Resume, Source};
+use crate::source::{Ask, Description, Resume, Source, StreamPeer};
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
 

@@ -29,7 +29,7 @@ use longhaul_core::units::Bytes;
 
 pub use error::PipelineError;
 use hash_follower::HashFollower;
-pub use inlet::Inlet;
+pub use inlet::{Inlet, SegmentQueue};
 
 use super::backlog::Backlog;
 pub use super::backlog::QueuedSegment;
@@ -144,6 +144,11 @@ impl Pipeline {
     pub fn inlet(&self) -> (Inlet<'_>, Receiver<QueuedSegment>) {
         let (queue, segments) = crossbeam_channel::unbounded();
         (Inlet::new(self, queue), segments)
+    }
+
+    /// Opens a further way in, to a queue of [`Pipeline::inlet`].
+    pub fn inlet_to(&self, queue: SegmentQueue) -> Inlet<'_> {
+        Inlet::new(self, queue)
     }
 
     /// Reserves the file's space, drops the content of a partial file that is not resumed, and opens its writer.

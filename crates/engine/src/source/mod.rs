@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Source::describe -> Description: size, identity, name, divisible, and the range that is already under way
-//!  Source::worker   -> SourceWorker::work(stream): lease, request, receive into the stream's segments, lease, ..
+//!  Source::worker   -> StreamWorker::work(stream): lease, request, receive into the stream's segments, lease, ..
 //! ```
 //!
 //! A worker owns its connection; a source owns what its workers share: the address, refusals, the identity of the file.
@@ -22,11 +22,22 @@ use crate::path_memory::{Endpoint, KnownPath};
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
 
-/// One place that a file can be fetched from.
-pub(crate) trait Source: Send + Sync {
+/// The other end of streams: what makes their workers.
+pub(crate) trait StreamPeer: Send + Sync {
     /// Returns the address without secrets, for messages.
     fn shown(&self) -> &str;
 
+    /// Makes what one stream moves bytes with.
+    fn worker(&self) -> Box<dyn StreamWorker + '_>;
+
+    /// Returns whether bytes go to it.
+    fn receives(&self) -> bool {
+        false
+    }
+}
+
+/// One place that a file can be fetched from.
+pub(crate) trait Source: StreamPeer {
     /// Asks what the file is, and begins to fetch: what is under way is left to the first worker.
     ///
     /// # Errors
@@ -45,16 +56,13 @@ pub(crate) trait Source: Send + Sync {
     /// [`SourceError`] where they are announced and cannot be fetched or understood.
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError>;
 
-    /// Makes what one stream fetches with.
-    fn worker(&self) -> Box<dyn SourceWorker + '_>;
-
     /// Closes what [`Self::describe`] has begun and no worker has taken.
     fn abandon(&self);
 }
 
 /// The protocol's side of one stream.
-pub(crate) trait SourceWorker {
-    /// Leases ranges and delivers their bytes until nothing is left to lease, or the connection fails.
+pub(crate) trait StreamWorker {
+    /// Leases ranges and moves their bytes until nothing is left to lease, or the connection fails.
     ///
     /// The connection is closed on return; the caller decides about another try.
     ///

@@ -1,14 +1,17 @@
-//! Measures a source's streams from one interval to the next, for the control of their number.
+//! Measures the streams of one peer from one interval to the next, for the control of their number.
 
 use std::collections::HashMap;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use longhaul_core::tcp_info::TcpInfo;
+use longhaul_core::telemetry::Sockets;
 use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::pressure::{Pressure, PressureFiles};
 
 use super::stream_set::StreamSet;
+use crate::sink::pipeline::Inlet;
 
 /// Measures from one call to the next.
 pub(super) struct IntervalMeter {
@@ -20,11 +23,12 @@ pub(super) struct IntervalMeter {
 /// Counters at one moment.
 struct Look {
     at: Instant,
-    /// Read, and waiting in sockets.
+    /// Read and waiting in sockets; where the streams send: acknowledged.
     arrived: Bytes,
     /// By stream.
-    received: HashMap<usize, u64>,
-    out_of_order: u64,
+    moved: HashMap<usize, u64>,
+    /// The signs of losses: segments that arrived out of order, or were sent again.
+    losses: u64,
     /// For how long streams have waited for this host, summed over the streams.
     waited: Duration,
     cpu: Duration,
@@ -38,9 +42,9 @@ const BUSY: f64 = 0.85;
 
 impl IntervalMeter {
     /// Starts the first interval of a path of this RTT.
-    pub(super) fn new(rtt: Rtt, set: &StreamSet<'_>) -> Self {
+    pub(super) fn new(rtt: Rtt, set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>) -> Self {
         let pressure = PressureFiles::find();
-        let before = Look::now(set, &pressure).0;
+        let before = Look::now(set, inlet, &pressure).0;
         Self { rtt, pressure, before }
     }
 
@@ -51,31 +55,28 @@ impl IntervalMeter {
     }
 
     /// Ends an interval and starts the next.
-    pub(super) fn look(&mut self, set: &StreamSet<'_>) -> Interval {
-        let (now, sockets) = Look::now(set, &self.pressure);
+    pub(super) fn look(&mut self, set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>) -> Interval {
+        let (now, sockets) = Look::now(set, inlet, &self.pressure);
         let before = std::mem::replace(&mut self.before, now);
         let now = &self.before;
         self.rtt = sockets.min_rtt.map_or(self.rtt, |rtt| rtt.min(self.rtt));
         let time = now.at.saturating_duration_since(before.at);
-        // A new connection has received less than the one before it.
-        let carried =
-            |(stream, received): &(&usize, &u64)| before.received.get(stream).unwrap_or(&0) != *received;
-        let streams = now.received.iter().filter(carried).count();
+        // A new connection has moved less than the one before it.
+        let carried = |(stream, moved): &(&usize, &u64)| before.moved.get(stream).unwrap_or(&0) != *moved;
+        let streams = now.moved.iter().filter(carried).count();
         let share = |spent: Duration, of: usize| {
             spent.as_secs_f64() / (time.as_secs_f64() * of.max(1) as f64).max(1e-9)
         };
         let cores = available_parallelism().map_or(1, usize::from);
         let held_back = share(now.waited.saturating_sub(before.waited), streams) > HELD_BACK
             || share(now.cpu.saturating_sub(before.cpu), cores) > BUSY;
-        let pipeline = &set.transfer.pipeline;
-        let present = pipeline.resumed() + set.transfer.received();
         Interval {
             goodput: Rate::over(now.arrived - before.arrived, time),
             rtt: self.rtt,
-            data_rtt: sockets.data_rtt,
+            data_rtt: if set.source.receives() { sockets.rtt } else { sockets.data_rtt },
             streams,
-            out_of_order: now.out_of_order.saturating_sub(before.out_of_order),
-            left: pipeline.size().unwrap_or_default() - present,
+            out_of_order: now.losses.saturating_sub(before.losses),
+            left: set.transfer.left(),
             held_back,
             pressure: share(now.pressure.since(&before.pressure), 1),
         }
@@ -83,16 +84,20 @@ impl IntervalMeter {
 }
 
 impl Look {
-    fn now(set: &StreamSet<'_>, pressure: &PressureFiles) -> (Self, longhaul_core::telemetry::Sockets) {
+    fn now(set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>, pressure: &PressureFiles) -> (Self, Sockets) {
         let (streams, sockets) = set.progress().sockets.read();
-        let received = streams.iter().filter_map(|s| Some((s.stream, s.tcp?.tcpi_bytes_received()?)));
+        let sends = set.source.receives();
+        let moved = |tcp: TcpInfo| if sends { tcp.tcpi_bytes_acked() } else { tcp.tcpi_bytes_received() };
+        let moved = streams.iter().filter_map(|s| Some((s.stream, moved(s.tcp?)?)));
+        let counters = sockets.counters;
+        let writers = inlet.map_or(Duration::ZERO, |inlet| inlet.pipeline().cpu_time());
         let look = Self {
             at: Instant::now(),
-            arrived: set.progress().received() + sockets.unread,
-            received: received.collect(),
-            out_of_order: sockets.counters.out_of_order,
+            arrived: if sends { counters.acked } else { set.progress().received() + sockets.unread },
+            moved: moved.collect(),
+            losses: if sends { counters.retransmits } else { counters.out_of_order },
             waited: set.transfer.waits.total(),
-            cpu: set.transfer.cpu.total() + set.transfer.pipeline.cpu_time(),
+            cpu: set.transfer.cpu.total() + writers,
             pressure: pressure.read(),
         };
         (look, sockets)

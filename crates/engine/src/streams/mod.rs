@@ -1,9 +1,9 @@
-//! The streams of one source: how many there are, and their threads.
+//! The streams to one peer: how many there are, and their threads.
 
 mod interval_meter;
 mod run_stream;
 mod stream_count;
 mod stream_set;
 
-pub(crate) use stream_count::{CountControl, chosen};
+pub(crate) use stream_count::{CountControl, CountStart, chosen};
 pub(crate) use stream_set::{Starter, StreamSet};

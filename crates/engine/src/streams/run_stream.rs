@@ -7,7 +7,7 @@ use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 
 use super::stream_set::StreamSet;
-use crate::source::SourceWorker;
+use crate::source::StreamWorker;
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
@@ -31,7 +31,7 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
 }
 
 /// Returns the error for which the stream gives up.
-fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn SourceWorker) -> Option<SourceError> {
+fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWorker) -> Option<SourceError> {
     let mut backoff = Backoff::new(set.options.retries);
     loop {
         let Err(mut error) = worker.work(stream) else { return None };
@@ -70,7 +70,7 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn SourceWor
 fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: SourceError) {
     let transfer = set.transfer;
     // Another file is what every stream of this source gets.
-    if error.cause == Cause::OtherFile {
+    if matches!(error.cause, Cause::OtherFile | Cause::EveryStream) {
         set.progress().set_failed();
         set.drop_source();
     } else if set.report_refusal(stream.id(), &error) {

@@ -35,22 +35,57 @@ pub(crate) enum CountControl {
     Apt(Box<Apt>),
 }
 
-/// Chooses the control by what was asked for, and what the server's answer allows; `left` is what is to be fetched.
-pub(crate) fn chosen(streams: Streams, paced: bool, description: &Description, left: Bytes) -> CountControl {
-    let Description { rtt, divisible, first, first_window, known, .. } = description;
-    // All of it is on its way already.
-    let rest = left - first.len();
-    match streams {
-        Streams::Fixed(streams) if *divisible => CountControl::Fixed(streams.max(1)),
-        Streams::Auto if paced => CountControl::Fixed(1),
-        Streams::Auto if *divisible && rest > Bytes::ZERO => {
-            let remembered = known.as_ref().and_then(|known| known.still_holds(*rtt));
-            let tuner =
-                StreamTuner::new(&StreamTunerStart { rtt: *rtt, left, most: MOST_STREAMS, remembered });
-            CountControl::Auto { tuner: Box::new(tuner), rtt: *rtt }
+/// What is known of a transfer before the number of its streams is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountStart {
+    /// Whether several streams may share the file.
+    pub(crate) divisible: bool,
+    /// Whether one stream serves best where the number is free.
+    pub(crate) alone: bool,
+    /// The RTT of the path.
+    pub(crate) rtt: Rtt,
+    /// What a stream can have in flight in its first round trip.
+    pub(crate) first_window: Bytes,
+    /// What is to be moved.
+    pub(crate) left: Bytes,
+    /// What of that is not under way.
+    pub(crate) rest: Bytes,
+    /// The most streams that the peer takes.
+    pub(crate) most: usize,
+    /// What an earlier transfer found the path to be.
+    pub(crate) remembered: Option<Remembered>,
+}
+
+impl CountStart {
+    /// Describes the start of a fetch: where the server has paced its answer, one stream serves best.
+    pub(crate) fn of_fetch(description: &Description, paced: bool, left: Bytes) -> Self {
+        let Description { rtt, divisible, first, first_window, known, .. } = description;
+        Self {
+            divisible: *divisible,
+            alone: paced,
+            rtt: *rtt,
+            first_window: *first_window,
+            left,
+            // All of the first range is on its way already.
+            rest: left - first.len(),
+            most: MOST_STREAMS,
+            remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
         }
-        Streams::Apt(AptSettings { n0, alpha, delta }) if *divisible => {
-            let (window, rtt, most) = (*first_window, *rtt, MOST_STREAMS);
+    }
+}
+
+/// Chooses the control by what was asked for, and what the transfer allows.
+pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
+    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered } = *start;
+    match streams {
+        Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
+        Streams::Auto if alone => CountControl::Fixed(1),
+        Streams::Auto if divisible && rest > Bytes::ZERO => {
+            let tuner = StreamTuner::new(&StreamTunerStart { rtt, left, most, remembered });
+            CountControl::Auto { tuner: Box::new(tuner), rtt }
+        }
+        Streams::Apt(AptSettings { n0, alpha, delta }) if divisible => {
+            let window = first_window;
             CountControl::Apt(Box::new(Apt::new(Parameters { n0, alpha, delta, window, rtt, most })))
         }
         _ => CountControl::Fixed(1),
@@ -122,14 +157,14 @@ fn control_auto<'scope, 'a: 'scope>(
     starter: &Starter<'scope, '_, 'a>,
 ) -> Option<Remembered> {
     let transfer = set.transfer;
-    let mut meter = IntervalMeter::new(rtt, set);
+    let mut meter = IntervalMeter::new(rtt, set, starter.inlet.as_ref());
     let mut last = Rate::default();
     loop {
         transfer.schedule.rest(meter.interval(), &transfer.stop);
         if transfer.schedule.is_done() || transfer.stop.is_cancelled() || set.streams().is_empty() {
             return tuner.conclusion();
         }
-        let seen = meter.look(set);
+        let seen = meter.look(set, starter.inlet.as_ref());
         // Of two intervals the lower one: after a pause of this host a single one holds what two have brought, and windows that are held
         // by that rate would overflow the path's queue.
         set.progress().note_rate(seen.goodput.min(std::mem::replace(&mut last, seen.goodput)));

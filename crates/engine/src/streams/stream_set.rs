@@ -11,7 +11,7 @@ use longhaul_core::schedule::WorkerId;
 
 use super::run_stream::run_stream;
 use crate::sink::pipeline::Inlet;
-use crate::source::Source;
+use crate::source::StreamPeer;
 use crate::threads::{lock, spawn_guarded};
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
 use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
@@ -19,7 +19,7 @@ use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, Trans
 /// What every stream of a source works with.
 pub(crate) struct StreamSet<'a> {
     pub(crate) transfer: &'a TransferState<'a>,
-    pub(crate) source: &'a dyn Source,
+    pub(crate) source: &'a dyn StreamPeer,
     /// The source's index in the transfer.
     pub(crate) index: usize,
     pub(crate) options: StreamOptions,
@@ -42,7 +42,8 @@ pub(crate) struct Refusal {
 /// Starts streams on threads of their own.
 pub(crate) struct Starter<'scope, 'env, 'a: 'scope> {
     pub(crate) threads: &'scope Scope<'scope, 'env>,
-    pub(crate) inlet: Inlet<'a>,
+    /// The way to the disk; `None` where the streams send.
+    pub(crate) inlet: Option<Inlet<'a>>,
     /// Dropped once every stream has ended, and the starter.
     pub(crate) alive: Sender<()>,
 }
@@ -56,7 +57,7 @@ impl Clone for Starter<'_, '_, '_> {
 impl<'a> StreamSet<'a> {
     pub(crate) fn new(
         transfer: &'a TransferState<'a>,
-        source: &'a dyn Source,
+        source: &'a dyn StreamPeer,
         index: usize,
         options: StreamOptions,
         controlled: bool,
@@ -78,7 +79,9 @@ impl<'a> StreamSet<'a> {
             return;
         }
         let total = self.transfer.running() - self.streams().len() + count;
-        self.transfer.pipeline.pool().serve(total);
+        if let Some(inlet) = &starter.inlet {
+            inlet.pipeline().pool().serve(total);
+        }
         self.transfer.schedule.change(|schedule| schedule.plan_for(total));
         for handle in self.adjust(count) {
             self.start(handle, starter);
@@ -193,7 +196,7 @@ impl<'a> StreamSet<'a> {
     /// Lets a stream end whose `error` says that the server takes no further stream; returns whether it ends.
     pub(super) fn leaves_refused(&self, stream: WorkerId, error: &SourceError, delivered: bool) -> bool {
         let refused = match error.cause {
-            Cause::OtherFile | Cause::Memory => false,
+            Cause::OtherFile | Cause::EveryStream | Cause::Memory => false,
             Cause::Refused => true,
             // Accepted and then left waiting, while others are served: a server with a fixed number of workers.
             Cause::Interrupted => !delivered && self.serves_another(stream),

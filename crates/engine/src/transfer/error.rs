@@ -50,6 +50,8 @@ pub enum Cause {
     Interrupted,
     /// The file is not the one that the transfer began with.
     OtherFile,
+    /// Every stream of the source fails by it.
+    EveryStream,
     /// This host lacks memory.
     Memory,
     /// The connection or its answer failed.
@@ -69,7 +71,8 @@ impl SourceError {
 
     /// Returns whether the server, or the way to it, has failed: not the file, and not this transfer.
     pub(crate) fn is_of_server(&self) -> bool {
-        !matches!(self.cause, Cause::OtherFile | Cause::Interrupted) && self.retry != Retry::AtOnce
+        !matches!(self.cause, Cause::OtherFile | Cause::EveryStream | Cause::Interrupted)
+            && self.retry != Retry::AtOnce
     }
 
     /// Makes the error of a source that has not described the file in time.

@@ -1,7 +1,7 @@
 //! One transfer: what its threads share.
 //!
-//! [`TransferState`] owns the schedule of ranges, the way to the disk and the failure that ends the transfer. A [`Stream`] is how
-//! a source's worker leases ranges and delivers bytes.
+//! [`TransferState`] owns the schedule of ranges and the failure that ends the transfer, [`FileTransfer`] also the way to the
+//! disk. A [`Stream`] is how a worker leases ranges, and delivers bytes or sends them.
 
 pub(crate) mod error;
 pub(crate) mod recv_buffer;
@@ -11,6 +11,6 @@ mod stream;
 mod streams_choice;
 
 pub(crate) use shared_schedule::SharedSchedule;
-pub(crate) use state::{SourceProgress, TransferState};
+pub(crate) use state::{FileTransfer, SourceProgress, TransferState};
 pub(crate) use stream::{Stream, StreamHandle, StreamOptions};
 pub use streams_choice::{AptSettings, Streams};

@@ -6,7 +6,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{host, sockopt};
 
 /// The least rate that buffers are planned for, whatever the interfaces say of themselves.
-const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
+pub(crate) const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
 
 /// A smaller window is opened by autotuning within four round trips.
 const WORTH_OPENING: Bytes = Bytes::mib(1);

@@ -32,6 +32,12 @@ impl SharedSchedule {
         }
     }
 
+    /// Replaces the schedule by one of which nothing has been requested yet.
+    pub(crate) fn plan(&self, scheduler: RangeScheduler) {
+        *lock(&self.state) = scheduler;
+        self.first_is_leased.store(true, Ordering::Relaxed);
+    }
+
     /// Reads or changes the schedule; no waiting thread is woken.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut RangeScheduler, Duration) -> T) -> T {
         act(&mut lock(&self.state), self.start.elapsed())

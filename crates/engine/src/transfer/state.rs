@@ -1,5 +1,6 @@
 //! What the threads of one transfer share.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::rate_limit::RateLimit;
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
 
-/// State shared by streams, writers and the monitor of a transfer.
+/// What the streams of a transfer share, whichever way its bytes go.
 pub(crate) struct TransferState<'a> {
     pub(crate) start: Instant,
     observer: JobObserver<'a>,
@@ -29,7 +30,6 @@ pub(crate) struct TransferState<'a> {
     /// Set with `stop`, and once every byte is there; replaced where bytes are to be fetched again.
     finished: Mutex<Cancel>,
     pub(crate) schedule: SharedSchedule,
-    pub(crate) pipeline: Pipeline,
     limit: Option<RateLimit>,
     received: AtomicU64,
     /// The streams at work, draining ones included, of all sources.
@@ -165,7 +165,6 @@ impl<'a> TransferState<'a> {
         observer: JobObserver<'a>,
         stop: Cancel,
         schedule: SharedSchedule,
-        pipeline: Pipeline,
         limit: Option<RateLimit>,
         sources: usize,
     ) -> Self {
@@ -175,7 +174,6 @@ impl<'a> TransferState<'a> {
             finished: Mutex::new(stop.child()),
             stop,
             schedule,
-            pipeline,
             limit,
             received: AtomicU64::new(0),
             streams: Mutex::default(),
@@ -265,22 +263,6 @@ impl<'a> TransferState<'a> {
         self.joining.load(Ordering::Relaxed) > 0 || self.sources.iter().enumerate().any(delivers)
     }
 
-    /// Lets one mirror join without a comparison, where no other source is at work and nothing that it could be compared with is
-    /// there; returns whether it may.
-    pub(crate) fn may_join_alone(&self, source: usize) -> bool {
-        // What a stream has handed over before it ended counts as there.
-        let alone = self.running() == 0 && self.pipeline.drain();
-        if !alone || self.pipeline.written() > Bytes::ZERO {
-            return false;
-        }
-        let mut joined_alone = lock(&self.joined_alone);
-        let free = joined_alone.is_none_or(|joined| self.sources[joined].has_failed());
-        if free {
-            *joined_alone = Some(source);
-        }
-        free
-    }
-
     /// Returns how many streams are at work, draining ones included.
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
@@ -308,9 +290,14 @@ impl<'a> TransferState<'a> {
         lock(&self.streams).iter().for_each(|stream| stream.interrupt());
     }
 
-    /// Returns the bytes read from sockets so far.
+    /// Returns the bytes moved so far: read from sockets, or acknowledged by the peer.
     pub(crate) fn received(&self) -> Bytes {
         Bytes::new(self.received.load(Ordering::Relaxed))
+    }
+
+    /// Returns how much is still to be moved.
+    pub(crate) fn left(&self) -> Bytes {
+        self.schedule.with(|schedule, _| schedule.left())
     }
 
     /// Reads every socket; returns each stream's sample, and all of them together.
@@ -339,5 +326,41 @@ impl<'a> TransferState<'a> {
                 add(&self.waits.limit, wait);
             }
         }
+    }
+}
+
+/// A transfer into a file: what its streams share, and the way to the disk.
+pub(crate) struct FileTransfer<'a> {
+    streams: TransferState<'a>,
+    pub(crate) pipeline: Pipeline,
+}
+
+impl<'a> FileTransfer<'a> {
+    pub(crate) fn new(streams: TransferState<'a>, pipeline: Pipeline) -> Self {
+        Self { streams, pipeline }
+    }
+
+    /// Lets one mirror join without a comparison, where no other source is at work and nothing that it could be compared with is
+    /// there; returns whether it may.
+    pub(crate) fn may_join_alone(&self, source: usize) -> bool {
+        // What a stream has handed over before it ended counts as there.
+        let alone = self.running() == 0 && self.pipeline.drain();
+        if !alone || self.pipeline.written() > Bytes::ZERO {
+            return false;
+        }
+        let mut joined_alone = lock(&self.joined_alone);
+        let free = joined_alone.is_none_or(|joined| self.sources[joined].has_failed());
+        if free {
+            *joined_alone = Some(source);
+        }
+        free
+    }
+}
+
+impl<'a> Deref for FileTransfer<'a> {
+    type Target = TransferState<'a>;
+
+    fn deref(&self) -> &TransferState<'a> {
+        &self.streams
     }
 }

@@ -96,7 +96,8 @@ impl StreamHandle {
 pub(crate) struct Stream<'a> {
     handle: Arc<StreamHandle>,
     transfer: &'a TransferState<'a>,
-    inlet: Inlet<'a>,
+    /// The way to the disk; `None` where the stream sends.
+    inlet: Option<Inlet<'a>>,
     options: StreamOptions,
     connected: bool,
     has_connected: bool,
@@ -104,13 +105,15 @@ pub(crate) struct Stream<'a> {
     /// When the segment got its first byte.
     segment_since: Instant,
     delivery: DeliveryMeter,
+    /// What has arrived for good since it was last asked.
+    gained: Bytes,
 }
 
 impl<'a> Stream<'a> {
     pub(crate) fn new(
         handle: Arc<StreamHandle>,
         transfer: &'a TransferState<'a>,
-        inlet: Inlet<'a>,
+        inlet: Option<Inlet<'a>>,
         options: StreamOptions,
     ) -> Self {
         transfer.schedule.with(|schedule, now| schedule.join(handle.id, now));
@@ -125,6 +128,7 @@ impl<'a> Stream<'a> {
             segment: None,
             segment_since: now,
             delivery: DeliveryMeter::new(Rtt::default(), false, now),
+            gained: Bytes::ZERO,
         }
     }
 
@@ -269,6 +273,44 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, _| schedule.update(self.id(), change));
     }
 
+    /// Returns whether all of a range that ends at `end` is still leased to the stream.
+    pub(crate) fn leases_until(&self, end: u64) -> bool {
+        self.transfer.schedule.with(|schedule, _| schedule.leases_until(self.id(), end))
+    }
+
+    /// Accounts for a part of a lease that the peer's TCP has acknowledged on `socket`.
+    pub(crate) fn acknowledged(&mut self, part: ByteRange, socket: &TcpStream) {
+        self.delivery.add(part.len(), Bytes::ZERO, socket, Instant::now());
+        let rate = self.delivery.rate;
+        self.transfer.schedule.with(|schedule, now| {
+            schedule.update(self.id(), |status| status.rate = rate);
+            schedule.received(self.id(), part, now)
+        });
+        self.transfer.add_received(self.handle.source, part.len().as_usize());
+    }
+
+    /// Accounts for a lease of `length` bytes that ends at `end` and that the server has confirmed; `false` where a part of it
+    /// was stolen.
+    pub(crate) fn confirmed(&mut self, end: u64, length: Bytes) -> bool {
+        let rest = self.transfer.schedule.with(|schedule, now| schedule.confirm(self.id(), end, now));
+        let Some(rest) = rest else { return false };
+        self.transfer.add_received(self.handle.source, rest.as_usize());
+        self.gained += length;
+        // Waiting streams end with the last byte.
+        self.transfer.schedule.change(|_| ());
+        true
+    }
+
+    /// Makes acknowledged parts of leases available again: the server has not confirmed them.
+    pub(crate) fn requeue(&self, parts: impl Iterator<Item = ByteRange>) {
+        self.transfer.schedule.change(|schedule| parts.for_each(|part| schedule.requeue(part)));
+    }
+
+    /// Notes that the stream waits for the peer, which is alive.
+    pub(crate) fn keep_alive(&self) {
+        self.touch();
+    }
+
     /// Ends the connection: what has arrived is written, what has not can be leased by any stream.
     pub(crate) fn disconnected(&mut self) {
         self.flush();
@@ -315,7 +357,9 @@ impl<'a> Stream<'a> {
             segment.is_full()
         });
         let share = self.progress().window_share(self.delivery.rtt);
-        self.delivery.add(Bytes::new(own as u64), share, socket, Instant::now());
+        let own_bytes = Bytes::new(own as u64);
+        self.delivery.add(own_bytes, share, socket, Instant::now());
+        self.gained += own_bytes;
         // Last, for `--limit` waits here.
         self.transfer.add_received(self.handle.source, own);
         if self.transfer.is_limited() {
@@ -338,7 +382,8 @@ impl<'a> Stream<'a> {
                 return Err(SourceError::interrupted());
             }
             let began = Instant::now();
-            let taken = self.inlet.take(range, SEGMENT_WAIT, flow);
+            let Some(inlet) = &self.inlet else { return Err(SourceError::interrupted()) };
+            let taken = inlet.take(range, SEGMENT_WAIT, flow);
             self.segment = taken.map_err(|error| SourceError::memory(&error))?;
             self.segment_since = Instant::now();
             self.touch();
@@ -355,9 +400,9 @@ impl<'a> Stream<'a> {
 
     /// Hands the segment to the writers, however full it is.
     pub(crate) fn flush(&mut self) {
-        if let Some(segment) = self.segment.take() {
+        if let (Some(segment), Some(inlet)) = (self.segment.take(), &self.inlet) {
             self.progress().note_delivered(segment.range());
-            self.inlet.hand_over(segment);
+            inlet.hand_over(segment);
         }
     }
 
@@ -375,9 +420,9 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Takes what the connections have delivered since the last call.
+    /// Takes what the connections have brought for good since the last call.
     pub(crate) fn take_delivered(&mut self) -> Bytes {
-        std::mem::take(&mut self.delivery.total)
+        std::mem::take(&mut self.gained)
     }
 
     /// Returns what the connection has delivered so far.
@@ -392,7 +437,7 @@ impl<'a> Stream<'a> {
     /// The disk failed.
     pub(crate) fn forget_delivered(&mut self) -> Result<(), SourceError> {
         self.flush();
-        let pipeline = &self.transfer.pipeline;
+        let Some(pipeline) = self.inlet.as_ref().map(Inlet::pipeline) else { return Ok(()) };
         if !pipeline.drain() {
             return Err(SourceError::interrupted());
         }

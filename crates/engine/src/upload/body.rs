@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
 use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
 
 /// The delay of cancellation and of stall detection.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How much is encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
 /// Pages are dropped from the cache in steps of this size.
@@ -59,14 +60,12 @@ impl BodyError {
 pub(super) fn send(
     connection: &mut Connection,
     supply: &mut Supply,
-    (source, reader): (&SourceFile, Reader),
+    (source, reader): (&Arc<SourceFile>, Reader),
     progress: &UploadProgress<'_>,
     stall: Duration,
 ) -> Result<(), BodyError> {
-    let drops = reader == Reader::PageCache { drop_behind: true };
-    let behind = drops.then_some(DropBehind { source, dropped: Bytes::ZERO });
-    let mut pump = Pump { progress, stall: Stall::new(connection, stall), text: Vec::new(), behind };
-    let result = pump.run(connection, supply);
+    let mut pump = Pump::new(connection, progress, stall);
+    let result = pump.run(connection, supply, DropBehind::of(source, reader));
     // An answer received before the connection broke explains more than the kernel's error.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
         && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
@@ -76,22 +75,32 @@ pub(super) fn send(
     result
 }
 
-struct Pump<'a> {
+/// Moves bytes of the file into one connection.
+pub(super) struct Pump<'a> {
     progress: &'a UploadProgress<'a>,
-    stall: Stall,
+    pub(super) stall: Stall,
     /// File bytes to be encrypted.
     text: Vec<u8>,
-    behind: Option<DropBehind<'a>>,
 }
 
-impl Pump<'_> {
-    fn run(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<(), BodyError> {
+impl<'a> Pump<'a> {
+    /// Makes the pump of a connection; `stall` is after how long it counts as dead.
+    pub(super) fn new(connection: &Connection, progress: &'a UploadProgress<'a>, stall: Duration) -> Self {
+        Self { progress, stall: Stall::new(connection, stall), text: Vec::new() }
+    }
+
+    fn run(
+        &mut self,
+        connection: &mut Connection,
+        supply: &mut Supply,
+        mut behind: Option<DropBehind>,
+    ) -> Result<(), BodyError> {
         let mut all_sent = false;
         loop {
             if self.progress.cancel.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
-            let ready = wait(connection, !all_sent);
+            let ready = wait(connection, !all_sent, TICK);
             if ready.contains(PollFlags::IN) {
                 match connection.poll_answer()? {
                     EarlyAnswer::Final => return Ok(()),
@@ -106,8 +115,8 @@ impl Pump<'_> {
                     connection.finish_body();
                 }
             }
-            if let Some(behind) = &mut self.behind {
-                behind.follow(self.progress);
+            if let Some(behind) = &mut behind {
+                behind.follow(self.progress.snapshot().0.present, self.progress);
             }
             let outstanding = self.stall.check(connection)?;
             if all_sent && outstanding == Some(0) {
@@ -117,7 +126,11 @@ impl Pump<'_> {
     }
 
     /// Sends some bytes without blocking, so that an answer is noticed at once.
-    fn turn(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, BodyError> {
+    pub(super) fn turn(
+        &mut self,
+        connection: &mut Connection,
+        supply: &mut Supply,
+    ) -> Result<Turn, BodyError> {
         let socket = |error| SendError::Socket(error);
         connection.socket().set_nonblocking(true).map_err(socket)?;
         let turn = if connection.is_tls() {
@@ -150,17 +163,23 @@ impl Pump<'_> {
 }
 
 /// Drops pages from the cache that are sent and hashed.
-struct DropBehind<'a> {
-    source: &'a SourceFile,
+pub(super) struct DropBehind {
+    source: Arc<SourceFile>,
     /// The file is dropped up to here.
     dropped: Bytes,
 }
 
-impl DropBehind<'_> {
-    /// Drops what is hashed and acknowledged: until then the socket may have to send it again.
-    fn follow(&mut self, progress: &UploadProgress<'_>) {
+impl DropBehind {
+    /// Makes it where `reader` brings pages into the cache that were not there.
+    pub(super) fn of(source: &Arc<SourceFile>, reader: Reader) -> Option<Self> {
+        let drops = reader == Reader::PageCache { drop_behind: true };
+        drops.then(|| Self { source: Arc::clone(source), dropped: Bytes::ZERO })
+    }
+
+    /// Drops what is hashed and `present` on the server: until then the socket may have to send it again.
+    pub(super) fn follow(&mut self, present: Bytes, progress: &UploadProgress<'_>) {
         let hashed = Bytes::new(progress.hashed.load(Ordering::Relaxed));
-        let done = progress.snapshot().0.present.min(hashed);
+        let done = present.min(hashed);
         if done >= self.dropped + DROPPED {
             let length = NonZeroU64::new((done - self.dropped).get());
             // Only a hint.
@@ -170,17 +189,17 @@ impl DropBehind<'_> {
     }
 }
 
-/// Waits for a tick at most until the socket can be read, or, where `writes`, be written.
-fn wait(connection: &Connection, writes: bool) -> PollFlags {
+/// Waits for `limit` at most until the socket can be read, or, where `writes`, be written.
+pub(super) fn wait(connection: &Connection, writes: bool, limit: Duration) -> PollFlags {
     let wanted = PollFlags::IN | PollFlags::RDHUP | if writes { PollFlags::OUT } else { PollFlags::empty() };
     let mut fds = [PollFd::new(connection.socket(), wanted)];
     // An interrupted poll is a short one; the caller polls again.
-    let _ = poll(&mut fds, Timespec::try_from(TICK).ok().as_ref());
+    let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
     fds[0].revents()
 }
 
 /// Detects a stalled server by what it acknowledges.
-struct Stall {
+pub(super) struct Stall {
     limit: Duration,
     since: Instant,
     acked: Option<Bytes>,
@@ -193,13 +212,13 @@ impl Stall {
     }
 
     /// Restarts the timeout, after an interim answer.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.since = Instant::now();
     }
 
     /// Fails where less than [`ALIVE`] was acknowledged within the limit; returns how many bytes are not acknowledged, where
     /// the kernel tells.
-    fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
+    pub(super) fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
         let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);

@@ -11,6 +11,7 @@ use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer};
+use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
 
 /// An error of an upload; a server that can resume keeps what it has received.
 #[derive(Debug, Error)]
@@ -72,6 +73,9 @@ pub enum UploadError {
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
+    /// The streams have ended before the server had every range.
+    #[error(transparent)]
+    Streams(#[from] TransferError),
     /// The server has another part of the file than it had reported.
     #[error("{at} has another part of the file than it said; run again to go on from there")]
     Moved {
@@ -169,6 +173,7 @@ impl UploadError {
         match self {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
             Self::Http(error) => error.kind().into(),
+            Self::Streams(error) => error.kind(),
             Self::Source { operation: "read", .. } => Kind::Disk,
             Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Kind::from(ErrorKind::Denied)
@@ -197,6 +202,28 @@ impl UploadError {
             }
             _ => Retry::Never,
         }
+    }
+}
+
+/// Makes of an error of one connection that of a stream.
+impl From<UploadError> for SourceError {
+    fn from(error: UploadError) -> Self {
+        let error = match error {
+            UploadError::Http(error) => return error.into(),
+            error => error,
+        };
+        let retry = match error.retry() {
+            Retry::Never => stream::Retry::Never,
+            Retry::Now => stream::Retry::Backoff,
+            Retry::After(wait) => stream::Retry::After(wait),
+        };
+        let cause = match &error {
+            UploadError::Refused { status: 429 | 503, .. } => Cause::Refused,
+            // What the source lacks, or the server does not take, no other stream can send.
+            _ if retry == stream::Retry::Never => Cause::EveryStream,
+            _ => Cause::Connection,
+        };
+        Self::new(error.kind(), retry, cause, error.to_string())
     }
 }
 

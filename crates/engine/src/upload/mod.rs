@@ -5,11 +5,14 @@
 //!     |        (sendfile, or a ring past the page cache)
 //!     '------> hashing, behind the sender --> digest --> compared by the server
 //!
-//!   OPTIONS --> resumable: HEAD (offset) --> PATCH (the rest) --> PATCH (complete, verified)
+//!   OPTIONS --> resumable: HEAD (what is held) --> PATCH (the rest) ----------------> PATCH (complete, verified)
+//!           |                                  '-> ranges: streams::StreamSet -'
+//!           |                                      (a range_worker each: PATCH, PATCH, ..)
 //!           '-> plain:     PUT --> HEAD (size)
 //! ```
 //!
-//! The caller's thread sends the requests and the file; one thread hashes, one monitors, and one takes samples on request.
+//! The caller's thread sends the requests and the file, unless streams send its ranges; one thread hashes, one monitors, and one
+//! takes samples on request.
 
 mod answer;
 mod body;
@@ -18,6 +21,9 @@ mod hashing;
 mod monitor;
 mod plain;
 mod progress;
+mod range_peer;
+mod range_worker;
+mod ranges;
 mod request;
 mod resumable;
 mod session;
@@ -31,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::advice;
 use longhaul_core::event::{Event, JobObserver};
-use longhaul_core::proto::http::Ask;
+use longhaul_core::proto::http::{Ask, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 
@@ -46,6 +52,7 @@ use crate::threads::named;
 use hashing::Hashing;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use progress::UploadProgress;
+use ranges::TakenRanges;
 use resumable::UploadResource;
 use session::{UploadSession, UploadStep};
 
@@ -94,7 +101,9 @@ pub fn put(
     });
     let digest = match result {
         // Any other error is then a consequence of the cancellation.
-        Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest) if cancel.is_cancelled() => {
+        Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest | UploadError::Streams(_))
+            if cancel.is_cancelled() =>
+        {
             return Err(UploadError::Interrupted { resumable: progress.resumable() });
         }
         result => result?,
@@ -106,6 +115,7 @@ pub fn put(
         resumed: progress.resumed(),
         time,
         goodput: progress.goodput(time),
+        streams: progress.streams(),
         retransmits: facts.retransmits,
         digest: digest.as_ref().and_then(|hash| Checksum::new(Algorithm::Blake3, hash.as_bytes())),
         finding: advice::diagnose_sender(&facts),
@@ -136,7 +146,7 @@ struct Upload<'scope, 'env> {
     threads: &'scope Scope<'scope, 'env>,
     protocol: Option<UploadProtocol>,
     backoff: Backoff,
-    /// The largest offset that the server has reported.
+    /// The most that the server has reported to hold.
     furthest: Option<Bytes>,
     /// The server has a part of this upload: a 423 then means an earlier connection of this client.
     began: bool,
@@ -144,8 +154,8 @@ struct Upload<'scope, 'env> {
 
 /// How the server accepts files.
 enum UploadProtocol {
-    /// In parts; it compares the digest where one is computed.
-    Resumable(UploadResource, Option<Hashing>),
+    /// In parts; it compares the digest where one is computed, from the first part on.
+    Resumable(UploadResource, Option<Hashing>, TakenRanges),
     Plain,
 }
 
@@ -184,21 +194,35 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             self.protocol = Some(self.choose_protocol()?);
         }
         let session = &mut self.session;
-        let Some(UploadProtocol::Resumable(resource, hashing)) = &mut self.protocol else {
+        let Some(UploadProtocol::Resumable(resource, hashing, taken)) = &mut self.protocol else {
             plain::send(session)?;
             return Ok(None);
         };
         loop {
-            let there = resource.offset(session)?;
-            let offset = there.unwrap_or_default();
-            let brought = self.furthest.map_or(Bytes::ZERO, |furthest| offset - furthest);
+            let there = resource.held(session)?;
+            let held = there.clone().unwrap_or_default();
+            let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
             self.backoff.received(brought);
-            self.furthest = self.furthest.max(Some(offset));
-            session.progress.found(offset, session.source, session.reader);
-            if offset == session.progress.size && there.is_some() {
+            self.furthest = self.furthest.max(Some(held.total()));
+            let control = ranges::control(session, taken, &held);
+            if control.is_some() {
+                session.reader = ranges::reader(session.reader, session.request.reader);
+            }
+            session.progress.found(&held, session.source, session.reader);
+            if session.request.verify.is_some() && hashing.is_none() {
+                *hashing =
+                    Some(Hashing::start(self.threads, session.source, session.reader, session.progress)?);
+            }
+            if held.total() == session.progress.size && there.is_some() {
                 break;
             }
             self.began |= there.is_some();
+            if let Some(control) = control {
+                let began = std::mem::replace(&mut self.began, true);
+                ranges::send(session, resource, &held, began, control)?;
+                break;
+            }
+            let offset = progress::prefix(&held, session.progress.size);
             let sent = resource.send(session, offset);
             self.began |= session.progress.snapshot().0.written > Bytes::ZERO;
             if sent? {
@@ -217,7 +241,9 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         let session = &mut self.session;
         let (request, progress) = (session.request, session.progress);
         let step = UploadStep { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
-        let resumable = session.exchange(step)?.head.accepts_partial_uploads();
+        let head = session.exchange(step)?.head;
+        let resumable = head.accepts_partial_uploads();
+        let taken = TakenRanges { at_once: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
         progress.set_resumable(resumable);
         if !resumable || request.verify.is_none() {
             progress.skip_hashing();
@@ -230,8 +256,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         if !request.resume {
             resource.start_over(session)?;
         }
-        let hash = || Hashing::start(self.threads, session.source, session.reader, progress);
-        Ok(UploadProtocol::Resumable(resource, request.verify.map(|_| hash()).transpose()?))
+        Ok(UploadProtocol::Resumable(resource, None, taken))
     }
 }
 

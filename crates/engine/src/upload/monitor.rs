@@ -32,7 +32,9 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Send
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.min_rtt = now.sockets.min_rtt.or(facts.min_rtt);
         facts.retransmits = now.sockets.counters.retransmits;
-        if let Some(tcp) = streams.iter().find_map(|stream| stream.tcp) {
+        // Of several connections the one that has sent for longest shows it best.
+        let busiest = streams.iter().filter_map(|stream| stream.tcp).max_by_key(TcpInfo::tcpi_busy_time);
+        if let Some(tcp) = busiest.filter(|tcp| busy(tcp) >= facts.busy) {
             limits(&tcp, &mut facts);
         }
         rate.observe(now.received, began.elapsed(), ended);
@@ -44,16 +46,23 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Send
     let waits = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
     facts.best = rate.best();
     facts.flowing = first_byte.map_or(Duration::ZERO, |first| first.elapsed());
-    facts.waited_for_disk = waits(&progress.waits.disk);
-    facts.waited_for_limit = waits(&progress.waits.limit);
-    facts.sending_thread = waits(&progress.waits.cpu);
+    // Summed over the streams, and shown for one.
+    let streams = u32::try_from(progress.streams()).unwrap_or(u32::MAX);
+    facts.waited_for_disk = waits(&progress.transfer.waits.writer) / streams;
+    facts.waited_for_limit = waits(&progress.transfer.waits.limit) / streams;
+    facts.sending_thread = waits(&progress.cpu).max(waits(&progress.transfer.waits.busiest));
     facts
+}
+
+/// Returns for how long a connection has had something to send.
+fn busy(tcp: &TcpInfo) -> Duration {
+    Duration::from_micros(tcp.tcpi_busy_time().unwrap_or(0))
 }
 
 /// Reads the kernel's own account of what has limited a connection.
 fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
     let time = |microseconds: Option<u64>| Duration::from_micros(microseconds.unwrap_or(0));
-    facts.busy = time(tcp.tcpi_busy_time());
+    facts.busy = busy(tcp);
     facts.window_limited = time(tcp.tcpi_rwnd_limited());
     facts.buffer_limited = time(tcp.tcpi_sndbuf_limited());
 }
@@ -61,10 +70,10 @@ fn limits(tcp: &TcpInfo, facts: &mut SenderFacts) {
 /// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
 pub(super) fn sample(progress: &UploadProgress<'_>, interval: Duration, alive: &Receiver<()>) {
     let take = |_last| {
-        let began = progress.start.elapsed();
+        let began = progress.transfer.start.elapsed();
         let (now, streams) = progress.snapshot();
         Some(Sample {
-            took: Some(progress.start.elapsed().saturating_sub(began)),
+            took: Some(progress.transfer.start.elapsed().saturating_sub(began)),
             moved: now.received,
             sockets: now.sockets,
             streams,

@@ -1,7 +1,7 @@
 //! Uploads to any server that accepts PUT: one request with the whole file, then a check of its size there.
 
 use longhaul_core::proto::http::Ask;
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::error::{UploadError, of_bytes};
@@ -10,7 +10,7 @@ use super::session::{UploadSession, UploadStep};
 /// Sends the whole file; fails unless the server then has a file of its size.
 pub(super) fn send(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     let size = session.progress.size;
-    session.progress.found(Bytes::ZERO, session.source, session.reader);
+    session.progress.found(&RangeSet::new(), session.source, session.reader);
     let step = UploadStep {
         name: "the upload",
         query: None,

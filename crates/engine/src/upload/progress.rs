@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::limit::Limiter;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
 
@@ -14,31 +16,37 @@ use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::threads::{add, lock};
+use crate::transfer::{SharedSchedule, TransferState};
 
 /// State shared by the sender, the hasher, the monitor and the sampler.
 pub(super) struct UploadProgress<'a> {
-    pub(super) start: Instant,
-    observer: JobObserver<'a>,
+    /// What the streams share; a single request for the whole file counts as the first of them.
+    pub(super) transfer: TransferState<'a>,
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
-    pub(super) sockets: OpenSockets,
     limiter: Option<Mutex<Limiter>>,
     body: Mutex<SentPart>,
+    ranges: Mutex<SentRanges>,
     /// How much of the file, from its start, has been read by the sender.
     read: AtomicU64,
     /// How much of the file has been hashed.
     pub(super) hashed: AtomicU64,
-    pub(super) waits: Waits,
+    /// The CPU time of the thread that sends the requests, in nanoseconds.
+    pub(super) cpu: AtomicU64,
     resumable: OnceLock<bool>,
 }
 
-/// Times of the sending thread, in nanoseconds.
+/// The ranges that several streams send.
 #[derive(Default)]
-pub(super) struct Waits {
-    pub(super) disk: AtomicU64,
-    pub(super) limit: AtomicU64,
-    /// Its CPU time.
-    pub(super) cpu: AtomicU64,
+struct SentRanges {
+    /// Whether they are being sent.
+    active: bool,
+    /// What the server held, and what has been given to sockets since.
+    sent: RangeSet,
+    /// What the server held, and what it has confirmed since.
+    confirmed: RangeSet,
+    /// How much sockets were given.
+    given: Bytes,
 }
 
 /// The part of the file that the current connection sends.
@@ -72,24 +80,31 @@ impl<'a> UploadProgress<'a> {
         cancel: &Cancel,
         size: Bytes,
     ) -> Self {
+        let cancel = cancel.child();
+        let nothing = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
+        let schedule = SharedSchedule::new(start, nothing);
         Self {
-            start,
-            observer,
-            cancel: cancel.child(),
+            transfer: TransferState::new(start, observer, cancel.clone(), schedule, None, 1),
+            cancel,
             size,
-            sockets: OpenSockets::default(),
             limiter: request.limit.map(Limiter::new).map(Mutex::new),
             body: Mutex::default(),
+            ranges: Mutex::default(),
             read: AtomicU64::new(0),
             hashed: AtomicU64::new(0),
-            waits: Waits::default(),
+            cpu: AtomicU64::new(0),
             resumable: OnceLock::new(),
         }
     }
 
+    /// Returns the sockets of the upload.
+    pub(super) fn sockets(&self) -> &OpenSockets {
+        &self.transfer.sources[0].sockets
+    }
+
     /// Sends an event to the observer.
     pub(super) fn emit(&self, event: &Event) {
-        self.observer.on(self.start.elapsed(), event);
+        self.transfer.emit(event);
     }
 
     /// Remembers whether the server can resume.
@@ -108,31 +123,28 @@ impl<'a> UploadProgress<'a> {
         self.hashed.store(self.size.get(), Ordering::Relaxed);
     }
 
-    /// Records how much the server has; the first time it emits [`Event::Opened`].
-    pub(super) fn found(&self, offset: Bytes, source: &SourceFile, reader: Reader) {
+    /// Records what the server holds; the first time it emits [`Event::Opened`].
+    pub(super) fn found(&self, held: &RangeSet, source: &SourceFile, reader: Reader) {
+        let (resumed, offset) = (held.total(), prefix(held, self.size));
         self.read.fetch_max(offset.get(), Ordering::Relaxed);
         let mut body = self.end_part(offset);
         if body.resumed.is_none() {
-            body.resumed = Some(offset);
+            body.resumed = Some(resumed);
             drop(body);
             let path = source.path().clone();
-            self.emit(&Event::Opened {
-                path,
-                size: Some(self.size),
-                resumed: offset,
-                writer: reader.name().into(),
-            });
+            self.emit(&Event::Opened { path, size: Some(self.size), resumed, writer: reader.name().into() });
         }
     }
 
     /// Begins the part of the file that starts at `start`.
     pub(super) fn begin_part(&self, start: Bytes, ring: Option<RingUsage>) {
+        lock(&self.ranges).active = false;
         self.end_part(start).ring = ring;
     }
 
     /// Adds up what the last part has moved; the next one starts at `start`.
     fn end_part(&self, start: Bytes) -> MutexGuard<'_, SentPart> {
-        let sockets = self.sockets.read().1;
+        let sockets = self.sockets().read().1;
         let mut body = lock(&self.body);
         let moved = body.acked(&sockets);
         body.moved_before += moved;
@@ -148,13 +160,41 @@ impl<'a> UploadProgress<'a> {
         body.sent = sent;
         self.read.fetch_max((body.start + sent).get(), Ordering::Relaxed);
         drop(body);
-        if let Some(limiter) = &self.limiter {
-            let wait = lock(limiter).read(more, self.start.elapsed());
-            if !wait.is_zero() {
-                self.cancel.sleep(wait);
-                add(&self.waits.limit, wait);
-            }
+        self.wait_for_limit(more);
+    }
+
+    /// Waits as `--limit` requires after `more` bytes.
+    fn wait_for_limit(&self, more: Bytes) {
+        let Some(limiter) = &self.limiter else { return };
+        let wait = lock(limiter).read(more, self.transfer.start.elapsed());
+        if !wait.is_zero() {
+            self.cancel.sleep(wait);
+            add(&self.transfer.waits.limit, wait);
         }
+    }
+
+    /// Begins to send what the server lacks over several streams.
+    pub(super) fn begin_ranges(&self, held: &RangeSet) {
+        let mut ranges = lock(&self.ranges);
+        ranges.active = true;
+        (ranges.sent, ranges.confirmed) = (held.clone(), held.clone());
+    }
+
+    /// Records a part of a range that the kernel has taken; waits as `--limit` requires.
+    pub(super) fn range_sent(&self, part: ByteRange) {
+        let mut ranges = lock(&self.ranges);
+        ranges.sent.insert(part);
+        ranges.given += part.len();
+        self.read.fetch_max(prefix(&ranges.sent, self.size).get(), Ordering::Relaxed);
+        drop(ranges);
+        self.wait_for_limit(part.len());
+    }
+
+    /// Records a range that the server has confirmed; returns up to where it has the whole file.
+    pub(super) fn range_confirmed(&self, range: ByteRange) -> Bytes {
+        let mut ranges = lock(&self.ranges);
+        ranges.confirmed.insert(range);
+        prefix(&ranges.confirmed, self.size)
     }
 
     /// Returns how much to send at once: `most`, or less for an even rate under `--limit`.
@@ -178,13 +218,19 @@ impl<'a> UploadProgress<'a> {
 
     /// Reads the totals and each connection's counters.
     pub(super) fn snapshot(&self) -> (Snapshot, Vec<StreamSample>) {
-        let (streams, sockets) = self.sockets.read();
+        let (streams, sockets) = self.sockets().read();
+        let ranges = lock(&self.ranges);
+        let (active, given) = (ranges.active, ranges.given);
+        drop(ranges);
         let body = lock(&self.body);
         let acked = body.acked(&sockets);
+        let present =
+            if active { self.size - self.transfer.left() } else { (body.start + acked).min(self.size) };
+        let moved_before = body.moved_before;
         let snapshot = Snapshot {
-            present: (body.start + acked).min(self.size),
-            received: body.moved_before + acked,
-            written: body.moved_before + body.sent,
+            present,
+            received: moved_before + self.transfer.received() + acked,
+            written: moved_before + given + body.sent,
             size: Some(self.size),
             sockets,
             segments: body.ring.as_ref().map(RingUsage::read).unwrap_or_default(),
@@ -198,8 +244,19 @@ impl<'a> UploadProgress<'a> {
         lock(&self.body).ring.as_ref().map(RingUsage::read)
     }
 
+    /// Returns how many streams there were: where their number was controlled, the last one.
+    pub(super) fn streams(&self) -> usize {
+        let source = &self.transfer.sources[0];
+        source.sockets.most().min(source.wanted()).max(1)
+    }
+
     /// Returns the goodput of this run over `time`.
     pub(super) fn goodput(&self, time: Duration) -> Rate {
         Rate::over(self.size - self.resumed(), time)
     }
+}
+
+/// Returns how much of a file of `size` bytes a set covers from the start on without a gap.
+pub(super) fn prefix(set: &RangeSet, size: Bytes) -> Bytes {
+    set.gaps(ByteRange::with_len(0, size)).first().map_or(size, |gap| Bytes::new(gap.start()))
 }

@@ -13,6 +13,7 @@ use super::error::UploadError;
 use crate::passing_digest::Verify;
 use crate::send::ReaderChoice;
 use crate::source::http::ClientConfig;
+use crate::transfer::Streams;
 use longhaul_core::checksum::Checksum;
 
 /// A file to send.
@@ -26,7 +27,9 @@ pub struct PutRequest {
     pub reader: ReaderChoice,
     /// How the server verifies the file before it gets its name; `None` without verification.
     pub verify: Option<Verify>,
-    /// How the connection is paced.
+    /// How many connections to use, where the server takes ranges.
+    pub streams: Streams,
+    /// How the connections are paced.
     pub pace: Pace,
     /// The congestion control; `None` is the kernel's default.
     pub congestion: Option<String>,
@@ -57,6 +60,8 @@ pub struct PutOutcome {
     pub time: Duration,
     /// What this run moved, divided by its time.
     pub goodput: Rate,
+    /// The most connections at once; where their number was controlled, the last one.
+    pub streams: usize,
     /// Segments sent again.
     pub retransmits: u64,
     /// The file's digest, where both ends compared it.

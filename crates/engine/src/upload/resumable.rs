@@ -6,9 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::proto::http::{
-    Ask, ResponseHead, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId, UploadPart, parse_upload_bytes,
+    Ask, ResponseHead, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, UploadPart, parse_held_ranges,
+    parse_upload_bytes,
 };
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use url::{Position, Url};
 
@@ -43,7 +44,7 @@ pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
 
 /// An upload resource on the server.
 pub(super) struct UploadResource {
-    query: String,
+    pub(super) query: String,
 }
 
 impl UploadResource {
@@ -55,8 +56,8 @@ impl UploadResource {
         UploadStep { name, query: Some(&self.query), ask, body: None }
     }
 
-    /// Requests how much the server has; `None` where it does not know the upload, or refuses its name.
-    pub(super) fn offset(&self, session: &mut UploadSession<'_>) -> Result<Option<Bytes>, UploadError> {
+    /// Requests what the server has; `None` where it does not know the upload, or refuses its name.
+    pub(super) fn held(&self, session: &mut UploadSession<'_>) -> Result<Option<RangeSet>, UploadError> {
         let step = self.step("to tell what it has", Ask::Head);
         let answer = session.exchange(step)?;
         // An answer to HEAD has no body for a reason; the one to PATCH has.
@@ -67,7 +68,12 @@ impl UploadResource {
         let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
         let size = session.progress.size;
         match offset_of(&answer.head) {
-            Some(offset) if offset <= size && length.is_none_or(|length| length == size) => Ok(Some(offset)),
+            Some(offset) if offset <= size && length.is_none_or(|length| length == size) => {
+                let ranges = answer.head.text(UPLOAD_RANGES).and_then(|text| parse_held_ranges(text, size));
+                let mut held = ranges.unwrap_or_default();
+                held.insert(ByteRange::with_len(0, offset));
+                Ok(Some(held))
+            }
             offset => Err(UploadError::Answer {
                 at: session.at(),
                 why: format!(
@@ -129,7 +135,7 @@ impl UploadResource {
     }
 }
 
-fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
+pub(super) fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
     session.request.verify == Some(Verify::Passing)
 }
 

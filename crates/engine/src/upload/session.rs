@@ -7,7 +7,7 @@ use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{Ask, ResponseHead};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::host::thread_cpu_time;
 use longhaul_sys::tcp_info;
 
@@ -30,19 +30,19 @@ pub(super) struct UploadSession<'a> {
     pub(super) progress: &'a UploadProgress<'a>,
     pub(super) source: &'a Arc<SourceFile>,
     pub(super) reader: Reader,
-    client: &'a Client,
+    pub(super) client: &'a Client,
     /// The file's URL as the user gave it; its login may come from .netrc.
     original: ResolvedUrl,
     /// The URL that requests go to: the original, or the target of a redirect.
-    target: ResolvedUrl,
+    pub(super) target: ResolvedUrl,
     /// The redirects since the last request to the original.
     redirects: Redirects,
     connection: Option<Connection>,
-    pacing: PacingThread,
+    pub(super) pacing: PacingThread,
     /// The connection's pacer, while it measures.
     paced: Option<PacingHandle>,
     /// The congestion control after slow start.
-    congestion: Option<String>,
+    pub(super) congestion: Option<String>,
     /// The thread's CPU time when the session began.
     cpu: Duration,
 }
@@ -174,7 +174,7 @@ impl<'a> UploadSession<'a> {
             if let Some(paced) = paced {
                 paced.pause();
             }
-            add(&progress.waits.disk, supply.waited());
+            add(&progress.transfer.waits.writer, supply.waited());
             sent.map_err(|error| error.at(&at))?;
         }
         let head = connection.read_head()?;
@@ -200,7 +200,7 @@ impl<'a> UploadSession<'a> {
             }
         }
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
-        progress.sockets.add(0, socket);
+        progress.sockets().add(0, socket);
         progress.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
         self.connection = Some(connection);
         Ok(())
@@ -215,9 +215,15 @@ impl<'a> UploadSession<'a> {
     pub(super) fn close(&mut self) {
         self.paced = None;
         if self.connection.take().is_some() {
-            self.progress.sockets.remove(0);
+            self.progress.sockets().remove(0);
             self.progress.emit(&Event::Closed { stream: 0 });
         }
+    }
+
+    /// Returns the RTT of the connection, once there is one.
+    pub(super) fn rtt(&self) -> Option<Rtt> {
+        let socket = self.connection.as_ref()?.socket();
+        tcp_info::read(socket).ok()?.rtt()
     }
 
     /// Returns the URL and the peer, for errors.
@@ -254,6 +260,6 @@ impl<'a> UploadSession<'a> {
 impl Drop for UploadSession<'_> {
     fn drop(&mut self) {
         self.close();
-        add(&self.progress.waits.cpu, thread_cpu_time().saturating_sub(self.cpu));
+        add(&self.progress.cpu, thread_cpu_time().saturating_sub(self.cpu));
     }
 }

@@ -152,6 +152,7 @@ fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
     let path = dir.path().join("f");
     fs::write(&path, "abc").unwrap();
     let request = PutRequest {
+        streams: longhaul_engine::job::Streams::Auto,
         path,
         url: url.parse().unwrap(),
         reader: ReaderChoice::Auto,

@@ -49,7 +49,7 @@ pub(super) struct UploadLiveness {
 }
 
 /// A connection without data for this long is closed when its client resumes the upload on another one.
-const SILENT_AFTER: Duration = Duration::from_secs(3);
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 /// The exclusive use of a partial file in this process, until dropped.
 pub(super) struct PartFileLock {
@@ -171,6 +171,11 @@ impl ActiveUploads {
 }
 
 impl UploadLiveness {
+    /// Makes one whose flag is also raised when `cancel` is.
+    pub(super) fn below(cancel: &Cancel) -> Self {
+        Self { cancel: cancel.child(), last_data: Mutex::default() }
+    }
+
     /// Records when data last arrived; `None` while the upload waits for the disk or for memory.
     pub(super) fn set_last_data(&self, at: Option<Instant>) {
         *self.last_data.lock().unwrap_or_else(PoisonError::into_inner) = at;
@@ -181,7 +186,8 @@ impl UploadLiveness {
         self.last_data.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    fn is_silent(&self, now: Instant) -> bool {
+    /// Returns whether the client has sent nothing for [`SILENT_AFTER`].
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
         let last_data = *self.last_data.lock().unwrap_or_else(PoisonError::into_inner);
         last_data.is_some_and(|at| now.saturating_duration_since(at) >= SILENT_AFTER)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
     ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
-    UPLOAD_OFFSET, UploadId, Validator, upload_bool,
+    UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, Validator, held_ranges, upload_bool,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -23,9 +23,11 @@ use longhaul_engine::sink::segment_pool::SegmentPool;
 use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
-use super::active::PartFileLock;
-use super::receive::{AfterBody, InboundUpload};
-use super::request::{AppendPart, UploadOperation, WholeFile};
+use super::active::{PartFileLock, UploadLiveness};
+use super::ranged::{Found, HeldUpload, RangedUpload};
+use super::receive::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
+use super::receive_range::InboundRange;
+use super::request::{AddRange, AppendPart, UploadOperation, WholeFile};
 use super::{ActiveUploads, Uploads, refusal};
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
@@ -35,7 +37,32 @@ pub(super) enum UploadStart {
     /// The request is answered; no body is received.
     Answered(Reply),
     /// The body can be received.
-    Ready(Box<InboundUpload>),
+    Ready(Inbound),
+}
+
+/// A request whose body can be received.
+pub(super) enum Inbound {
+    /// It is all that its upload receives at the time.
+    Upload(Box<InboundUpload>),
+    /// It brings one of several ranges.
+    Range(InboundRange),
+}
+
+impl Inbound {
+    pub(super) fn liveness(&self) -> &Arc<UploadLiveness> {
+        match self {
+            Self::Upload(upload) => &upload.liveness,
+            Self::Range(range) => range.liveness(),
+        }
+    }
+
+    /// Receives the body, then concludes the request.
+    pub(super) fn run(self, connection: BodyConnection) -> UploadOutcome {
+        match self {
+            Self::Upload(upload) => upload.run(connection),
+            Self::Range(range) => range.run(connection),
+        }
+    }
 }
 
 /// Why an upload has not started.
@@ -44,6 +71,8 @@ pub(super) enum NotStarted {
     Refused(Reply),
     /// An older, silent connection of the same upload is being closed; retry once it has ended.
     Superseding,
+    /// Another request reserves the space of the same upload; retry once it has.
+    Opening,
     /// Another upload has locked the file; retry for a moment, for its client may have just disconnected.
     Busy,
 }
@@ -90,7 +119,12 @@ impl Uploads {
         })?;
         let operation = UploadOperation::of(request, &path)?;
         let target = UploadTarget::find(&self.static_files, &path)?;
+        let adds = matches!(operation, UploadOperation::AddRange(_));
+        if !adds && self.ranged.retire(&target.path(), operation.id()) {
+            return Err(NotStarted::Superseding);
+        }
         match operation {
+            UploadOperation::AddRange(add) => self.add_range(&target, &add),
             UploadOperation::Status(id) => Ok(UploadStart::Answered(target.status(id, &self.active)?)),
             UploadOperation::Discard(id) => Ok(UploadStart::Answered(target.discard(id, &self.active)?)),
             UploadOperation::AppendPart(append) => self.append(target, append, request.body()),
@@ -114,7 +148,7 @@ impl Uploads {
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
-        let passing = self.digests.of((identity?, id), (append.offset, size), append.hash);
+        let passing = self.digests.of((identity?, id), (&committed, size), append.hash);
         let after = match append.complete {
             true => AfterBody::Finish { digest: append.digest, replace: append.replace },
             false => AfterBody::KeepPartial,
@@ -126,6 +160,47 @@ impl Uploads {
         let mut upload = InboundUpload::prepare(pipeline, after, exists, &self.active, (lock, slot))?;
         upload.digest = digest;
         Ok(UploadStart::ready(upload))
+    }
+
+    /// Starts to receive a range, beside others of its upload.
+    fn add_range(&self, target: &UploadTarget, add: &AddRange) -> Result<UploadStart, NotStarted> {
+        target.may_be_replaced(add.replace)?;
+        let path = target.path();
+        let upload = match self.ranged.find_or_open(&path, add.id) {
+            Found::Open(upload) if upload.id() == add.id => upload,
+            Found::Open(_) if self.ranged.retire(&path, None) => return Err(NotStarted::Superseding),
+            Found::Open(_) | Found::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
+            Found::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
+            Found::Absent(_opening) => self.open_ranged(target, add)?,
+        };
+        if upload.pipeline().size() != Some(add.whole) {
+            return Err(refusal::other_length().into());
+        }
+        let claim = upload.claim(add.range)?;
+        Ok(UploadStart::Ready(Inbound::Range(InboundRange::new(claim, &self.active))))
+    }
+
+    /// Opens an upload for ranges over several connections, where an earlier run or request has left it.
+    fn open_ranged(&self, target: &UploadTarget, add: &AddRange) -> Result<Arc<RangedUpload>, NotStarted> {
+        let AddRange { id, whole, hash, .. } = *add;
+        let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        let prior = usable(part.journal(), id)?;
+        if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
+            return Err(refusal::other_length().into());
+        }
+        let slot = self.slot().inspect_err(|_| part.abandon())?;
+        let journal = journal(id, whole).inspect_err(|_| part.abandon())?;
+        let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
+        let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
+        let passing = self.digests.of((identity?, id), (&committed, whole), hash);
+        let pipeline =
+            Pipeline::new(part, Some(journal), Some(whole), committed, WriterChoice::Auto, self.pool())
+                .hashing(passing);
+        let writer = receive::reserve(&pipeline)?;
+        let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
+        let entry = self.active.enter(&pipeline, &liveness);
+        let held = HeldUpload { writer, slot, lock, entry };
+        Ok(RangedUpload::start(&self.ranged, id, pipeline, liveness, held)?)
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile) -> Result<UploadStart, NotStarted> {
@@ -158,13 +233,18 @@ impl AppendPart {
     /// Checks that the part continues the upload; returns the size of the whole file.
     fn follows(&self, prior: Option<&Journal>, body: RequestBody) -> Result<Bytes, Reply> {
         let there = prior.map_or(Bytes::ZERO, prefix);
+        if let Some(prior) = prior.filter(|prior| self.complete && self.offset == prior.size())
+            && self.offset != there
+        {
+            return Err(refusal::incomplete(prior.committed(), prior.size()));
+        }
         if self.offset != there {
             return Err(refusal::offset_mismatch(there));
         }
         let size = match (prior.map(Journal::size), self.length) {
             (None, None) => return Err(Reply::text(400, "an upload begins with Upload-Length")),
             (Some(begun), Some(length)) if begun != length => {
-                return Err(Reply::text(400, "the upload was begun with another Upload-Length"));
+                return Err(refusal::other_length());
             }
             (Some(size), _) | (None, Some(size)) => size,
         };
@@ -179,7 +259,7 @@ impl AppendPart {
 
 impl UploadStart {
     fn ready(upload: InboundUpload) -> Self {
-        Self::Ready(Box::new(upload))
+        Self::Ready(Inbound::Upload(Box::new(upload)))
     }
 }
 
@@ -266,6 +346,7 @@ impl UploadTarget {
         let head = ReplyHead::new(204)
             .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
             .with(UPLOAD_LENGTH, &journal.size().get().to_string())
+            .with(UPLOAD_RANGES, &held_ranges(journal.committed()))
             .with(UPLOAD_COMPLETE, upload_bool(false))
             .with("Cache-Control", "no-store");
         Ok(Reply::empty(head))

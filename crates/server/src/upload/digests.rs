@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::proto::http::UploadId;
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::passing_digest::PassingDigest;
 
@@ -24,14 +24,14 @@ struct UploadDigest {
 pub(super) type UploadKey = ((u64, u64), UploadId);
 
 impl UploadDigests {
-    /// Returns the digest of an upload of `size` bytes, of which the first `committed` are on the device: the digest of the
-    /// earlier requests where there is one, else a new one.
+    /// Returns the digest of an upload of `size` bytes, of which `committed` is on the device: the digest of the earlier
+    /// requests where there is one, else a new one.
     ///
     /// Drops the digest where this request does not want it (`wanted` is false): the upload is read back then.
     pub(super) fn of(
         &self,
         key: UploadKey,
-        (committed, size): (Bytes, Bytes),
+        (committed, size): (&RangeSet, Bytes),
         wanted: bool,
     ) -> Option<Arc<PassingDigest>> {
         let mut digests = self.lock();
@@ -44,8 +44,8 @@ impl UploadDigests {
             Some(kept) => kept.passing,
             None => Arc::new(PassingDigest::new(size)?),
         };
-        // Bytes behind it were hashed, but not committed.
-        passing.forget(ByteRange::new(committed.get(), size.get()));
+        // Other bytes were hashed, but not committed.
+        committed.gaps(ByteRange::with_len(0, size)).into_iter().for_each(|gap| passing.forget(gap));
         if digests.len() == MOST {
             digests.pop_front();
         }
@@ -77,7 +77,8 @@ mod tests {
         wanted: bool,
     ) -> Option<Arc<PassingDigest>> {
         let key = ((1, key.0), UploadId::new([key.1; 16]));
-        digests.of(key, (Bytes::kib(committed), SIZE), wanted)
+        let committed = [ByteRange::with_len(0, Bytes::kib(committed))].into_iter().collect();
+        digests.of(key, (&committed, SIZE), wanted)
     }
 
     #[test]

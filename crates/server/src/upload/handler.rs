@@ -18,9 +18,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
-use super::begin::{NotStarted, UploadStart};
+use super::begin::{Inbound, NotStarted, UploadStart};
 use super::body_reader::BodyReader;
-use super::receive::{BodyConnection, InboundUpload, UploadOutcome};
+use super::receive::{BodyConnection, UploadOutcome};
 use super::{Uploads, refusal};
 use crate::Limits;
 use crate::reply::Reply;
@@ -83,6 +83,7 @@ async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadSta
         match spawn_blocking(move || uploads.begin(&request)).await {
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
+            Ok(Err(NotStarted::Opening)) => sleep(START_RETRY_INTERVAL).await,
             Ok(Err(NotStarted::Superseding)) if Instant::now() < until => sleep(START_RETRY_INTERVAL).await,
             Ok(Err(NotStarted::Busy)) if Instant::now() < soon => sleep(START_RETRY_INTERVAL).await,
             Ok(Err(NotStarted::Superseding | NotStarted::Busy)) => return Err(refusal::busy()),
@@ -93,7 +94,7 @@ async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadSta
 
 /// Runs an upload on a thread of its own; over TLS, passes decrypted bytes to it.
 async fn receive(
-    upload: Box<InboundUpload>,
+    upload: Inbound,
     limits: &Arc<Limits>,
     transport: &mut ServerTransport,
     inbox: &mut Vec<u8>,
@@ -108,7 +109,7 @@ async fn receive(
             (OwnedFd::from(near.into_std()?), Some(TlsFeed::new(far, body, inbox.len())))
         }
     };
-    let liveness = Arc::clone(&upload.liveness);
+    let liveness = Arc::clone(upload.liveness());
     let _cancel = CancelOnDrop(liveness.cancel.clone());
     let body_received = Arc::new(AtomicBool::new(false));
     let connection = BodyConnection {

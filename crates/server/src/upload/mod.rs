@@ -5,7 +5,8 @@
 //!                |  refused: the reply precedes the body
 //!                v  100 Continue
 //!   transport -> BodyReader -> InboundUpload (a thread of its own) -> engine::sink::pipeline -> file
-//!      plain: the socket itself                                      |
+//!      plain: the socket itself  InboundRange (a thread for each) ----'
+//!                                                                     |
 //!      TLS:   a socket pair                         sync, journal, digest, final name
 //! ```
 
@@ -15,7 +16,9 @@ mod begin;
 mod body_reader;
 mod digests;
 mod handler;
+mod ranged;
 mod receive;
+mod receive_range;
 mod refusal;
 mod repr_digest;
 mod request;
@@ -33,8 +36,10 @@ use crate::token::Token;
 
 pub(crate) use active::{ActiveUploads, UploadUsage};
 pub(crate) use handler::{UploadReply, handle};
+pub(crate) use ranged::MOST_RANGES;
 
 use digests::UploadDigests;
+use ranged::RangedUploads;
 
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {
@@ -45,6 +50,7 @@ pub(crate) struct Uploads {
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) active: Arc<ActiveUploads>,
     digests: Arc<UploadDigests>,
+    ranged: Arc<RangedUploads>,
     pub(crate) static_files: Arc<StaticFiles>,
     pub(crate) limits: Arc<Limits>,
 }
@@ -60,12 +66,14 @@ impl Uploads {
         limits: Arc<Limits>,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits.uploads));
-        let (memory, active, digests) = (MemoryBudget::new(app_buffer), Arc::default(), Arc::default());
-        Self { token, memory, slots, active, digests, static_files, limits }
+        let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
+        let (digests, ranged) = (Arc::default(), Arc::default());
+        Self { token, memory, slots, active, digests, ranged, static_files, limits }
     }
 
     /// Waits until every upload has ended, at most [`LAST_SYNC`].
     pub(crate) async fn drained(&self) {
+        self.ranged.retire_all();
         let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
         if timeout(LAST_SYNC, self.slots.acquire_many(all)).await.is_err() {
             tracing::warn!("uploads are cut off while the disk is busy with them");

@@ -74,7 +74,7 @@ pub(super) struct UploadOutcome {
 }
 
 /// Why a body was not received completely.
-enum ReceiveError {
+pub(super) enum ReceiveError {
     BodyReader(UploadBodyError),
     /// The body is longer than the announced file.
     TooLong,
@@ -88,6 +88,16 @@ enum ReceiveError {
 /// A partly filled segment is written after this time, so that a crash loses little of a slow upload.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
+/// Reserves the file's space, and opens its writer and its journal; where that fails, removes a partial file that holds nothing to
+/// resume.
+pub(super) fn reserve(pipeline: &Pipeline) -> Result<Arc<dyn Writer>, Reply> {
+    let prepared = pipeline.prepare().and_then(|writer| pipeline.note().map(|()| writer));
+    prepared.map_err(|error| {
+        pipeline.part().abandon();
+        refusal::output(&error)
+    })
+}
+
 impl InboundUpload {
     /// Reserves the file's space; where that fails, removes a partial file that holds nothing to resume.
     pub(super) fn prepare(
@@ -97,11 +107,7 @@ impl InboundUpload {
         active: &Arc<ActiveUploads>,
         (lock, slot): (PartFileLock, OwnedSemaphorePermit),
     ) -> Result<Self, Reply> {
-        let prepared = pipeline.prepare().and_then(|writer| pipeline.note().map(|()| writer));
-        let writer = prepared.map_err(|error| {
-            pipeline.part().abandon();
-            refusal::output(&error)
-        })?;
+        let writer = reserve(&pipeline)?;
         let pipeline = Arc::new(pipeline);
         let liveness = Arc::new(UploadLiveness::default());
         let entry = active.enter(&pipeline, &liveness);
@@ -133,7 +139,9 @@ impl InboundUpload {
         let body = thread::scope(|threads| {
             let (inlet, segments) = self.pipeline.inlet();
             let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
-            let body = BodyReceiver::new(&self, &mut connection, inlet, &stop).run(&mut received);
+            let range = ByteRange::new(before.get(), self.pipeline.size().map_or(u64::MAX, Bytes::get));
+            let target = BodyTarget { range, active: &self.active, liveness: &self.liveness };
+            let body = BodyReceiver::new(target, &mut connection, inlet, &stop).run(&mut received);
             connection.body_received.store(body.is_ok(), Ordering::Relaxed);
             self.liveness.set_last_data(None);
             running.end();
@@ -161,7 +169,7 @@ impl InboundUpload {
             return Ok(Reply::empty(head));
         };
         if pipeline.size().is_some() && !pipeline.is_complete() {
-            return Err(refusal::offset_mismatch(end));
+            return Err(refusal::incomplete(&pipeline.written_ranges(), pipeline.size().unwrap_or_default()));
         }
         if let Some(wanted) = digest {
             if let Some((digests, passing)) = &self.digest {
@@ -192,9 +200,17 @@ impl Drop for InboundUpload {
     }
 }
 
+/// Where a body belongs.
+pub(super) struct BodyTarget<'a> {
+    /// The bytes of the file that it may be; the body may end before.
+    pub(super) range: ByteRange,
+    pub(super) active: &'a ActiveUploads,
+    pub(super) liveness: &'a UploadLiveness,
+}
+
 /// Reads a body into segments.
-struct BodyReceiver<'a> {
-    upload: &'a InboundUpload,
+pub(super) struct BodyReceiver<'a> {
+    target: BodyTarget<'a>,
     connection: &'a mut BodyConnection,
     inlet: Inlet<'a>,
     stop: &'a Cancel,
@@ -208,22 +224,22 @@ struct BodyReceiver<'a> {
 }
 
 impl<'a> BodyReceiver<'a> {
-    fn new(
-        upload: &'a InboundUpload,
+    pub(super) fn new(
+        target: BodyTarget<'a>,
         connection: &'a mut BodyConnection,
         inlet: Inlet<'a>,
         stop: &'a Cancel,
     ) -> Self {
         let rtt = tcp_info::read(&connection.socket).ok().and_then(|tcp| tcp.rtt()).unwrap_or_default();
         let now = Instant::now();
-        let at = upload.pipeline.resumed().get();
+        let at = target.range.start();
         let delivery = DeliveryMeter::new(rtt, true, now);
-        upload.liveness.set_last_data(Some(now));
-        Self { upload, connection, inlet, stop, delivery, started: now, at, segment: None, since: now }
+        target.liveness.set_last_data(Some(now));
+        Self { target, connection, inlet, stop, delivery, started: now, at, segment: None, since: now }
     }
 
     /// Reads to the end of the body; bytes received before an error are written too.
-    fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
+    pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
         let result = self.receive();
         self.flush();
         *received = self.delivery.total;
@@ -231,7 +247,7 @@ impl<'a> BodyReceiver<'a> {
     }
 
     fn receive(&mut self) -> Result<(), ReceiveError> {
-        let end = self.upload.pipeline.size().map_or(u64::MAX, Bytes::get);
+        let end = self.target.range.end();
         while !self.stop.is_cancelled() {
             let read = if self.at == end {
                 // The file is complete: only the end of chunked coding may follow.
@@ -258,8 +274,8 @@ impl<'a> BodyReceiver<'a> {
                 BodyRead::Data(length) => {
                     self.at += length as u64;
                     let now = Instant::now();
-                    self.upload.active.add_received(length);
-                    self.upload.liveness.set_last_data(Some(now));
+                    self.target.active.add_received(length);
+                    self.target.liveness.set_last_data(Some(now));
                     let length = Bytes::new(length as u64);
                     self.delivery.add(length, Bytes::ZERO, &self.connection.socket, now);
                 }
@@ -281,12 +297,12 @@ impl<'a> BodyReceiver<'a> {
                 self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(ReceiveError::Memory)?
             {
                 self.since = Instant::now();
-                self.upload.liveness.set_last_data(Some(self.since));
+                self.target.liveness.set_last_data(Some(self.since));
                 self.delivery.exclude(waited.elapsed());
                 self.started += waited.elapsed();
                 return Ok(segment);
             }
-            self.upload.liveness.set_last_data(None);
+            self.target.liveness.set_last_data(None);
         }
         Err(ReceiveError::Cancelled)
     }
@@ -317,7 +333,7 @@ impl From<UploadBodyError> for ReceiveError {
 }
 
 impl ReceiveError {
-    fn reply(&self) -> Reply {
+    pub(super) fn reply(&self) -> Reply {
         match self {
             Self::BodyReader(error) => Reply::text(400, &error.to_string()),
             Self::TooLong => Reply::text(400, "the body is longer than the file"),
@@ -325,7 +341,7 @@ impl ReceiveError {
                 Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
             }
             Self::Memory(error) => refusal::exhausted(error),
-            Self::Cancelled => Reply::text(503, "the upload was ended here; ask how far it is, and go on"),
+            Self::Cancelled => refusal::ended(),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET};
+use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET, UPLOAD_RANGES, held_ranges};
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::pipeline::PipelineError;
@@ -20,6 +21,36 @@ pub(super) fn unauthorized() -> Reply {
 pub(super) fn offset_mismatch(offset: Bytes) -> Reply {
     let head = ReplyHead::new(409).with(UPLOAD_OFFSET, &offset.get().to_string());
     Reply::explained(head, "the upload stands at another offset")
+}
+
+/// 409: the upload is to be completed, and ranges of it are missing.
+pub(super) fn incomplete(held: &RangeSet, whole: Bytes) -> Reply {
+    const SHOWN: usize = 5;
+    let missing = held.gaps(ByteRange::with_len(0, whole));
+    let offset = missing.first().map_or(whole.get(), |first| first.start());
+    let mut shown: Vec<_> = missing.iter().take(SHOWN).map(|gap| format!("{gap}")).collect();
+    if missing.len() > SHOWN {
+        shown.push(format!("and {} more ranges", missing.len() - SHOWN));
+    }
+    let head =
+        ReplyHead::new(409).with(UPLOAD_OFFSET, &offset.to_string()).with(UPLOAD_RANGES, &held_ranges(held));
+    Reply::explained(head, &format!("the upload lacks {}", shown.join(", ")))
+}
+
+/// 503: an upload has ended on this server before the request did.
+pub(super) fn ended() -> Reply {
+    Reply::text(503, "the upload was ended here; ask how far it is, and go on")
+}
+
+/// 503: as many ranges of one upload as allowed are being received.
+pub(super) fn too_many_ranges() -> Reply {
+    let head = ReplyHead::new(503).with("Retry-After", "5");
+    Reply::explained(head, "the upload has as many connections as the server allows")
+}
+
+/// 400: the upload is of a file of another size.
+pub(super) fn other_length() -> Reply {
+    Reply::text(400, "the upload was begun with another Upload-Length")
 }
 
 /// 404: the server has no such upload.
@@ -75,10 +106,13 @@ pub(super) fn pipeline(error: &PipelineError) -> Reply {
     }
 }
 
-/// 423: another upload has locked the file.
+/// 423: another upload has locked the file, or another request the range.
 pub(super) fn busy() -> Reply {
     let head = ReplyHead::new(423).with("Retry-After", "5");
-    Reply::explained(head, "the file is being written by another upload; try again when that is over")
+    Reply::explained(
+        head,
+        "the file, or this range of it, is being written by another upload; try again when that is over",
+    )
 }
 
 /// 503: as many uploads as allowed are in progress.

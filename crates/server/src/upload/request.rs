@@ -2,17 +2,18 @@
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
-    PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
-    UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes,
+    ContentRange, PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE,
+    UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes,
 };
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::repr_digest;
 use crate::reply::Reply;
 
 /// Header fields that must not be repeated.
-const SINGLE_FIELDS: [&str; 5] =
-    [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, "Content-Type", "Authorization"];
+const SINGLE_FIELDS: [&str; 6] =
+    [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, "Content-Type", "Content-Range", "Authorization"];
 
 /// The operation that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) enum UploadOperation {
     Status(UploadId),
     /// PATCH: append a part.
     AppendPart(AppendPart),
+    /// PATCH with Content-Range: receive a range, beside others.
+    AddRange(AddRange),
     /// DELETE: discard an upload.
     Discard(UploadId),
     /// PUT: receive a whole file in one request.
@@ -43,6 +46,20 @@ pub(super) struct AppendPart {
     pub(super) replace: bool,
 }
 
+/// A range of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AddRange {
+    pub(super) id: UploadId,
+    /// Never empty.
+    pub(super) range: ByteRange,
+    /// The size of the whole file.
+    pub(super) whole: Bytes,
+    /// As of [`AppendPart::hash`].
+    pub(super) hash: bool,
+    /// Whether an existing file may be replaced.
+    pub(super) replace: bool,
+}
+
 /// A whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WholeFile {
@@ -54,6 +71,16 @@ pub(super) struct WholeFile {
 }
 
 impl UploadOperation {
+    /// Returns the upload's ID; `None` for a whole file.
+    pub(super) fn id(&self) -> Option<UploadId> {
+        match self {
+            Self::Status(id) | Self::Discard(id) => Some(*id),
+            Self::AppendPart(append) => Some(append.id),
+            Self::AddRange(add) => Some(add.id),
+            Self::WholeFile(_) => None,
+        }
+    }
+
     /// Parses the operation of a request's head.
     pub(super) fn of(request: &RequestHead, path: &TargetPath) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
@@ -105,6 +132,9 @@ impl UploadOperation {
         if !typed {
             return Err(Reply::text(415, "a part of an upload has the type application/partial-upload"));
         }
+        if let Some(range) = request.header("content-range") {
+            return Ok(Self::AddRange(AddRange::of(request, id, range, replace)?));
+        }
         let Some(offset) = request.header(UPLOAD_OFFSET).and_then(parse_upload_bytes) else {
             return bad("Upload-Offset must say where the part begins, in bytes");
         };
@@ -121,6 +151,29 @@ impl UploadOperation {
         }
         let (digest, hash) = (digest(request)?, wants_blake3(request));
         Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest, hash, replace }))
+    }
+}
+
+impl AddRange {
+    /// Parses a PATCH whose Content-Range is `range`.
+    fn of(request: &RequestHead, id: UploadId, range: &str, replace: bool) -> Result<Self, Reply> {
+        let bad = |why: &str| Err(Reply::text(400, why));
+        let Some(ContentRange::Part { range, total: Some(whole) }) = ContentRange::parse(range) else {
+            return bad("Content-Range must be as bytes 0-99/1000, with the size of the whole file");
+        };
+        if request.header(UPLOAD_OFFSET).is_some() {
+            return bad("a part begins where Content-Range says; leave Upload-Offset out");
+        }
+        if request.header(UPLOAD_COMPLETE).and_then(parse_upload_bool) != Some(false) {
+            return bad("Upload-Complete must be ?0; an upload is completed without Content-Range");
+        }
+        if request.header(UPLOAD_LENGTH).is_some_and(|length| parse_upload_bytes(length) != Some(whole)) {
+            return bad("Upload-Length and Content-Range give the file different sizes");
+        }
+        if request.body() != RequestBody::Length(range.len()) {
+            return bad("Content-Length must be that of the range");
+        }
+        Ok(Self { id, range, whole, hash: wants_blake3(request), replace })
     }
 }
 
@@ -180,6 +233,32 @@ mod tests {
             read(PART, &kept),
             Ok(UploadOperation::AppendPart(AppendPart { replace: false, .. }))
         ));
+    }
+
+    #[test]
+    fn patch_with_content_range_adds_a_range() {
+        let lines = [TYPE, "Content-Range: bytes 3-6/9", "Upload-Complete: ?0", "Content-Length: 4"];
+        let Ok(UploadOperation::AddRange(add)) = read(PART, &lines) else { panic!() };
+        assert_eq!((add.range, add.whole, add.hash), (ByteRange::new(3, 7), Bytes::new(9), false));
+        for (at, line) in [
+            (1, "Content-Range: bytes 3-6/*"),
+            (1, "Content-Range: bytes */9"),
+            (1, "Content-Range: bytes 3-9/9"),
+            (1, "Content-Range: bytes 4-3/9"),
+            (1, "Content-Range: items 3-6/9"),
+            (2, "Upload-Complete: ?1"),
+            (2, "X: y"),
+            (3, "Content-Length: 5"),
+            (3, "Transfer-Encoding: chunked"),
+            (3, "X: y"),
+        ] {
+            let mut lines = lines;
+            lines[at] = line;
+            assert_eq!(read(PART, &lines), Err(400), "{line}");
+        }
+        for line in ["Upload-Offset: 3", "Upload-Length: 8", "content-range: bytes 3-6/9"] {
+            assert_eq!(read(PART, &[lines.as_slice(), &[line]].concat()), Err(400), "{line}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write};
 
 use super::{
-    HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, Validator,
-    WANT_REPR_DIGEST, upload_bool,
+    ContentRange, HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
+    Validator, WANT_REPR_DIGEST, upload_bool,
 };
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
@@ -57,6 +57,8 @@ pub enum Ask<'a> {
     Put(Bytes),
     /// To add a part to an upload; the bytes follow the server's consent.
     Patch(UploadPart),
+    /// To add a range to an upload, whatever else the server has of it; the bytes follow at once.
+    PatchRange(UploadRange),
     /// To give an upload its name.
     Complete {
         /// The upload's size.
@@ -80,6 +82,17 @@ pub struct UploadPart {
     /// The whole upload's size.
     pub whole: Bytes,
     /// Whether the server is asked to hash the upload as it is received. The upload is completed with a BLAKE3 digest.
+    pub hash: bool,
+}
+
+/// A range of an upload, one of several that may be sent at once (docs/uploads.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UploadRange {
+    /// The range; never empty.
+    pub range: ByteRange,
+    /// The whole upload's size.
+    pub whole: Bytes,
+    /// As of [`UploadPart::hash`].
     pub hash: bool,
 }
 
@@ -119,7 +132,7 @@ impl Ask<'_> {
             Self::Head => "HEAD",
             Self::Options => "OPTIONS",
             Self::Put(_) => "PUT",
-            Self::Patch(_) | Self::Complete { .. } => "PATCH",
+            Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. } => "PATCH",
             Self::Delete => "DELETE",
         }
     }
@@ -131,14 +144,25 @@ impl Ask<'_> {
 
     /// Returns whether a body follows the head.
     pub fn has_body(&self) -> bool {
+        if let Self::PatchRange(part) = self {
+            return !part.range.is_empty();
+        }
         matches!(self, Self::Put(length) | Self::Patch(UploadPart { length, .. }) if *length > Bytes::ZERO)
     }
 
     /// Returns whether the request has this field of its own, whatever the user's headers say.
     fn sets(&self, header: &HeaderField) -> bool {
-        const OF_A_PART: [&str; 6] =
-            ["content-type", UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, REPR_DIGEST, WANT_REPR_DIGEST];
-        matches!(self, Self::Patch(_) | Self::Complete { .. }) && OF_A_PART.iter().any(|name| header.is(name))
+        const OF_A_PART: [&str; 7] = [
+            "content-type",
+            "content-range",
+            UPLOAD_OFFSET,
+            UPLOAD_LENGTH,
+            UPLOAD_COMPLETE,
+            REPR_DIGEST,
+            WANT_REPR_DIGEST,
+        ];
+        matches!(self, Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. })
+            && OF_A_PART.iter().any(|name| header.is(name))
     }
 
     fn write(&self, head: &mut Head) {
@@ -156,6 +180,14 @@ impl Ask<'_> {
             Self::Patch(part) => {
                 head.part(part.offset, part.whole, false, part.hash);
                 head.body(part.length);
+            }
+            Self::PatchRange(UploadRange { range, whole, hash }) => {
+                head.field("Content-Type", &PARTIAL_UPLOAD);
+                head.field("Content-Range", &ContentRange::Part { range: *range, total: Some(*whole) });
+                head.field(UPLOAD_COMPLETE, &upload_bool(false));
+                head.want_digest(*hash);
+                // Without Expect: other ranges are on their way already.
+                head.field("Content-Length", &range.len().get());
             }
             Self::Complete { whole, digest, hash } => {
                 head.part(*whole, *whole, true, *hash);
@@ -193,7 +225,11 @@ impl Head {
         self.field(UPLOAD_OFFSET, &offset.get());
         self.field(UPLOAD_LENGTH, &whole.get());
         self.field(UPLOAD_COMPLETE, &upload_bool(complete));
-        if hash {
+        self.want_digest(hash);
+    }
+
+    fn want_digest(&mut self, wanted: bool) {
+        if wanted {
             self.field(WANT_REPR_DIGEST, &"blake3=10");
         }
     }
@@ -262,6 +298,18 @@ mod tests {
             "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Length: 0\r\n\r\n"
         );
         assert_eq!(ask(&[], Ask::Options), "OPTIONS /a?b HTTP/1.1\r\nHost: h:81\r\n\r\n");
+    }
+
+    #[test]
+    fn writes_ranges_of_an_upload() {
+        let (range, whole) = (ByteRange::new(5, 7), Bytes::new(9));
+        let part = UploadRange { range, whole, hash: true };
+        assert_eq!(
+            ask(&["Content-Range: bytes 0-0/1".parse().unwrap()], Ask::PatchRange(part)),
+            "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
+             Content-Range: bytes 5-6/9\r\nUpload-Complete: ?0\r\nWant-Repr-Digest: blake3=10\r\n\
+             Content-Length: 2\r\n\r\n"
+        );
     }
 
     #[test]

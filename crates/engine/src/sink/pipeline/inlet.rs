@@ -9,16 +9,29 @@ use longhaul_core::ranges::ByteRange;
 use super::{Pipeline, QueuedSegment};
 use crate::sink::segment_pool::{Flow, Segment};
 
+/// The way from receivers to writers.
+pub type SegmentQueue = Sender<QueuedSegment>;
+
 /// Where received bytes go in; the pipeline ends once the last clone is gone.
 #[derive(Debug, Clone)]
 pub struct Inlet<'a> {
     pipeline: &'a Pipeline,
-    queue: Sender<QueuedSegment>,
+    queue: SegmentQueue,
 }
 
 impl<'a> Inlet<'a> {
-    pub(super) fn new(pipeline: &'a Pipeline, queue: Sender<QueuedSegment>) -> Self {
+    pub(super) fn new(pipeline: &'a Pipeline, queue: SegmentQueue) -> Self {
         Self { pipeline, queue }
+    }
+
+    /// Returns the pipeline that it leads into.
+    pub(crate) fn pipeline(&self) -> &'a Pipeline {
+        self.pipeline
+    }
+
+    /// Returns the queue alone, for threads that outlive this inlet: see [`Pipeline::inlet_to`].
+    pub fn into_queue(self) -> SegmentQueue {
+        self.queue
     }
 
     /// Takes a segment to be filled, as [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take) does.

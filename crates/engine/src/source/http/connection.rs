@@ -250,7 +250,9 @@ impl Connection {
             return Err(out_of_order("a head was asked for without a request"));
         };
         // Without the body that was announced, the server would take the next request for it.
-        let still_open = std::mem::replace(&mut self.persistence.reusable, false) && !self.unfinished.body;
+        // A body of a later request may still be on its way.
+        let lacks_body = self.unfinished.body && self.unanswered.len() == 1;
+        let still_open = std::mem::replace(&mut self.persistence.reusable, false) && !lacks_body;
         let head = match self.early.take() {
             Some(head) => head,
             None => self.read_final_head()?,

@@ -24,7 +24,7 @@ use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::path_memory::{KnownPath, Paths};
-use crate::source::{Ask, Description, Source, SourceWorker};
+use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::threads::lock;
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError};
@@ -169,11 +169,17 @@ impl<'e> HttpSource<'e> {
     }
 }
 
-impl Source for HttpSource<'_> {
+impl StreamPeer for HttpSource<'_> {
     fn shown(&self) -> &str {
         &self.shown
     }
 
+    fn worker(&self) -> Box<dyn StreamWorker + '_> {
+        Box::new(HttpWorker::new(self))
+    }
+}
+
+impl Source for HttpSource<'_> {
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError> {
         let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
         let client = self.clients.get(&self.config(known_pace.as_ref())?)?;
@@ -215,10 +221,6 @@ impl Source for HttpSource<'_> {
 
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
         self.pieces_of_metalinks(cancel)
-    }
-
-    fn worker(&self) -> Box<dyn SourceWorker + '_> {
-        Box::new(HttpWorker::new(self))
     }
 
     fn abandon(&self) {

@@ -16,7 +16,7 @@ use super::remote_file::Agreement;
 use super::source_error::bad_range;
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
-use crate::source::{Source, SourceWorker};
+use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
@@ -86,7 +86,7 @@ impl<'s> HttpWorker<'s> {
     }
 }
 
-impl SourceWorker for HttpWorker<'_> {
+impl StreamWorker for HttpWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         let described = self.source.described()?;
         self.requested.clear();

@@ -1,0 +1,249 @@
+//! One file over several streams: ranges of one upload to `longhaul serve --writable`.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::serve::to;
+use crate::support::{Ask, Ended, Put, Relayed, Server, Writable, content, put, relay_as, same};
+
+const SIZE: usize = 48 << 20;
+const STREAMS: [&str; 2] = ["--streams", "4"];
+
+/// Waits until the server has made sure of a good part of a put at 12 MB/s: it does every 2 s.
+fn halfway() {
+    std::thread::sleep(Duration::from_millis(2800));
+}
+
+/// Returns how many connections carried ranges.
+fn connected(ended: &Ended) -> usize {
+    let lines = ended.json();
+    let ids = lines.iter().filter(|line| line["event"] == "connected").map(|line| line["stream"].as_u64());
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.len()
+}
+
+fn is_range(ask: &Ask) -> bool {
+    ask.head.starts_with("PATCH") && ask.field("content-range").is_some()
+}
+
+/// A put of `bytes` past a server that stands in front of `site`.
+fn past(server: &Server, site: &Writable, bytes: &[u8]) -> Put {
+    let run = put().args(["--json", "--token"]).args([site.token()]).args(["f", &server.url("/f")]);
+    fs::write(run.path("f"), bytes).unwrap();
+    run
+}
+
+#[test]
+fn a_file_arrives_whole_and_verified_by_either_reader() {
+    let site = Writable::start();
+    let bytes = content(SIZE + 4097, 1);
+    for options in
+        [&["--reader", "sendfile"][..], &["--reader", "direct"], &["--no-verify"], &["--verify", "disk"]]
+    {
+        let ended = to(&site, "/f", &bytes).args(STREAMS).args(options).run().ok();
+        let done = ended.done();
+        assert_eq!((done["streams"].as_u64(), connected(&ended)), (Some(4), 4), "{options:?} {done}");
+        assert_eq!(done["digest"].is_null(), options == ["--no-verify"], "{done}");
+        same(site.path("f"), &bytes);
+        assert_eq!(site.names(), ["f"]);
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn over_tls() {
+    let site = Writable::encrypted();
+    let bytes = content((20 << 20) + 77, 2);
+    let run = to(&site, "/f", &bytes).args(STREAMS).args(["--cacert"]).args([site.ca()]);
+    assert_eq!(connected(&run.run().ok()), 4);
+    same(site.path("f"), &bytes);
+}
+
+#[test]
+fn what_chooses_the_number_is_that_of_a_fetch() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 3);
+    let apt = ["--tuner", "apt", "--apt-n0", "3", "--apt-delta", "100ms"];
+    let ended = to(&site, "/f", &bytes).args(apt).args(["--limit", "100MB/s"]).run().ok();
+    assert!(connected(&ended) >= 3, "{ended:?}");
+    same(site.path("f"), &bytes);
+}
+
+#[test]
+fn one_stream_and_a_server_without_ranges_get_one_request() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 4);
+    for (streams, knows_ranges) in [("1", true), ("4", false), ("auto", true)] {
+        let server = relay_as(site.address(), move |ask, peer| {
+            if ask.head.starts_with("OPTIONS") && !knows_ranges {
+                peer.send("HTTP/1.1 204 Yes\r\nAccept-Patch: application/partial-upload\r\n\r\n");
+                return Relayed::Answered;
+            }
+            Relayed::Head(ask.head.clone())
+        });
+        past(&server, &site, &bytes).args(["--streams", streams]).run().ok();
+        let parts: Vec<_> = server.asks().into_iter().filter(|ask| ask.head.starts_with("PATCH")).collect();
+        let sizes: Vec<_> = parts.iter().map(|ask| ask.field("content-length")).collect();
+        assert_eq!(sizes, [Some(SIZE.to_string().as_str()), Some("0")], "{streams}");
+        assert_eq!(parts[0].field("upload-offset"), Some("0"));
+        same(site.path("f"), &bytes);
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn a_put_that_was_killed_sends_only_what_is_missing() {
+    let mut site = Writable::start();
+    let bytes = content(SIZE, 5);
+    for (server_too, then) in [(false, "4"), (true, "4"), (true, "1")] {
+        let run = to(&site, "/f", &bytes).args(STREAMS).args(["--limit", "12MB/s"]);
+        let running = run.start();
+        halfway();
+        drop(running);
+        if server_too {
+            site.kill();
+            site.restart();
+        }
+        let again = run.again(["--json", "--streams", then, "--token"]).args([site.token()]);
+        let ended = again.args(["f", &site.url("/f")]).run().ok();
+        let resumed = ended.done()["resumed"].as_u64().unwrap();
+        assert!(resumed > 10 << 20, "{resumed}");
+        let moved =
+            ended.json().iter().rfind(|line| line["event"] == "progress").unwrap()["received"].as_u64();
+        assert!(moved.unwrap() <= SIZE as u64 - resumed, "{moved:?} of {SIZE} after {resumed}");
+        same(site.path("f"), &bytes);
+        assert_eq!(site.names(), ["f"]);
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_is_gone_on_with() {
+    let mut site = Writable::start();
+    let bytes = content(SIZE, 6);
+    let run = to(&site, "/f", &bytes).args(STREAMS).args(["--limit", "12MB/s"]);
+    let running = run.start();
+    halfway();
+    site.kill();
+    std::thread::sleep(Duration::from_millis(300));
+    site.restart();
+    let ended = running.end().ok();
+    let lines = ended.json();
+    assert!(lines.iter().any(|line| line["event"] == "retrying"), "{ended:?}");
+    let moved = lines.iter().rfind(|line| line["event"] == "progress").unwrap()["received"].as_u64();
+    assert!(moved < Some(SIZE as u64 * 3 / 2), "{moved:?} bytes for {SIZE}");
+    same(site.path("f"), &bytes);
+    assert_eq!(site.names(), ["f"]);
+}
+
+#[test]
+fn an_interrupt_says_how_to_go_on() {
+    let site = Writable::start();
+    let run = to(&site, "/f", &content(SIZE, 7)).args(STREAMS).args(["--limit", "12MB/s"]);
+    let running = run.start();
+    halfway();
+    running.signal(Signal::INT);
+    running.end().fails(130, &["run the same command to resume"]);
+    assert!(!site.path("f").exists());
+}
+
+#[test]
+fn a_stream_that_is_cut_or_refused_does_not_end_the_put() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 8);
+    for refusal in [None, Some("503 Busy"), Some("429 Slow")] {
+        let ranges = AtomicUsize::new(0);
+        let server = relay_as(site.address(), move |ask, peer| {
+            if is_range(ask) && ranges.fetch_add(1, Ordering::SeqCst) == 5 {
+                if let Some(refusal) = refusal {
+                    peer.send(format!(
+                        "HTTP/1.1 {refusal}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                    ));
+                    peer.close();
+                }
+                return Relayed::Cut;
+            }
+            Relayed::Head(ask.head.clone())
+        });
+        let run = past(&server, &site, &bytes).args(STREAMS).args(["--limit", "40MB/s"]);
+        let ended = run.run().ok();
+        let again = ended.json().iter().filter(|line| line["event"] == "retrying").count();
+        assert!(again >= 1, "{refusal:?}: {ended:?}");
+        same(site.path("f"), &bytes);
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn a_stream_that_the_server_holds_up_is_taken_over_from() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 9);
+    let ranges = AtomicUsize::new(0);
+    let server = relay_as(site.address(), move |ask, _| {
+        if is_range(ask) && ranges.fetch_add(1, Ordering::SeqCst) == 1 {
+            // Longer than the put takes; the client is to reset the connection meanwhile.
+            std::thread::sleep(Duration::from_secs(20));
+            return Relayed::Cut;
+        }
+        Relayed::Head(ask.head.clone())
+    });
+    // Large blocks: the socket's buffer must not take a whole one.
+    let ended = past(&server, &site, &bytes).args(["--streams", "2", "--limit", "30MB/s"]).run().ok();
+    assert!(ended.time < Duration::from_secs(18), "{ended:?}");
+    same(site.path("f"), &bytes);
+}
+
+#[test]
+fn what_no_stream_can_send_ends_the_put_at_once() {
+    let site = Writable::start();
+    let server = relay_as(site.address(), move |ask, peer| {
+        if is_range(ask) {
+            peer.send("HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            peer.close();
+            return Relayed::Cut;
+        }
+        Relayed::Head(ask.head.clone())
+    });
+    let ended = past(&server, &site, &content(SIZE, 10)).args(STREAMS).run();
+    let ended = ended.fails(74, &["507", "disk is full"]);
+    assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+}
+
+#[test]
+fn a_source_that_changes_never_gets_its_name() {
+    let site = Writable::start();
+    for (shrinks, reader) in [(false, "sendfile"), (true, "sendfile"), (false, "direct")] {
+        let run = to(&site, "/f", &content(SIZE, 11)).args(STREAMS);
+        let run = run.args(["--limit", "16MB/s", "--reader", reader]);
+        let mut running = run.start();
+        running.until("it has begun", || !site.names().is_empty());
+        std::thread::sleep(Duration::from_millis(300));
+        let file = File::options().write(true).open(run.path("f")).unwrap();
+        if shrinks {
+            file.set_len(5).unwrap()
+        } else {
+            file.write_all_at(b"new", 5).unwrap()
+        }
+        running.end().fails(65, &["f changed while it was sent"]);
+        assert!(!site.path("f").exists());
+    }
+}
+
+#[test]
+fn a_second_put_to_the_name_is_refused() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 12);
+    let run = to(&site, "/f", &bytes).args(STREAMS).args(["--limit", "12MB/s"]);
+    let mut running = run.start();
+    running.until("it has begun", || !site.names().is_empty());
+    let other = to(&site, "/f", &content(SIZE, 13)).args(STREAMS);
+    other.run().fails(75, &["423"]);
+    running.end().ok();
+    same(site.path("f"), &bytes);
+}

@@ -1,0 +1,130 @@
+//! Uploads whose ranges arrive over several connections: what the server offers, and which ranges it holds (docs/uploads.md).
+
+use std::fmt::Write;
+
+use super::content_range::number;
+use crate::ranges::{ByteRange, RangeSet};
+use crate::units::Bytes;
+
+/// What a server allows of uploads: a dictionary (RFC 9651), as in `concurrent-ranges=128`.
+pub const UPLOAD_LIMIT: &str = "Upload-Limit";
+/// The ranges of an upload that a server holds, as in `bytes=0-99,200-299`.
+pub const UPLOAD_RANGES: &str = "Upload-Ranges";
+
+/// The member of [`UPLOAD_LIMIT`]: on how many connections at once ranges of one upload are received.
+const CONCURRENT_RANGES: &str = "concurrent-ranges";
+/// The most ranges that are named, to bound the head. A client sends again what is not named.
+const MOST_NAMED: usize = 512;
+
+/// Writes the value of [`UPLOAD_LIMIT`].
+pub fn upload_limit(concurrent_ranges: usize) -> String {
+    format!("{CONCURRENT_RANGES}={concurrent_ranges}")
+}
+
+/// Reads from the value of [`UPLOAD_LIMIT`] on how many connections at once ranges of one upload may be sent; `None` where the
+/// server takes no ranges.
+pub fn parse_concurrent_ranges(text: &str) -> Option<usize> {
+    // The last of several members with one key counts (RFC 9651, section 3.2).
+    let mut members = text.rsplit(',').filter_map(|member| member.trim().split_once('='));
+    let (_, value) = members.find(|(key, _)| *key == CONCURRENT_RANGES)?;
+    let value = value.split(';').next().unwrap_or_default();
+    let count = number(value).filter(|_| !value.is_empty())?;
+    usize::try_from(count).ok().filter(|count| *count > 0)
+}
+
+/// Writes the value of [`UPLOAD_RANGES`]: the first ranges where there are very many.
+pub fn held_ranges(held: &RangeSet) -> String {
+    let mut text = "bytes=".to_owned();
+    for (at, range) in held.iter().take(MOST_NAMED).enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{comma}{}-{}", range.start(), range.end() - 1);
+    }
+    text
+}
+
+/// Reads the value of [`UPLOAD_RANGES`] for an upload of `whole` bytes; `None` where it contradicts itself or that size.
+pub fn parse_held_ranges(text: &str, whole: Bytes) -> Option<RangeSet> {
+    let ranges = text.trim().strip_prefix("bytes=")?;
+    let range = |text: &str| {
+        let (first, last) = text.trim().split_once('-')?;
+        if first.is_empty() || last.is_empty() {
+            return None;
+        }
+        let (start, end) = (number(first)?, number(last)?.checked_add(1)?);
+        (start < end && end <= whole.get()).then(|| ByteRange::new(start, end))
+    };
+    if ranges.trim().is_empty() {
+        return Some(RangeSet::new());
+    }
+    ranges.split(',').map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limit_of_connections_is_read_among_other_limits() {
+        assert_eq!(parse_concurrent_ranges(&upload_limit(128)), Some(128));
+        assert_eq!(parse_concurrent_ranges("max-size=1000, concurrent-ranges=4;x=1"), Some(4));
+        for text in [
+            "",
+            "max-size=9",
+            "concurrent-ranges",
+            "concurrent-ranges=",
+            "concurrent-ranges=0",
+            "concurrent-ranges=-1",
+            "concurrent-ranges=99999999999999999999",
+        ] {
+            assert_eq!(parse_concurrent_ranges(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn contradicting_ranges_are_refused() {
+        let set: RangeSet = [ByteRange::new(0, 100), ByteRange::new(200, 300)].into_iter().collect();
+        assert_eq!(held_ranges(&set), "bytes=0-99,200-299");
+        assert_eq!(parse_held_ranges("bytes=0-99, 200-299", Bytes::new(300)), Some(set));
+        assert_eq!(parse_held_ranges("bytes=", Bytes::ZERO), Some(RangeSet::new()));
+        for text in [
+            "",
+            "0-99",
+            "bytes=-99",
+            "bytes=5-",
+            "bytes=5-4",
+            "bytes=0-300",
+            "bytes=0-1,",
+            "bytes=0-18446744073709551615",
+            "bytes=+1-2",
+        ] {
+            assert_eq!(parse_held_ranges(text, Bytes::new(300)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn number_of_named_ranges_is_bounded() {
+        let many: RangeSet = (0..2000).map(|n| ByteRange::new(n * 10, n * 10 + 5)).collect();
+        let text = held_ranges(&many);
+        assert!(text.len() < 16 << 10, "{}", text.len());
+        let named = parse_held_ranges(&text, Bytes::new(1 << 20)).unwrap();
+        assert!(named.iter().all(|range| many.contains(range)) && named.total() < many.total());
+    }
+
+    proptest! {
+        #[test]
+        fn held_ranges_are_read_as_written(cuts in proptest::collection::vec((0u64..1 << 40, 1u64..1000), 0..50)) {
+            let set: RangeSet = cuts.iter().map(|&(start, len)| ByteRange::new(start, start + len)).collect();
+            prop_assert_eq!(parse_held_ranges(&held_ranges(&set), Bytes::new(1 << 41)), Some(set));
+        }
+
+        #[test]
+        fn never_panics(text in "(bytes=)?[0-9, -]{0,40}", limit in "(concurrent-ranges|=|,|;|[0-9]|\\PC){0,12}") {
+            if let Some(set) = parse_held_ranges(&text, Bytes::new(1000)) {
+                prop_assert!(set.end() <= 1000);
+            }
+            let _ = parse_concurrent_ranges(&limit);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! One stream of an upload: ranges leased, sent one behind the other, and confirmed by the server.
+//!
+//! ```text
+//!   lease --> PATCH a-b --> body --> next lease --> PATCH c-d --> body --> ..
+//!                            ^ acknowledged by TCP: no longer to be stolen
+//!                  answer 202 to a-b: confirmed
+//! ```
+//!
+//! The next range is sent before the last one is answered, so that the connection never idles for a round trip. Where the
+//! connection breaks, all ranges without an answer can be leased again.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use longhaul_core::proto::http::{Ask, UploadRange};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use longhaul_sys::tcp_info;
+use rustix::event::PollFlags;
+use socket2::SockRef;
+
+use super::answer::UploadAnswer;
+use super::body::{self, BodyError, Pump, TICK};
+use super::error::UploadError;
+use super::range_peer::RangePeer;
+use super::ranges::ALIGNMENT;
+use crate::pacing::PacingHandle;
+use crate::send::{SendError, Supply, Turn};
+use crate::source::StreamWorker;
+use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
+use crate::threads::add;
+use crate::transfer::Stream;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// How often the acknowledgements are read where nothing can be sent.
+const ACK_TICK: Duration = Duration::from_millis(10);
+/// How long to wait before a range is sent again that another connection of this upload still locks on the server.
+const LOCKED_WAIT: Duration = Duration::from_millis(500);
+/// How often that is tried in a row: the server gives up a silent connection after 3 s, and waits for it itself meanwhile.
+const LOCKED_TRIES: u32 = 20;
+/// What a refused step is called in errors.
+const STEP: &str = "a range of the upload";
+
+/// The HTTP side of one stream.
+pub(super) struct RangeWorker<'p> {
+    peer: &'p RangePeer<'p>,
+    /// The file's URL, after redirects of this stream's requests.
+    target: ResolvedUrl,
+    redirects: Redirects,
+    /// How often in a row the server has answered that a range is locked by another connection.
+    locked: u32,
+}
+
+/// How the use of a connection ended.
+enum Ended {
+    /// Nothing is left to do; the connection is idle.
+    Over(Box<Connection>),
+    /// The server has closed the idle connection.
+    Closed,
+}
+
+impl<'p> RangeWorker<'p> {
+    pub(super) fn new(peer: &'p RangePeer<'p>) -> Self {
+        let target = peer.target.clone();
+        Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
+    }
+
+    fn connect(
+        &mut self,
+        stream: &mut Stream<'_>,
+    ) -> Result<(Connection, Option<PacingHandle>), SourceError> {
+        let cancel = stream.renew_cancel();
+        let client = self.peer.client;
+        let mut connection = client.connect(&mut self.target, &cancel)?;
+        client.aim(&mut connection, &self.target.with_query(self.peer.query))?;
+        let paced = self.peer.pace(&connection, stream.wanted_streams());
+        let is_first = !stream.has_connected();
+        stream.connected(connection.socket(), connection.peer());
+        if is_first {
+            cancel.sleep(stream.slow_start_offset());
+        }
+        Ok((connection, paced))
+    }
+
+    /// Returns to the target that the upload began with.
+    fn return_to_original(&mut self) {
+        self.target = self.peer.target.clone();
+        self.redirects = self.peer.client.redirects(&self.target);
+    }
+}
+
+impl StreamWorker for RangeWorker<'_> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        loop {
+            // Before the connection: a range must not wait for one that may never stand.
+            if !stream.wait_for_work() {
+                return Ok(());
+            }
+            let connected = self.connect(stream);
+            let used = connected
+                .and_then(|(connection, paced)| RangeExchange::new(self, stream, connection, paced).run());
+            match used {
+                Ok(Ended::Over(connection)) => {
+                    // For the request that completes the upload.
+                    self.peer.client.keep(*connection);
+                    return Ok(());
+                }
+                Ok(Ended::Closed) => stream.disconnected(),
+                Err(error) if error.retry == Retry::AtOnce => return Err(error),
+                Err(error) => {
+                    self.return_to_original();
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// A range that was requested to be added, and has no answer yet.
+struct SentRange {
+    range: ByteRange,
+    /// How much the connection was given before it.
+    before: u64,
+    /// Up to where it counts as acknowledged. The last block does not before the answer.
+    acknowledged: u64,
+    /// Whether all of it was given to the connection.
+    whole: bool,
+}
+
+/// A worker, its stream and its connection.
+struct RangeExchange<'e, 'p, 's> {
+    worker: &'e mut RangeWorker<'p>,
+    stream: &'e mut Stream<'s>,
+    connection: Connection,
+    pump: Pump<'p>,
+    paced: Option<PacingHandle>,
+    unanswered: VecDeque<SentRange>,
+    /// How many bytes of the file the connection was given.
+    given: u64,
+    /// Since when everything that was sent is acknowledged, and an answer is due.
+    answer_due: Option<Instant>,
+}
+
+impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
+    fn new(
+        worker: &'e mut RangeWorker<'p>,
+        stream: &'e mut Stream<'s>,
+        connection: Connection,
+        paced: Option<PacingHandle>,
+    ) -> Self {
+        let peer = worker.peer;
+        let pump = Pump::new(&connection, peer.progress, peer.request.stall);
+        let unanswered = VecDeque::new();
+        Self { worker, stream, connection, pump, paced, unanswered, given: 0, answer_due: None }
+    }
+
+    /// Sends ranges until nothing is left to lease.
+    fn run(mut self) -> Result<Ended, SourceError> {
+        let sent = self.send_ranges();
+        if let Some(paced) = &self.paced {
+            paced.pause();
+        }
+        match sent {
+            Ok(true) => Ok(Ended::Over(Box::new(self.connection))),
+            Ok(false) => Ok(Ended::Closed),
+            Err(error) => {
+                // What is still in the socket would only reach the server late, and lock its range there.
+                let _ = SockRef::from(self.connection.socket()).set_linger(Some(Duration::ZERO));
+                let parts =
+                    self.unanswered.iter().map(|sent| ByteRange::new(sent.range.start(), sent.acknowledged));
+                self.stream.requeue(parts);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns whether nothing is left to do; else the server has closed the idle connection.
+    fn send_ranges(&mut self) -> Result<bool, SourceError> {
+        loop {
+            if let Some(range) = self.next_range() {
+                self.send(range)?;
+            } else if !self.unanswered.is_empty() {
+                if body::wait(&self.connection, false, ACK_TICK).contains(PollFlags::IN) {
+                    self.read_answers()?;
+                }
+                self.account()?;
+            } else {
+                if let Some(paced) = &self.paced {
+                    paced.pause();
+                }
+                if !self.stream.wait_for_work() {
+                    return Ok(true);
+                }
+                if !matches!(self.connection.poll_answer(), Ok(EarlyAnswer::None))
+                    || !self.connection.reusable()
+                {
+                    return Ok(false);
+                }
+                self.pump.stall.restart();
+            }
+        }
+    }
+
+    /// Leases the next range, unless enough is on its way.
+    fn next_range(&self) -> Option<ByteRange> {
+        let (outstanding, _) = self.stream.outstanding();
+        let enough = !self.unanswered.is_empty() && outstanding >= self.stream.outstanding_target(false);
+        if enough { None } else { self.stream.lease() }
+    }
+
+    /// Sends one range to its end; reads answers to earlier ones meanwhile.
+    fn send(&mut self, range: ByteRange) -> Result<(), SourceError> {
+        let peer = self.worker.peer;
+        let part = UploadRange { range, whole: peer.progress.size, hash: peer.hash };
+        self.connection.send(Ask::PatchRange(part))?;
+        let (before, acknowledged) = (self.given, range.start());
+        self.unanswered.push_back(SentRange { range, before, acknowledged, whole: false });
+        self.answer_due = None;
+        let supply = Supply::open(peer.source, peer.reader, range);
+        let mut supply =
+            supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
+        if let Some(paced) = &self.paced {
+            paced.resume();
+        }
+        let sent = self.send_body(range, &mut supply);
+        add(&peer.progress.transfer.waits.writer, supply.waited());
+        sent
+    }
+
+    fn send_body(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), SourceError> {
+        let progress = self.worker.peer.progress;
+        let mut at = range.start();
+        loop {
+            if progress.cancel.is_cancelled() {
+                return Err(HttpError::Cancelled.into());
+            }
+            let ready = body::wait(&self.connection, true, TICK);
+            if ready.contains(PollFlags::IN) {
+                self.read_answers()?;
+            }
+            if !ready.is_empty() {
+                let turn = self.pump.turn(&mut self.connection, supply);
+                let turn = turn.or_else(|error| self.explain(error))?;
+                let end = range.start() + supply.sent().get();
+                self.given += end - at;
+                progress.range_sent(ByteRange::new(at, end));
+                at = end;
+                if turn == Turn::Done {
+                    self.connection.finish_body();
+                    self.unanswered.iter_mut().for_each(|sent| sent.whole = true);
+                    return self.account();
+                }
+            }
+            self.account()?;
+        }
+    }
+
+    /// Makes an error of a body that broke off. An answer received before explains more than the kernel's error.
+    fn explain(&mut self, error: BodyError) -> Result<Turn, SourceError> {
+        if let BodyError::Send(SendError::Socket(_)) = &error {
+            self.read_answers()?;
+        }
+        Err(error.at(self.connection.at()).into())
+    }
+
+    /// Reads the answers that have arrived.
+    fn read_answers(&mut self) -> Result<(), SourceError> {
+        loop {
+            match self.connection.poll_answer()? {
+                EarlyAnswer::None => return Ok(()),
+                EarlyAnswer::Interim => {
+                    self.pump.stall.restart();
+                    self.answer_due = None;
+                }
+                EarlyAnswer::Final => {
+                    let head = self.connection.read_head()?;
+                    let answer = UploadAnswer::read(head, &mut self.connection);
+                    self.take_answer(&answer)?;
+                }
+            }
+        }
+    }
+
+    fn take_answer(&mut self, answer: &UploadAnswer) -> Result<(), SourceError> {
+        let status = answer.head.status();
+        let peer = self.worker.peer;
+        if Redirects::keeps_method(status) {
+            return Err(self.redirected(answer)?);
+        }
+        if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
+            self.worker.locked += 1;
+            peer.progress.cancel.sleep(LOCKED_WAIT);
+            let why = UploadError::refused(self.connection.at(), STEP, answer);
+            return Err(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()));
+        }
+        if !(200..300).contains(&status) {
+            return Err(UploadError::refused(self.connection.at(), STEP, answer).into());
+        }
+        match self.unanswered.front() {
+            Some(sent) if sent.whole => {
+                let range = sent.range;
+                self.unanswered.pop_front();
+                if !self.stream.confirmed(range.end(), range.len()) {
+                    return Err(SourceError::stolen(&peer.target.safe_url().to_string()));
+                }
+                self.worker.locked = 0;
+                self.answer_due = None;
+                self.stream.answered();
+                peer.accepted(peer.progress.range_confirmed(range));
+                Ok(())
+            }
+            _ => {
+                let why = "it confirms a range before it has it".to_owned();
+                Err(UploadError::Answer { at: self.connection.at().clone(), why }.into())
+            }
+        }
+    }
+
+    /// Aims the following requests at the target of a redirect; returns why this connection ends.
+    fn redirected(&mut self, answer: &UploadAnswer) -> Result<SourceError, SourceError> {
+        let worker = &mut *self.worker;
+        let query = worker.peer.query;
+        let to = worker.redirects.follow(&worker.target.with_query(query), &answer.head)?;
+        worker.target = to.without_query(query);
+        let why = UploadError::refused(self.connection.at(), STEP, answer);
+        Ok(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()))
+    }
+
+    /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled, or its leases are stolen.
+    fn account(&mut self) -> Result<(), SourceError> {
+        // Without the kernel's counters a range is acknowledged by its answer alone.
+        let acked = in_flight(&self.connection).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
+        for sent in &mut self.unanswered {
+            let reached = sent.range.start() + acked.saturating_sub(sent.before);
+            // The last block is kept until the answer: the range then still counts as leased.
+            let reached = reached.min(sent.range.end() - 1) / ALIGNMENT.get() * ALIGNMENT.get();
+            if reached > sent.acknowledged {
+                let part = ByteRange::new(sent.acknowledged, reached);
+                sent.acknowledged = reached;
+                self.stream.acknowledged(part, self.connection.socket());
+            }
+        }
+        if self.unanswered.iter().any(|sent| !self.stream.leases_until(sent.range.end())) {
+            return Err(SourceError::stolen(&self.worker.peer.target.safe_url().to_string()));
+        }
+        let at = self.connection.at();
+        let outstanding = self.pump.stall.check(&self.connection).map_err(|error| error.at(at))?;
+        if outstanding == Some(0) {
+            self.stream.keep_alive();
+            let limit = self.worker.peer.request.stall;
+            let due = *self.answer_due.get_or_insert_with(Instant::now);
+            if self.unanswered.iter().all(|sent| sent.whole) && due.elapsed() > limit {
+                return Err(UploadError::Stalled { at: at.clone(), waited: limit }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many bytes the kernel has been given and the peer's TCP has not acknowledged, where the kernel reports that.
+fn in_flight(connection: &Connection) -> Option<u64> {
+    let tcp = tcp_info::read(connection.socket()).ok()?;
+    let sent = tcp.tcpi_bytes_sent()?.saturating_sub(tcp.tcpi_bytes_retrans()?);
+    // The handshake's first byte is acknowledged, too.
+    let acked = tcp.bytes_acked().map_or(0, Bytes::get).saturating_sub(1);
+    Some((sent + tcp.tcpi_notsent_bytes()?).saturating_sub(acked))
+}

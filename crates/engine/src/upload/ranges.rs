@@ -1,0 +1,149 @@
+//! What the server lacks of a file, sent over several streams: the schedule, the streams and their number are those of a fetch.
+
+use std::thread;
+
+use longhaul_core::pace::Pace;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::schedule::{Blocks, RangeScheduler};
+use longhaul_core::tune::{INITIAL_SEGMENTS, MOST_STREAMS};
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::host;
+
+use super::error::UploadError;
+use super::progress::prefix;
+use super::range_peer::RangePeer;
+use super::resumable::UploadResource;
+use super::session::UploadSession;
+use crate::send::{Reader, ReaderChoice};
+use crate::source::http::HttpError;
+use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
+use crate::transfer::recv_buffer::PLANNED_RATE;
+use crate::transfer::{StreamOptions, Streams};
+
+/// Ranges end on multiples of this size: the server hashes such blocks as they arrive.
+pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
+/// Less than this is sent in one request.
+const WORTH_SEVERAL: Bytes = Bytes::mib(16);
+/// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
+const SEGMENT: Bytes = Bytes::new(1448);
+
+/// What a server takes of ranges.
+pub(super) struct TakenRanges {
+    /// On how many connections at once; `None` where it takes no ranges.
+    pub(super) at_once: Option<usize>,
+}
+
+/// Chooses the number of streams; `None` where one request sends all that the server lacks.
+pub(super) fn control(
+    session: &UploadSession<'_>,
+    taken: &TakenRanges,
+    held: &RangeSet,
+) -> Option<CountControl> {
+    let most = taken.at_once?.min(MOST_STREAMS);
+    let (request, size) = (session.request, session.progress.size);
+    let left = size - held.total();
+    let rtt = session.rtt().unwrap_or_default();
+    let start = CountStart {
+        divisible: true,
+        alone: left < WORTH_SEVERAL || one_window_suffices(rtt, request.pace, request.limit),
+        rtt,
+        first_window: SEGMENT * INITIAL_SEGMENTS,
+        left,
+        rest: left,
+        most,
+        remembered: None,
+    };
+    let streams = match request.streams {
+        Streams::Fixed(streams) => Streams::Fixed(streams.min(most)),
+        streams => streams,
+    };
+    let control = chosen(streams, &start);
+    // Ranges behind the first gap would be sent again in one request.
+    let has_prefix_only = held.total() == prefix(held, size);
+    let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
+    (!one_request && left > Bytes::ZERO).then_some(control)
+}
+
+/// Returns whether the send buffer that this host grants lets one connection have as much in flight as may be wanted.
+fn one_window_suffices(rtt: Rtt, pace: Pace, limit: Option<Rate>) -> bool {
+    let Some(window) = host::tcp_wmem_max() else { return true };
+    let paced = if let Pace::Rate(rate) = pace { rate } else { PLANNED_RATE };
+    let wanted = PLANNED_RATE.min(paced).min(limit.unwrap_or(PLANNED_RATE));
+    wanted.bdp(rtt) <= window
+}
+
+/// Returns how several streams read a file that one would read by `reader`.
+pub(super) fn reader(reader: Reader, choice: ReaderChoice) -> Reader {
+    match reader {
+        // A ring of blocks for each stream would need much memory.
+        Reader::Direct { .. } if choice == ReaderChoice::Auto => Reader::PageCache { drop_behind: true },
+        reader => reader,
+    }
+}
+
+/// Sends what the server lacks; returns once it has confirmed every range.
+///
+/// `began` is whether the server has a part of the upload: a 423 then means an earlier connection of this client. Confirmed ranges need not be on the server's device yet: the request that completes the upload names what it lacks.
+///
+/// # Errors
+/// [`UploadError::Streams`] where no stream is left.
+pub(super) fn send(
+    session: &mut UploadSession<'_>,
+    resource: &UploadResource,
+    held: &RangeSet,
+    began: bool,
+    control: CountControl,
+) -> Result<(), UploadError> {
+    session.close();
+    let (request, progress) = (session.request, session.progress);
+    let transfer = &progress.transfer;
+    let gaps = held.gaps(ByteRange::with_len(0, progress.size));
+    let mut scheduler =
+        RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
+    if let Some(chunk) = control.first_chunk() {
+        scheduler.allow(chunk);
+    }
+    transfer.schedule.plan(scheduler);
+    transfer.resume();
+    progress.begin_ranges(held);
+
+    let peer = RangePeer::new(session, resource, began);
+    // The windows to be held are the server's.
+    let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
+    let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
+    thread::scope(|threads| {
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let starter = Starter { threads, inlet: None, alive };
+        let _ = control.start(&set, starter.clone());
+        drop(starter);
+        // Nothing is sent: it returns once every stream has ended.
+        let _ = ended.recv();
+    });
+    if let Some(error) = transfer.take_failure() {
+        return Err(error.into());
+    }
+    let given_up = transfer.take_given_up();
+    if transfer.schedule.is_done() {
+        return Ok(());
+    }
+    Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn several_streams_only_where_the_send_buffer_bounds_one() {
+        let window = host::tcp_wmem_max().unwrap();
+        let rtt = |rate: Rate| Rtt::new(rate.time_for(window));
+        let suffices = |rtt: Rtt, pace, limit| one_window_suffices(rtt, pace, limit);
+        let (short, long) = (rtt(PLANNED_RATE), Rtt::new(rtt(PLANNED_RATE).get() * 4));
+        assert!(suffices(Rtt::new(short.get() / 2), Pace::Auto, None) && !suffices(long, Pace::Auto, None));
+        let tenth = Rate::bits_per_sec(PLANNED_RATE.as_bits_per_sec() / 10);
+        assert!(suffices(long, Pace::Rate(tenth), None) && suffices(long, Pace::Off, Some(tenth)));
+        assert!(suffices(Rtt::new(Duration::ZERO), Pace::Off, None));
+    }
+}

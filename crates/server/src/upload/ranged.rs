@@ -1,0 +1,321 @@
+//! Uploads whose ranges arrive over several connections at once: one pipeline, into which every connection's thread receives.
+//!
+//! ```text
+//!   PATCH, Content-Range --> RangeClaim (no other request may write there) --> BodyReceiver --.
+//!   PATCH, Content-Range --> RangeClaim ------------------------------------> BodyReceiver --+--> Pipeline --> part file
+//!                                                                                             (a thread of the upload)
+//! ```
+//!
+//! The upload ends here once no range has arrived for a while, or as soon as another request needs its file. What arrived is
+//! then on the device and in the journal.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::proto::http::UploadId;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::tune::MOST_STREAMS;
+use longhaul_engine::sink::pipeline::{Pipeline, PipelineError, SegmentQueue};
+use longhaul_engine::sink::writer::Writer;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
+use super::begin::NotStarted;
+use super::refusal;
+use crate::reply::Reply;
+
+/// The most ranges of one upload that are received at once: as many as a client has streams.
+pub(crate) const MOST_RANGES: usize = MOST_STREAMS;
+
+/// How often an upload checks whether it is still used.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The uploads of a server whose ranges arrive over several connections.
+#[derive(Default)]
+pub(super) struct RangedUploads(Mutex<Uploads>);
+
+#[derive(Default)]
+struct Uploads {
+    open: Vec<Arc<RangedUpload>>,
+    /// Targets and IDs of uploads whose space is being reserved.
+    opening: Vec<(PathBuf, UploadId)>,
+}
+
+/// The right to open the upload to a target, until dropped.
+pub(super) struct Opening<'a>(&'a RangedUploads, PathBuf);
+
+/// An upload to a target, or the way to it.
+pub(super) enum Found<'a> {
+    Open(Arc<RangedUpload>),
+    /// There is none: the caller opens it.
+    Absent(Opening<'a>),
+    /// Another request of this upload, or of another one, is opening it.
+    OpenedElsewhere {
+        same: bool,
+    },
+}
+
+/// One such upload.
+pub(super) struct RangedUpload {
+    id: UploadId,
+    target: PathBuf,
+    pipeline: Arc<Pipeline>,
+    /// Cancels every connection of the upload.
+    liveness: Arc<UploadLiveness>,
+    state: Mutex<RangedState>,
+    changed: Condvar,
+}
+
+struct RangedState {
+    /// The way to the writers; `None` once the upload ends here.
+    queue: Option<SegmentQueue>,
+    /// Whether another request needs the file.
+    retires: bool,
+    claims: Vec<Claim>,
+    /// When the last claim ended.
+    unused_since: Instant,
+    /// Every range claimed so far.
+    claimed: RangeSet,
+    next: u64,
+    failure: Option<PipelineError>,
+}
+
+struct Claim {
+    number: u64,
+    range: ByteRange,
+    liveness: Arc<UploadLiveness>,
+}
+
+/// A range that one request receives, and no other meanwhile.
+pub(super) struct RangeClaim {
+    pub(super) upload: Arc<RangedUpload>,
+    pub(super) range: ByteRange,
+    pub(super) liveness: Arc<UploadLiveness>,
+    number: u64,
+}
+
+/// What an upload holds until its last byte is in the journal.
+pub(super) struct HeldUpload {
+    pub(super) writer: Arc<dyn Writer>,
+    /// Dropped before the lock, so that a resumed upload finds a free slot.
+    pub(super) slot: OwnedSemaphorePermit,
+    /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
+    pub(super) lock: PartFileLock,
+    pub(super) entry: ActiveEntry,
+}
+
+impl RangedUploads {
+    /// Returns the upload to `target`, or what has to be done to open that of this ID.
+    pub(super) fn find_or_open(&self, target: &Path, id: UploadId) -> Found<'_> {
+        let mut uploads = self.lock();
+        if let Some(upload) = uploads.open.iter().find(|upload| upload.target == target) {
+            return Found::Open(Arc::clone(upload));
+        }
+        if let Some((_, other)) = uploads.opening.iter().find(|(other, _)| other == target) {
+            return Found::OpenedElsewhere { same: *other == id };
+        }
+        uploads.opening.push((target.to_owned(), id));
+        Found::Absent(Opening(self, target.to_owned()))
+    }
+
+    /// Ends the upload to `target` where no range of it is being received; with `id` also where that is its ID and its
+    /// connections are silent. Returns whether it is ending.
+    pub(super) fn retire(&self, target: &Path, id: Option<UploadId>) -> bool {
+        let upload = self.lock().open.iter().find(|upload| upload.target == target).cloned();
+        upload.is_some_and(|upload| upload.retire(id == Some(upload.id)))
+    }
+
+    /// Ends every upload as soon as the ranges that arrive now have ended.
+    pub(super) fn retire_all(&self) {
+        for upload in &self.lock().open {
+            upload.lock().retires = true;
+            upload.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Uploads> {
+        // Nothing panics while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The entry of an upload among the others, until dropped.
+struct RangedEntry(Arc<RangedUploads>, Arc<RangedUpload>);
+
+impl Drop for RangedEntry {
+    fn drop(&mut self) {
+        self.0.lock().open.retain(|upload| !Arc::ptr_eq(upload, &self.1));
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.lock().opening.retain(|(target, _)| *target != self.1);
+    }
+}
+
+impl RangedUpload {
+    /// Starts the threads of an upload whose space is reserved.
+    pub(super) fn start(
+        uploads: &Arc<RangedUploads>,
+        id: UploadId,
+        pipeline: Arc<Pipeline>,
+        liveness: Arc<UploadLiveness>,
+        held: HeldUpload,
+    ) -> Result<Arc<Self>, Reply> {
+        let (inlet, segments) = pipeline.inlet();
+        let state = RangedState {
+            queue: Some(inlet.into_queue()),
+            retires: false,
+            claims: Vec::new(),
+            unused_since: Instant::now(),
+            claimed: RangeSet::new(),
+            next: 0,
+            failure: None,
+        };
+        let target = pipeline.part().target().to_owned();
+        let changed = Condvar::new();
+        let upload = Arc::new(Self { id, target, pipeline, liveness, state: Mutex::new(state), changed });
+        let entry = RangedEntry(Arc::clone(uploads), Arc::clone(&upload));
+        uploads.lock().open.push(Arc::clone(&upload));
+        let run = move || {
+            let RangedEntry(_, upload) = &entry;
+            let fail = |error| upload.fail(error);
+            std::thread::scope(|threads| {
+                let running = upload.pipeline.start(threads, &held.writer, &segments, &fail);
+                upload.wait_until_unused();
+                running.end();
+            });
+            drop(entry);
+            let HeldUpload { slot, lock, entry, .. } = held;
+            drop(slot);
+            drop(lock);
+            drop(entry);
+        };
+        let started = std::thread::Builder::new().name("upload".to_owned()).spawn(run);
+        started.map_err(|error| refusal::exhausted(&error))?;
+        Ok(upload)
+    }
+
+    pub(super) fn id(&self) -> UploadId {
+        self.id
+    }
+
+    pub(super) fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// Claims a range for one request. A range that was received before is forgotten first: it counts again once it is received
+    /// again to its end.
+    pub(super) fn claim(self: &Arc<Self>, range: ByteRange) -> Result<RangeClaim, NotStarted> {
+        let (claim, repeats) = self.enter(range)?;
+        if repeats {
+            // Else two writers could have bytes of the same place.
+            let drained = self.pipeline.drain();
+            let forgotten = self.pipeline.forget(range);
+            if let Some(refused) = self.refusal() {
+                return Err(refused.into());
+            }
+            if let Err(error) = forgotten {
+                let refused = refusal::output(&error);
+                self.fail(error.into());
+                return Err(refused.into());
+            }
+            if !drained {
+                return Err(refusal::ended().into());
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Enters a claim; returns whether bytes of the range were received before.
+    fn enter(self: &Arc<Self>, range: ByteRange) -> Result<(RangeClaim, bool), NotStarted> {
+        let mut state = self.lock();
+        if state.queue.is_none() || state.retires {
+            return Err(NotStarted::Superseding);
+        }
+        if let Some(other) = state.claims.iter().find(|claim| claim.range.overlaps(range)) {
+            if other.liveness.cancel.is_cancelled() || other.liveness.is_silent(Instant::now()) {
+                other.liveness.cancel.cancel();
+                return Err(NotStarted::Superseding);
+            }
+            return Err(NotStarted::Busy);
+        }
+        if state.claims.len() >= MOST_RANGES {
+            return Err(refusal::too_many_ranges().into());
+        }
+        let held = |set: &RangeSet| set.iter().any(|part| part.overlaps(range));
+        let repeats = held(&state.claimed) || held(&self.pipeline.written_ranges());
+        let (number, liveness) = (state.next, Arc::new(UploadLiveness::below(&self.liveness.cancel)));
+        state.next += 1;
+        state.claims.push(Claim { number, range, liveness: Arc::clone(&liveness) });
+        state.claimed.insert(range);
+        let receivers = state.claims.len();
+        drop(state);
+        self.pipeline.pool().serve(receivers);
+        Ok((RangeClaim { upload: Arc::clone(self), range, liveness, number }, repeats))
+    }
+
+    /// Returns the way to the writers; `None` where the upload ends here.
+    pub(super) fn queue(&self) -> Option<SegmentQueue> {
+        self.lock().queue.clone()
+    }
+
+    /// Returns the reply to requests of an upload that cannot be written.
+    pub(super) fn refusal(&self) -> Option<Reply> {
+        self.lock().failure.as_ref().map(refusal::pipeline)
+    }
+
+    fn fail(&self, error: PipelineError) {
+        self.lock().failure.get_or_insert(error);
+        self.liveness.cancel.cancel();
+        self.changed.notify_all();
+    }
+
+    /// Ends the upload where no range is being received, or where `may_cancel` and all connections are silent; returns whether
+    /// it is ending.
+    fn retire(&self, may_cancel: bool) -> bool {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let silent = |claim: &Claim| claim.liveness.cancel.is_cancelled() || claim.liveness.is_silent(now);
+        let unused = state.claims.is_empty() || may_cancel && state.claims.iter().all(silent);
+        if !unused {
+            return state.retires;
+        }
+        state.claims.iter().for_each(|claim| claim.liveness.cancel.cancel());
+        state.retires = true;
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits until no range is received and none is expected; closes the way to the writers then.
+    fn wait_until_unused(&self) {
+        let mut state = self.lock();
+        loop {
+            let over = state.retires
+                || state.unused_since.elapsed() >= SILENT_AFTER
+                || self.liveness.cancel.is_cancelled();
+            if over && state.claims.is_empty() {
+                state.queue = None;
+                return;
+            }
+            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RangedState> {
+        // Nothing panics while the lock is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RangeClaim {
+    fn drop(&mut self) {
+        let mut state = self.upload.lock();
+        state.claims.retain(|claim| claim.number != self.number);
+        state.unused_since = Instant::now();
+        drop(state);
+        self.upload.changed.notify_all();
+    }
+}
