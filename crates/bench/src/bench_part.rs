@@ -33,6 +33,8 @@ pub(crate) enum BenchPart {
     NoDelay,
     /// The ways of receiving and writing, for docs/buffers.md
     Buffers,
+    /// `--pace` over rates, RTTs and queues, simulated: pacing-grid.md in --dir
+    PacingGrid,
     /// The figures of GridFTP-APT's paper, simulated: apt-*.svg and apt-figures.md in --dir
     AptFigures,
 }
@@ -43,7 +45,7 @@ const STREAMS: [BenchPart; 4] =
 
 impl BenchPart {
     /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::LongPath,
         Self::NoDelay,
         Self::SmallFiles,
@@ -53,6 +55,7 @@ impl BenchPart {
         STREAMS[2],
         STREAMS[3],
         Self::Buffers,
+        Self::PacingGrid,
         Self::AptFigures,
     ];
 
@@ -66,6 +69,11 @@ impl BenchPart {
         Self::ALL.into_iter().filter(asked).collect()
     }
 
+    /// Returns whether the part runs in virtual time: it needs neither privilege nor a quiet machine.
+    pub(crate) fn is_simulated(self) -> bool {
+        matches!(self, Self::PacingGrid | Self::AptFigures)
+    }
+
     /// Returns the jobs that the part compares.
     pub(crate) fn jobs(self) -> Vec<BenchJob> {
         match self {
@@ -77,7 +85,7 @@ impl BenchPart {
             Self::StreamsPaper => paper::jobs(),
             Self::SmallFiles => small_files::jobs(),
             Self::Buffers => buffers::jobs(),
-            Self::Streams | Self::StreamsFairness | Self::AptFigures => Vec::new(),
+            Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => Vec::new(),
         }
     }
 
@@ -91,7 +99,9 @@ impl BenchPart {
             Self::StreamsTuned => tuned::targets(runs),
             Self::StreamsPaper => paper::targets(runs),
             Self::SmallFiles => small_files::targets(runs),
-            Self::Buffers | Self::Streams | Self::StreamsFairness | Self::AptFigures => Vec::new(),
+            Self::Buffers | Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => {
+                Vec::new()
+            }
         }
     }
 
@@ -106,7 +116,7 @@ impl BenchPart {
             Self::StreamsPaper => paper::section(runs),
             Self::SmallFiles => small_files::section(runs),
             Self::Buffers => buffers::section(runs),
-            Self::Streams | Self::StreamsFairness | Self::AptFigures => String::new(),
+            Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => String::new(),
         }
     }
 }

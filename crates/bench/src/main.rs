@@ -18,6 +18,7 @@ mod machine;
 mod markdown_table;
 mod nginx;
 mod no_delay;
+mod pacing_grid;
 mod paths;
 mod payload_capacity;
 mod report;
@@ -127,8 +128,8 @@ fn bench(options: &Options) -> Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let beside = program.parent().unwrap_or(&program);
     let dir = options.dir.clone().unwrap_or_else(|| beside.with_file_name("bench"));
-    if parts == [BenchPart::AptFigures] {
-        return draw_apt_figures(&dir, options);
+    if parts.iter().all(|part| part.is_simulated()) {
+        return simulate(&parts, &dir, options);
     }
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
@@ -144,7 +145,15 @@ fn bench(options: &Options) -> Result<()> {
     drop(tcp_memory);
     print!("{}", report.markdown());
     measured?;
-    if parts.contains(&BenchPart::AptFigures) { draw_apt_figures(&dir, options) } else { Ok(()) }
+    simulate(&parts, &dir, options)
+}
+
+/// Runs the parts in virtual time.
+fn simulate(parts: &[BenchPart], dir: &Path, options: &Options) -> Result<()> {
+    if parts.contains(&BenchPart::PacingGrid) {
+        print!("{}", pacing_grid::measure(dir, options.quick)?);
+    }
+    if parts.contains(&BenchPart::AptFigures) { draw_apt_figures(dir, options) } else { Ok(()) }
 }
 
 impl Options {

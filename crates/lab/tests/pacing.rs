@@ -4,71 +4,21 @@
 
 use std::time::Duration;
 
-use longhaul_core::tune::pace::{Observation, Pacer};
+use longhaul_core::tune::pace::Pacer;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::model::simulation::{self, FlowTotals, Simulation};
+use longhaul_lab::model::paced_sender::PacedSender;
+use longhaul_lab::model::simulation::FlowTotals;
 use longhaul_lab::{PathSpec, QueueLimit};
 
-/// A sender on a path, paced or not.
-struct Sender {
-    simulation: Simulation,
-    packet: Bytes,
-    pacer: Option<Pacer>,
-    now: Duration,
+/// Goes on until `seconds` after the start; returns what was done meanwhile.
+fn run(sender: &mut PacedSender, seconds: u64) -> FlowTotals {
+    sender.run_until(Duration::from_secs(seconds))
 }
 
-impl Sender {
-    fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
-        let simulation = Simulation::new(spec.link(0), spec.one_way(), packet).beside(spec.cross_flows);
-        Self { simulation, packet, pacer, now: Duration::ZERO }
-    }
-
-    /// Goes on until `seconds` after the start; returns what was done meanwhile.
-    fn run(&mut self, seconds: u64) -> FlowTotals {
-        let before = self.simulation.totals();
-        let until = Duration::from_secs(seconds);
-        while self.now < until {
-            let rest = until - self.now;
-            let interval = self.pacer.as_ref().map_or(rest, Pacer::interval).min(rest);
-            let mut seen = None;
-            self.simulation.run(interval, interval, |observation, _| {
-                seen = Some(observation);
-                None
-            });
-            self.now += interval;
-            let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { continue };
-            let seen = observed(&seen, self.packet);
-            self.simulation.set_pace(pacer.observe(&seen, self.now));
-            if pacer.is_held_back(&seen, self.now) {
-                self.simulation.grow_again();
-            }
-        }
-        let after = self.simulation.totals();
-        FlowTotals {
-            sent: after.sent - before.sent,
-            acknowledged: after.acknowledged - before.acknowledged,
-            lost: after.lost - before.lost,
-            background: after.background,
-        }
-    }
-
-    /// Returns what was acknowledged in a time, as a share of `rate`.
-    fn share(&self, totals: FlowTotals, seconds: u64, rate: Rate) -> f64 {
-        let goodput = Rate::over(self.packet * totals.acknowledged, Duration::from_secs(seconds));
-        goodput.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64
-    }
-}
-
-/// Tells the controller what the kernel would tell it of the simulated sender.
-fn observed(seen: &simulation::FlowObservation, packet: Bytes) -> Observation {
-    Observation {
-        goodput: packet * seen.totals.acknowledged,
-        window: seen.window,
-        rtt: seen.rtt,
-        min_rtt: seen.min_rtt,
-        sent: packet * seen.totals.sent,
-        retransmits: packet * seen.totals.lost,
-    }
+/// Returns what packets of this size brought in a time, as a share of `rate`.
+fn share(totals: FlowTotals, packet: Bytes, seconds: u64, rate: Rate) -> f64 {
+    let goodput = Rate::over(packet * totals.acknowledged, Duration::from_secs(seconds));
+    goodput.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64
 }
 
 const GBIT: Rate = Rate::bits_per_sec(1_000_000_000);
@@ -86,12 +36,12 @@ fn long_path() -> PathSpec {
 
 #[test]
 fn a_shallow_queue_is_filled_without_loss() {
-    let mut paced = Sender::new(&long_path(), PACKET, Some(Pacer::default()));
-    let mut free = Sender::new(&long_path(), PACKET, None);
-    let (start, free_start) = (paced.run(8), free.run(8));
+    let mut paced = PacedSender::new(&long_path(), PACKET, Some(Pacer::default()));
+    let mut free = PacedSender::new(&long_path(), PACKET, None);
+    let (start, free_start) = (run(&mut paced, 8), run(&mut free, 8));
     assert!(start.acknowledged >= free_start.acknowledged, "{start:?}, unpaced {free_start:?}");
-    let (rest, free_rest) = (paced.run(20), free.run(20));
-    let share = paced.share(rest, 12, GBIT);
+    let (rest, free_rest) = (run(&mut paced, 20), run(&mut free, 20));
+    let share = share(rest, PACKET, 12, GBIT);
     println!(
         "8 s: {start:?}, unpaced {free_start:?}; 12 s more: {share} of the rate, {rest:?}, unpaced {free_rest:?}"
     );
@@ -106,18 +56,18 @@ fn a_shallow_queue_is_filled_without_loss() {
 fn background_that_comes_and_goes_is_followed() {
     let steps = "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s".parse().unwrap();
     let mut sender =
-        Sender::new(&PathSpec { background: steps, ..long_path() }, PACKET, Some(Pacer::default()));
-    sender.run(8);
+        PacedSender::new(&PathSpec { background: steps, ..long_path() }, PACKET, Some(Pacer::default()));
+    run(&mut sender, 8);
     let (mut shares, mut lost_between) = (Vec::new(), 0);
     for (from, others) in [(8, 0.2), (16, 0.5), (24, 0.2), (32, 0.0)] {
-        let stepped = sender.run(from + 3);
-        let steady = sender.run(from + 8);
+        let stepped = run(&mut sender, from + 3);
+        let steady = run(&mut sender, from + 8);
         lost_between += steady.background.lost - stepped.background.lost;
-        shares.push(sender.share(steady, 5, GBIT) / (1.0 - others));
+        shares.push(share(steady, PACKET, 5, GBIT) / (1.0 - others));
     }
-    let background = sender.simulation.totals().background;
+    let background = sender.totals().background;
     let lost = background.lost as f64 / background.offered as f64;
-    println!("of what is left: {shares:?}; the background loses {lost}; {:?}", sender.simulation.totals());
+    println!("of what is left: {shares:?}; the background loses {lost}; {:?}", sender.totals());
     assert!(shares.iter().all(|share| *share >= 0.85), "of what is left: {shares:?}");
     assert!(background.offered > 100_000, "{background:?}");
     let between = lost_between as f64 / background.offered as f64;
@@ -138,8 +88,8 @@ fn a_deep_queue_on_a_fast_path_costs_nothing() {
     };
     // Larger packets, so that there are fewer.
     let packet = Bytes::new(9000);
-    let paced = Sender::new(&spec, packet, Some(Pacer::default())).run(20);
-    let free = Sender::new(&spec, packet, None).run(20);
+    let paced = run(&mut PacedSender::new(&spec, packet, Some(Pacer::default())), 20);
+    let free = run(&mut PacedSender::new(&spec, packet, None), 20);
     println!("paced {paced:?}, unpaced {free:?}");
     assert!(
         paced.acknowledged as f64 >= 0.95 * free.acknowledged as f64,
@@ -166,8 +116,8 @@ const LARGE: Bytes = Bytes::new(3000);
 fn alone_on_a_deep_queue_it_is_as_fast_as_unpaced() {
     for (mbit, rtt_ms, queue) in [(1000, 100, 1.0), (1000, 20, 1.0), (100, 50, 1.0), (500, 80, 3.0)] {
         let spec = path(mbit, rtt_ms, queue, "0");
-        let paced = Sender::new(&spec, LARGE, Some(Pacer::default())).run(8);
-        let free = Sender::new(&spec, LARGE, None).run(8);
+        let paced = run(&mut PacedSender::new(&spec, LARGE, Some(Pacer::default())), 8);
+        let free = run(&mut PacedSender::new(&spec, LARGE, None), 8);
         let share = paced.acknowledged as f64 / free.acknowledged as f64;
         assert!(share > 0.95, "{mbit} Mbit/s, {rtt_ms} ms: {share} of unpaced: {paced:?}, {free:?}");
         assert_eq!(paced.lost, 0, "{mbit} Mbit/s, {rtt_ms} ms");
@@ -187,14 +137,14 @@ fn beside_others_who_fill_the_queue_it_has_its_share() {
         (100, 50, 2.0, "4@1s.."),
     ] {
         let spec = path(mbit, rtt_ms, queue, others);
-        let mut paced = Sender::new(&spec, LARGE, Some(Pacer::default()));
-        let mut free = Sender::new(&spec, LARGE, None);
-        let share = |sender: &mut Sender| {
-            sender.run(10);
-            let totals = sender.run(30);
-            sender.share(totals, 20, spec.rate.unwrap())
+        let mut paced = PacedSender::new(&spec, LARGE, Some(Pacer::default()));
+        let mut free = PacedSender::new(&spec, LARGE, None);
+        let later = |sender: &mut PacedSender| {
+            run(sender, 10);
+            let totals = run(sender, 30);
+            share(totals, LARGE, 20, spec.rate.unwrap())
         };
-        let (paced, free) = (share(&mut paced), share(&mut free));
+        let (paced, free) = (later(&mut paced), later(&mut free));
         // Unpaced, whoever was there first keeps newcomers away with a full queue: that is more than a share.
         let due = 1.0 / f64::from(spec.cross_flows.count + 1);
         println!("{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, beside {others}: {paced}, unpaced {free}");
@@ -207,17 +157,17 @@ fn when_others_have_gone_it_is_paced_again() {
     // On the deeper queue its own window alone would never let it empty.
     for (mbit, rtt_ms, queue, others) in [(1000, 100, 1.0, "2@5s..15s"), (500, 80, 3.0, "1@5s..15s")] {
         let spec = path(mbit, rtt_ms, queue, others);
-        let mut sender = Sender::new(&spec, LARGE, Some(Pacer::default()));
+        let mut sender = PacedSender::new(&spec, LARGE, Some(Pacer::default()));
         let mut shares = false;
         for second in 5..15 {
-            sender.run(second);
-            shares |= sender.pacer.as_ref().unwrap().found().is_none();
+            run(&mut sender, second);
+            shares |= sender.pacer().unwrap().found().is_none();
         }
-        assert!(shares, "{:?}", sender.pacer);
-        sender.run(25);
-        assert!(sender.pacer.as_ref().unwrap().found().is_some(), "{:?}", sender.pacer);
-        let alone = sender.run(35);
-        let share = sender.share(alone, 10, spec.rate.unwrap());
+        assert!(shares, "{:?}", sender.pacer());
+        run(&mut sender, 25);
+        assert!(sender.pacer().unwrap().found().is_some(), "{:?}", sender.pacer());
+        let alone = run(&mut sender, 35);
+        let share = share(alone, LARGE, 10, spec.rate.unwrap());
         assert!(share > 0.95 && alone.lost == 0, "{mbit} Mbit/s, {queue} BDP: {share}: {alone:?}");
     }
 }

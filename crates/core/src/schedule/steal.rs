@@ -35,7 +35,7 @@ const LEAST: Bytes = Bytes::kib(256);
 const PRESSED_PATIENCE: u32 = 4;
 /// This many connections that worked are taken over within a period; each costs a new connection, and its slow start.
 const MOST_TAKEOVERS: usize = 4;
-/// The period.
+/// The period of [`MOST_TAKEOVERS`].
 const TAKEOVER_PERIOD: Duration = Duration::from_secs(5);
 
 /// Bounds how often leases are taken from connections that worked, so that a pause of the path or of this host does not make all of

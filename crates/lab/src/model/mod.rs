@@ -10,6 +10,7 @@ mod cubic;
 mod delay;
 mod droptail;
 mod loss;
+pub mod paced_sender;
 mod rate;
 mod red;
 pub mod session;

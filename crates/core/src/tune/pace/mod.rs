@@ -3,11 +3,11 @@
 //! ```text
 //!          two trains agree           their rate is reached
 //!  Listen -----------------> Climb -------------------------> Cruise <------------.
-//!  (no cap)               (twice an RTT)                   (probes up)            | drained
+//!  (no cap)               (doubles each RTT)               (probes up)            | drained
 //!     |                        |                                |                 |
 //!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'<-----.
 //!     |                                                                   |              | empty
-//!     '--> Free: fast, short, or twenty RTTs without evidence             '-- stands --> Share (no cap)
+//!     '--> Free: fast, short, or twenty RTTs without evidence             '-- stands --> Share
 //! ```
 //!
 //! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
@@ -19,11 +19,11 @@
 //! **Cruise.** At intervals a `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, by up to
 //! a factor of two per RTT: one at a tenth of the path is back at 0.9 of it within ten.
 //!
-//! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.7 of what it was; then it is the
+//! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.6 of what it was; then it is the
 //! capacity less what the others sent, which follows from the rates of sending and of delivery.
 //!
-//! **Share.** A queue that has not drained is kept full by flows that fill it by their windows, and take all that is left to them.
-//! The congestion control then decides alone until the queue is empty.
+//! **Share.** A queue that has not drained is kept full by flows that fill it by their windows; capacity that this one yields goes to
+//! them. The congestion control then decides until the queue is empty, under a cap that doubles every eight RTTs.
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
@@ -74,6 +74,8 @@ pub struct Pacer {
     pace: Option<Rate>,
     /// Until then observations show the effect of an earlier pace.
     ignore_until: Duration,
+    /// The queue that a probe adds; less where the path's is shorter.
+    probe_queue: Option<Duration>,
     /// The share of bytes that is lost without congestion.
     stray_loss: f64,
     /// Since when the congestion window has been less than the pace needs.
@@ -89,9 +91,10 @@ enum PacerPhase {
         since: Option<Duration>,
     },
     Free,
-    /// From `from` at `since`; `None` until `from` has been seen to arrive.
+    /// From `from` at `since`; `None` until `from` has been seen to arrive, which is awaited since `begun`.
     Climb {
         from: Rate,
+        begun: Option<Duration>,
         since: Option<Duration>,
         until: Rate,
     },
@@ -150,7 +153,7 @@ impl Pacer {
     /// The pace is [`initial_pace`] until that has arrived.
     pub fn with_known_rate(known: Rate) -> Self {
         let from = initial_pace(known);
-        let phase = PacerPhase::Climb { from, since: None, until: known };
+        let phase = PacerPhase::Climb { from, begun: None, since: None, until: known };
         Self { phase, pace: Some(from), ..Self::default() }
     }
 
@@ -180,7 +183,7 @@ impl Pacer {
         match self.phase {
             PacerPhase::Listen { .. } => self.listen(seen, now),
             PacerPhase::Free => self.free(seen, now),
-            PacerPhase::Climb { from, since, until } => self.climb(from, since, until, seen, now),
+            PacerPhase::Climb { from, since, until, .. } => self.climb(from, since, until, seen, now),
             PacerPhase::Cruise { .. } => self.cruise(seen, now),
             PacerPhase::Drain { before, since, left } => self.drain(before, since, left, seen, now),
             PacerPhase::Share { from, since, .. } => self.share(from, since, seen, now),
@@ -218,10 +221,13 @@ impl Pacer {
         match &mut self.phase {
             PacerPhase::Listen { trains, since } => (*trains, *since) = (PacketTrains::default(), None),
             PacerPhase::Free => self.capacity = Rate::default(),
-            PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
+            PacerPhase::Climb { from, begun, since, .. } => {
+                (*from, *begun, *since) = (self.pace.unwrap_or(*from), None, None);
+            }
             PacerPhase::Cruise { target, .. } | PacerPhase::Drain { before: target, .. } => {
                 let target = *target;
-                let probe = Probe::new(&self.params, target, self.capacity, Duration::ZERO);
+                let probe =
+                    Probe::new(&self.params, self.probe_queue(), target, self.capacity, Duration::ZERO);
                 self.phase = PacerPhase::Cruise { target, probe };
             }
             PacerPhase::Share { since, .. } => *since = None,
@@ -259,19 +265,19 @@ impl Pacer {
             self.capacity = self.capacity.max(rate);
             let until = rate.scaled(1.0 - self.params.uncertainty);
             let from = Rate::over(seen.window, rtt).min(until);
-            self.phase = PacerPhase::Climb { from, since: Some(now), until };
+            self.phase = PacerPhase::Climb { from, begun: Some(now), since: Some(now), until };
             self.pace = Some(from);
             // The last bursts are still in flight.
             self.ignore_until = now + seen.rtt.get() + rtt.mul_f64(self.params.standing);
         } else if self.is_losing(seen, now) {
-            self.begin_drain(self.delivery(seen, now), now);
+            self.begin_drain(self.delivery(seen, now), seen, now);
         }
     }
 
     fn free(&mut self, seen: &Observation, now: Duration) {
         let is_paced = seen.min_rtt.get() >= self.params.min_rtt && self.capacity <= self.params.unpaced_from;
         if is_paced && self.is_losing(seen, now) {
-            self.begin_drain(self.delivery(seen, now), now);
+            self.begin_drain(self.delivery(seen, now), seen, now);
         }
     }
 
@@ -282,13 +288,12 @@ impl Pacer {
             if pace < until.scaled(0.5) {
                 self.begin_to_share(until.scaled(0.5), seen, now)
             } else {
-                self.begin_drain(pace, now)
+                self.begin_drain(pace, seen, now)
             }
             return;
         }
         let Some(since) = since else {
-            let arrives = self.delivery_over_rtt(seen, now).is_some_and(|rate| rate >= from.scaled(USED));
-            self.phase = PacerPhase::Climb { from, since: arrives.then_some(now), until };
+            self.await_first_pace(from, seen, now);
             return;
         };
         let doublings = now.saturating_sub(since).as_secs_f64() / seen.min_rtt.get().as_secs_f64();
@@ -299,6 +304,18 @@ impl Pacer {
         }
     }
 
+    /// Waits until the first pace on a known path has arrived; a sender that does not reach it needs no cap.
+    fn await_first_pace(&mut self, from: Rate, seen: &Observation, now: Duration) {
+        let arrives = self.delivery_over_rtt(seen, now).is_some_and(|rate| rate >= from.scaled(USED));
+        let PacerPhase::Climb { begun, since, .. } = &mut self.phase else { return };
+        let waited = now.saturating_sub(*begun.get_or_insert(now));
+        if arrives {
+            *since = Some(now);
+        } else if waited > seen.min_rtt.get() * self.params.listen_rtts {
+            (self.phase, self.pace) = (PacerPhase::Free, None);
+        }
+    }
+
     /// Starts to cruise at this pace; a fast path needs none.
     fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
         if target > self.params.unpaced_from {
@@ -306,19 +323,27 @@ impl Pacer {
             return;
         }
         self.ignore_until = now + seen.rtt.get();
-        let probe = Probe::new(&self.params, target, self.capacity, self.ignore_until);
+        let probe = Probe::new(&self.params, self.probe_queue(), target, self.capacity, self.ignore_until);
         self.phase = PacerPhase::Cruise { target, probe };
         (self.pace, self.held_back) = (Some(target), None);
     }
 
     fn cruise(&mut self, seen: &Observation, now: Duration) {
-        let (is_congested, queue) = (self.is_congested(seen, now), self.queue(seen, now));
+        let is_congested = self.is_congested(seen, now);
+        let (queue, threshold) = (self.queue(seen, now), queue_threshold(&self.params, seen));
+        // A queue that is too short to be seen shows by losses.
+        let is_seen = queue > threshold;
+        let is_full = queue > threshold / 2 || self.loses(self.params.loss / 10.0, seen, now);
         let rtt = seen.min_rtt.get();
         let sent = self.history.sending_rate(now.saturating_sub(rtt / 4), now);
         let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
         if is_congested {
             let before = *target;
-            self.begin_drain(before, now);
+            if probe.is_running() && !is_seen {
+                // The path's queue is too short for the probe's.
+                self.probe_queue = Some(probe.queue / 2);
+            }
+            self.begin_drain(before, seen, now);
             return;
         }
         if probe.is_due(now) {
@@ -326,13 +351,14 @@ impl Pacer {
             if sent < target.scaled(USED) {
                 // What is not used is not raised.
                 probe.rest(now + rtt);
-            } else if is_high && queue > queue_threshold(&self.params, seen) / 2 {
+            } else if is_high && is_full {
                 *target = target.scaled(self.params.headroom);
                 probe.rest(now + rtt);
             }
         }
         *target = probe.observe(&self.params, *target, self.capacity, seen, &self.history, now);
         let (target, pace) = (*target, probe.pace(*target, now));
+        self.probe_queue = Some(probe.queue);
         self.pace = Some(pace);
         if target > self.params.unpaced_from {
             self.settle(target, seen, now);
@@ -340,9 +366,9 @@ impl Pacer {
     }
 
     /// Drains a queue that a pace of `before` has met.
-    fn begin_drain(&mut self, before: Rate, now: Duration) {
+    fn begin_drain(&mut self, before: Rate, seen: &Observation, now: Duration) {
         self.phase = PacerPhase::Drain { before, since: now, left: None };
-        self.pace = Some(before.scaled(self.params.drain));
+        self.pace = Some(before.scaled(self.params.drain).max(least_pace(seen)));
     }
 
     fn drain(
@@ -354,8 +380,7 @@ impl Pacer {
         now: Duration,
     ) {
         let (rtt, data_rtt) = (seen.min_rtt.get(), seen.rtt.get());
-        let least = Rate::over(MIN_PACE_PER_RTT, rtt);
-        self.pace = self.pace.map(|pace| pace.max(least));
+        let least = least_pace(seen);
         let Some(Left { rate, drained }) = left else {
             if now.saturating_sub(since) >= data_rtt {
                 // What has arrived since was sent an RTT before.
@@ -413,10 +438,14 @@ impl Pacer {
         let delivered = self.history.delivery_rate(looked);
         if longest <= rtt + queue_threshold(&self.params, seen) {
             self.shared = Some(now);
-            self.settle(delivered.max(Rate::over(MIN_PACE_PER_RTT, rtt)), seen, now);
+            self.settle(delivered.max(least_pace(seen)), seen, now);
         } else if now.saturating_sub(since) > rtt * self.params.recheck_rtts {
-            self.begin_drain(delivered, now);
+            self.begin_drain(delivered, seen, now);
         }
+    }
+
+    fn probe_queue(&self) -> Duration {
+        self.probe_queue.unwrap_or(self.params.probe_queue)
     }
 
     fn is_congested(&self, seen: &Observation, now: Duration) -> bool {
@@ -426,9 +455,13 @@ impl Pacer {
     }
 
     fn is_losing(&self, seen: &Observation, now: Duration) -> bool {
+        self.loses(self.params.loss, seen, now)
+    }
+
+    /// Returns whether more than this share was lost over the last RTT, besides what the path always loses.
+    fn loses(&self, share: f64, seen: &Observation, now: Duration) -> bool {
         let (lost, sent) = self.history.losses(now.saturating_sub(seen.rtt.get()));
-        let most = sent.get() as f64 * (self.params.loss + self.stray_loss);
-        lost > self.params.stray_loss && lost.get() as f64 > most
+        lost > self.params.stray_loss && lost.get() as f64 > sent.get() as f64 * (share + self.stray_loss)
     }
 
     /// Returns the length of the standing queue: above the least RTT of the last RTTs, for the path may have become longer.
@@ -464,6 +497,11 @@ impl Pacer {
     fn delivery(&self, seen: &Observation, now: Duration) -> Rate {
         self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
     }
+}
+
+/// Returns the lower bound of the pace.
+fn least_pace(seen: &Observation) -> Rate {
+    Rate::over(MIN_PACE_PER_RTT, seen.min_rtt.get())
 }
 
 /// Returns the length from which a queue belongs to other traffic.

@@ -14,6 +14,8 @@ use crate::units::{Bytes, Rate};
 pub(super) struct Probe {
     state: ProbeState,
     gain: f64,
+    /// The queue that a probe adds on a full path.
+    pub(super) queue: Duration,
     /// RTTs to wait before the next probe.
     rest_rtts: u32,
     /// The mean deviation of the RTT from its minimum, in seconds, while no probe runs.
@@ -36,10 +38,17 @@ const JITTER_WEIGHT: f64 = 1.0 / 16.0;
 
 impl Probe {
     /// Rests until `until`. A pace of less than half of the `capacity` may double at once.
-    pub(super) fn new(params: &Params, target: Rate, capacity: Rate, until: Duration) -> Self {
+    pub(super) fn new(
+        params: &Params,
+        queue: Duration,
+        target: Rate,
+        capacity: Rate,
+        until: Duration,
+    ) -> Self {
         let is_low = target < capacity.scaled(0.5);
         Self {
             state: ProbeState::Resting { until },
+            queue,
             gain: if is_low { params.max_gain } else { params.first_gain },
             rest_rtts: 1,
             jitter: 0.0,
@@ -56,6 +65,11 @@ impl Probe {
     /// Postpones the next probe to `until`.
     pub(super) fn rest(&mut self, until: Duration) {
         self.state = ProbeState::Resting { until };
+    }
+
+    /// Returns whether a probe's own queue may be on the path.
+    pub(super) fn is_running(&self) -> bool {
+        !matches!(self.state, ProbeState::Resting { .. })
     }
 
     /// Returns, once, whether the congestion control sent no faster in the last probe.
@@ -89,7 +103,7 @@ impl Probe {
                 self.jitter += JITTER_WEIGHT * (deviation - self.jitter);
                 if now >= until {
                     // A smaller pace takes longer to send as much in excess.
-                    let time = params.probe_queue.mul_f64(over(capacity, target).max(1.0) / self.gain);
+                    let time = self.queue.mul_f64(over(capacity, target).max(1.0) / self.gain);
                     self.state = ProbeState::Sending { from: now, to: now + time.min(rtt), sent: seen.sent };
                 }
                 target
@@ -102,7 +116,7 @@ impl Probe {
                     self.rest(now + rtt);
                 } else {
                     // The echo lasts as long as the probe, and its end may be acknowledged late.
-                    let until = now + seen.rtt.get() + params.probe_queue * 2;
+                    let until = now + seen.rtt.get() + self.queue * 2;
                     self.state = ProbeState::Waiting { from, to: now, until, sent };
                 }
                 target
@@ -138,7 +152,7 @@ impl Probe {
         rise: f64,
         time: f64,
     ) -> Rate {
-        if self.is_noisy(params) || rise <= self.jitter {
+        if self.is_noisy() || rise <= self.jitter {
             return sent;
         }
         let growth = rise / time.max(1e-6);
@@ -149,14 +163,17 @@ impl Probe {
         left.min(capacity.scaled(params.headroom)).max(target)
     }
 
-    fn is_noisy(&self, params: &Params) -> bool {
-        self.jitter > params.probe_queue.as_secs_f64() / 2.0
+    fn is_noisy(&self) -> bool {
+        self.jitter > self.queue.as_secs_f64() / 2.0
     }
 
     /// Raises the gain after a probe without an effect; lowers it, and rests longer, after one with an effect.
     fn adapt(&mut self, params: &Params, lost: bool, rise: f64, rtt: Duration, now: Duration) {
-        let effect = params.probe_queue.as_secs_f64() / 4.0 + self.jitter;
-        if lost || (rise > effect && !self.is_noisy(params)) {
+        let effect = self.queue.as_secs_f64() / 4.0 + self.jitter;
+        if lost {
+            self.queue /= 2;
+        }
+        if lost || (rise > effect && !self.is_noisy()) {
             self.was_full = true;
             self.rest_rtts = (2 * self.rest_rtts).min(params.max_rest_rtts);
             self.gain = (self.gain / 2.0).max(params.min_gain);

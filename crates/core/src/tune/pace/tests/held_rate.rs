@@ -84,6 +84,21 @@ fn pause_does_not_count_as_climb() {
 }
 
 #[test]
+fn known_rate_that_never_arrives_ends_pacing() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
+    let mut pacer = with_known_rate(&mut path, 950.0);
+    // The receive window is the limit.
+    (path.cwnd, path.slow_start) = (65_536.0, false);
+    for (until, is_free) in [(3.5, false), (5.0, true)] {
+        path.run(&mut pacer, until);
+        let pacer = pacer.as_ref().unwrap();
+        let seen =
+            (matches!(pacer.phase, PacerPhase::Free), pacer.pace.is_none(), pacer.has_settled(&path.seen()));
+        assert_eq!(seen, (is_free, is_free, is_free), "{until} s");
+    }
+}
+
+#[test]
 fn confirmed_fast_path_is_not_paced() {
     let mut path = SimulatedPath::new(10_000.0, 100, 250e6);
     let mut pacer = with_known_rate(&mut path, 9_000.0);
