@@ -11,9 +11,11 @@ use crate::support::{exec, text};
 const SIZE: usize = 24 << 20;
 const PATH: [&str; 4] = ["--rate", "200Mbit", "--rtt", "80ms"];
 const TRAILING: &str = "bytes=0-4095";
+const ONE_IS_SLOW: &str = "map $connection $most { ~2$ 400k; default 0; } limit_rate $most;";
 
-/// Writes the file and a configuration by which nginx serves it with `directives`, as Debian sets it up.
-fn configure(dir: &Path, directives: &str) -> Vec<u8> {
+/// Writes the file and a configuration by which nginx serves it with `directives`, and those of its `server`, as Debian sets it
+/// up.
+fn configure(dir: &Path, directives: &str, server: &str) -> Vec<u8> {
     let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
     fs::write(dir.join("file"), &content).unwrap();
     let dir = dir.display();
@@ -25,7 +27,7 @@ http {{
   client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3;
   uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
   {directives}
-  server {{ listen 80; root {dir}; }}
+  server {{ listen 80; root {dir}; {server} }}
 }}
 "
     );
@@ -34,12 +36,12 @@ http {{
 }
 
 /// Fetches the file with four streams; returns the events, and what each connection asked for.
-fn fetch(directives: &str) -> Option<(Vec<Value>, String)> {
+fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
     if skipped_servers(&["nginx"]) {
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
-    let content = configure(dir.path(), directives);
+    let content = configure(dir.path(), directives, server);
     let at = dir.path().display();
     let far = format!("PATH=$PATH:/usr/sbin exec nginx -p {at} -c {at}/nginx.conf");
     let options = [&PATH[..], &["--hosts", "tuned", "--far", &far, "--far-port", "80"]].concat();
@@ -61,7 +63,7 @@ fn connected(events: &[Value]) -> usize {
 
 #[test]
 fn last_packet_of_each_connection_is_filled_by_a_trailing_answer() {
-    let Some((events, asked)) = fetch("") else { return };
+    let Some((events, asked)) = fetch("", "") else { return };
     let trailing = asked.lines().filter(|line| line.ends_with(TRAILING)).count();
     assert!((1..=4).contains(&trailing), "{asked}");
     assert_eq!(connected(&events), 4, "{asked}");
@@ -70,8 +72,7 @@ fn last_packet_of_each_connection_is_filled_by_a_trailing_answer() {
 /// A stream that has sent its trailing request takes over from the slow one, by its own connection.
 #[test]
 fn stream_that_requests_more_after_its_trailing_request_keeps_its_connection() {
-    let Some((events, asked)) = fetch("map $connection $most { ~2$ 400k; default 0; } limit_rate $most;")
-    else {
+    let Some((events, asked)) = fetch(ONE_IS_SLOW, "") else {
         return;
     };
     let lines: Vec<_> = asked.lines().filter_map(|line| line.split_once(' ')).collect();
@@ -80,4 +81,16 @@ fn stream_that_requests_more_after_its_trailing_request_keeps_its_connection() {
     };
     assert!(lines.iter().enumerate().any(goes_on), "{asked}");
     assert!(connected(&events) <= 6, "{asked}");
+}
+
+#[test]
+fn trailing_request_that_is_not_answered_is_no_failure() {
+    let close = format!("if ($http_range = {TRAILING}) {{ return 444; }}");
+    let Some((events, asked)) = fetch(ONE_IS_SLOW, &close) else { return };
+    assert!(asked.lines().any(|line| line.ends_with(TRAILING)), "{asked}");
+    // The slow stream retries, for it is stolen from.
+    let stolen = |event: &Value| event["reason"].as_str().is_some_and(|why| why.contains("has taken over"));
+    let failed: Vec<_> =
+        events.iter().filter(|event| event["event"] == "retrying" && !stolen(event)).collect();
+    assert!(failed.is_empty(), "{failed:?}");
 }

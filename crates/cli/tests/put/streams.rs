@@ -247,3 +247,14 @@ fn a_second_put_to_the_name_is_refused() {
     running.end().ok();
     same(site.path("f"), &bytes);
 }
+
+#[test]
+fn a_range_that_takes_longer_than_the_stall_timeout_has_not_stalled() {
+    let site = Writable::start();
+    let bytes = content(20 << 20, 14);
+    // Blocks of 2.5 MiB, at 1 MB/s each.
+    let run = to(&site, "/f", &bytes).args(["--streams", "2", "--limit", "2MB/s", "--stall-timeout", "2s"]);
+    let ended = run.run().ok();
+    assert!(!ended.json().iter().any(|line| line["event"] == "retrying"), "{ended:?}");
+    same(site.path("f"), &bytes);
+}

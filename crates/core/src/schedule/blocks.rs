@@ -61,6 +61,11 @@ impl Blocks {
     pub(super) fn put_back(&mut self, range: ByteRange) {
         if !range.is_empty() {
             let at = self.left.partition_point(|r| r.start() < range.start());
+            debug_assert!(at == 0 || self.left[at - 1].end() <= range.start(), "{range} is there already");
+            debug_assert!(
+                self.left.get(at).is_none_or(|next| range.end() <= next.start()),
+                "{range} is there already"
+            );
             self.left.insert(at, range);
             self.budget += range.len();
         }

@@ -84,6 +84,10 @@ pub(super) fn verify(
         (Some(wanted), Some(found)) if found != *wanted => {
             compare_with_sources(fetch, suspects, wanted, found, cancel)
         }
+        (Some(wanted), None) => {
+            let path = pipeline.part().path().display();
+            Err(TransferError::Internal(format!("{path}: no {} digest was computed", wanted.algorithm)))
+        }
         (_, whole) => Ok(Verdict::Right(whole)),
     }
 }

@@ -109,7 +109,7 @@ impl MemoryBudget {
         self.lock().used
     }
 
-    /// Opens an account for so many streams, and cuts everyone's share anew.
+    /// Opens an account for so many streams, and divides the budget anew.
     pub(super) fn open(&self, segment: Option<Bytes>, streams: usize, freed: Arc<Condvar>) -> AccountId {
         let mut state = self.lock();
         let id = state.next;

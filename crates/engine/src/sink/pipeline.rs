@@ -220,8 +220,9 @@ impl Pipeline {
         if !follower.has_work_behind_writers(&self.checkpoint.ranges()) {
             return None;
         }
-        follower.begin();
+        let round = follower.begin();
         let hash = move || {
+            let _round = round;
             // Its own file description: the advice that it gives the kernel is for it alone.
             let file = self.part.reopen();
             // Each segment on its way is being written: none waits for the device.
@@ -258,7 +259,7 @@ impl Pipeline {
                 drop(segment);
             } else {
                 let range = segment.range();
-                self.follower.offer(segment, || self.pool.usage().capacity());
+                self.follower.offer(segment, || self.pool.usage());
                 self.checkpoint.wrote(range);
             }
             self.backlog.remove(epoch);

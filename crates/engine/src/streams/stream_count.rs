@@ -149,7 +149,7 @@ impl CountControl {
     }
 }
 
-/// Shows Longhaul's tuner one interval after the other, and sets the number that it wants, until the work is done.
+/// Shows Longhaul's tuner one interval after the other, and sets the number that it chooses, until the work is done.
 fn control_auto<'scope, 'a: 'scope>(
     mut tuner: StreamTuner,
     rtt: Rtt,

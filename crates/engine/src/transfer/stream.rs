@@ -278,15 +278,17 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, _| schedule.leases_until(self.id(), end))
     }
 
-    /// Accounts for a part of a lease that the peer's TCP has acknowledged on `socket`.
-    pub(crate) fn acknowledged(&mut self, part: ByteRange, socket: &TcpStream) {
+    /// Accounts for a part of a lease that the peer's TCP has acknowledged on `socket`; returns how many of its leading bytes
+    /// count: the rest was stolen meanwhile.
+    pub(crate) fn acknowledged(&mut self, part: ByteRange, socket: &TcpStream) -> Bytes {
         self.delivery.add(part.len(), Bytes::ZERO, socket, Instant::now());
         let rate = self.delivery.rate;
-        self.transfer.schedule.with(|schedule, now| {
+        let counted = self.transfer.schedule.with(|schedule, now| {
             schedule.update(self.id(), |status| status.rate = rate);
             schedule.received(self.id(), part, now)
         });
-        self.transfer.add_received(self.handle.source, part.len().as_usize());
+        self.transfer.add_received(self.handle.source, counted.as_usize());
+        counted
     }
 
     /// Accounts for a lease of `length` bytes that ends at `end` and that the server has confirmed; `false` where a part of it
@@ -460,5 +462,47 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.change(|schedule| schedule.leave(self.id()));
         let cpu = u64::try_from(host::thread_cpu_time().as_nanos()).unwrap_or(u64::MAX);
         self.transfer.waits.busiest.fetch_max(cpu, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use longhaul_core::event::{JobId, JobObserver, JobTag};
+    use longhaul_core::schedule::{Blocks, RangeScheduler};
+
+    use super::*;
+    use crate::transfer::SharedSchedule;
+
+    #[test]
+    fn acknowledged_bytes_that_were_stolen_are_not_counted() {
+        const WHOLE: ByteRange = ByteRange::new(0, 100);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let tag = JobTag::new(JobId::new(1), "http://h/f");
+        let schedule = || RangeScheduler::new(Blocks::new(vec![WHOLE], 1, false, Bytes::new(1)));
+        let (start, stop) = (Instant::now(), Cancel::new());
+        let shared = SharedSchedule::new(start, schedule());
+        let transfer = TransferState::new(start, JobObserver::new(&tag, &()), stop.clone(), shared, None, 1);
+        transfer.schedule.plan(schedule());
+        let options = StreamOptions { retries: 0, stall: Duration::from_secs(1), hold_window: false };
+        let stream = |id| {
+            let handle = Arc::new(StreamHandle::new(id, 0, &stop));
+            Stream::new(handle, &transfer, None, options)
+        };
+        let (mut victim, thief) = (stream(0), stream(1));
+        assert_eq!(victim.lease(), Some(WHOLE));
+        transfer.schedule.change(|schedule| schedule.release_beyond(0, Bytes::new(60)));
+        assert_eq!(victim.acknowledged(ByteRange::new(0, 40), &socket), Bytes::new(40));
+        // What the peer has acknowledged of the stolen tail is the thief's to send.
+        assert_eq!(victim.acknowledged(ByteRange::new(40, 90), &socket), Bytes::new(20));
+        assert_eq!(transfer.received(), Bytes::new(60));
+        assert!(!victim.leases_until(WHOLE.end()));
+        victim.requeue(std::iter::once(ByteRange::new(0, 60)));
+        victim.disconnected();
+        assert_eq!(transfer.left(), WHOLE.len());
+        let again: Vec<_> = std::iter::from_fn(|| thief.lease()).collect();
+        assert_eq!(again, [ByteRange::new(0, 60), ByteRange::new(60, 100)]);
     }
 }

@@ -216,7 +216,7 @@ impl Stall {
         self.since = Instant::now();
     }
 
-    /// Fails where less than [`ALIVE`] was acknowledged within the limit; returns how many bytes are not acknowledged, where
+    /// Fails where less than [`LEAST_DELIVERY`] was acknowledged within the limit; returns how many bytes are not acknowledged, where
     /// the kernel tells.
     pub(super) fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
         let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };

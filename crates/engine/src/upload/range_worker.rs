@@ -22,9 +22,8 @@ use socket2::SockRef;
 use super::answer::UploadAnswer;
 use super::body::{self, BodyError, Pump, TICK};
 use super::error::UploadError;
-use super::range_peer::RangePeer;
+use super::range_peer::{PacedConnection, RangePeer};
 use super::ranges::ALIGNMENT;
-use crate::pacing::PacingHandle;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
 use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
@@ -65,15 +64,12 @@ impl<'p> RangeWorker<'p> {
         Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
     }
 
-    fn connect(
-        &mut self,
-        stream: &mut Stream<'_>,
-    ) -> Result<(Connection, Option<PacingHandle>), SourceError> {
+    fn connect(&mut self, stream: &mut Stream<'_>) -> Result<(Connection, PacedConnection<'p>), SourceError> {
         let cancel = stream.renew_cancel();
         let client = self.peer.client;
         let mut connection = client.connect(&mut self.target, &cancel)?;
         client.aim(&mut connection, &self.target.with_query(self.peer.query))?;
-        let paced = self.peer.pace(&connection, stream.wanted_streams());
+        let paced = self.peer.pace(&connection);
         let is_first = !stream.has_connected();
         stream.connected(connection.socket(), connection.peer());
         if is_first {
@@ -133,11 +129,11 @@ struct RangeExchange<'e, 'p, 's> {
     stream: &'e mut Stream<'s>,
     connection: Connection,
     pump: Pump<'p>,
-    paced: Option<PacingHandle>,
+    paced: PacedConnection<'p>,
     unanswered: VecDeque<SentRange>,
     /// How many bytes of the file the connection was given.
     given: u64,
-    /// Since when everything that was sent is acknowledged, and an answer is due.
+    /// Since when every range is sent to its end and acknowledged, and an answer is due.
     answer_due: Option<Instant>,
 }
 
@@ -146,7 +142,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         worker: &'e mut RangeWorker<'p>,
         stream: &'e mut Stream<'s>,
         connection: Connection,
-        paced: Option<PacingHandle>,
+        paced: PacedConnection<'p>,
     ) -> Self {
         let peer = worker.peer;
         let pump = Pump::new(&connection, peer.progress, peer.request.stall);
@@ -157,9 +153,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Sends ranges until nothing is left to lease.
     fn run(mut self) -> Result<Ended, SourceError> {
         let sent = self.send_ranges();
-        if let Some(paced) = &self.paced {
-            paced.pause();
-        }
+        self.paced.pause();
         match sent {
             Ok(true) => Ok(Ended::Over(Box::new(self.connection))),
             Ok(false) => Ok(Ended::Closed),
@@ -185,9 +179,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 }
                 self.account()?;
             } else {
-                if let Some(paced) = &self.paced {
-                    paced.pause();
-                }
+                self.paced.pause();
                 if !self.stream.wait_for_work() {
                     return Ok(true);
                 }
@@ -219,9 +211,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let supply = Supply::open(peer.source, peer.reader, range);
         let mut supply =
             supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
-        if let Some(paced) = &self.paced {
-            paced.resume();
-        }
+        self.paced.resume();
         let sent = self.send_body(range, &mut supply);
         add(&peer.progress.transfer.waits.writer, supply.waited());
         sent
@@ -336,8 +326,9 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             let reached = reached.min(sent.range.end() - 1) / ALIGNMENT.get() * ALIGNMENT.get();
             if reached > sent.acknowledged {
                 let part = ByteRange::new(sent.acknowledged, reached);
-                sent.acknowledged = reached;
-                self.stream.acknowledged(part, self.connection.socket());
+                // A stolen rest is another stream's to send: sent again from here, it would be there twice.
+                let counted = self.stream.acknowledged(part, self.connection.socket());
+                sent.acknowledged += counted.get();
             }
         }
         if self.unanswered.iter().any(|sent| !self.stream.leases_until(sent.range.end())) {
@@ -347,11 +338,16 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let outstanding = self.pump.stall.check(&self.connection).map_err(|error| error.at(at))?;
         if outstanding == Some(0) {
             self.stream.keep_alive();
-            let limit = self.worker.peer.request.stall;
-            let due = *self.answer_due.get_or_insert_with(Instant::now);
-            if self.unanswered.iter().all(|sent| sent.whole) && due.elapsed() > limit {
-                return Err(UploadError::Stalled { at: at.clone(), waited: limit }.into());
-            }
+        }
+        // Amid a body the server waits for this side: for the disk, or for `--limit`.
+        if outstanding != Some(0) || self.unanswered.iter().any(|sent| !sent.whole) {
+            self.answer_due = None;
+            return Ok(());
+        }
+        let limit = self.worker.peer.request.stall;
+        let due = *self.answer_due.get_or_insert_with(Instant::now);
+        if due.elapsed() > limit {
+            return Err(UploadError::Stalled { at: at.clone(), waited: limit }.into());
         }
         Ok(())
     }

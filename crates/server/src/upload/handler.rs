@@ -37,6 +37,8 @@ pub(crate) struct UploadReply {
 
 /// How long to wait until a superseded upload has synced what it received.
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait until another request has reserved the space of the upload.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the lock of another upload, whose closed connection may not be noticed yet.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 /// The interval between attempts to start an upload.
@@ -76,19 +78,27 @@ pub(crate) async fn handle(
 
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
 async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadStart, Reply> {
-    let (until, soon) = (Instant::now() + SUPERSEDED_TIMEOUT, Instant::now() + BUSY_TIMEOUT);
+    let began = Instant::now();
     let request = Arc::new(request);
     loop {
         let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
         match spawn_blocking(move || uploads.begin(&request)).await {
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
-            Ok(Err(NotStarted::Opening)) => sleep(START_RETRY_INTERVAL).await,
-            Ok(Err(NotStarted::Superseding)) if Instant::now() < until => sleep(START_RETRY_INTERVAL).await,
-            Ok(Err(NotStarted::Busy)) if Instant::now() < soon => sleep(START_RETRY_INTERVAL).await,
-            Ok(Err(NotStarted::Superseding | NotStarted::Busy)) => return Err(refusal::busy()),
+            Ok(Err(why)) if began.elapsed() < longest_wait(&why) => sleep(START_RETRY_INTERVAL).await,
+            Ok(Err(_)) => return Err(refusal::busy()),
             Err(error) => return Err(refusal::exhausted(&error)),
         }
+    }
+}
+
+/// Returns for how long an upload that has not started is tried again.
+fn longest_wait(why: &NotStarted) -> Duration {
+    match why {
+        NotStarted::Refused(_) => Duration::ZERO,
+        NotStarted::Superseding => SUPERSEDED_TIMEOUT,
+        NotStarted::Opening => OPENING_TIMEOUT,
+        NotStarted::Busy => BUSY_TIMEOUT,
     }
 }
 

@@ -235,6 +235,10 @@ impl RangedUpload {
         if state.queue.is_none() || state.retires {
             return Err(NotStarted::Superseding);
         }
+        // It ends with its last claim, so that a retry can open it anew.
+        if let Some(failure) = &state.failure {
+            return Err(refusal::pipeline(failure).into());
+        }
         if let Some(other) = state.claims.iter().find(|claim| claim.range.overlaps(range)) {
             if other.liveness.cancel.is_cancelled() || other.liveness.is_silent(Instant::now()) {
                 other.liveness.cancel.cancel();
@@ -317,5 +321,54 @@ impl Drop for RangeClaim {
         state.unused_since = Instant::now();
         drop(state);
         self.upload.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use longhaul_core::units::Bytes;
+    use longhaul_engine::sink::directory::Directory;
+    use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
+    use longhaul_engine::sink::part_file::PartFile;
+    use longhaul_engine::sink::segment_pool::SegmentPool;
+    use longhaul_engine::sink::writer::WriterChoice;
+
+    use super::*;
+
+    #[test]
+    fn upload_that_has_failed_takes_no_range() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = PartFile::open_in(Directory::open(dir.path()).unwrap(), OsStr::new("f")).unwrap();
+        let pool = SegmentPool::new(&MemoryBudget::new(AppBuffer::Auto), None, 1);
+        let size = Some(Bytes::new(100));
+        let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, pool);
+        let (inlet, _segments) = pipeline.inlet();
+        let state = RangedState {
+            queue: Some(inlet.into_queue()),
+            retires: false,
+            claims: Vec::new(),
+            unused_since: Instant::now(),
+            claimed: RangeSet::new(),
+            next: 0,
+            failure: None,
+        };
+        let upload = Arc::new(RangedUpload {
+            id: UploadId::new([1; 16]),
+            target: dir.path().join("f"),
+            pipeline: Arc::new(pipeline),
+            liveness: Arc::new(UploadLiveness::default()),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let first = upload.claim(ByteRange::new(0, 10));
+        assert!(first.is_ok());
+        upload.fail(PipelineError::Panicked("a writer"));
+        assert!(matches!(upload.claim(ByteRange::new(10, 20)), Err(NotStarted::Refused(_))));
+        drop(first);
+        // Without a claim it ends.
+        upload.wait_until_unused();
+        assert!(matches!(upload.claim(ByteRange::new(10, 20)), Err(NotStarted::Superseding)));
     }
 }

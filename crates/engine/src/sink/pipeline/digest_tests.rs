@@ -23,13 +23,18 @@ const SHA256: WantedDigests = WantedDigests { whole: Some(Algorithm::Sha256), pi
 
 /// Makes the pipeline of a file of [`SEGMENTS`], which an earlier one may have begun.
 fn pipeline(target: &Path, wanted: WantedDigests, tree: bool) -> Pipeline {
+    pipeline_with(target, wanted, tree, (Bytes::mib(4), Bytes::new(SEGMENT)))
+}
+
+/// Makes it with an application buffer of this size and this size of its segments.
+fn pipeline_with(target: &Path, wanted: WantedDigests, tree: bool, buffer: (Bytes, Bytes)) -> Pipeline {
     let size = Bytes::new(SEGMENT * SEGMENTS - 5);
     let tag = Identity::from(Validator::parse("\"a\"").unwrap());
     let journal = Journal::new(size, vec![JournalSource::new("u", "u".to_owned(), tag)], None);
     let part = Output::File(target.to_owned()).prepare().unwrap().open(None).unwrap();
     let committed = part.journal().unwrap().sound().map(|journal| journal.committed().clone());
-    let budget = MemoryBudget::new(AppBuffer::Fixed(Bytes::mib(4)));
-    let pool = SegmentPool::new(&budget, Some(Bytes::new(SEGMENT)), 1);
+    let budget = MemoryBudget::new(AppBuffer::Fixed(buffer.0));
+    let pool = SegmentPool::new(&budget, Some(buffer.1), 1);
     let committed = committed.unwrap_or_default();
     let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool);
     pipeline.hashing_in_order(wanted, tree.then(|| Arc::new(PassingDigest::new(size).unwrap())))
@@ -158,22 +163,25 @@ fn forgotten_range_is_hashed_as_it_is_written_anew() {
     assert!(on_disk.whole.is_some() && on_disk.whole != sha256(&whole(&pipeline)));
 }
 
+/// Offers a segment to the follower as a writer does, but does not write it.
+fn offer(pipeline: &Pipeline, number: u64) {
+    let (inlet, _queue) = pipeline.inlet();
+    let range = ByteRange::with_len(number * SEGMENT, Bytes::new(SEGMENT));
+    let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
+    segment.spare().copy_from_slice(&content(range.start(), SEGMENT as usize));
+    segment.fill(SEGMENT as usize);
+    pipeline.follower.offer(segment, || pipeline.pool.usage());
+}
+
 #[test]
 fn parked_segments_are_bounded_and_hashed_without_reading() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
-    let (inlet, _queue) = pipeline.inlet();
-    let offer = |number: u64| {
-        let range = ByteRange::with_len(number * SEGMENT, Bytes::new(SEGMENT));
-        let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
-        segment.spare().copy_from_slice(&content(range.start(), SEGMENT as usize));
-        segment.fill(SEGMENT as usize);
-        pipeline.follower.offer(segment, || pipeline.pool.usage().capacity());
-    };
+    let offer = |number| offer(&pipeline, number);
     // No thread would take it.
     offer(0);
     assert_eq!(pipeline.pool.usage().in_use, 0);
-    pipeline.follower.begin();
+    let round = pipeline.follower.begin();
     // A quarter of 4 MiB, and out of order.
     [1, 0, 3, 2, 16, 40].into_iter().for_each(offer);
     assert_eq!(pipeline.pool.usage().in_use, 4);
@@ -183,5 +191,54 @@ fn parked_segments_are_bounded_and_hashed_without_reading() {
         threads.spawn(|| pipeline.follower.run(&file, RangeSet::new, || true).unwrap());
     });
     assert_eq!((pipeline.follower.hashed(), pipeline.follower.bytes_read_back()), (4 * SEGMENT, 0));
+    assert_eq!(pipeline.pool.usage().in_use, 0);
+    drop(round);
+}
+
+/// All fragments together are less than a quarter of the application buffer; their segments are more than all of it.
+#[test]
+fn fragments_in_large_segments_leave_memory_for_the_missing_front() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let buffer = (Bytes::mib(64), Bytes::mib(4));
+    let pipeline = pipeline_with(&dir.path().join("file"), SHA256, false, buffer);
+    let round = pipeline.follower.begin();
+    (1..SEGMENTS - 1).for_each(|number| offer(&pipeline, number));
+    assert_eq!(pipeline.pool.usage().in_use, 4);
+    drop(round);
+    write(&pipeline, (1..SEGMENTS).chain([0]), || ());
+    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+}
+
+#[test]
+fn parked_segments_are_freed_where_the_front_stays_missing() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    write(&pipeline, 1..10, || {
+        until("parked segments are freed", || pipeline.pool.usage().in_use == 0);
+    });
+    write(&pipeline, (10..SEGMENTS).chain([0]), || ());
+    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+}
+
+/// As where the file cannot be opened again, or the thread cannot be started.
+#[test]
+fn nothing_stays_parked_without_the_thread_that_hashes() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    write(&pipeline, 0..SEGMENTS, || ());
+    pipeline.follower.forget(ByteRange::new(0, SEGMENT));
+    let round = pipeline.follower.begin();
+    offer(&pipeline, 0);
+    offer(&pipeline, 1);
+    assert_eq!(pipeline.pool.usage().in_use, 2);
+    // The digest does not wait for them: all is in the file.
+    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+    assert_eq!(pipeline.pool.usage().in_use, 0);
+    pipeline.follower.forget(ByteRange::new(0, SEGMENT));
+    offer(&pipeline, 1);
+    assert_eq!(pipeline.pool.usage().in_use, 1);
+    drop(round);
+    assert_eq!(pipeline.pool.usage().in_use, 0);
+    offer(&pipeline, 1);
     assert_eq!(pipeline.pool.usage().in_use, 0);
 }

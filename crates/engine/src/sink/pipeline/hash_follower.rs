@@ -12,9 +12,10 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::telemetry::Segments;
 use longhaul_core::units::Bytes;
 use rustix::fs::{Advice, fadvise};
 
@@ -32,6 +33,9 @@ const PIECE: Bytes = Bytes::mib(1);
 const TICK: Duration = Duration::from_millis(10);
 /// One part in so many of the application buffer may wait for the digest: the four writers of Direct I/O finish out of order.
 const PARKED_SHARE: u64 = 4;
+/// How long a segment may be parked while bytes before it are missing: these may wait for its memory, as a pool's share shrinks
+/// when other transfers begin.
+const LONGEST_PARKED: Duration = Duration::from_secs(1);
 /// A tenth of the scheduler's weight of a writer.
 const NICE: i32 = 10;
 
@@ -54,9 +58,31 @@ pub(super) struct HashFollower {
 #[derive(Debug, Default)]
 struct Parked {
     /// Written segments by their start.
-    segments: BTreeMap<u64, Segment>,
+    segments: BTreeMap<u64, ParkedSegment>,
     /// Whether [`HashFollower::run`] takes them.
     running: bool,
+}
+
+#[derive(Debug)]
+struct ParkedSegment {
+    segment: Segment,
+    /// How much of the application buffer it holds, however few bytes are in it.
+    memory: Bytes,
+    since: Instant,
+}
+
+/// A round of writing, during which segments are parked: the thread of [`HashFollower::run`] owns it.
+///
+/// Ends when dropped, also where the thread did not start, or panicked: parked segments would never be freed.
+#[must_use = "segments are parked only until it is dropped"]
+pub(super) struct Round<'a>(&'a HashFollower);
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        let mut parked = lock(&self.0.parked);
+        parked.running = false;
+        parked.segments.clear();
+    }
 }
 
 impl HashFollower {
@@ -91,8 +117,9 @@ impl HashFollower {
     }
 
     /// Begins a round of writing, the first or another one after [`Self::end`].
-    pub(super) fn begin(&self) {
+    pub(super) fn begin(&self) -> Round<'_> {
         lock(&self.parked).running = true;
+        Round(self)
     }
 
     /// Lets [`Self::run`] hash what is parked, and end.
@@ -109,8 +136,8 @@ impl HashFollower {
 
     /// Takes a segment that was written: keeps it for the digest where it is the next or nearly so, else frees it.
     ///
-    /// `app_buffer` returns the size of the application buffer.
-    pub(super) fn offer(&self, segment: Segment, app_buffer: impl Fn() -> Bytes) {
+    /// `app_buffer` returns the segments of the application buffer.
+    pub(super) fn offer(&self, segment: Segment, app_buffer: impl Fn() -> Segments) {
         if self.wanted.is_empty() {
             return;
         }
@@ -119,12 +146,15 @@ impl HashFollower {
             // Bytes that come again count.
             return self.forget(range);
         }
-        if range.end() - hashed <= app_buffer().get() / PARKED_SHARE {
-            let mut parked = lock(&self.parked);
-            if parked.running {
-                parked.segments.insert(range.start(), segment);
-                self.changed.notify_one();
-            }
+        let app_buffer = app_buffer();
+        let most = Bytes::new(app_buffer.capacity().get() / PARKED_SHARE);
+        // A segment with a fragment holds as much memory as a full one.
+        let memory = app_buffer.size.max(range.len());
+        let mut parked = lock(&self.parked);
+        let held: u64 = parked.segments.values().map(|parked| parked.memory.get()).sum();
+        if parked.running && range.end() - hashed <= most.get() && held + memory.get() <= most.get() {
+            parked.segments.insert(range.start(), ParkedSegment { segment, memory, since: Instant::now() });
+            self.changed.notify_one();
         }
     }
 
@@ -154,11 +184,7 @@ impl HashFollower {
     ) -> io::Result<()> {
         // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
         let _ = rustix::process::setpriority_process(None, NICE);
-        let followed = self.follow(PieceReader::new(file), written, is_idle);
-        let mut parked = lock(&self.parked);
-        parked.running = false;
-        parked.segments.clear();
-        followed
+        self.follow(PieceReader::new(file), written, is_idle)
     }
 
     fn follow(
@@ -170,7 +196,11 @@ impl HashFollower {
         loop {
             let running = lock(&self.parked).running;
             let may_read = running && is_idle();
-            if self.hash_parked() || (may_read && self.hash_written(&mut reader, &written)?) {
+            if self.hash_parked() {
+                continue;
+            }
+            lock(&self.parked).segments.retain(|_, parked| parked.since.elapsed() < LONGEST_PARKED);
+            if may_read && self.hash_written(&mut reader, &written)? {
                 continue;
             }
             // The tree lacks nothing of an earlier run: the writers add the rest.
@@ -188,6 +218,8 @@ impl HashFollower {
     /// # Errors
     /// What the kernel says of the file.
     pub(super) fn finish(&self, file: &File, end: Bytes, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
+        // All of it is in the file, and nothing takes a parked segment any more.
+        lock(&self.parked).segments.clear();
         let mut reader = PieceReader::new(file);
         let written: RangeSet = [ByteRange::with_len(0, end)].into_iter().collect();
         while lock(&self.in_order).hashed() < end.get() {
@@ -212,7 +244,7 @@ impl HashFollower {
             let mut parked = lock(&self.parked);
             if self.has_next(&parked) { parked.segments.pop_first() } else { None }
         };
-        let Some((start, segment)) = next else { return false };
+        let Some((start, ParkedSegment { segment, .. })) = next else { return false };
         // Its beginning may have been read from the file.
         let known = usize::try_from(in_order.hashed() - start).unwrap_or(usize::MAX);
         self.update(&mut in_order, segment.data().get(known..).unwrap_or_default());

@@ -18,16 +18,45 @@ const MOST_METALINKS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(4000);
 /// The longest wait that a server may ask for; what asks for more is busy with something else.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How long a server may be busy with other files before it is given up.
+const BUSY_PATIENCE: Duration = Duration::from_secs(120);
+/// An answer that takes this long shows progress: `longhaul serve` hashes for 5 s, or answers at once that it is busy.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Limits the time that a server's digests are waited for, over all metalinks of a file.
+struct DigestWait {
+    began: Instant,
+    /// When the server last showed progress.
+    progressed: Instant,
+}
+
+impl DigestWait {
+    fn new(now: Instant) -> Self {
+        Self { began: now, progressed: now }
+    }
+
+    /// Returns whether to ask again after `wait`, where the server answered at `now` a request sent at `asked`.
+    fn allows(&mut self, wait: Duration, asked: Instant, now: Instant) -> bool {
+        if now.duration_since(asked) >= PROGRESS {
+            self.progressed = now;
+        }
+        wait <= LONGEST_WAIT
+            && now.duration_since(self.began) < PATIENCE
+            && now.duration_since(self.progressed) < BUSY_PATIENCE
+    }
+}
 
 impl HttpSource<'_> {
     /// Fetches the digests of the described file's pieces; `None` where no metalink of the file has any.
     pub(super) fn pieces_of_metalinks(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
         let described = self.described()?;
+        let mut limit = DigestWait::new(Instant::now());
         for url in described.metalinks.iter().take(MOST_METALINKS) {
-            let metalink = Metalink::parse(&self.fetch_metalink(url, cancel)?).map_err(|error| {
-                let message = format!("cannot use the metalink {}: {error}", SafeUrl::of(url));
-                SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
-            })?;
+            let metalink =
+                Metalink::parse(&self.fetch_metalink(url, &mut limit, cancel)?).map_err(|error| {
+                    let message = format!("cannot use the metalink {}: {error}", SafeUrl::of(url));
+                    SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
+                })?;
             let mut files = metalink.files.into_iter();
             // Which one of several is the described file is not certain.
             let only = files.next().filter(|_| files.next().is_none());
@@ -40,19 +69,25 @@ impl HttpSource<'_> {
     }
 
     /// Fetches a document; asks again as long as the server asks for a little more time.
-    fn fetch_metalink(&self, url: &Url, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
+    fn fetch_metalink(
+        &self,
+        url: &Url,
+        limit: &mut DigestWait,
+        cancel: &Cancel,
+    ) -> Result<Vec<u8>, SourceError> {
         // A login is for the first origin only.
         let secrets = url.origin() == self.url.origin();
         let config = &self.options.client;
         let client = self.clients.get(&if secrets { config.clone() } else { config.without_secrets() })?;
-        let began = Instant::now();
         loop {
+            let asked = Instant::now();
             let error = match client.open(url, None, cancel).map_err(SourceError::from) {
                 Ok(opened) => return self.read_document(opened.connection, url),
                 Err(error) => error,
             };
             match error.retry {
-                Retry::After(wait) if wait <= LONGEST_WAIT && began.elapsed() < PATIENCE => {
+                Retry::After(wait) if limit.allows(wait, asked, Instant::now()) => {
+                    tracing::info!("waiting for the digests of pieces: {error}");
                     if cancel.sleep(wait) {
                         return Err(SourceError::interrupted());
                     }
@@ -83,5 +118,28 @@ impl HttpSource<'_> {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how long a server is asked that answers each request after `answer` with a wait of 1 s.
+    fn asked_for(answer: Duration) -> Duration {
+        let began = Instant::now();
+        let (mut limit, mut now) = (DigestWait::new(began), began);
+        while limit.allows(Duration::from_secs(1), now, now + answer) {
+            now += answer + Duration::from_secs(1);
+        }
+        now - began
+    }
+
+    #[test]
+    fn busy_server_is_given_up_before_one_that_hashes() {
+        assert_eq!(asked_for(Duration::ZERO), BUSY_PATIENCE);
+        assert!(asked_for(Duration::from_secs(5)) > PATIENCE - Duration::from_secs(6));
+        let (mut limit, now) = (DigestWait::new(Instant::now()), Instant::now());
+        assert!(!limit.allows(LONGEST_WAIT + Duration::from_secs(1), now, now));
     }
 }

@@ -152,10 +152,15 @@ impl Exchange<'_, '_, '_> {
                     self.drop_requests();
                     *connection = self.connect()?;
                 }
-                if self.worker.requested.is_empty() && !self.request_next(connection)? {
+                let requested = match self.request_next_if_idle(connection) {
+                    // The server has closed the connection behind the last answer that was needed.
+                    Err(error) if self.worker.trails && error.cause == Cause::Connection => None,
+                    requested => Some(requested?),
+                };
+                if requested == Some(false) {
                     continue;
                 }
-                if !self.skip_trailing_answer(connection)? {
+                if requested.is_none() || !self.skip_trailing_answer(connection)? {
                     // What was requested behind it can be leased again.
                     self.drop_requests();
                     connection.retire();
@@ -281,6 +286,11 @@ impl Exchange<'_, '_, '_> {
         Ok(true)
     }
 
+    /// Requests the next range where nothing is requested yet; `false` where none is left, or this stream drains.
+    fn request_next_if_idle(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
+        Ok(!self.worker.requested.is_empty() || self.request_next(connection)?)
+    }
+
     /// Keeps enough requests under way that the server never waits for the next.
     fn request_ahead(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
         let file = &self.described.file;
@@ -322,20 +332,32 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Reads the answer to a trailing request, where there is more to request after all; returns whether the connection can
-    /// be used for that.
+    /// be used for that. No failure of the answer counts, for it was not needed.
     fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
         if !std::mem::take(&mut self.worker.trails) {
             return Ok(true);
         }
-        let _ = connection.read_head()?;
+        match connection.read_head() {
+            // A whole file takes longer than a new connection.
+            Ok(head) if head.status() != 206 => return Ok(false),
+            Ok(_) => {}
+            Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
+            Err(_) => return Ok(false),
+        }
         let (mut buffer, mut left) = ([0; TRAILING.get() as usize], TRAILING);
         loop {
-            match connection.read_body(&mut buffer)? {
-                Read::End => return Ok(connection.reusable()),
-                // The whole file, or a long page that says why not.
-                Read::Data(_) if left == Bytes::ZERO => return Ok(false),
-                Read::Data(bytes) => left = left - Bytes::new(bytes as u64),
-                Read::Idle => self.stream.check_alive(self.worker.source.shown())?,
+            match connection.read_body(&mut buffer) {
+                Ok(Read::End) => return Ok(connection.reusable()),
+                // More than was requested.
+                Ok(Read::Data(_)) if left == Bytes::ZERO => return Ok(false),
+                Ok(Read::Data(bytes)) => left = left - Bytes::new(bytes as u64),
+                Ok(Read::Idle) => match self.stream.check_alive(self.worker.source.shown()) {
+                    Err(error) if error.cause == Cause::Interrupted => return Err(error),
+                    Err(_) => return Ok(false),
+                    Ok(()) => {}
+                },
+                Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
+                Err(_) => return Ok(false),
             }
         }
     }
