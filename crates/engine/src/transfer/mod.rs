@@ -8,9 +8,11 @@ pub(crate) mod recv_buffer;
 mod shared_schedule;
 mod state;
 mod stream;
+mod stream_handle;
 mod streams_choice;
 
 pub(crate) use shared_schedule::SharedSchedule;
 pub(crate) use state::{FileTransfer, SourceProgress, TransferState};
-pub(crate) use stream::{Stream, StreamHandle, StreamOptions};
+pub(crate) use stream::{Stream, StreamOptions};
+pub(crate) use stream_handle::StreamHandle;
 pub use streams_choice::{AptSettings, Streams};

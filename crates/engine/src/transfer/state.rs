@@ -13,7 +13,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::error::TransferError;
 use super::shared_schedule::SharedSchedule;
-use super::stream::StreamHandle;
+use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
 use crate::job_cpu::JobCpu;
 use crate::open_sockets::OpenSockets;

@@ -1,8 +1,8 @@
 //! A stream of a transfer, as its source sees it: leases in, bytes out.
 
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::Event;
@@ -15,12 +15,13 @@ use longhaul_sys::{host, tcp_info};
 use super::error::{Cause, Retry, SourceError};
 use super::recv_buffer;
 use super::state::{SourceProgress, TransferState};
+use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
 use crate::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
 use crate::failure::FailureKind;
 use crate::sink::pipeline::Inlet;
 use crate::sink::segment_pool::{Flow, Segment};
-use crate::threads::{add, lock};
+use crate::threads::add;
 
 /// How long to wait for a free segment before looking whether to stop.
 const SEGMENT_WAIT: Duration = Duration::from_millis(100);
@@ -40,56 +41,6 @@ pub(crate) struct StreamOptions {
     pub(crate) stall: Duration,
     /// Whether to hold receive windows near the BDP.
     pub(crate) hold_window: bool,
-}
-
-/// The stream's number, and what ends it or its wait.
-#[derive(Debug)]
-pub(crate) struct StreamHandle {
-    pub(crate) id: WorkerId,
-    /// The index of its source.
-    pub(crate) source: usize,
-    draining: AtomicBool,
-    stop: Cancel,
-    /// Ends what the stream waits for now, and nothing later.
-    wait: Mutex<Cancel>,
-}
-
-impl StreamHandle {
-    pub(crate) fn new(id: WorkerId, source: usize, stop: &Cancel) -> Self {
-        Self {
-            id,
-            source,
-            draining: AtomicBool::new(false),
-            stop: stop.clone(),
-            wait: Mutex::new(stop.child()),
-        }
-    }
-
-    /// Asks the stream to stop after its outstanding requests, or no longer.
-    pub(crate) fn set_draining(&self, draining: bool) {
-        self.draining.store(draining, Ordering::Relaxed);
-    }
-
-    /// Returns whether the stream is to request nothing more.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
-    }
-
-    /// Ends what the stream waits for now.
-    pub(crate) fn interrupt(&self) {
-        lock(&self.wait).cancel();
-    }
-
-    /// Makes the flag of the next wait; a draining stream's is set already.
-    fn renew(&self) -> Cancel {
-        let mut wait = lock(&self.wait);
-        *wait = self.stop.child();
-        // Whatever began the draining has interrupted the wait before.
-        if self.is_draining() {
-            wait.cancel();
-        }
-        wait.clone()
-    }
 }
 
 /// One stream: leases ranges for its source's worker and takes the bytes that arrive.

@@ -81,6 +81,20 @@ struct RangedState {
     failure: Option<PipelineError>,
 }
 
+impl RangedState {
+    fn new(queue: SegmentQueue) -> Self {
+        Self {
+            queue: Some(queue),
+            retires: false,
+            claims: Vec::new(),
+            unused_since: Instant::now(),
+            claimed: RangeSet::new(),
+            next: 0,
+            failure: None,
+        }
+    }
+}
+
 struct Claim {
     number: u64,
     range: ByteRange,
@@ -165,15 +179,7 @@ impl RangedUpload {
         held: HeldUpload,
     ) -> Result<Arc<Self>, Reply> {
         let (inlet, segments) = pipeline.inlet();
-        let state = RangedState {
-            queue: Some(inlet.into_queue()),
-            retires: false,
-            claims: Vec::new(),
-            unused_since: Instant::now(),
-            claimed: RangeSet::new(),
-            next: 0,
-            failure: None,
-        };
+        let state = RangedState::new(inlet.into_queue());
         let target = pipeline.part().target().to_owned();
         let changed = Condvar::new();
         let upload = Arc::new(Self { id, target, pipeline, liveness, state: Mutex::new(state), changed });
@@ -345,15 +351,7 @@ mod tests {
         let size = Some(Bytes::new(100));
         let pipeline = Pipeline::new(part, None, size, RangeSet::new(), WriterChoice::Auto, pool);
         let (inlet, _segments) = pipeline.inlet();
-        let state = RangedState {
-            queue: Some(inlet.into_queue()),
-            retires: false,
-            claims: Vec::new(),
-            unused_since: Instant::now(),
-            claimed: RangeSet::new(),
-            next: 0,
-            failure: None,
-        };
+        let state = RangedState::new(inlet.into_queue());
         let upload = Arc::new(RangedUpload {
             id: UploadId::new([1; 16]),
             target: dir.path().join("f"),

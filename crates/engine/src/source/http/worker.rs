@@ -1,5 +1,7 @@
 //! One stream over HTTP: pipelined range requests, and their bodies from the socket straight into segments.
 
+mod trailing_request;
+
 use std::collections::VecDeque;
 
 use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
@@ -24,10 +26,6 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 const MOST_REQUESTS_AHEAD: usize = 64;
 /// A connection that has delivered this much and is then closed between two answers has served enough requests: no failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);
-/// What a trailing request asks for: its answer fills the packet with the last bytes before it, and one more, on Ethernet.
-const TRAILING: Bytes = Bytes::kib(4);
-/// With less than this outstanding a trailing answer would be a noticeable part of the traffic.
-const WORTH_TRAILING: Bytes = Bytes::kib(256);
 
 /// The HTTP side of one stream.
 pub(super) struct HttpWorker<'s> {
@@ -307,57 +305,6 @@ impl Exchange<'_, '_, '_> {
             let enough = self.stream.outstanding_target(file.paced);
             if ahead >= enough || requests >= MOST_REQUESTS_AHEAD || !self.request_next(connection)? {
                 return self.request_trailing(connection, ahead);
-            }
-        }
-    }
-
-    /// Requests some bytes once more behind the last range of a connection, for the sake of what comes before them.
-    ///
-    /// Nagle's algorithm (RFC 9293, section 3.7.4) holds back the last packet of an answer, which is not full, until all before it is
-    /// acknowledged: a round trip, with nginx and `tcp_nopush`. Behind it lies another answer here, which fills the packet. That is not
-    /// waited for; the connection is of no further use, as its window is held for this path.
-    fn request_trailing(
-        &mut self,
-        connection: &mut Connection,
-        outstanding: Bytes,
-    ) -> Result<(), SourceError> {
-        let file = &self.described.file;
-        let pays = outstanding >= WORTH_TRAILING && file.identity.is_some() && !file.paced;
-        if !pays || !self.stream.holds_window() || !self.stream.is_all_leased() {
-            return Ok(());
-        }
-        connection.send_get(file.request(ByteRange::with_len(0, TRAILING)).as_ref())?;
-        self.worker.trails = true;
-        Ok(())
-    }
-
-    /// Reads the answer to a trailing request, where there is more to request after all; returns whether the connection can
-    /// be used for that. No failure of the answer counts, for it was not needed.
-    fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
-        if !std::mem::take(&mut self.worker.trails) {
-            return Ok(true);
-        }
-        match connection.read_head() {
-            // A whole file takes longer than a new connection.
-            Ok(head) if head.status() != 206 => return Ok(false),
-            Ok(_) => {}
-            Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
-            Err(_) => return Ok(false),
-        }
-        let (mut buffer, mut left) = ([0; TRAILING.get() as usize], TRAILING);
-        loop {
-            match connection.read_body(&mut buffer) {
-                Ok(Read::End) => return Ok(connection.reusable()),
-                // More than was requested.
-                Ok(Read::Data(_)) if left == Bytes::ZERO => return Ok(false),
-                Ok(Read::Data(bytes)) => left = left - Bytes::new(bytes as u64),
-                Ok(Read::Idle) => match self.stream.check_alive(self.worker.source.shown()) {
-                    Err(error) if error.cause == Cause::Interrupted => return Err(error),
-                    Err(_) => return Ok(false),
-                    Ok(()) => {}
-                },
-                Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
-                Err(_) => return Ok(false),
             }
         }
     }
