@@ -63,14 +63,19 @@ impl Engine {
         job::run(&self.shared, job, observer, cancel)
     }
 
-    /// Runs a task for each of `jobs` in their order, `parallel` at once, and more while their files are small.
+    /// Returns the HTTP clients, whose connections jobs share.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.shared.clients
+    }
+
+    /// Runs a task for each of `jobs` in their order, as many at once as `admission` allows.
     ///
     /// `task` runs its job, as by [`run`](Self::run), and returns the size of the file, or `None` where it failed. No further
     /// task starts once `cancel` is set. Returns whether every task has been started.
     pub fn run_each<J, I>(
         &self,
         jobs: I,
-        parallel: usize,
+        admission: JobAdmission,
         cancel: &Cancel,
         task: impl Fn(J) -> Option<Bytes> + Sync,
     ) -> bool
@@ -79,7 +84,6 @@ impl Engine {
         I: IntoIterator<Item = J>,
         I::IntoIter: Send,
     {
-        let admission = JobAdmission::new(parallel);
         let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
         let queue =
             JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };

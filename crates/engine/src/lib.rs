@@ -40,4 +40,5 @@ mod sustained_rate;
 pub mod telemetry;
 mod threads;
 mod transfer;
+pub mod tree;
 pub mod upload;

@@ -159,6 +159,7 @@ impl<'a> Fetch<'a> {
                 pipeline.part().abandon();
             }
         })?;
+        self.keep_time();
         let finished = pipeline.finish(self.replace)?;
         for warning in &finished.warnings {
             let reason = warning.to_string();
@@ -178,6 +179,17 @@ impl<'a> Fetch<'a> {
             digest,
             finding: advice::diagnose(&facts),
         })
+    }
+
+    /// Gives the complete file its time on the server, where that is wanted and known.
+    fn keep_time(&self) {
+        let known = self.description.modified.or(self.expected.modified);
+        let Some(modified) = known.filter(|_| self.job.options.keep_time) else { return };
+        let part = self.transfer.pipeline.part();
+        if let Err(error) = part.set_modified(modified) {
+            let reason = format!("{} does not get its time of modification: {error}", part.target().display());
+            self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
+        }
     }
 
     /// Fetches, and fetches again what proves wrong, from other sources.

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
@@ -220,6 +221,14 @@ impl PartFile {
             }
         }
         self.file.set_len(size.get()).map_err(failed)
+    }
+
+    /// Gives the file its time of modification; a later write changes it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
+        self.file.set_modified(modified)
     }
 
     /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its

@@ -8,6 +8,9 @@
 //! A worker owns its connection; a source owns what its workers share: the address, refusals, the identity of the file.
 
 pub mod http;
+pub mod listing;
+
+use std::time::SystemTime;
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::Event;
@@ -21,6 +24,11 @@ use crate::cancel::Cancel;
 use crate::path_memory::{Endpoint, KnownPath};
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
+
+/// Returns whether URLs of this scheme can be fetched.
+pub fn is_known_scheme(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https")
+}
 
 /// The other end of streams: what makes their workers.
 pub(crate) trait StreamPeer: Send + Sync {
@@ -103,6 +111,8 @@ pub(crate) struct Description {
     pub(crate) size: Option<Bytes>,
     /// What every answer with bytes of this file shares; `None` where ranges of several answers must not be combined.
     pub(crate) identity: Option<Identity>,
+    /// When the file was modified last.
+    pub(crate) modified: Option<SystemTime>,
     /// The file's name as the source gives it, safe to be used in a directory.
     pub(crate) name: Option<String>,
     /// Whether several streams may share the file.

@@ -14,6 +14,7 @@ use super::progress::prefix;
 use super::range_peer::RangePeer;
 use super::resumable::UploadResource;
 use super::session::UploadSession;
+use crate::rate_limit::RateLimit;
 use crate::send::{Reader, ReaderChoice};
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
@@ -45,7 +46,7 @@ pub(super) fn control(
     let rtt = session.rtt().unwrap_or_default();
     let start = CountStart {
         divisible: true,
-        alone: left < WORTH_SEVERAL || one_window_suffices(rtt, request.pace, request.limit),
+        alone: left < WORTH_SEVERAL || one_window_suffices(rtt, request.pace, request.limit.as_ref().map(RateLimit::rate)),
         rtt,
         first_window: SEGMENT * INITIAL_SEGMENTS,
         left,

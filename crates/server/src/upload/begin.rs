@@ -28,7 +28,7 @@ use super::ranged::{Found, HeldUpload, RangedUpload};
 use super::receive::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::receive_range::InboundRange;
 use super::request::{AddRange, AppendPart, UploadOperation, WholeFile};
-use super::{ActiveUploads, Uploads, refusal};
+use super::{ActiveUploads, Uploads, collection, refusal};
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 
@@ -117,6 +117,9 @@ impl Uploads {
             TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
             error => Reply::text(400, &error.to_string()),
         })?;
+        if request.method() == "MKCOL" {
+            return Ok(UploadStart::Answered(collection::make(&self.static_files, &path, request)));
+        }
         let operation = UploadOperation::of(request, &path)?;
         let target = UploadTarget::find(&self.static_files, &path)?;
         let adds = matches!(operation, UploadOperation::AddRange(_));
@@ -150,7 +153,11 @@ impl Uploads {
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
         let passing = self.digests.of((identity?, id), (&committed, size), append.hash);
         let after = match append.complete {
-            true => AfterBody::Finish { digest: append.digest, replace: append.replace },
+            true => AfterBody::Finish {
+                digest: append.digest,
+                modified: append.modified,
+                replace: append.replace,
+            },
             false => AfterBody::KeepPartial,
         };
         let pipeline =
@@ -204,12 +211,12 @@ impl Uploads {
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile) -> Result<UploadStart, NotStarted> {
-        let WholeFile { length, digest, replace } = whole;
+        let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
         let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool());
-        let after = AfterBody::Finish { digest, replace };
+        let after = AfterBody::Finish { digest, modified, replace };
         Ok(UploadStart::ready(InboundUpload::prepare(
             pipeline,
             after,

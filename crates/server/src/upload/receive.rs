@@ -4,10 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::checksum::Checksum;
-use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_OFFSET, upload_bool};
+use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_MTIME, UPLOAD_OFFSET, upload_bool};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
@@ -32,7 +32,7 @@ pub(super) enum AfterBody {
     /// Keep the partial file for further parts.
     KeepPartial,
     /// The file is complete: verify its digest, and give it its final name.
-    Finish { digest: Option<Checksum>, replace: bool },
+    Finish { digest: Option<Checksum>, modified: Option<SystemTime>, replace: bool },
 }
 
 /// An upload whose space is reserved; dropping it removes a partial file that cannot be resumed.
@@ -161,7 +161,7 @@ impl InboundUpload {
     /// Concludes a request whose body is written; the file is received up to `end`.
     fn conclude(&self, end: Bytes, cancel: &Cancel) -> Result<Reply, Reply> {
         let pipeline = &self.pipeline;
-        let AfterBody::Finish { digest, replace } = &self.after else {
+        let AfterBody::Finish { digest, modified, replace } = &self.after else {
             pipeline.sync_names().map_err(|error| refusal::output(&error))?;
             let head = ReplyHead::new(204)
                 .with(UPLOAD_OFFSET, &end.get().to_string())
@@ -185,9 +185,17 @@ impl InboundUpload {
                 Some(_) => {}
             }
         }
+        let timed = modified.map(|modified| pipeline.part().set_modified(modified));
+        if let Some(Err(error)) = &timed {
+            tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
+        }
         let finished = pipeline.finish(*replace).map_err(|error| refusal::pipeline(&error))?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(Reply::empty(ReplyHead::new(if self.exists { 204 } else { 201 })))
+        let mut head = ReplyHead::new(if self.exists { 204 } else { 201 });
+        if let Some(Ok(())) = timed {
+            head.add(UPLOAD_MTIME, "accepted");
+        }
+        Ok(Reply::empty(head))
     }
 }
 

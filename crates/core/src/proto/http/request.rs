@@ -70,6 +70,8 @@ pub enum Ask<'a> {
     },
     /// To drop the target.
     Delete,
+    /// To make a directory there (RFC 4918, section 9.3).
+    MakeCollection,
 }
 
 /// A part of an upload (docs/uploads.md).
@@ -134,6 +136,7 @@ impl Ask<'_> {
             Self::Put(_) => "PUT",
             Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. } => "PATCH",
             Self::Delete => "DELETE",
+            Self::MakeCollection => "MKCOL",
         }
     }
 
@@ -175,7 +178,7 @@ impl Ask<'_> {
             }
             // As for a GET: a length in the answer is then that of the file.
             Self::Head => head.field("Accept-Encoding", &"identity"),
-            Self::Options | Self::Delete => {}
+            Self::Options | Self::Delete | Self::MakeCollection => {}
             Self::Put(length) => head.body(*length),
             Self::Patch(part) => {
                 head.part(part.offset, part.whole, false, part.hash);

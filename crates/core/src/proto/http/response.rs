@@ -221,6 +221,16 @@ impl ResponseHead {
         self.single("etag").and_then(ETag::parse)
     }
 
+    /// Returns when the file was modified last.
+    pub fn last_modified(&self) -> Option<SystemTime> {
+        httpdate::parse_http_date(self.single("last-modified")?).ok()
+    }
+
+    /// Returns the URL of the next page of what is listed (RFC 8288, `rel=next`), as written.
+    pub fn next_page(&self) -> Option<String> {
+        self.links().find(|link| link.has_relation("next")).map(|link| link.target().to_owned())
+    }
+
     /// Returns what identifies this state of the file, if anything does strongly.
     pub fn validator(&self) -> Option<Validator> {
         Validator::choose(self.single("etag"), self.single("last-modified"), self.single("date"))

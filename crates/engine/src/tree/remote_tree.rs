@@ -1,0 +1,106 @@
+//! A directory of a server that is fetched into a directory here.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::units::Bytes;
+use rustix::fs::{FileType, Stat};
+use url::Url;
+
+use super::remote_walk::RemoteWalk;
+use super::walk_error::TreeError;
+use crate::cancel::Cancel;
+use crate::engine::Engine;
+use crate::job::{Expected, Job, JobOptions};
+use crate::sink::directory::Directory;
+use crate::sink::output::Output;
+use crate::source::http::{ClientConfig, HttpLister, ListerOptions};
+use crate::source::listing::{DirectoryLister, FileFacts};
+
+/// How a tree is listed.
+#[derive(Debug, Clone)]
+pub struct TreeOptions {
+    /// How to talk to the server.
+    pub client: ClientConfig,
+    /// How many failures in a row a listing may have.
+    pub retries: u32,
+    /// How long a server may send nothing.
+    pub stall: Duration,
+}
+
+/// A directory of a server, and the directory here that it is fetched into.
+pub struct RemoteTree {
+    url: Url,
+    lister: Arc<dyn DirectoryLister>,
+    target: Arc<Directory>,
+}
+
+/// A file as a listing has it, with a path that is safe below the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedFile {
+    /// Where it is.
+    pub url: Url,
+    /// Where it goes, below the target.
+    pub path: PathBuf,
+    /// Its size, where the listing has it.
+    pub size: Option<Bytes>,
+    /// Its time of modification, where the listing has it.
+    pub modified: Option<SystemTime>,
+}
+
+impl Engine {
+    /// Opens the directory at `url`, to be fetched into `target`, which is made where it is missing. Nothing is requested yet.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn remote_tree(&self, url: &Url, target: &Path, options: TreeOptions) -> Result<RemoteTree, TreeError> {
+        let opened = std::fs::create_dir_all(target).and_then(|()| Directory::open(target));
+        let failed = |source| TreeError::Target { path: target.to_owned(), source };
+        let target = Arc::new(opened.map_err(failed)?);
+        let TreeOptions { client: config, retries, stall } = options;
+        let options = ListerOptions { config, retries, stall, spool: Arc::clone(&target) };
+        let lister = HttpLister::new(self.clients(), options)?;
+        Ok(RemoteTree { url: url.clone(), lister: Arc::new(lister), target })
+    }
+}
+
+impl RemoteTree {
+    /// Walks the tree: a directory before what it holds. Ends early once `cancel` is set.
+    pub fn walk(&self, cancel: &Cancel) -> RemoteWalk {
+        RemoteWalk::new(Arc::clone(&self.lister), &self.url, Arc::clone(&self.target), cancel.clone())
+    }
+
+    /// Makes the job that fetches a file of the tree.
+    pub fn job(&self, file: &ListedFile, options: JobOptions) -> Job {
+        Job {
+            urls: vec![file.url.clone()],
+            output: Output::Beneath { root: Arc::clone(&self.target), path: file.path.clone() },
+            expected: Expected { modified: file.modified, ..Expected::default() },
+            options,
+        }
+    }
+
+    /// Returns where a file of the tree is here and its size, where it has the size and the time that it has on the server.
+    ///
+    /// Asks the server where the listing does not say; a server that does not say either has its file fetched.
+    pub fn unchanged(&self, file: &ListedFile, cancel: &Cancel) -> Option<(PathBuf, Bytes)> {
+        let there = self.stat(&file.path)?;
+        let mut facts = FileFacts { size: file.size, modified: file.modified };
+        if facts.size.is_none() || facts.modified.is_none() {
+            facts = self.lister.look(&file.url, cancel).unwrap_or_default();
+        }
+        let seconds = facts.modified?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let size = facts.size?;
+        let same = u64::try_from(there.st_size) == Ok(size.get()) && u64::try_from(there.st_mtime) == Ok(seconds);
+        same.then(|| (self.target.path_of(file.path.as_os_str()), size))
+    }
+
+    /// Looks at a regular file of the target, through no link.
+    fn stat(&self, path: &Path) -> Option<Stat> {
+        let directory = self.target.beneath(path.parent().unwrap_or(Path::new(""))).ok()?;
+        let stat = directory.look(path.file_name().map_or(OsStr::new(""), |name| name), false).ok()?;
+        FileType::from_raw_mode(stat.st_mode).is_file().then_some(stat)
+    }
+}
