@@ -44,7 +44,8 @@ impl Batch<'_> {
         task: impl Fn(&Session, JobId, J) -> FileResult + Sync,
     ) -> ExitCode {
         let Self { engine, session, cancel, admission } = self;
-        let (first_failure, interrupted, count) = (OnceLock::new(), AtomicBool::new(false), AtomicU64::new(0));
+        let (first_failure, interrupted, count) =
+            (OnceLock::new(), AtomicBool::new(false), AtomicU64::new(0));
         let all_started = engine.run_each(files, admission, cancel, |file| {
             let job = JobId::new(count.fetch_add(1, Ordering::Relaxed) + 1);
             // One file's failure, even this program's own, must not cost the others.
@@ -72,7 +73,8 @@ impl Batch<'_> {
         let cancel = self.cancel;
         thread::scope(|threads| {
             let (found, files) = sync_channel(WALKED_AHEAD);
-            let walker = move || walk.map(|walked| found.send(walked)).take_while(Result::is_ok).for_each(drop);
+            let walker =
+                move || walk.map(|walked| found.send(walked)).take_while(Result::is_ok).for_each(drop);
             let walker = match thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
                 Ok(walker) => walker,
                 Err(error) => {

@@ -7,10 +7,12 @@
 mod bodies;
 mod files;
 mod heads;
+mod listing;
 
 pub use bodies::{chunked, multipart};
 pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
 pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
+pub use listing::listing;
 
 /// A function that checks one parser with any bytes.
 pub type Entry = fn(&[u8]);
@@ -22,6 +24,7 @@ pub const ENTRIES: &[(&str, Entry)] = &[
     ("disposition", disposition),
     ("journal", journal),
     ("link_and_digest", link_and_digest),
+    ("listing", listing),
     ("metalink", metalink),
     ("multipart", multipart),
     ("netrc", netrc),

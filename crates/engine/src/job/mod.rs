@@ -187,7 +187,8 @@ impl<'a> Fetch<'a> {
         let Some(modified) = known.filter(|_| self.job.options.keep_time) else { return };
         let part = self.transfer.pipeline.part();
         if let Err(error) = part.set_modified(modified) {
-            let reason = format!("{} does not get its time of modification: {error}", part.target().display());
+            let reason =
+                format!("{} does not get its time of modification: {error}", part.target().display());
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
         }
     }

@@ -52,7 +52,10 @@ impl Directory {
             let fd = opened.map_err(|error| match error {
                 Errno::NOTDIR | Errno::LOOP => {
                     let what = directory.in_the_way(name);
-                    io::Error::new(io::ErrorKind::NotADirectory, format!("{what} stands in the place of a directory"))
+                    io::Error::new(
+                        io::ErrorKind::NotADirectory,
+                        format!("{what} stands in the place of a directory"),
+                    )
                 }
                 error => error.into(),
             })?;

@@ -36,7 +36,8 @@ pub(crate) struct OpenListing {
     pub(crate) entries: Entries,
 }
 
-/// The entries of a directory, read as they are taken. Nothing of a connection is held meanwhile.
+/// The entries of a directory, read as they are taken; an error is of one entry or of all that would follow. Nothing of a connection is
+/// held meanwhile.
 pub(crate) type Entries = Box<dyn Iterator<Item = Result<RemoteEntry, SourceError>> + Send>;
 
 /// An entry and its URL. The name is not checked.
@@ -146,7 +147,10 @@ mod tests {
     #[test]
     fn child_is_named_byte_for_byte() {
         let directory: Url = "http://ann@h/d%20e/?key=1".parse().unwrap();
-        assert_eq!(child_url(&directory, b"a/b?#%\xff", false).as_str(), "http://ann@h/d%20e/a%2Fb%3F%23%25%FF");
+        assert_eq!(
+            child_url(&directory, b"a/b?#%\xff", false).as_str(),
+            "http://ann@h/d%20e/a%2Fb%3F%23%25%FF"
+        );
         assert_eq!(child_url(&directory, b"sub", true).as_str(), "http://ann@h/d%20e/sub/");
     }
 }

@@ -55,7 +55,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`TreeError`].
-    pub fn remote_tree(&self, url: &Url, target: &Path, options: TreeOptions) -> Result<RemoteTree, TreeError> {
+    pub fn remote_tree(
+        &self,
+        url: &Url,
+        target: &Path,
+        options: TreeOptions,
+    ) -> Result<RemoteTree, TreeError> {
         let opened = std::fs::create_dir_all(target).and_then(|()| Directory::open(target));
         let failed = |source| TreeError::Target { path: target.to_owned(), source };
         let target = Arc::new(opened.map_err(failed)?);
@@ -93,7 +98,8 @@ impl RemoteTree {
         }
         let seconds = facts.modified?.duration_since(UNIX_EPOCH).ok()?.as_secs();
         let size = facts.size?;
-        let same = u64::try_from(there.st_size) == Ok(size.get()) && u64::try_from(there.st_mtime) == Ok(seconds);
+        let same =
+            u64::try_from(there.st_size) == Ok(size.get()) && u64::try_from(there.st_mtime) == Ok(seconds);
         same.then(|| (self.target.path_of(file.path.as_os_str()), size))
     }
 

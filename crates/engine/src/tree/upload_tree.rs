@@ -9,9 +9,9 @@ use longhaul_core::units::Bytes;
 use url::Url;
 use walkdir::{DirEntry, IntoIter, WalkDir};
 
+use super::Walked;
 use super::remote_tree::TreeOptions;
 use super::walk_error::{TreeError, WalkError};
-use super::Walked;
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::sink::part_names::is_partial;
@@ -82,7 +82,8 @@ impl UploadTree {
     pub fn is_unchanged(&self, file: &LocalFile, cancel: &Cancel) -> bool {
         let Some(modified) = file.modified.filter(|_| !file.is_new) else { return false };
         let Some((size, there)) = self.remote.look(&file.url, cancel) else { return false };
-        let same_time = there == modified || (there > modified && !self.remote.keeps_times(&self.url, cancel));
+        let same_time =
+            there == modified || (there > modified && !self.remote.keeps_times(&self.url, cancel));
         size == file.size && same_time
     }
 }
@@ -182,7 +183,8 @@ impl UploadWalk {
             "/" => Ok(false),
             _ => self.remote.make(&url, &self.cancel),
         };
-        let is_new = is_new.map_err(|source| WalkError::MakeRemote { directory: SafeUrl::of(&url), source })?;
+        let is_new =
+            is_new.map_err(|source| WalkError::MakeRemote { directory: SafeUrl::of(&url), source })?;
         self.above.push((url, is_new));
         Ok(())
     }

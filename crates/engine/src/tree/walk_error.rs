@@ -41,7 +41,9 @@ pub enum WalkError {
         name: String,
     },
     /// A directory is nested too deeply.
-    #[error("refused {directory}: it is more than {most} directories deep, perhaps by a link to a directory above it")]
+    #[error(
+        "refused {directory}: it is more than {most} directories deep, perhaps by a link to a directory above it"
+    )]
     Deep {
         /// The directory.
         directory: SafeUrl,
@@ -64,8 +66,8 @@ pub enum WalkError {
         /// Where the server led.
         elsewhere: SafeUrl,
     },
-    /// A directory cannot be listed.
-    #[error("cannot list {directory}: {source}")]
+    /// A directory cannot be listed, or an entry of it cannot be understood.
+    #[error("{source}")]
     Listing {
         /// The directory.
         directory: SafeUrl,
@@ -105,7 +107,9 @@ impl WalkError {
             Self::Listing { source, .. } => source.class,
             Self::MakeRemote { source, .. } => source.kind(),
             Self::MakeDirectory { .. } => FailureKind::CannotCreate,
-            Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => FailureKind::Denied,
+            Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                FailureKind::Denied
+            }
             Self::ReadDirectory { .. } => FailureKind::NotFound,
             _ => FailureKind::Data,
         }

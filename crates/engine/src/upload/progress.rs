@@ -200,8 +200,7 @@ impl<'a> UploadProgress<'a> {
     /// Returns how much to send at once: `most`, or less for an even rate under `--limit`.
     pub(super) fn share(&self, most: Bytes) -> Bytes {
         const SMALLEST: u64 = 4096;
-        let even =
-            |limiter: &RateLimit| Bytes::new((limiter.rate().as_bytes_per_sec() / 20).max(SMALLEST));
+        let even = |limiter: &RateLimit| Bytes::new((limiter.rate().as_bytes_per_sec() / 20).max(SMALLEST));
         self.limiter.as_ref().map_or(most, |limiter| most.min(even(limiter)))
     }
 

@@ -46,7 +46,8 @@ pub(super) fn control(
     let rtt = session.rtt().unwrap_or_default();
     let start = CountStart {
         divisible: true,
-        alone: left < WORTH_SEVERAL || one_window_suffices(rtt, request.pace, request.limit.as_ref().map(RateLimit::rate)),
+        alone: left < WORTH_SEVERAL
+            || one_window_suffices(rtt, request.pace, request.limit.as_ref().map(RateLimit::rate)),
         rtt,
         first_window: SEGMENT * INITIAL_SEGMENTS,
         left,

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
     ContentRange, PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE,
-    UPLOAD_LENGTH, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes,
+    UPLOAD_LENGTH, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool,
+    parse_upload_bytes,
 };
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -208,7 +209,8 @@ fn wants_blake3(request: &RequestHead) -> bool {
 /// Reads the time of modification that the file is to have.
 fn modified(request: &RequestHead) -> Result<Option<SystemTime>, Reply> {
     let Some(field) = request.header(UPLOAD_MTIME) else { return Ok(None) };
-    let time = field.trim().parse().ok().and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    let time =
+        field.trim().parse().ok().and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
     let refused = || Reply::text(400, "X-OC-Mtime must be a time in seconds since 1970");
     time.map(Some).ok_or_else(refused)
 }
@@ -312,8 +314,9 @@ mod tests {
 
     #[test]
     fn put_receives_a_whole_file() {
-        let whole =
-            |length, replace| Ok(UploadOperation::WholeFile(WholeFile { length, digest: None, modified: None, replace }));
+        let whole = |length, replace| {
+            Ok(UploadOperation::WholeFile(WholeFile { length, digest: None, modified: None, replace }))
+        };
         assert_eq!(read("PUT /f", &["Content-Length: 7"]), whole(Some(Bytes::new(7)), true));
         assert_eq!(
             read("PUT /f", &["If-None-Match: *", "Content-Length: 0"]),

@@ -12,8 +12,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
-use longhaul_core::checksum::Checksum;
 use longhaul_core::admission::JobAdmission;
+use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{JobObserver, JobTag};
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
@@ -33,10 +33,10 @@ use longhaul_engine::source::is_known_scheme;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
+use crate::batch::Batch;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, app_buffer, parallel};
-use crate::batch::Batch;
 use crate::{exit, interrupt, record, say};
 
 /// What to fetch, and how.
@@ -385,13 +385,18 @@ mod tests {
 
     #[test]
     fn a_target_is_a_directory_only_where_that_is_said() {
-        let is_directory = |output: Option<&str>, several| match target(output.map(Path::new), several, None) {
+        let is_directory = |output: Option<&str>, several| match target(output.map(Path::new), several, None)
+        {
             Output::Directory(_) => true,
             _ => false,
         };
-        assert!(is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true));
+        assert!(
+            is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true)
+        );
         assert!(!is_directory(Some("a"), false));
-        assert!(matches!(target(Some(Path::new("a")), true, Some("b")), Output::File(path) if path == Path::new("a/b")));
+        assert!(
+            matches!(target(Some(Path::new("a")), true, Some("b")), Output::File(path) if path == Path::new("a/b"))
+        );
     }
 
     #[test]

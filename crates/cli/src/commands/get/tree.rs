@@ -87,7 +87,8 @@ fn named_after(url: &Url) -> anyhow::Result<PathBuf> {
         Some(segment) => percent_decode_str(segment).decode_utf8_lossy().into_owned(),
         None => url.host_str().unwrap_or_default().to_owned(),
     };
-    check_name(name.as_bytes()).with_context(|| format!("cannot name a directory after {}: use -o", SafeUrl::of(url)))?;
+    check_name(name.as_bytes())
+        .with_context(|| format!("cannot name a directory after {}: use -o", SafeUrl::of(url)))?;
     Ok(PathBuf::from(name))
 }
 

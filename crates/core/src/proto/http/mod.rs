@@ -44,8 +44,8 @@ pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, HeadError, ResponseHead};
 pub use retry_after::retry_after;
 pub use upload::{
-    PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
-    UPLOAD_MTIME, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
+    PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_MTIME,
+    UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
 };
 pub use upload_ranges::{
     UPLOAD_LIMIT, UPLOAD_RANGES, held_ranges, parse_concurrent_ranges, parse_held_ranges, upload_limit,

@@ -114,7 +114,14 @@ mod tests {
 
     #[test]
     fn refuses_any_other_page() {
-        for page in ["", "text", "<a href=x>", "<title>Welcome</title><a href=x>", "<title>Welcome</title>", "<title>Index of"] {
+        for page in [
+            "",
+            "text",
+            "<a href=x>",
+            "<title>Welcome</title><a href=x>",
+            "<title>Welcome</title>",
+            "<title>Index of",
+        ] {
             assert!(matches!(links(page), Err(ListingError::Malformed(_))), "{page}");
         }
     }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::BufRead;
 
 use percent_encoding::percent_decode_str;
-use serde::de::{Error, Visitor};
-use serde::Deserializer;
 use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
 
 use super::{ListedEntry, ListedKind, ListingError};
 use crate::units::Bytes;
@@ -64,7 +64,8 @@ impl<R: BufRead> JsonEntries<R> {
             let (mut used, mut complete) = (0, false);
             for &byte in bytes {
                 used += 1;
-                let next = self.place.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
+                let next =
+                    self.place.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
                 if matches!(next, Place::InEntry { .. }) || matches!(self.place, Place::InEntry { .. }) {
                     self.entry.push(byte);
                 }
@@ -218,7 +219,8 @@ mod tests {
 
     #[test]
     fn percent_encoded_name_counts_before_the_shown_one() {
-        let entry = read(br#"[{"name":"?","href":"%FF%2e","type":"directory","unique":"1:2"}]"#).unwrap().remove(0);
+        let entry =
+            read(br#"[{"name":"?","href":"%FF%2e","type":"directory","unique":"1:2"}]"#).unwrap().remove(0);
         assert_eq!((&entry.name[..], entry.unique.as_deref()), (&b"\xff."[..], Some("1:2")));
     }
 
@@ -226,9 +228,22 @@ mod tests {
     fn refuses_what_is_no_whole_listing() {
         let long = format!("[{{\"name\":\"{}\",\"type\":\"file\"}}]", "x".repeat(MAX_ENTRY));
         for text in [
-            "", "[", "[{}]", "[{\"name\":\"a\",\"type\":\"file\"}", "[{\"name\":\"a\",\"type\":\"file\"},]",
-            "[{\"name\":\"a\",\"type\":\"file\"}] x", "{}", "[1]", "null", "<html>", "[{\"name\":1,\"type\":\"file\"}]",
-            "[{\"name\":\"a\",\"type\":\"file\",\"size\":-1}]", "[{\"name\":\"a\"}]", "[{\"type\":\"file\"}]", "[{]", &long,
+            "",
+            "[",
+            "[{}]",
+            "[{\"name\":\"a\",\"type\":\"file\"}",
+            "[{\"name\":\"a\",\"type\":\"file\"},]",
+            "[{\"name\":\"a\",\"type\":\"file\"}] x",
+            "{}",
+            "[1]",
+            "null",
+            "<html>",
+            "[{\"name\":1,\"type\":\"file\"}]",
+            "[{\"name\":\"a\",\"type\":\"file\",\"size\":-1}]",
+            "[{\"name\":\"a\"}]",
+            "[{\"type\":\"file\"}]",
+            "[{]",
+            &long,
         ] {
             assert!(matches!(read(text.as_bytes()), Err(ListingError::Malformed(_))), "{text:.40}");
         }

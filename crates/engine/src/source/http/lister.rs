@@ -18,7 +18,9 @@ use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::sink::directory::Directory;
-use crate::source::listing::{DirectoryLister, Entries, FileFacts, OpenListing, RemoteEntry, Spool, child_url};
+use crate::source::listing::{
+    DirectoryLister, Entries, FileFacts, OpenListing, RemoteEntry, Spool, child_url,
+};
 use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// What is asked for: `longhaul serve` answers with JSON; the others send what they are set up for.
@@ -64,7 +66,8 @@ impl HttpLister {
 
     /// Receives a listing whole, so that no connection waits for the files of its directory. The outer error is worth another try.
     fn receive(&self, opened: &mut Opened) -> Result<Result<Spool, SourceError>, HttpError> {
-        let (mut spool, mut buffer, mut last) = (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
+        let (mut spool, mut buffer, mut last) =
+            (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         let shown = opened.target.safe_url().to_string();
         loop {
             match opened.connection.read_body(&mut buffer)? {
@@ -82,7 +85,10 @@ impl HttpLister {
                 Read::End => return Ok(Ok(spool)),
             }
             if spool.length() > LONGEST {
-                return Ok(Err(failed(FailureKind::Data, format!("the listing of {shown} is longer than {LONGEST}"))));
+                return Ok(Err(failed(
+                    FailureKind::Data,
+                    format!("the listing of {shown} is longer than {LONGEST}"),
+                )));
             }
         }
     }
@@ -136,7 +142,10 @@ impl Page {
         let shown = SafeUrl::of(&directory).to_string();
         let unusable = move |error: ListingError| {
             let message = format!("cannot use the listing of {shown}: {error}");
-            failed(if matches!(error, ListingError::Read(_)) { FailureKind::Disk } else { FailureKind::Data }, message)
+            failed(
+                if matches!(error, ListingError::Read(_)) { FailureKind::Disk } else { FailureKind::Data },
+                message,
+            )
         };
         let reader = spool.into_reader().map_err(|error| unusable(error.into()))?;
         let base = directory.clone();
@@ -242,7 +251,19 @@ mod tests {
         assert_eq!(entry("./c/"), Some((b"c".to_vec(), ListedKind::Directory)));
         assert_eq!(entry("/a%20b/%ff"), Some((b"\xff".to_vec(), ListedKind::File)));
         assert_eq!(entry("..%2f"), Some((b"../".to_vec(), ListedKind::File)));
-        for link in ["", "./", "../", "/", "?C=N;O=D", "c/d", "http://other/a%20b/x", "/a%20bc", "mailto:x", "%2e%2e/x", "//"] {
+        for link in [
+            "",
+            "./",
+            "../",
+            "/",
+            "?C=N;O=D",
+            "c/d",
+            "http://other/a%20b/x",
+            "/a%20bc",
+            "mailto:x",
+            "%2e%2e/x",
+            "//",
+        ] {
             assert_eq!(entry(link), None, "{link}");
         }
     }

@@ -6,11 +6,11 @@ use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 use url::Url;
 
+use super::Retry;
 use super::client::Client;
 use super::error::HttpError;
 use super::redirect::Redirects;
 use super::safe_url::UrlAndPeer;
-use super::Retry;
 use crate::cancel::Cancel;
 
 /// The most of an answer's body that is read so that the connection can be used again.
@@ -41,7 +41,8 @@ impl Client {
                 Err(error) => return Err(error),
             };
             let status = head.status();
-            let follows = Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
+            let follows =
+                Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
             let next = match follows {
                 true => Some(redirects.follow(&target, &head)?),
                 false => self.answer_challenge(&target, &head)?,
