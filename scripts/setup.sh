@@ -64,7 +64,9 @@ unpack_vsftpd() {
     echo "setup: unpacking vsftpd to $vsftpd"
     local dir; dir=$(mktemp -d)
     [ "$(id -u)" != 0 ] || chown _apt "$dir"
-    if (cd "$dir" && apt-get -q -o Acquire::Retries=3 download vsftpd && dpkg-deb -x vsftpd_*.deb files); then
+    local download=(apt-get -q -o Acquire::Retries=3 download vsftpd)
+    # The package lists may be old, or gone, where nothing else had to be installed.
+    if (cd "$dir" && { "${download[@]}" || { as_root apt-get -q update && "${download[@]}"; } } && dpkg-deb -x vsftpd_*.deb files); then
         as_root install -D -m 755 "$dir/files/usr/sbin/vsftpd" $vsftpd
     fi
     rm -r "$dir"

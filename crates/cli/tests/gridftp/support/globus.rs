@@ -39,8 +39,7 @@ impl Globus {
     /// Starts a server with further options.
     pub(crate) fn with(options: &[&str]) -> Option<Self> {
         let dir = site_dir();
-        let anonymous: &[&str] =
-            if is_root() { &["-aa", "-anonymous-user", "nobody"] } else { &["-aa"] };
+        let anonymous: &[&str] = if is_root() { &["-aa", "-anonymous-user", "nobody"] } else { &["-aa"] };
         Self::run(dir, &[anonymous, options].concat(), &[])
     }
 

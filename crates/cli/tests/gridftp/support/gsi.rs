@@ -36,8 +36,22 @@ impl Authority {
         fs::create_dir(&dir).unwrap();
         let subject = format!("/O=Longhaul Test/CN={name}");
         let words = [
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-days", "30",
-            "-subj", &subject, "-addext", "basicConstraints=critical,CA:TRUE", "-addext",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+            "-days",
+            "30",
+            "-subj",
+            &subject,
+            "-addext",
+            "basicConstraints=critical,CA:TRUE",
+            "-addext",
             "keyUsage=critical,keyCertSign,cRLSign",
         ];
         openssl(&dir, &words);
@@ -72,15 +86,31 @@ impl Authority {
         let file = file.replace(' ', "-");
         let [key, request, extensions, certificate] =
             ["key", "csr", "ext", "pem"].map(|kind| format!("{file}.{kind}"));
-        openssl(&self.dir, &["req", "-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-out", &request, "-subj", subject]);
+        openssl(
+            &self.dir,
+            &["req", "-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-out", &request, "-subj", subject],
+        );
         let mut lines = "basicConstraints=CA:FALSE\nkeyUsage=digitalSignature,keyEncipherment\n".to_owned();
         if !hosts.is_empty() {
             lines += &format!("subjectAltName={hosts}\n");
         }
         fs::write(self.dir.join(&extensions), lines).unwrap();
         let words = [
-            "x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days,
-            "-out", &certificate, "-extfile", &extensions,
+            "x509",
+            "-req",
+            "-in",
+            &request,
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            days,
+            "-out",
+            &certificate,
+            "-extfile",
+            &extensions,
         ];
         openssl(&self.dir, &words);
         fs::set_permissions(self.dir.join(&key), Permissions::from_mode(0o600)).unwrap();

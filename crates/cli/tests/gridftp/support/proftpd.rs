@@ -55,10 +55,10 @@ impl Proftpd {
         fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
         let config = format!(
             "ServerName test\nServerType standalone\nDefaultAddress 127.0.0.1\nSocketBindTight on\nPort {port}\n\
-             UseIPv6 off\nUseReverseDNS off\nUser nobody\nGroup nogroup\nUmask 022\nRequireValidShell off\n\
+             UseIPv6 off\nUseReverseDNS off\nUser nobody\nGroup nogroup\nUmask 022\nRequireValidShell off\nUseFtpUsers off\n\
              WtmpLog off\nPidFile {root}/pid\nScoreboardFile {root}/scoreboard\nDelayEngine off\n\
              SystemLog {root}/server.log\nTransferLog {root}/transfers.log\nMaxInstances 200\n\
-             AuthOrder mod_auth_file.c\nAuthUserFile {root}/users\nAllowStoreRestart on\nAllowOverwrite on\n\
+             AuthOrder mod_auth_file.c mod_auth_unix.c\nAuthUserFile {root}/users\nAllowStoreRestart on\nAllowOverwrite on\n\
              AllowRetrieveRestart on\nDefaultRoot {root}/files\n{}\n\
              <Anonymous {root}/files>\n User nobody\n Group nogroup\n UserAlias anonymous nobody\n\
              </Anonymous>\n",

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
 use super::tls::certificates;
 
-/// A vsftpd for anonymous users, until dropped; the root of its paths is `files/`.
+/// A vsftpd for anonymous users, until dropped; its paths begin with `files/`.
 pub(crate) struct Vsftpd {
     server: ServerProcess,
     dir: TempDir,
@@ -40,9 +40,10 @@ impl Vsftpd {
         let root = dir.path().display();
         // The process that talks to the client is jailed here; the directory must not be writable for it.
         fs::create_dir(dir.path().join("empty")).unwrap();
+        // vsftpd refuses a root that anonymous users may write to, so theirs is above `files/`; and one without a home.
         let config = format!(
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nseccomp_sandbox=NO\n\
-             anonymous_enable=YES\nlocal_enable=NO\nftp_username=nobody\nanon_root={root}/files\n\
+             anonymous_enable=YES\nlocal_enable=NO\nftp_username=daemon\nanon_root={root}\n\
              secure_chroot_dir={root}/empty\nallow_writeable_chroot=YES\nwrite_enable=YES\n\
              anon_upload_enable=YES\nanon_mkdir_write_enable=YES\nanon_other_write_enable=YES\nanon_umask=022\n\
              mdtm_write=YES\nconnect_from_port_20=NO\n\
@@ -74,11 +75,11 @@ impl Vsftpd {
     }
 
     pub(crate) fn url(&self, name: &str) -> String {
-        format!("ftp://127.0.0.1:{}/{name}", self.port)
+        format!("ftp://127.0.0.1:{}/files/{name}", self.port)
     }
 
     pub(crate) fn tls_url(&self, name: &str) -> String {
-        format!("ftps://localhost:{}/{name}", self.port)
+        format!("ftps://localhost:{}/files/{name}", self.port)
     }
 
     /// Returns the certificate of the authority that issued the server's.
