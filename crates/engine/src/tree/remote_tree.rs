@@ -97,7 +97,8 @@ impl RemoteTree {
             facts = self.lister.look(&file.url, cancel).unwrap_or_default();
         }
         let seconds = facts.modified?.duration_since(UNIX_EPOCH).ok()?.as_secs();
-        let size = facts.size?;
+        // Apache gives an empty file no length.
+        let size = facts.size.unwrap_or_default();
         let same =
             u64::try_from(there.st_size) == Ok(size.get()) && u64::try_from(there.st_mtime) == Ok(seconds);
         same.then(|| (self.target.path_of(file.path.as_os_str()), size))

@@ -141,7 +141,8 @@ impl RemoteDirectories {
         let (head, _) = self.ask(url, Ask::Head, cancel).ok()?;
         let modified = seconds(head.last_modified()?)?;
         (head.status() == 200).then_some(())?;
-        Some((head.content_length()?, modified))
+        // Apache gives an empty file no length.
+        Some((head.content_length().unwrap_or_default(), modified))
     }
 
     fn keeps_times(&self, url: &Url, cancel: &Cancel) -> bool {
