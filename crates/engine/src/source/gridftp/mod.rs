@@ -17,6 +17,7 @@ mod data_path;
 mod error;
 mod extended_mode;
 mod gridftp_source;
+mod lister;
 mod login;
 mod passive;
 mod remote_address;
@@ -27,4 +28,5 @@ mod unproved;
 mod worker;
 
 pub(crate) use gridftp_source::GridFtpSource;
+pub(crate) use lister::FtpLister;
 pub(crate) use sessions::Sessions;
