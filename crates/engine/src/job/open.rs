@@ -10,7 +10,7 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::known_paths::KnownPaths;
+use crate::known_paths::KnownPaths;
 use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
