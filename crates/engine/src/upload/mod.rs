@@ -259,7 +259,9 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             }
             let offset = progress::prefix(&held, session.progress.size);
             let sent = resource.send(session, offset, hashing);
-            self.began |= session.progress.snapshot().0.written > Bytes::ZERO;
+            // A refusal begins nothing, however many bytes were sent before it arrived.
+            let refused = matches!(sent, Err(UploadError::Refused { .. }));
+            self.began |= !refused && session.progress.snapshot().0.written > Bytes::ZERO;
             match sent? {
                 SentPart::Redirected => {}
                 SentPart::Whole => break,
