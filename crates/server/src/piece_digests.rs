@@ -119,9 +119,8 @@ impl PieceDigests {
 
 /// Makes the reply with the Metalink of a file.
 pub(crate) fn document(status: u16, name: MetalinkName, size: Bytes, pieces: Pieces) -> Reply {
-    let head = ReplyHead::new(status)
-        .with("Content-Type", MEDIA_TYPE)
-        .with("X-Content-Type-Options", "nosniff");
+    let head =
+        ReplyHead::new(status).with("Content-Type", MEDIA_TYPE).with("X-Content-Type-Options", "nosniff");
     let document = MetalinkFile {
         name,
         size: Some(size),

@@ -71,8 +71,10 @@ fn sent_again(server: &Server) -> Vec<Range<usize>> {
     let asks = server.asks();
     let parts: Vec<_> = asks.iter().filter(|ask| ask.head.starts_with("PATCH")).map(carried).collect();
     let before = |at: usize| parts[..at].iter().any(|part| part.contains(&parts[at].start));
-    let mut again: Vec<_> =
-        (0..parts.len()).filter(|at| !parts[*at].is_empty() && before(*at)).map(|at| parts[at].clone()).collect();
+    let mut again: Vec<_> = (0..parts.len())
+        .filter(|at| !parts[*at].is_empty() && before(*at))
+        .map(|at| parts[at].clone())
+        .collect();
     again.sort_by_key(|part| part.start);
     again
 }

@@ -59,7 +59,10 @@ fn one_stream_is_one_request() {
     for (options, url) in [
         (&["--streams", "1"][..], site.url("/dav/f")),
         // Each of several requests would meet the condition.
-        (&["--streams", "4", "--header", "If-Unmodified-Since: Thu, 01 Jan 2099 00:00:00 GMT"], site.url("/dav/g")),
+        (
+            &["--streams", "4", "--header", "If-Unmodified-Since: Thu, 01 Jan 2099 00:00:00 GMT"],
+            site.url("/dav/g"),
+        ),
     ] {
         assert_eq!(streams(&put_to(&url, &bytes, options).run().ok()), 1, "{options:?}");
     }

@@ -33,9 +33,11 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<usize> {
     let is_apache = head.text("server").is_some_and(|server| server.starts_with("Apache"));
     // Each of several requests would meet a condition on the state of the file.
-    let conditional = request.client.headers.iter().any(|header| {
-        header.name().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-"))
-    });
+    let conditional = request
+        .client
+        .headers
+        .iter()
+        .any(|header| header.name().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-")));
     let plain_name = request.url.query().is_none();
     (is_apache && head.has_member("dav", MOD_DAV_FS) && plain_name && !conditional).then_some(MOST_STREAMS)
 }

@@ -176,9 +176,7 @@ impl UploadResource {
         let answer = session.exchange_before(step, Some(&mut complete))?;
         let sent = self.sent(session, offset, &answer).inspect_err(|_| session.close())?;
         match sent {
-            SentPart::Whole => {
-                Ok(session.trailing_answer()?.map_or(SentPart::Whole, SentPart::Completing))
-            }
+            SentPart::Whole => Ok(session.trailing_answer()?.map_or(SentPart::Whole, SentPart::Completing)),
             sent => {
                 // What trails is for nothing.
                 session.close();

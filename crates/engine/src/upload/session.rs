@@ -230,8 +230,7 @@ impl<'a> UploadSession<'a> {
                 paced.resume();
             }
             let source = (self.source, self.reader);
-            let sent =
-                body::send(connection, &mut supply, source, progress, (self.request.stall, trailing));
+            let sent = body::send(connection, &mut supply, source, progress, (self.request.stall, trailing));
             if let Some(paced) = paced {
                 paced.pause();
             }
@@ -269,7 +268,8 @@ impl<'a> UploadSession<'a> {
 
     /// Reads the answer to the request that was sent behind the last byte of a body; `None` where none was sent.
     pub(super) fn trailing_answer(&mut self) -> Result<Option<UploadAnswer>, UploadError> {
-        let Some(connection) = self.connection.as_mut().filter(|connection| connection.unanswered() > 0) else {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.unanswered() > 0)
+        else {
             return Ok(None);
         };
         let answer = connection.read_head().map(|head| UploadAnswer::read(head, connection));

@@ -127,7 +127,11 @@ impl Uploads {
         match operation {
             UploadOperation::AddRange(add) => self.add_range(&target, &add),
             UploadOperation::Status(id) => Ok(UploadStart::Answered(target.status(id, &self.active)?)),
-            UploadOperation::Discard(id) => Ok(UploadStart::Answered(target.discard(id, &self.active)?)),
+            UploadOperation::Discard(id) => {
+                let reply = target.discard(id, &self.active)?;
+                self.ranged.has_locked(&target.path());
+                Ok(UploadStart::Answered(reply))
+            }
             UploadOperation::AppendPart(append) => self.append(target, append, request.body()),
             UploadOperation::WholeFile(whole) => self.whole(target, whole),
         }
@@ -142,6 +146,7 @@ impl Uploads {
         let id = append.id;
         target.may_be_replaced(append.replace)?;
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
@@ -189,6 +194,7 @@ impl Uploads {
     fn open_ranged(&self, target: &UploadTarget, add: &AddRange) -> Result<Arc<RangedUpload>, NotStarted> {
         let AddRange { id, whole, hash, .. } = *add;
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
         if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
             return Err(refusal::other_length().into());
@@ -214,7 +220,8 @@ impl Uploads {
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
         // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
-        let in_order = digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);
+        let in_order =
+            digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);
         let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool())
             .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
         let after = AfterBody::Finish { digest, replace, takes_pieces: false };

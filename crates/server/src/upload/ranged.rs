@@ -41,6 +41,14 @@ struct Uploads {
     open: Vec<Arc<RangedUpload>>,
     /// Targets and IDs of uploads whose space is being reserved.
     opening: Vec<(PathBuf, UploadId)>,
+    reserved: Vec<Reservation>,
+}
+
+/// A target that is kept for an upload that has ended here for a request of its own.
+struct Reservation {
+    target: PathBuf,
+    id: UploadId,
+    until: Instant,
 }
 
 /// The right to open the upload to a target, until dropped.
@@ -140,16 +148,37 @@ impl RangedUploads {
     /// # Errors
     /// What the operation waits for. An upload is not ended for another one: its next range may be on its way.
     pub(super) fn make_way(&self, target: &Path, operation: &UploadOperation) -> Result<(), NotStarted> {
-        use UploadOperation::{AddRange, AppendPart, WholeFile};
-        let upload = self.lock().open.iter().find(|upload| upload.target == target).cloned();
-        let Some(upload) = upload else { return Ok(()) };
-        let is_same = operation.id() == Some(upload.id);
+        use UploadOperation::{AddRange, Discard, Status};
+        let (mut uploads, now) = (self.lock(), Instant::now());
+        uploads.reserved.retain(|reserved| reserved.until > now);
+        let asks_only = matches!(operation, Status(_) | Discard(_));
+        let Some(upload) = uploads.open.iter().find(|upload| upload.target == target).cloned() else {
+            let mut others = uploads.reserved.iter().filter(|other| Some(other.id) != operation.id());
+            return match others.any(|other| other.target == target) && !asks_only {
+                true => Err(NotStarted::BetweenRanges),
+                false => Ok(()),
+            };
+        };
         match operation {
             AddRange(_) => Ok(()),
-            _ if is_same && upload.retire() => Err(NotStarted::Superseding),
-            AppendPart(_) | WholeFile(_) if !is_same => Err(upload.occupied()),
-            _ => Ok(()),
+            _ if operation.id() == Some(upload.id) => {
+                if !upload.retire() {
+                    return Ok(());
+                }
+                // Once it has ended, its own request comes before any other upload's.
+                let (target, id) = (target.to_owned(), upload.id);
+                uploads.reserved.retain(|reserved| reserved.target != target);
+                uploads.reserved.push(Reservation { target, id, until: now + SILENT_AFTER });
+                Err(NotStarted::Superseding)
+            }
+            _ if asks_only => Ok(()),
+            _ => Err(upload.occupied()),
         }
+    }
+
+    /// Ends the reservation of a target for an upload whose request has locked the file.
+    pub(super) fn has_locked(&self, target: &Path) {
+        self.lock().reserved.retain(|reserved| reserved.target != target);
     }
 
     /// Ends every upload as soon as the ranges that arrive now have ended.

@@ -12,8 +12,8 @@ use longhaul_core::proto::metalink::{MetalinkName, Pieces};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::digest::WantedDigests;
 use longhaul_engine::delivery_meter::DeliveryMeter;
+use longhaul_engine::digest::WantedDigests;
 use longhaul_engine::passing_digest::PassingDigest;
 use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
@@ -26,8 +26,8 @@ use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyErro
 use super::digests::UploadDigests;
 use super::refusal;
 use crate::reply::Reply;
-use crate::{Limits, piece_digests};
 use crate::stall_detector::SETTLING_STALLS;
+use crate::{Limits, piece_digests};
 
 /// What to do when the body is received.
 pub(super) enum AfterBody {

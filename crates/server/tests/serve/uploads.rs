@@ -187,7 +187,7 @@ fn sha256_field(bytes: &[u8]) -> String {
     let wanted = WantedDigests { whole: Some(Algorithm::Sha256), pieces: None };
     let mut digest = PrefixDigest::new(wanted);
     digest.update(bytes);
-    let hex = digest.digests().whole.unwrap().hex();
+    let hex = digest.digests().whole.unwrap().hex().to_owned();
     let bytes: Vec<u8> =
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
     format!("Repr-Digest: sha-256=:{}:", STANDARD.encode(bytes))
@@ -200,9 +200,15 @@ fn whole_file_with_sha_256_is_hashed_as_it_comes() {
         let (site, file) = (writable(), noise(12_000_001));
         let field = sha256_field(if digest_of_file { &file } else { &file[1..] });
         let mut talk = Talk::to(&site);
-        talk.send(&head("PUT", "/f", &[&format!("Content-Length: {}", file.len()), &field]), &file[..10_000_000]);
+        talk.send(
+            &head("PUT", "/f", &[&format!("Content-Length: {}", file.len()), &field]),
+            &file[..10_000_000],
+        );
         let path = site.dir.path().join("f.longhaul-part");
-        let written = || std::fs::read(&path).is_ok_and(|found| found.len() > 4_000_000 && found[..4_000_000] == file[..4_000_000]);
+        let written = || {
+            std::fs::read(&path)
+                .is_ok_and(|found| found.len() > 4_000_000 && found[..4_000_000] == file[..4_000_000])
+        };
         wait_for(written);
         // The hasher has the segment, or will have it within moments.
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -225,11 +231,13 @@ fn client_that_takes_digests_of_pieces_gets_those_of_what_the_server_has() {
     let answer = talk.ask(&with_field(&complete, "Accept: application/metalink4+xml"), b"");
     assert_eq!((answer.status, answer.header("content-type")), (422, Some("application/metalink4+xml")));
     let pieces = Metalink::parse(answer.body.as_bytes()).unwrap().files.remove(0).pieces.unwrap();
-    let hashes: Vec<_> = wrong.chunks(1 << 20).map(|piece| blake3::hash(piece).to_hex().to_string()).collect();
+    let hashes: Vec<_> =
+        wrong.chunks(1 << 20).map(|piece| blake3::hash(piece).to_hex().to_string()).collect();
     assert_eq!(pieces.digests.iter().map(|digest| digest.hex()).collect::<Vec<_>>(), hashes);
     // It is kept, to be mended.
     assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").header("upload-offset"), Some("5000001"));
-    let lines = ["Content-Type: application/partial-upload", "Upload-Complete: ?0", "Content-Length: 1048576"];
+    let lines =
+        ["Content-Type: application/partial-upload", "Upload-Complete: ?0", "Content-Length: 1048576"];
     let range = "Content-Range: bytes 2097152-3145727/5000001";
     let mend = head("PATCH", &url, &[lines.as_slice(), &[range]].concat());
     assert_eq!(talk.ask(&mend, &file[2_097_152..3_145_728]).status, 202);

@@ -175,8 +175,7 @@ impl Ask<'_> {
 
     /// Returns whether the body is to be sent only once the server consents.
     pub fn expects_continue(&self) -> bool {
-        self.has_body()
-            && matches!(self, Self::Put(_) | Self::Patch(UploadPart { expects: true, .. }))
+        self.has_body() && matches!(self, Self::Put(_) | Self::Patch(UploadPart { expects: true, .. }))
     }
 
     /// Returns whether the request has this field of its own, whatever the user's headers say.
