@@ -220,7 +220,8 @@ fn upload_between_two_ranges_is_kept_from_another_for_three_seconds() {
     let address = server.address;
     let other = "/f?upload=ffeeddccbbaa99887766554433221100";
     let whole = file.clone();
-    let ways: [fn(SocketAddr, &str, &[u8]) -> u16; 3] = [
+    type Rival = fn(SocketAddr, &str, &[u8]) -> u16;
+    let ways: [Rival; 3] = [
         |address, other, file| ask(address, &format!("PATCH {other}"), &lines(0, MIB), &file[..MIB]).0,
         |address, other, file| ask(address, &format!("PATCH {other}"), &part(0, SIZE, SIZE, true), file).0,
         |address, _, file| ask(address, "PUT /f", &format!("Content-Length: {SIZE}\r\n"), file).0,
