@@ -7,6 +7,7 @@
 //!
 //! A worker owns its connection; a source owns what its workers share: the address, refusals, the identity of the file.
 
+pub mod gridftp;
 pub mod http;
 
 use longhaul_core::checksum::Checksum;

@@ -1,0 +1,3 @@
+//! GridFTP and FTP.
+
+pub mod gsi;
