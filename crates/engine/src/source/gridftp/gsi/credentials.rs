@@ -131,13 +131,19 @@ impl Credentials {
         }
         let key = PrivateKeyDer::from_pem_slice(secret)
             .map_err(|error| fail(key_path, format!("its private key cannot be read: {error}")))?;
-        let pair = CertifiedKey::from_der(chain, key, &ring::default_provider());
-        let pair = pair.map_err(|error| {
-            fail(
-                key_path,
-                format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"),
-            )
+        let key = ring::sign::any_supported_type(&key).map_err(|error| {
+            fail(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
         })?;
+        // CertifiedKey::from_der would refuse proxies: their critical extension is unknown to rustls.
+        let of_certificate =
+            X509Certificate::from_der(first).ok().map(|(_, parsed)| parsed.public_key().raw.to_vec());
+        if of_certificate.as_deref() != key.public_key().as_deref() {
+            return Err(fail(
+                key_path,
+                format!("its key is not that of the certificate in {}", path.display()),
+            ));
+        }
+        let pair = CertifiedKey::new(chain, key);
         Ok(Self { key: Arc::new(pair), subject })
     }
 }
@@ -328,6 +334,17 @@ mod tests {
             made.write("key.pem", text, 0o600);
             assert!(error(&made.pair(), now).contains("encrypted"));
         }
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let now = SystemTime::now();
+        let (made, other) = (Made::until(now + HOUR), Made::until(now + HOUR));
+        let places = CredentialPlaces {
+            pair_variables: Some((made.path("cert.pem"), other.path("key.pem"))),
+            ..made.places()
+        };
+        assert!(error(&places, now).contains("is not that of the certificate"));
     }
 
     #[test]

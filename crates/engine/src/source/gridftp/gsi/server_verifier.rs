@@ -50,7 +50,8 @@ impl ServerVerifier {
         let denied = RefCell::new(None);
         let check_policies = |path: &VerifiedPath<'_>| {
             self.check_policies(path).map_err(|error| {
-                *denied.borrow_mut() = Some(error);
+                // Other paths may be tried; the first, which is the shortest, says most.
+                denied.borrow_mut().get_or_insert(error);
                 webpki::Error::UnknownIssuer
             })
         };
@@ -97,6 +98,11 @@ impl ServerVerifier {
             let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|_| unreadable())?;
             let subject = one_line(parsed.subject());
             let (name, entry) = authority;
+            // The authority itself, which servers send along.
+            if subject == name {
+                authority = (name, entry);
+                continue;
+            }
             let host = self.host.clone();
             match self.trust.permits(&name, entry, &subject) {
                 Permission::Granted => {}
