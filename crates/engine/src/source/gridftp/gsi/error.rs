@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::failure::FailureKind;
+
 /// An error of authentication with certificates, or of the protected control connection after it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum GsiError {
+pub(crate) enum GsiError {
     /// No proxy and no user certificate was found.
     #[error(
         "no credentials for gsiftp://: looked for {looked}; run grid-proxy-init or voms-proxy-init, or set X509_USER_PROXY"
@@ -172,6 +174,20 @@ pub enum GsiError {
         /// The reason.
         why: String,
     },
+}
+
+impl GsiError {
+    /// Returns its class, which decides the exit code.
+    pub(crate) fn class(&self) -> FailureKind {
+        match self {
+            Self::NoCredentials { .. }
+            | Self::Credentials { .. }
+            | Self::Expired { .. }
+            | Self::Refused { .. } => FailureKind::Denied,
+            Self::NoTrust { .. } | Self::Trust { .. } => FailureKind::Usage,
+            _ => FailureKind::Protocol,
+        }
+    }
 }
 
 /// Shows an age by its largest unit.

@@ -12,6 +12,7 @@
 mod authenticate;
 mod control_security;
 mod credentials;
+mod data_credential;
 mod distinguished_name;
 mod error;
 mod host_name;
@@ -21,5 +22,6 @@ mod trust;
 pub(crate) use authenticate::{AuthenticateError, authenticate};
 pub(crate) use control_security::ControlSecurity;
 pub(crate) use credentials::{CredentialPlaces, Credentials};
-pub use error::GsiError;
+pub(crate) use data_credential::DataCredential;
+pub(crate) use error::GsiError;
 pub(crate) use trust::Trust;

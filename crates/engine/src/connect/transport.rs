@@ -1,15 +1,15 @@
 //! A connected socket, bare or within TLS.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::io::{self, BufRead, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::ClientConnection;
+use rustls::Connection;
 
 /// The outcome of one attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(crate) enum Received {
     /// This many bytes were received; never zero.
     Data(usize),
     /// The tick passed without any.
@@ -19,20 +19,39 @@ pub(super) enum Received {
 }
 
 /// A byte stream to the server.
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream>),
 }
 
 /// TLS over a socket.
-pub(super) struct TlsStream {
-    pub(super) session: ClientConnection,
-    pub(super) socket: TcpStream,
+pub(crate) struct TlsStream {
+    pub(crate) session: Connection,
+    pub(crate) socket: TcpStream,
 }
 
 impl Transport {
+    /// Puts TLS over a socket. A client's first message is sent now; the rest of the handshake takes place in [`Self::receive`],
+    /// so that the socket need not block, and nothing is sent before the peer is verified.
+    pub(crate) fn tls(session: impl Into<Connection>, socket: TcpStream) -> Self {
+        let mut tls = TlsStream { session: session.into(), socket };
+        if tls.session.wants_write() {
+            // A message that is not sent now, as the socket is broken, is missed by the next receive.
+            let _ = tls.session.write_tls(&mut tls.socket);
+        }
+        Self::Tls(Box::new(tls))
+    }
+
+    /// Returns whether bytes can be received that are no longer in the socket, where poll(2) would see them.
+    pub(crate) fn has_decrypted(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.session.reader().fill_buf().is_ok_and(|clear| !clear.is_empty()),
+        }
+    }
+
     /// Returns the socket underneath.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(socket) => socket,
             Self::Tls(tls) => &tls.socket,
@@ -40,7 +59,7 @@ impl Transport {
     }
 
     /// Receives into `buffer`, which is not empty: without TLS by a single recv(2).
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => outcome(|| socket.read(buffer)),
             Self::Tls(tls) => tls.receive(buffer),
@@ -48,7 +67,7 @@ impl Transport {
     }
 
     /// Receives into `first` and, once that is full, into `second`; without TLS by a single readv(2).
-    pub(super) fn receive_two(&mut self, first: &mut [u8], second: &mut [u8]) -> io::Result<Received> {
+    pub(crate) fn receive_two(&mut self, first: &mut [u8], second: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => {
                 outcome(|| socket.read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)]))
@@ -60,7 +79,7 @@ impl Transport {
     /// Returns whether bytes, or an end or error in their place, can be received; waits `limit` for them.
     ///
     /// The number is how many bytes have been moved to `room`: TLS tells only by decrypting.
-    pub(super) fn poll_readable(&mut self, room: &mut [u8], limit: Duration) -> Option<usize> {
+    pub(crate) fn poll_readable(&mut self, room: &mut [u8], limit: Duration) -> Option<usize> {
         match self {
             Self::Plain(socket) => wait_readable(socket, limit).then_some(0),
             Self::Tls(tls) => {
@@ -77,7 +96,7 @@ impl Transport {
     /// Sends from the front of `pending`, which it shortens; returns whether the kernel has all of it.
     ///
     /// An error of kind `WouldBlock` means that the tick has passed: try again.
-    pub(super) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
+    pub(crate) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
         let tls = match self {
             Self::Plain(socket) => {
                 *pending = &pending[socket.write(pending)?..];
@@ -122,15 +141,15 @@ impl TlsStream {
     }
 
     /// Receives some records and decrypts them; answers the protocol's own messages.
-    pub(super) fn pull(&mut self) -> io::Result<Received> {
+    pub(crate) fn pull(&mut self) -> io::Result<Received> {
         let received = outcome(|| self.session.read_tls(&mut self.socket))?;
         if let Err(error) = self.session.process_new_packets() {
             // Sends the alert that tells the peer why.
             let _ = self.session.write_tls(&mut self.socket);
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
-        if self.session.wants_write() && !self.session.is_handshaking() {
-            // A key update; the rest is sent with the next request.
+        if self.session.wants_write() {
+            // A message of the handshake, or a key update; what the socket does not take is sent with the next bytes.
             let _ = self.session.write_tls(&mut self.socket);
         }
         Ok(received)
