@@ -73,7 +73,7 @@ pub(super) fn open<'e>(
             options.client = options.client.without_secrets();
         }
         match url.scheme() {
-            "ftp" | "gsiftp" => {
+            "ftp" | "ftps" | "gsiftp" => {
                 if is_mirror {
                     // FTP sends a login unasked, and often in clear.
                     options.client.netrc = None;

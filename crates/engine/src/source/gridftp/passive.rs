@@ -77,7 +77,7 @@ fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Tr
     };
     let deadline = Deadline::new(cancel, door.config.timeouts.connect);
     let (socket, _) = dial(&address.to_string(), &[address], door.settings(), &deadline)?;
-    Ok(Transport::Plain(socket))
+    session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
 }
 
 /// Waits for the reply that ends a retrieval. Where this host has closed the data connection, any reply does: the server noticed.
@@ -95,7 +95,11 @@ pub(super) fn end(
     let at = door.at();
     if !broken_off {
         let reply = session.control.reply("the transfer", limit, at, cancel)?;
-        return if reply.is_positive() { Ok(()) } else { Err(FtpError::Refused { at: at.to_owned(), verb, reply }) };
+        return if reply.is_positive() {
+            Ok(())
+        } else {
+            Err(FtpError::Refused { at: at.to_owned(), verb, reply })
+        };
     }
     // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all.
     session.control.send(&[Command::Noop], at, cancel)?;

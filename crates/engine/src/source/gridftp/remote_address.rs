@@ -13,6 +13,8 @@ use crate::source::http::{Credentials, SafeUrl};
 pub(super) enum Scheme {
     /// FTP, or GridFTP without security.
     Ftp,
+    /// FTP within TLS, which the client requests (RFC 4217).
+    Ftps,
     /// GridFTP with GSI.
     GsiFtp,
 }
@@ -40,6 +42,7 @@ impl RemoteAddress {
         let fail = |why| FtpError::Url { url: SafeUrl::of(url).to_string(), why };
         let scheme = match url.scheme() {
             "ftp" => Scheme::Ftp,
+            "ftps" => Scheme::Ftps,
             "gsiftp" => Scheme::GsiFtp,
             _ => return Err(fail("its scheme is not one of FTP")),
         };
@@ -52,8 +55,10 @@ impl RemoteAddress {
         let path = path.rsplit_once(";type=").map_or(path, |(path, _)| path);
         let decoded: Vec<u8> = percent_decode_str(path).collect();
         let path = match scheme {
-            Scheme::Ftp => decoded,
-            Scheme::GsiFtp => decoded.strip_prefix(b"~/").map_or_else(|| [b"/", &decoded[..]].concat(), <[u8]>::to_vec),
+            Scheme::Ftp | Scheme::Ftps => decoded,
+            Scheme::GsiFtp => {
+                decoded.strip_prefix(b"~/").map_or_else(|| [b"/", &decoded[..]].concat(), <[u8]>::to_vec)
+            }
         };
         if path.is_empty() || path.ends_with(b"/") {
             return Err(fail("it names a directory; name a file"));
@@ -79,6 +84,7 @@ mod tests {
         for (url, port, path) in [
             ("ftp://h/a/b%20c", 21, "a/b c"),
             ("ftp://h:2121//etc/x", 2121, "/etc/x"),
+            ("ftps://h/x", 21, "x"),
             ("ftp://h/%2Fetc/x;type=i", 21, "/etc/x"),
             ("gsiftp://h/data/f", 2811, "/data/f"),
             ("gsiftp://h:1/~/f", 1, "f"),

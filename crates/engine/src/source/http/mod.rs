@@ -49,3 +49,4 @@ pub use proxy::ProxyPolicy;
 pub(crate) use redirect::Redirects;
 pub use resolved_url::ResolvedUrl;
 pub use safe_url::{SafeUrl, UrlAndPeer};
+pub(crate) use tls::{of_tls, read_ca_file, settings as tls_settings};
