@@ -15,7 +15,7 @@
 //! ```
 
 use std::iter::Peekable;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub struct Engine {
 /// What the jobs of an engine share.
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Arc<Sessions>,
     budget: MemoryBudget,
     app_buffer: AppBuffer,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 impl Engine {
     /// Makes an engine without connections, whose jobs share one application buffer.
     pub fn new(app_buffer: AppBuffer) -> Self {
-        let (clients, sessions) = (Clients::default(), Sessions::default());
+        let (clients, sessions) = (Clients::default(), Arc::new(Sessions::default()));
         let budget = MemoryBudget::new(app_buffer);
         Self { shared: Shared { clients, sessions, budget, app_buffer } }
     }
@@ -69,6 +69,11 @@ impl Engine {
     /// Returns the HTTP clients, whose connections jobs share.
     pub(crate) fn clients(&self) -> &Clients {
         &self.shared.clients
+    }
+
+    /// Returns the FTP sessions, which jobs share.
+    pub(crate) fn sessions(&self) -> &Arc<Sessions> {
+        &self.shared.sessions
     }
 
     /// Runs a task for each of `jobs` in their order, as many at once as `admission` allows.

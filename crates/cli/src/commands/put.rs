@@ -22,7 +22,7 @@ use url::Url;
 
 use crate::batch::{Batch, FileResult};
 use crate::session::Session;
-use crate::streams_args::StreamsArgs;
+use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::parallel;
@@ -34,7 +34,8 @@ pub(crate) struct PutArgs {
     /// The files, and last where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
-    /// name. Any other server that takes PUT gets each file in one piece.
+    /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
+    /// temporary file where several streams pay.
     // One list, so that options may stand anywhere between them: each run of it counts, and may be of one alone.
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
@@ -65,6 +66,9 @@ pub(crate) struct PutArgs {
 
     #[command(flatten)]
     streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
 
     #[command(flatten)]
     transfer: TransferArgs,
@@ -225,6 +229,7 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         retries: common.retries,
         stall: common.stall_timeout,
         sample: common.record.interval(),
+        memory: args.memory.memory(),
         client: common.client()?,
     })
 }

@@ -5,6 +5,7 @@
 
 mod support;
 
+mod ftp_trees;
 mod get_again;
 mod get_trees;
 mod hostile_listings;

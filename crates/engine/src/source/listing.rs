@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, Write};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::listing::ListedEntry;
 use longhaul_core::units::Bytes;
@@ -12,10 +12,11 @@ use url::Url;
 
 use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
+use crate::source::http::ClientConfig;
 use crate::transfer::error::SourceError;
 
-/// Lists the directories of one server. Several threads may list at once.
-pub(crate) trait DirectoryLister: Send + Sync {
+/// Lists and makes the directories of one server. Several threads may use it at once.
+pub(crate) trait RemoteDirectories: Send + Sync {
     /// Requests a directory's entries.
     ///
     /// # Errors
@@ -27,6 +28,32 @@ pub(crate) trait DirectoryLister: Send + Sync {
     /// # Errors
     /// [`SourceError`] after the retries that the user allows.
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError>;
+
+    /// Makes a directory, and those above it that are missing; returns whether it is new.
+    ///
+    /// # Errors
+    /// [`SourceError`] after the retries that the user allows.
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError>;
+
+    /// Returns whether the server gives an uploaded file the time of modification that it has here.
+    fn keeps_times(&self, _directory: &Url, _cancel: &Cancel) -> bool {
+        false
+    }
+
+    /// Returns how many directories of one level are to be listed at once.
+    fn at_once(&self) -> usize;
+}
+
+/// How directories are listed.
+#[derive(Clone)]
+pub(crate) struct ListerOptions {
+    pub(crate) config: ClientConfig,
+    /// How many failures in a row are allowed.
+    pub(crate) retries: u32,
+    /// How long a server may send nothing.
+    pub(crate) stall: Duration,
+    /// Where long listings are kept until they are read.
+    pub(crate) spool: Arc<Directory>,
 }
 
 /// A directory whose entries are being read.

@@ -28,7 +28,7 @@ use crate::transfer::error::SourceError;
 
 /// Returns whether URLs of this scheme can be fetched.
 pub fn is_known_scheme(scheme: &str) -> bool {
-    matches!(scheme, "http" | "https")
+    matches!(scheme, "http" | "https" | "ftp" | "ftps" | "gsiftp")
 }
 
 /// The other end of streams: what makes their workers.
@@ -106,7 +106,13 @@ pub(crate) fn origin(url: &Url) -> (String, String, u16) {
 pub(crate) fn default_port(url: &Url) -> Option<u16> {
     /// The port of GridFTP (GFD.20).
     const GRIDFTP: u16 = 2811;
-    url.port_or_known_default().or_else(|| (url.scheme() == "gsiftp").then_some(GRIDFTP))
+    /// The port of FTP: TLS is requested over it (RFC 4217); the one for TLS from the first byte on is not used.
+    const FTPS: u16 = 21;
+    url.port_or_known_default().or(match url.scheme() {
+        "gsiftp" => Some(GRIDFTP),
+        "ftps" => Some(FTPS),
+        _ => None,
+    })
 }
 
 /// What is asked of a file before its ranges are scheduled.

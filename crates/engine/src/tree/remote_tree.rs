@@ -16,8 +16,9 @@ use crate::engine::Engine;
 use crate::job::{Expected, Job, JobOptions};
 use crate::sink::directory::Directory;
 use crate::sink::output::Output;
-use crate::source::http::{ClientConfig, HttpLister, ListerOptions};
-use crate::source::listing::{DirectoryLister, FileFacts};
+use crate::source::gridftp::FtpLister;
+use crate::source::http::{ClientConfig, HttpLister};
+use crate::source::listing::{FileFacts, ListerOptions, RemoteDirectories};
 
 /// How a tree is listed.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ pub struct TreeOptions {
 /// A directory of a server, and the directory here that it is fetched into.
 pub struct RemoteTree {
     url: Url,
-    lister: Arc<dyn DirectoryLister>,
+    lister: Arc<dyn RemoteDirectories>,
     target: Arc<Directory>,
 }
 
@@ -64,10 +65,23 @@ impl Engine {
         let opened = std::fs::create_dir_all(target).and_then(|()| Directory::open(target));
         let failed = |source| TreeError::Target { path: target.to_owned(), source };
         let target = Arc::new(opened.map_err(failed)?);
+        let lister = self.remote_directories(url, options, Arc::clone(&target))?;
+        Ok(RemoteTree { url: url.clone(), lister, target })
+    }
+
+    /// Chooses the protocol of a URL; long listings are kept in the file system of `spool`.
+    pub(super) fn remote_directories(
+        &self,
+        url: &Url,
+        options: TreeOptions,
+        spool: Arc<Directory>,
+    ) -> Result<Arc<dyn RemoteDirectories>, TreeError> {
         let TreeOptions { client: config, retries, stall } = options;
-        let options = ListerOptions { config, retries, stall, spool: Arc::clone(&target) };
-        let lister = HttpLister::new(self.clients(), options)?;
-        Ok(RemoteTree { url: url.clone(), lister: Arc::new(lister), target })
+        let options = ListerOptions { config, retries, stall, spool };
+        Ok(match url.scheme() {
+            "ftp" | "ftps" | "gsiftp" => Arc::new(FtpLister::new(self.sessions(), options)),
+            _ => Arc::new(HttpLister::new(self.clients(), url, options)?),
+        })
     }
 }
 

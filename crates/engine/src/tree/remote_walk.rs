@@ -17,7 +17,8 @@ use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
 use crate::sink::part_names::is_partial;
 use crate::source::http::SafeUrl;
-use crate::source::listing::{DirectoryLister, Entries, OpenListing, RemoteEntry};
+use crate::source::listing::{Entries, OpenListing, RemoteDirectories, RemoteEntry};
+use crate::source::origin;
 use crate::threads::named;
 use crate::transfer::error::SourceError;
 
@@ -25,12 +26,9 @@ use crate::transfer::error::SourceError;
 /// Linux, 4,096 bytes, has room for names of 40 bytes then.
 const MOST_LEVELS: usize = 100;
 
-/// How many directories of one level are listed ahead: on a long path each listing takes a round trip.
-const LISTED_AHEAD: usize = 16;
-
 /// The walk of a tree. Names are checked, and directories are made, before what they hold is returned.
 pub struct RemoteWalk {
-    lister: Arc<dyn DirectoryLister>,
+    lister: Arc<dyn RemoteDirectories>,
     target: Arc<Directory>,
     cancel: Cancel,
     /// The root, until it is listed.
@@ -63,7 +61,7 @@ struct Found {
 
 impl RemoteWalk {
     pub(super) fn new(
-        lister: Arc<dyn DirectoryLister>,
+        lister: Arc<dyn RemoteDirectories>,
         url: &Url,
         target: Arc<Directory>,
         cancel: Cancel,
@@ -95,7 +93,7 @@ impl RemoteWalk {
         let OpenListing { directory, entries } =
             listed.map_err(|source| WalkError::Listing { directory: shown.clone(), source })?;
         if let Some(root) = self.levels.first()
-            && !(directory.origin() == root.url.origin() && directory.path().starts_with(root.url.path()))
+            && !(origin(&directory) == origin(&root.url) && directory.path().starts_with(root.url.path()))
         {
             return Err(WalkError::Elsewhere { directory: shown, elsewhere: SafeUrl::of(&directory) });
         }
@@ -133,7 +131,7 @@ impl RemoteWalk {
     /// Takes the next step of the last level: an entry, or a directory that has been listed ahead.
     fn step(&mut self) -> Option<Walked<ListedFile>> {
         let level = self.levels.last_mut()?;
-        let entry = if level.ahead.len() < LISTED_AHEAD { level.entries.next() } else { None };
+        let entry = if level.ahead.len() < self.lister.at_once() { level.entries.next() } else { None };
         match entry {
             Some(Ok(found)) => self.take(found),
             Some(Err(source)) => {

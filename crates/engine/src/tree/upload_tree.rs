@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
+use longhaul_core::proto::http::{HeaderField, UPLOAD_MTIME};
 use longhaul_core::units::Bytes;
 use url::Url;
 use walkdir::{DirEntry, IntoIter, WalkDir};
@@ -14,15 +14,17 @@ use super::remote_tree::TreeOptions;
 use super::walk_error::{TreeError, WalkError};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
+use crate::sink::directory::Directory;
 use crate::sink::part_names::is_partial;
-use crate::source::http::{Client, HttpError, SafeUrl, UrlAndPeer, retrying};
-use crate::source::listing::child_url;
-use crate::upload::UploadError;
+use crate::source::http::SafeUrl;
+use crate::source::listing::{RemoteDirectories, child_url};
 
 /// A directory here, and the one on a server that it is sent into.
 pub struct UploadTree {
-    remote: Arc<RemoteDirectories>,
+    remote: Arc<dyn RemoteDirectories>,
     root: PathBuf,
+    /// Whether the server gives an uploaded file the time that it has here, once that was asked for.
+    keeps_times: OnceLock<bool>,
     url: Url,
 }
 
@@ -51,14 +53,13 @@ impl Engine {
         if !std::fs::metadata(root).map_err(failed)?.is_dir() {
             return Err(failed(std::io::ErrorKind::NotADirectory.into()));
         }
-        let client = self.clients().get(&options.client)?;
-        client.target(url)?;
-        let remote = RemoteDirectories { client, retries: options.retries, keeps_times: OnceLock::new() };
+        let spool = Arc::new(Directory::open(root).map_err(failed)?);
+        let remote = self.remote_directories(url, options, spool)?;
         let mut url = url.clone();
         if !url.path().ends_with('/') {
             url.set_path(&format!("{}/", url.path()));
         }
-        Ok(UploadTree { remote: Arc::new(remote), root: root.to_owned(), url })
+        Ok(UploadTree { remote, root: root.to_owned(), keeps_times: OnceLock::new(), url })
     }
 }
 
@@ -81,9 +82,12 @@ impl UploadTree {
     /// A server that gives files the time of their upload has it if its file is not older.
     pub fn is_unchanged(&self, file: &LocalFile, cancel: &Cancel) -> bool {
         let Some(modified) = file.modified.filter(|_| !file.is_new) else { return false };
-        let Some((size, there)) = self.remote.look(&file.url, cancel) else { return false };
-        let same_time =
-            there == modified || (there > modified && !self.remote.keeps_times(&self.url, cancel));
+        let Ok(there) = self.remote.look(&file.url, cancel) else { return false };
+        let Some(time) = there.modified.and_then(seconds) else { return false };
+        // Apache gives an empty file no length.
+        let size = there.size.unwrap_or_default();
+        let keeps_times = || *self.keeps_times.get_or_init(|| self.remote.keeps_times(&self.url, cancel));
+        let same_time = time == modified || (time > modified && !keeps_times());
         size == file.size && same_time
     }
 }
@@ -95,77 +99,13 @@ impl LocalFile {
     }
 }
 
-/// The directories and files of a server, as far as requests without a body tell.
-struct RemoteDirectories {
-    client: Arc<Client>,
-    retries: u32,
-    /// Whether the server gives an uploaded file the time that it has here.
-    keeps_times: OnceLock<bool>,
-}
-
-impl RemoteDirectories {
-    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<(ResponseHead, UrlAndPeer), HttpError> {
-        let log = |event: &_| tracing::debug!(?event, "asking for {}", SafeUrl::of(url));
-        retrying(self.retries, cancel, &log, || {
-            let (head, at) = self.client.exchange(url, ask, cancel)?;
-            match head.status() {
-                408 | 425 | 429 | 500 | 502..=504 => HttpError::of_status(&at, &head).map(|()| (head, at)),
-                _ => Ok((head, at)),
-            }
-        })
-    }
-
-    /// Makes a directory, and those above it that are missing; returns whether it is new.
-    fn make(&self, url: &Url, cancel: &Cancel) -> Result<bool, UploadError> {
-        let (head, at) = self.ask(url, Ask::MakeCollection, cancel)?;
-        match head.status() {
-            200..=299 => Ok(true),
-            // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
-            405 | 501 => Ok(false),
-            409 if parent(url).is_some_and(|above| self.make(&above, cancel).is_ok_and(|is_new| is_new)) => {
-                self.make(url, cancel)
-            }
-            status => Err(UploadError::Refused {
-                at,
-                step: "to make a directory",
-                status,
-                reason: head.reason().escape_debug().to_string(),
-                explained: false,
-                retry_after: None,
-            }),
-        }
-    }
-
-    /// Asks for the size and the time of a file; `None` where it is missing or the server does not tell.
-    fn look(&self, url: &Url, cancel: &Cancel) -> Option<(Bytes, u64)> {
-        let (head, _) = self.ask(url, Ask::Head, cancel).ok()?;
-        let modified = seconds(head.last_modified()?)?;
-        (head.status() == 200).then_some(())?;
-        // Apache gives an empty file no length.
-        Some((head.content_length().unwrap_or_default(), modified))
-    }
-
-    fn keeps_times(&self, url: &Url, cancel: &Cancel) -> bool {
-        *self.keeps_times.get_or_init(|| {
-            let answer = self.ask(url, Ask::Options, cancel);
-            answer.is_ok_and(|(head, _)| head.text(UPLOAD_MTIME) == Some("accepted"))
-        })
-    }
-}
-
-/// Returns the directory above; `None` for the root.
-fn parent(url: &Url) -> Option<Url> {
-    let above = url.join("..").ok()?;
-    (above.path() != url.path()).then_some(above)
-}
-
 fn seconds(time: SystemTime) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
 /// The walk of a directory here.
 pub struct UploadWalk {
-    remote: Arc<RemoteDirectories>,
+    remote: Arc<dyn RemoteDirectories>,
     cancel: Cancel,
     root: Url,
     entries: IntoIter,

@@ -9,7 +9,6 @@ use thiserror::Error;
 use crate::failure::FailureKind;
 use crate::source::http::{HttpError, SafeUrl};
 use crate::transfer::error::SourceError;
-use crate::upload::UploadError;
 
 /// Why an entry or a directory is left out; the rest of the tree goes on.
 #[derive(Debug, Error)]
@@ -96,7 +95,7 @@ pub enum WalkError {
         /// The directory.
         directory: SafeUrl,
         /// Why.
-        source: UploadError,
+        source: SourceError,
     },
 }
 
@@ -104,8 +103,7 @@ impl WalkError {
     /// Returns the class of the error, for exit codes.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Listing { source, .. } => source.class,
-            Self::MakeRemote { source, .. } => source.kind(),
+            Self::Listing { source, .. } | Self::MakeRemote { source, .. } => source.class,
             Self::MakeDirectory { .. } => FailureKind::CannotCreate,
             Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 FailureKind::Denied

@@ -8,6 +8,7 @@ use longhaul_core::proto::http::{
     UPLOAD_LENGTH, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool,
     parse_upload_bytes,
 };
+use longhaul_core::proto::metalink;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -45,6 +46,8 @@ pub(super) struct AppendPart {
     pub(super) digest: Option<Checksum>,
     /// Whether the client asks for a BLAKE3 digest of what is received, not of what is read back.
     pub(super) hash: bool,
+    /// Whether the client knows what to do with the digests of pieces where that of the file is wrong.
+    pub(super) takes_pieces: bool,
     /// The time of modification that the file is to have.
     pub(super) modified: Option<SystemTime>,
     /// Whether an existing file may be replaced.
@@ -158,7 +161,11 @@ impl UploadOperation {
             return bad("the part begins past the end of the file");
         }
         let (digest, hash, modified) = (digest(request)?, wants_blake3(request), modified(request)?);
-        Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest, hash, modified, replace }))
+        let takes_pieces = request.list("accept").is_some_and(|accepted| {
+            accepted.split(',').any(|media| media.trim().eq_ignore_ascii_case(metalink::MEDIA_TYPE))
+        });
+        let part = AppendPart { id, offset, length, complete, digest, hash, takes_pieces, modified, replace };
+        Ok(Self::AppendPart(part))
     }
 }
 

@@ -1,28 +1,44 @@
 //! What the tests share: most of it with those of `get` and `put`.
 
-#![allow(dead_code, unreachable_pub, reason = "the tests of get and put need more of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the tests of get, put and gridftp need more of it"
+)]
 
 #[path = "../../get/support/content.rs"]
 mod content;
+#[path = "../../gridftp/support/globus.rs"]
+mod globus;
 #[path = "../../get/support/http.rs"]
 mod http;
 mod listed;
+#[path = "../../gridftp/support/proftpd.rs"]
+mod proftpd;
 #[path = "../../get/support/program.rs"]
 mod program;
 #[path = "../../get/support/real.rs"]
 mod real;
+#[path = "../../gridftp/support/server_process.rs"]
+mod server_process;
 #[path = "../../get/support/tls.rs"]
 mod tls;
 mod tree;
+#[path = "../../gridftp/support/vsftpd.rs"]
+mod vsftpd;
 #[path = "../../put/support/writable.rs"]
 mod writable;
 
 pub(crate) use content::{content, same};
+pub(crate) use globus::Globus;
 pub(crate) use http::{File, Server};
 pub(crate) use listed::{Listed, listing};
+pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, get, longhaul};
 pub(crate) use real::{Apache, Nginx, Site};
 pub(crate) use tree::{age, assert_equal, make_tree, many_files};
+pub(crate) use vsftpd::Vsftpd;
 pub(crate) use writable::Writable;
 
 /// Makes a `longhaul put` in an empty directory.

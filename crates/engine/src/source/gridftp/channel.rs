@@ -57,6 +57,11 @@ impl Channel {
         &self.transport
     }
 
+    /// Returns whether bytes were decrypted that have not been received.
+    pub(super) fn has_decrypted(&mut self) -> bool {
+        self.transport.has_decrypted()
+    }
+
     /// Returns what is still to come of the present block; empty between two blocks.
     pub(super) fn payload(&self) -> ByteRange {
         self.payload

@@ -16,7 +16,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::channel::ChannelEvent;
+use super::channel::{Channel, ChannelEvent};
 use super::data_listener::DataListener;
 use super::data_path::DataPath;
 use super::error::FtpError;
@@ -183,9 +183,14 @@ impl Exchange<'_, '_, '_, '_> {
                 }
             }
             let rate = self.rate();
-            let Some(range) = self.stream.lease_chunk(self.place.worker.pace.next(rate)) else { return Ok(()) };
+            let Some(range) = self.stream.lease_chunk(self.place.worker.pace.next(rate)) else {
+                return Ok(());
+            };
             let listener = if fits { None } else { Some(self.listen(streams)?) };
-            self.request(range, listener.map(|listener| DataPath::new(listener, streams)))?;
+            self.request(
+                range,
+                listener.map(|listener| DataPath::new(listener, streams, self.session.protection.clone())),
+            )?;
         }
         Ok(())
     }
@@ -224,7 +229,14 @@ impl Exchange<'_, '_, '_, '_> {
         let asked = ByteRange::new(0, range.len().get());
         let ledger = TransferLedger::new(asked);
         let requested = Instant::now();
-        self.transfers.push_back(Transfer { number, range, ledger, requested, replied: false, proved: false });
+        self.transfers.push_back(Transfer {
+            number,
+            range,
+            ledger,
+            requested,
+            replied: false,
+            proved: false,
+        });
         self.session.control.send(&commands, self.place.door.at(), self.stream.stop())
     }
 
@@ -251,22 +263,28 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     /// Waits for what is readable.
-    fn wait(&self) -> Ready {
+    fn wait(&mut self) -> Ready {
+        // poll(2) does not see what TLS has decrypted already.
+        let control_decrypted = self.session.control.has_decrypted();
+        let channels = self.session.data.as_mut().map_or(&mut [][..], |data| &mut data.channels);
+        let decrypted: Vec<bool> = channels.iter_mut().map(Channel::has_decrypted).collect();
+        let is_waiting = self.has_more || control_decrypted || decrypted.contains(&true);
         let data = self.session.data.as_ref();
         let flags = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = vec![PollFd::new(self.session.control.transport().socket(), flags)];
         fds.extend(data.map(|data| PollFd::new(data.listener.socket(), PollFlags::IN)));
         let channels = data.map_or(&[][..], |data| &data.channels);
         fds.extend(channels.iter().map(|channel| PollFd::new(channel.transport().socket(), flags)));
-        let tick = if self.has_more { Duration::ZERO } else { self.place.door.config.timeouts.tick };
+        let tick = if is_waiting { Duration::ZERO } else { self.place.door.config.timeouts.tick };
         let timeout = Timespec::try_from(tick).ok();
         // An interrupted poll is a short one.
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return Ready::default();
         }
         let mut readable = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = readable.next().unwrap_or(false);
+        let control = readable.next().unwrap_or(false) || control_decrypted;
         let listener = data.is_some() && readable.next().unwrap_or(false);
+        let readable = readable.zip(decrypted).map(|(readable, decrypted)| readable || decrypted);
         let channels = readable.enumerate().filter_map(|(index, ready)| ready.then_some(index)).collect();
         Ready { control, listener, channels }
     }
@@ -354,7 +372,8 @@ impl Exchange<'_, '_, '_, '_> {
     /// Receives from one connection.
     fn serve_channel(&mut self, index: usize) -> Result<(), Failure> {
         for _ in 0..CALLS_IN_TURN {
-            let Some(channel) = self.session.data.as_mut().and_then(|data| data.channels.get_mut(index)) else {
+            let Some(channel) = self.session.data.as_mut().and_then(|data| data.channels.get_mut(index))
+            else {
                 return Ok(());
             };
             let received = if channel.payload().is_empty() {
@@ -404,7 +423,8 @@ impl Exchange<'_, '_, '_, '_> {
         let at = self.at();
         let Some(data) = &mut self.session.data else { return Ok(false) };
         let (channel, intake) = (&mut data.channels[index], &mut self.intakes[index]);
-        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.number == channel.turn) else {
+        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.number == channel.turn)
+        else {
             return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
         };
         let (block, base) = (channel.payload(), transfer.range.start());
@@ -490,7 +510,8 @@ impl Exchange<'_, '_, '_, '_> {
         while let Some(front) = self.transfers.front() {
             let number = front.number;
             let channels = self.session.data.as_ref().map_or(&[][..], |data| &data.channels);
-            let is_coming = channels.iter().any(|channel| channel.turn == number && channel.is_within_block());
+            let is_coming =
+                channels.iter().any(|channel| channel.turn == number && channel.is_within_block());
             if !front.replied || !front.proved || !front.ledger.all_ended() || is_coming {
                 return Ok(());
             }
@@ -523,7 +544,8 @@ impl Exchange<'_, '_, '_, '_> {
         if let Some(first) = self.transfers.front().filter(|_| !reached)
             && first.requested.elapsed() >= CONNECT_PATIENCE
         {
-            let local = self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
+            let local =
+                self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
             return Err(FtpError::NotConnected { at: self.at(), local, waited: CONNECT_PATIENCE }.into());
         }
         let (since, bytes) = self.mark;

@@ -4,7 +4,9 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::proto::gridftp::{FactsError, FileKind, ListingEntry, ListingReader};
+use longhaul_core::proto::gridftp::{
+    Command, FactsError, FileKind, ListingEntry, ListingReader, Reply, parse_mlst,
+};
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
@@ -14,13 +16,14 @@ use super::error::FtpError;
 use super::login::Door;
 use super::passive;
 use super::remote_address::RemoteAddress;
+use super::remote_state::is_unknown_command;
 use super::sessions::Sessions;
 use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::failure::FailureKind;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
-    DirectoryLister, FileFacts, ListerOptions, OpenListing, RemoteEntry, Spool, child_url,
+    FileFacts, ListerOptions, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
@@ -70,14 +73,56 @@ impl FtpLister {
         let mut session = door.open_for_directory(cancel)?;
         let mut transport = passive::list(&door, &mut session, cancel)?;
         let spool = self.receive(&door, &mut transport, cancel)?;
+        // proftpd reports the end only once this side has closed too.
+        drop(transport);
         let limit = session.control.limit;
         passive::end(&door, &mut session, "MLSD", false, limit, cancel)?;
         self.sessions.keep(session);
         Ok(spool)
     }
 
-    fn receive(&self, door: &Door<'_>, transport: &mut Transport, cancel: &Cancel) -> Result<Spool, SourceError> {
-        let (mut spool, mut buffer, mut last) = (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
+    /// Makes a directory; where that is refused, looks whether it is there, and makes the one above it.
+    fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+        let door = self.door(RemoteAddress::of_directory(directory))?;
+        let path = &door.address.path;
+        let mut session = door.open_for_directory(cancel)?;
+        let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
+            let reply = session.control.ask(&[command], door.at(), cancel)?.pop();
+            reply.ok_or_else(|| FtpError::Closed { at: door.at().to_owned() }.into())
+        };
+        let made = ask(Command::Mkd(path))?;
+        let is_new = made.is_positive();
+        let exists = is_new || {
+            let facts = ask(Command::Mlst(path))?;
+            match parse_mlst(&facts) {
+                Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
+                // Without RNTO it renames nothing.
+                Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
+                Err(_) => false,
+            }
+        };
+        if exists {
+            self.sessions.keep(session);
+            return Ok(is_new);
+        }
+        let refused = FtpError::Refused { at: door.at().to_owned(), verb: "MKD", reply: made };
+        let above = directory.join("..").ok().filter(|above| above.path() != directory.path());
+        match above {
+            Some(above) if self.make_once(&above, cancel).is_ok_and(|is_new| is_new) => {
+                self.make_once(directory, cancel)
+            }
+            _ => Err(refused.into()),
+        }
+    }
+
+    fn receive(
+        &self,
+        door: &Door<'_>,
+        transport: &mut Transport,
+        cancel: &Cancel,
+    ) -> Result<Spool, SourceError> {
+        let (mut spool, mut buffer, mut last) =
+            (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         loop {
             match transport.receive(&mut buffer) {
                 Ok(Received::Data(length)) => {
@@ -109,7 +154,7 @@ fn failed(class: FailureKind, message: String) -> SourceError {
     SourceError::new(class, Retry::Never, Cause::Connection, message)
 }
 
-impl DirectoryLister for FtpLister {
+impl RemoteDirectories for FtpLister {
     fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
         let mut directory = directory.clone();
         if !directory.path().ends_with('/') {
@@ -120,7 +165,13 @@ impl DirectoryLister for FtpLister {
         let reader = spool.into_reader().map_err(|error| {
             failed(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
         })?;
-        let entries = FtpEntries { directory: directory.clone(), shown, reader, lines: ListingReader::default(), ended: false };
+        let entries = FtpEntries {
+            directory: directory.clone(),
+            shown,
+            reader,
+            lines: ListingReader::default(),
+            ended: false,
+        };
         Ok(OpenListing { directory, entries: Box::new(entries) })
     }
 
@@ -130,6 +181,10 @@ impl DirectoryLister for FtpLister {
             self.sessions.keep(session);
             Ok(FileFacts { size: state.size, modified: state.modified })
         })
+    }
+
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+        self.retrying(cancel, || self.make_once(directory, cancel))
     }
 
     fn at_once(&self) -> usize {
@@ -161,7 +216,8 @@ impl<R> FtpEntries<R> {
         };
         let name = name.as_bytes().to_vec();
         let url = child_url(&self.directory, &name, kind == ListedKind::Directory);
-        let unique = facts.unique.filter(|_| kind == ListedKind::Directory).map(|unique| format!("{unique:x}"));
+        let unique =
+            facts.unique.filter(|_| kind == ListedKind::Directory).map(|unique| format!("{unique:x}"));
         let size = facts.size.filter(|_| kind == ListedKind::File);
         Ok(RemoteEntry { entry: ListedEntry { name, kind, size, modified: facts.modify, unique }, url })
     }

@@ -1,9 +1,9 @@
 //! Directories over HTTP: JSON listings of `longhaul serve` and nginx, index pages of Apache and nginx.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead};
+use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
 use longhaul_core::proto::listing::{HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError};
 use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
@@ -11,20 +11,21 @@ use url::{Position, Url};
 
 use super::client::{Client, Opened};
 use super::clients::Clients;
-use super::config::ClientConfig;
 use super::error::HttpError;
+use super::safe_url::UrlAndPeer;
 use super::short_exchange::retrying;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
-use crate::sink::directory::Directory;
 use crate::source::listing::{
-    DirectoryLister, Entries, FileFacts, OpenListing, RemoteEntry, Spool, child_url,
+    Entries, FileFacts, ListerOptions, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// What is asked for: `longhaul serve` answers with JSON; the others send what they are set up for.
 const ACCEPT: &str = "application/json, text/html;q=0.5";
+/// How many directories are listed at once: on a long path each takes a round trip.
+const LISTINGS_AT_ONCE: usize = 16;
 /// The longest listing: some 8 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
 
@@ -35,23 +36,14 @@ pub(crate) struct HttpLister {
     options: ListerOptions,
 }
 
-/// How directories are listed.
-#[derive(Clone)]
-pub(crate) struct ListerOptions {
-    pub(crate) config: ClientConfig,
-    /// How many failures in a row are allowed.
-    pub(crate) retries: u32,
-    /// How long a server may send nothing.
-    pub(crate) stall: Duration,
-    /// Where long listings are kept until they are read.
-    pub(crate) spool: Arc<Directory>,
-}
-
 impl HttpLister {
-    pub(crate) fn new(clients: &Clients, mut options: ListerOptions) -> Result<Self, HttpError> {
+    /// Makes one for the server of `url`.
+    pub(crate) fn new(clients: &Clients, url: &Url, mut options: ListerOptions) -> Result<Self, HttpError> {
         options.config.headers.retain(|header| !header.is("accept"));
         options.config.headers.push(accept()?);
-        Ok(Self { client: clients.get(&options.config)?, options })
+        let client = clients.get(&options.config)?;
+        client.target(url)?;
+        Ok(Self { client, options })
     }
 
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(Opened, Spool), SourceError> {
@@ -62,6 +54,18 @@ impl HttpLister {
             Ok((opened, listing))
         })?;
         Ok((opened, listing?))
+    }
+
+    /// Sends a request without a body; tries again where the server is busy.
+    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<(ResponseHead, UrlAndPeer), HttpError> {
+        let log = |event: &_| tracing::debug!(?event, "asking for {}", SafeUrl::of(url));
+        retrying(self.options.retries, cancel, &log, || {
+            let (head, at) = self.client.exchange(url, ask, cancel)?;
+            match head.status() {
+                408 | 425 | 429 | 500 | 502..=504 => HttpError::of_status(&at, &head).map(|()| (head, at)),
+                _ => Ok((head, at)),
+            }
+        })
     }
 
     /// Receives a listing whole, so that no connection waits for the files of its directory. The outer error is worth another try.
@@ -94,6 +98,12 @@ impl HttpLister {
     }
 }
 
+/// Returns the directory above; `None` for the root.
+fn parent(url: &Url) -> Option<Url> {
+    let above = url.join("..").ok()?;
+    (above.path() != url.path()).then_some(above)
+}
+
 fn accept() -> Result<HeaderField, HttpError> {
     Ok(HeaderField::new("Accept", ACCEPT)?)
 }
@@ -102,7 +112,7 @@ fn failed(class: FailureKind, message: String) -> SourceError {
     SourceError::new(class, Retry::Never, Cause::Connection, message)
 }
 
-impl DirectoryLister for HttpLister {
+impl RemoteDirectories for HttpLister {
     fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
         let page = Page::request(self, directory, cancel)?;
         let directory = page.directory.clone();
@@ -111,12 +121,36 @@ impl DirectoryLister for HttpLister {
     }
 
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
-        let log = |event: &_| tracing::debug!(?event, "looking at {}", SafeUrl::of(file));
-        let head = retrying(self.options.retries, cancel, &log, || {
-            let (head, at) = self.client.exchange(file, Ask::Head, cancel)?;
-            HttpError::of_status(&at, &head).map(|()| head)
-        })?;
+        let (head, at) = self.ask(file, Ask::Head, cancel)?;
+        HttpError::of_status(&at, &head)?;
         Ok(FileFacts { size: head.content_length(), modified: head.last_modified() })
+    }
+
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+        let (head, at) = self.ask(directory, Ask::MakeCollection, cancel)?;
+        match head.status() {
+            200..=299 => Ok(true),
+            // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
+            405 | 501 => Ok(false),
+            409 if parent(directory)
+                .is_some_and(|above| self.make(&above, cancel).is_ok_and(|is_new| is_new)) =>
+            {
+                self.make(directory, cancel)
+            }
+            _ => {
+                HttpError::of_status(&at, &head)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
+        let answer = self.ask(directory, Ask::Options, cancel);
+        answer.is_ok_and(|(head, _)| head.text(UPLOAD_MTIME) == Some("accepted"))
+    }
+
+    fn at_once(&self) -> usize {
+        LISTINGS_AT_ONCE
     }
 }
 
