@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::support::{Globus, Proftpd, Vsftpd, assert_equal, fetched_and_unchanged, get, make_tree};
 
-/// Fetches a tree twice: the second run fetches only what has changed.
-fn fetch_all(url: &str, tree: &Path) {
+/// Fetches a tree of so many files twice: the second run fetches only what has changed.
+fn fetch_all(url: &str, tree: &Path, files: usize) {
     let run = get().args(["-r", "-o", "t", url]);
     run.run().ok();
     assert_equal(tree, &run.path("t"));
@@ -15,7 +15,7 @@ fn fetch_all(url: &str, tree: &Path) {
     fs::remove_file(run.path("t/sub/zero")).unwrap();
     let run = run.again(["-r", "--json", "-o", "t", url]);
     let (fetched, unchanged) = fetched_and_unchanged(&run.run().ok());
-    assert_eq!((fetched, unchanged.len()), (vec!["zero".to_owned()], 19));
+    assert_eq!((fetched, unchanged.len()), (vec!["zero".to_owned()], files - 1));
     assert_equal(tree, &run.path("t"));
 }
 
@@ -27,15 +27,21 @@ fn url(server: &Globus, name: &str) -> String {
 #[test]
 fn globus() {
     let Some(server) = Globus::start() else { return };
-    make_tree(&server.path("t"));
-    fetch_all(&url(&server, "t/"), &server.path("t"));
+    let tree = server.path("t");
+    make_tree(&tree);
+    // Globus drops bytes outside of ASCII from the paths of commands.
+    fs::rename(tree.join("dir with space & \u{fc}"), tree.join("dir with space &")).unwrap();
+    ["", "dir with space &"]
+        .iter()
+        .for_each(|directory| fs::remove_file(tree.join(directory).join("\u{fc}\u{20ac}")).unwrap());
+    fetch_all(&url(&server, "t/"), &tree, 18);
 }
 
 #[test]
 fn proftpd() {
     let Some(server) = Proftpd::start() else { return };
     make_tree(&server.path("t"));
-    fetch_all(&server.url("t/"), &server.path("t"));
+    fetch_all(&server.url("t/"), &server.path("t"), 20);
 }
 
 #[test]
@@ -49,7 +55,8 @@ fn links_to_a_directory_above_end() {
     assert_eq!(ended.status.code(), Some(65), "{ended:?}");
     assert!(ended.stderr.contains("a directory that it lies in"), "{ended:?}");
     assert_eq!(fs::read(run.path("t/sub/f")).unwrap(), b"f");
-    assert!(!run.path("t/sub/up").exists());
+    // Listings name no root: the loop shows once the second directory comes again.
+    assert!(!run.path("t/sub/up/sub").exists());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 
@@ -36,6 +37,8 @@ fn what_is_put_and_got_again_is_equal() {
     assert_equal(&run.path("t"), &server.path("a/new/place"));
     // An older file of the same size is another one.
     fs::write(run.path("t/a b"), "CHANGED").unwrap();
+    let file = fs::File::options().write(true).open(run.path("t/a b")).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(800_000_000)).unwrap();
     crate::support::age(&run.path("t/sub"), 900_000_000);
     let (sent, _) = fetched_and_unchanged(&run.run().ok());
     assert_eq!(sent, ["a%20b", "large", "new", "zero"]);

@@ -333,6 +333,18 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
+/// Removes the journal of a transfer to `target` that was killed between the rename of its partial file and the journal's removal.
+pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
+    let is_missing = |suffix| {
+        let there = directory.look(&beside(target, suffix), false);
+        there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    // A partial file is made before its journal: without one the journal is of no use.
+    if !is_missing(JOURNAL) && is_missing(PART) {
+        let _ = directory.remove(&beside(target, JOURNAL));
+    }
+}
+
 /// Reads the journal of the partial file of `target`, which another transfer may be writing.
 ///
 /// # Errors

@@ -1,6 +1,5 @@
 //! A directory of a server that is fetched into a directory here.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +15,7 @@ use crate::engine::Engine;
 use crate::job::{Expected, Job, JobOptions};
 use crate::sink::directory::Directory;
 use crate::sink::output::Output;
+use crate::sink::part_file::remove_stray_journal;
 use crate::source::gridftp::FtpLister;
 use crate::source::http::{ClientConfig, HttpLister};
 use crate::source::listing::{FileFacts, ListerOptions, RemoteDirectories};
@@ -105,7 +105,10 @@ impl RemoteTree {
     ///
     /// Asks the server where the listing does not say; a server that does not say either has its file fetched.
     pub fn unchanged(&self, file: &ListedFile, cancel: &Cancel) -> Option<(PathBuf, Bytes)> {
-        let there = self.stat(&file.path)?;
+        let directory = self.target.beneath(file.path.parent().unwrap_or(Path::new(""))).ok()?;
+        let name = file.path.file_name()?;
+        let is_file = |there: &Stat| FileType::from_raw_mode(there.st_mode).is_file();
+        let there = directory.look(name, false).ok().filter(is_file)?;
         let mut facts = FileFacts { size: file.size, modified: file.modified };
         if facts.size.is_none() || facts.modified.is_none() {
             facts = self.lister.look(&file.url, cancel).unwrap_or_default();
@@ -113,15 +116,11 @@ impl RemoteTree {
         let seconds = facts.modified?.duration_since(UNIX_EPOCH).ok()?.as_secs();
         // Apache gives an empty file no length.
         let size = facts.size.unwrap_or_default();
-        let same =
-            u64::try_from(there.st_size) == Ok(size.get()) && u64::try_from(there.st_mtime) == Ok(seconds);
-        same.then(|| (self.target.path_of(file.path.as_os_str()), size))
-    }
-
-    /// Looks at a regular file of the target, through no link.
-    fn stat(&self, path: &Path) -> Option<Stat> {
-        let directory = self.target.beneath(path.parent().unwrap_or(Path::new(""))).ok()?;
-        let stat = directory.look(path.file_name().map_or(OsStr::new(""), |name| name), false).ok()?;
-        FileType::from_raw_mode(stat.st_mode).is_file().then_some(stat)
+        let same_size = u64::try_from(there.st_size) == Ok(size.get());
+        if !same_size || u64::try_from(there.st_mtime) != Ok(seconds) {
+            return None;
+        }
+        remove_stray_journal(&directory, name);
+        Some((self.target.path_of(file.path.as_os_str()), size))
     }
 }

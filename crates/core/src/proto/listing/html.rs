@@ -1,6 +1,6 @@
 //! The links of an index page, as Apache and nginx make it of a directory.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{IoReader, Token, Tokenizer};
@@ -39,8 +39,8 @@ impl<R: Read> HtmlLinks<R> {
     }
 
     fn next_link(&mut self) -> Result<Option<String>, ListingError> {
-        while let Some(token) = self.tokens.next() {
-            match token.map_err(|error: io::Error| error)? {
+        for token in self.tokens.by_ref() {
+            match token? {
                 Token::StartTag(tag) if **tag.name == *b"title" && matches!(self.title, Title::Expected) => {
                     self.title = Title::Open(String::new());
                 }
