@@ -27,6 +27,7 @@ pub mod engine;
 pub mod failure;
 pub mod job;
 mod job_cpu;
+mod known_paths;
 mod open_sockets;
 pub mod pacing;
 pub mod passing_digest;

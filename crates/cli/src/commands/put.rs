@@ -15,7 +15,7 @@ use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::session::Session;
-use crate::streams_args::StreamsArgs;
+use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::transfer_args::TransferArgs;
 use crate::{exit, interrupt, record, say};
 
@@ -25,7 +25,8 @@ pub(crate) struct PutArgs {
     /// The files, and last where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
-    /// name. Any other server that takes PUT gets each file in one piece.
+    /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
+    /// temporary file where several streams pay.
     // One list, so that options may stand anywhere between them: each run of it counts, and may be of one alone.
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
@@ -44,6 +45,9 @@ pub(crate) struct PutArgs {
 
     #[command(flatten)]
     streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
 
     #[command(flatten)]
     transfer: TransferArgs,
@@ -143,6 +147,7 @@ fn send(
         retries: args.transfer.retries,
         stall: args.transfer.stall_timeout,
         sample: args.transfer.record.interval(),
+        memory: args.memory.memory(),
         client: client.clone(),
     };
     let put = |observer: JobObserver<'_>| upload::put(&request, observer, cancel);

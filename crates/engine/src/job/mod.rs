@@ -6,7 +6,6 @@
 //!                                                  '---- wrong bytes, again -----'
 //! ```
 
-mod known_paths;
 mod mirrors;
 mod monitor;
 mod open;
@@ -34,6 +33,7 @@ pub use request::{Expected, Job, JobOptions, Outcome};
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
 use crate::engine::Shared;
+use crate::known_paths::KnownPaths;
 use crate::passing_digest::{PassingDigest, Verify};
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
@@ -41,7 +41,6 @@ use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::named;
 use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
-use known_paths::KnownPaths;
 use open::Opened;
 use verify::Verdict;
 

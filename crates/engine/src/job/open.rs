@@ -10,12 +10,12 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::known_paths::KnownPaths;
 use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::Shared;
 use crate::failure::FailureKind;
+use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
 use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;

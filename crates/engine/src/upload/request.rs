@@ -43,6 +43,8 @@ pub struct PutRequest {
     pub stall: Duration,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
     pub sample: Option<Duration>,
+    /// Where paths are remembered from one upload to the next; `None` remembers nothing.
+    pub memory: Option<PathBuf>,
     /// The client's settings.
     pub client: ClientConfig,
 }

@@ -5,6 +5,7 @@ use longhaul_core::proto::http::{
     ContentRange, PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE,
     UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes,
 };
+use longhaul_core::proto::metalink;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -42,6 +43,8 @@ pub(super) struct AppendPart {
     pub(super) digest: Option<Checksum>,
     /// Whether the client asks for a BLAKE3 digest of what is received, not of what is read back.
     pub(super) hash: bool,
+    /// Whether the client knows what to do with the digests of pieces where that of the file is wrong.
+    pub(super) takes_pieces: bool,
     /// Whether an existing file may be replaced.
     pub(super) replace: bool,
 }
@@ -150,7 +153,11 @@ impl UploadOperation {
             return bad("the part begins past the end of the file");
         }
         let (digest, hash) = (digest(request)?, wants_blake3(request));
-        Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest, hash, replace }))
+        let takes_pieces = request.list("accept").is_some_and(|accepted| {
+            accepted.split(',').any(|media| media.trim().eq_ignore_ascii_case(metalink::MEDIA_TYPE))
+        });
+        let part = AppendPart { id, offset, length, complete, digest, hash, takes_pieces, replace };
+        Ok(Self::AppendPart(part))
     }
 }
 

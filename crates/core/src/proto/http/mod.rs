@@ -38,7 +38,7 @@ pub use link::{DuplicateLink, Link};
 pub use multipart::MultipartByteranges;
 pub use range_answer::{RangeAnswer, RangeError};
 pub use reply_head::{ReplyHead, reason};
-pub use request::{Ask, RangeRequest, Request, UploadPart, UploadRange};
+pub use request::{Ask, FileRange, RangeRequest, Request, UploadPart, UploadRange};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
 pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, HeadError, ResponseHead};

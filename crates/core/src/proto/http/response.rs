@@ -200,6 +200,11 @@ impl ResponseHead {
         self.members("accept-patch").iter().any(|media| media == PARTIAL_UPLOAD)
     }
 
+    /// Returns whether a list field has this member, in lower case.
+    pub fn has_member(&self, name: &str, member: &str) -> bool {
+        self.members(name).iter().any(|found| found == member)
+    }
+
     /// Returns the length that the head announces; to a HEAD, that of the file. `None` where the head contradicts itself.
     pub fn content_length(&self) -> Option<Bytes> {
         self.stated_length().ok().flatten()
