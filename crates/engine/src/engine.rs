@@ -1,4 +1,4 @@
-//! What the jobs of a process share: HTTP clients with their idle connections, and the memory budget.
+//! What the jobs of a process share: HTTP clients with their idle connections, FTP sessions, and the memory budget.
 //!
 //! ```no_run
 //! use longhaul_core::event::{JobId, JobObserver, JobTag};
@@ -27,6 +27,7 @@ use crate::cancel::Cancel;
 use crate::job::{self, Job, Outcome, TransferError};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
+use crate::source::gridftp::Sessions;
 use crate::source::http::Clients;
 use crate::threads::{lock, named};
 
@@ -38,6 +39,7 @@ pub struct Engine {
 /// What the jobs of an engine share.
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
+    pub(crate) sessions: Sessions,
     budget: MemoryBudget,
     app_buffer: AppBuffer,
 }
@@ -45,8 +47,9 @@ pub(crate) struct Shared {
 impl Engine {
     /// Makes an engine without connections, whose jobs share one application buffer.
     pub fn new(app_buffer: AppBuffer) -> Self {
-        let (clients, budget) = (Clients::default(), MemoryBudget::new(app_buffer));
-        Self { shared: Shared { clients, budget, app_buffer } }
+        let (clients, sessions) = (Clients::default(), Sessions::default());
+        let budget = MemoryBudget::new(app_buffer);
+        Self { shared: Shared { clients, sessions, budget, app_buffer } }
     }
 
     /// Fetches a file; returns once it is complete, verified and under its final name.

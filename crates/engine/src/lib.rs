@@ -21,6 +21,7 @@
 //! ```
 
 pub mod cancel;
+pub mod connect;
 pub mod delivery_meter;
 pub mod digest;
 pub mod engine;

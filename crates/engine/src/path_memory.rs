@@ -65,7 +65,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Returns where `url` leads; `None` where it names no host.
     pub fn of(url: &Url) -> Option<Self> {
-        Some(Self { host: url.host_str()?.to_owned(), port: url.port_or_known_default()?, upload: false })
+        Some(Self { host: url.host_str()?.to_owned(), port: crate::source::default_port(url)?, upload: false })
     }
 
     /// Returns where uploads to `url` lead; `None` where it names no host.

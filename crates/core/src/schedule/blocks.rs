@@ -47,6 +47,26 @@ impl Blocks {
         }
         let end = if self.streams == 1 && !self.joinable { gap.end() } else { self.block_end(gap, rate) };
         let end = end.min(gap.start().saturating_add(room.get()));
+        Some(self.take_until(gap, end))
+    }
+
+    /// Takes the front of the first gap: at most `most` bytes, and no more than may be taken. It ends at a segment's end where the gap
+    /// goes on behind it.
+    pub(super) fn take_length(&mut self, most: Bytes) -> Option<ByteRange> {
+        let gap = *self.left.first()?;
+        let most = most.min(self.budget);
+        if most == Bytes::ZERO {
+            return None;
+        }
+        let end = gap.start().saturating_add(most.get());
+        let aligned = end / self.segment.get() * self.segment.get();
+        // What may be taken is taken to its last byte: the next budget comes once all of it is there.
+        let is_cut = end < gap.end() && most < self.budget && aligned > gap.start();
+        let end = if is_cut { aligned } else { end.min(gap.end()) };
+        Some(self.take_until(gap, end))
+    }
+
+    fn take_until(&mut self, gap: ByteRange, end: u64) -> ByteRange {
         if end == gap.end() {
             self.left.remove(0);
         } else {
@@ -54,7 +74,7 @@ impl Blocks {
         }
         let block = ByteRange::new(gap.start(), end);
         self.budget = self.budget - block.len();
-        Some(block)
+        block
     }
 
     /// Puts back what a stream has not received; it is taken again in file order.

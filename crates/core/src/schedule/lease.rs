@@ -87,6 +87,17 @@ impl Leases {
         self.ranges.pop_front().is_some()
     }
 
+    /// Returns what is still to come from `offset` on of the lease that holds it.
+    pub(super) fn holding(&self, offset: u64) -> Option<ByteRange> {
+        let holds = |lease: &&ByteRange| (lease.start()..lease.end()).contains(&offset);
+        self.ranges.iter().find(holds).map(|lease| ByteRange::new(offset, lease.end()))
+    }
+
+    /// Drops leases that have arrived.
+    pub(super) fn drop_received(&mut self) {
+        self.ranges.retain(|range| !range.is_empty());
+    }
+
     /// Returns the place of the lease that ends at `end` and is not empty.
     pub(super) fn ending_at(&self, end: u64) -> Option<usize> {
         self.ranges.iter().position(|range| range.end() == end && !range.is_empty())
@@ -201,5 +212,20 @@ mod tests {
         assert_eq!(one.received(ByteRange::new(0, 10), NOW), Bytes::new(10));
         assert_eq!(one.received(ByteRange::new(20, 25), NOW), Bytes::new(5));
         assert_eq!(one.outstanding().0, Bytes::ZERO);
+    }
+
+    #[test]
+    fn what_has_arrived_is_dropped_and_what_has_not_is_found() {
+        let mut one = leases(&[(0, 30), (30, 50)]);
+        one.received(ByteRange::new(10, 20), NOW);
+        assert_eq!(one.holding(5), Some(ByteRange::new(5, 10)));
+        assert_eq!((one.holding(10), one.holding(30)), (None, Some(ByteRange::new(30, 50))));
+        one.received(ByteRange::new(0, 10), NOW);
+        one.drop_received();
+        assert_eq!(one.outstanding(), (Bytes::new(30), 2));
+        one.received(ByteRange::new(20, 30), NOW);
+        one.received(ByteRange::new(30, 50), NOW);
+        one.drop_received();
+        assert!(one.is_empty());
     }
 }

@@ -99,6 +99,30 @@ impl RangeScheduler {
         Some(block)
     }
 
+    /// Leases a chunk of at most `most` bytes to a worker that moves all of its leases together, over one connection or several.
+    pub fn lease_chunk(&mut self, worker: WorkerId, most: Bytes, now: Duration) -> Option<ByteRange> {
+        if !self.has_work(worker) {
+            return None;
+        }
+        let leases = self.workers.get_mut(&worker)?;
+        let chunk = self.blocks.take_length(most)?;
+        leases.push(chunk, 0, now);
+        leases.status.waiting = false;
+        Some(chunk)
+    }
+
+    /// Returns what is still to come from `offset` on of the worker's lease that holds it.
+    pub fn leased_at(&self, worker: WorkerId, offset: u64) -> Option<ByteRange> {
+        self.workers.get(&worker)?.holding(offset)
+    }
+
+    /// Drops a worker's leases that have arrived, whichever they are.
+    pub fn drop_received(&mut self, worker: WorkerId) {
+        if let Some(leases) = self.workers.get_mut(&worker) {
+            leases.drop_received();
+        }
+    }
+
     /// Returns what is still to come of a worker's first lease.
     pub fn front(&self, worker: WorkerId) -> Option<ByteRange> {
         self.workers.get(&worker)?.front()
@@ -221,6 +245,11 @@ impl RangeScheduler {
         self.blocks.available() == Bytes::ZERO && self.workers.values().all(Leases::is_empty)
     }
 
+    /// Returns how much may be leased now.
+    pub fn available(&self) -> Bytes {
+        self.blocks.available()
+    }
+
     /// Returns whether every byte is leased or received: a worker gets more only where another fails, or is slow.
     pub fn is_all_leased(&self) -> bool {
         self.blocks.unleased() == Bytes::ZERO
@@ -291,6 +320,21 @@ mod tests {
         assert_eq!(scheduler.lease(1, START), Some(ByteRange::new(4, 10)));
         scheduler.received(1, ByteRange::new(4, 10), START);
         assert!(scheduler.complete(1) && scheduler.is_done());
+    }
+
+    #[test]
+    fn a_chunk_whose_blocks_arrive_in_any_order_is_done_with_its_last() {
+        let mut scheduler = scheduler(vec![WHOLE], 1);
+        assert_eq!(scheduler.lease_chunk(0, Bytes::new(6), START), Some(ByteRange::new(0, 6)));
+        assert_eq!(scheduler.lease_chunk(0, Bytes::new(6), START), Some(ByteRange::new(6, 10)));
+        for (start, end) in [(6, 10), (3, 6), (0, 3)] {
+            assert!(!scheduler.is_done());
+            assert_eq!(scheduler.leased_at(0, start).map(ByteRange::start), Some(start));
+            let len = Bytes::new(end - start);
+            assert_eq!(scheduler.received(0, ByteRange::new(start, end), START), len);
+            scheduler.drop_received(0);
+        }
+        assert!(scheduler.is_done());
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub(crate) fn run(
     let schedule = SharedSchedule::new(start, scheduler);
     let streams = TransferState::new(start, observer, stop, schedule, options.limit.clone(), sources.len());
     let transfer = FileTransfer::new(streams, pipeline);
-    let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
+    let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
     let fetch =
         Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
     let counted = options.sample.is_some() || options.count_pages;

@@ -20,14 +20,15 @@ use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
 use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
+use crate::source::gridftp::GridFtpSource;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
-use crate::source::{Ask, Description, Resume, Source, StreamPeer};
+use crate::source::{self, Ask, Description, Resume, Source};
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
 
 /// Everything a job knows once the first answer is there.
 pub(super) struct Opened<'e> {
-    pub(super) sources: Vec<HttpSource<'e>>,
+    pub(super) sources: Vec<Box<dyn Source + 'e>>,
     /// The index of the source that has described the file.
     pub(super) primary: usize,
     pub(super) description: Description,
@@ -63,21 +64,31 @@ pub(super) fn open<'e>(
         retries: job.options.retries,
         assume_unchanged: job.options.assume_unchanged,
     };
-    let first_origin = job.urls.first().map(Url::origin);
-    let source = |url: &Url| {
+    let first_origin = job.urls.first().map(source::origin);
+    let source_of = |url: &Url| -> Box<dyn Source + 'e> {
         let mut options = options.clone();
-        if Some(url.origin()) != first_origin {
+        let is_mirror = Some(source::origin(url)) != first_origin;
+        if is_mirror {
             // A login is for the server that the user names first, not for its mirrors.
             options.client = options.client.without_secrets();
         }
-        HttpSource::new(url.clone(), options, &engine.clients, paths.paths())
+        match url.scheme() {
+            "ftp" | "gsiftp" => {
+                if is_mirror {
+                    // FTP sends a login unasked, and often in clear.
+                    options.client.netrc = None;
+                }
+                Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
+            }
+            _ => Box::new(HttpSource::new(url.clone(), options, &engine.clients, paths.paths())),
+        }
     };
     // Before the network: an output that cannot be written is found out at once.
     let output = job.output.prepare()?;
     let named = job.expected.name.as_deref();
     let part = if output.name().is_some() || named.is_some() { Some(output.open(named)?) } else { None };
     let mut opener = Opener { job, output, cancel, emit, part };
-    let opened = opener.open_any(job.urls.iter().map(source).collect());
+    let opened = opener.open_any(job.urls.iter().map(source_of).collect());
     let mut opened = opened.inspect_err(|_| {
         if let Some(part) = opener.part.take() {
             part.abandon();
@@ -85,7 +96,7 @@ pub(super) fn open<'e>(
     })?;
     for url in opened.description.duplicates.iter().take(MOST_DUPLICATES) {
         if !job.urls.contains(url) {
-            opened.sources.push(source(url));
+            opened.sources.push(source_of(url));
         }
     }
     opened.keep_primary_alone_if_indivisible(emit);
@@ -132,7 +143,7 @@ impl Opener<'_> {
     /// Opens the file by the first source that can describe it.
     ///
     /// The first URL defines the file, even where it serves no ranges. A mirror's bytes could not be compared with it.
-    fn open_any<'e>(&mut self, sources: Vec<HttpSource<'e>>) -> Result<Opened<'e>, TransferError> {
+    fn open_any<'e>(&mut self, sources: Vec<Box<dyn Source + 'e>>) -> Result<Opened<'e>, TransferError> {
         let mut failures = Vec::new();
         let several = sources.len() > 1;
         let mut hopeless = vec![false; sources.len()];
@@ -143,7 +154,7 @@ impl Opener<'_> {
                 if hopeless[index] {
                     continue;
                 }
-                let error = match self.open(index, source, waits || !several) {
+                let error = match self.open(index, source.as_ref(), waits || !several) {
                     Ok(begun) => return self.opened(sources, index, begun),
                     Err(error) => error,
                 };
@@ -173,7 +184,7 @@ impl Opener<'_> {
 
     fn opened<'e>(
         &mut self,
-        sources: Vec<HttpSource<'e>>,
+        sources: Vec<Box<dyn Source + 'e>>,
         primary: usize,
         begun: Begun,
     ) -> Result<Opened<'e>, TransferError> {
@@ -214,7 +225,7 @@ impl Opener<'_> {
         }
     }
 
-    fn open(&mut self, index: usize, source: &HttpSource<'_>, waits: bool) -> Result<Begun, TransferError> {
+    fn open(&mut self, index: usize, source: &dyn Source, waits: bool) -> Result<Begun, TransferError> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
@@ -320,7 +331,7 @@ impl Opener<'_> {
         Resume { gap, identity }
     }
 
-    fn check_size(&self, source: &HttpSource<'_>, description: &Description) -> Result<(), TransferError> {
+    fn check_size(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
         match self.job.expected.size {
             Some(expected) if description.size != Some(expected) => {
                 let sent = description
@@ -343,7 +354,7 @@ impl Opener<'_> {
     }
 
     /// Compares bytes that are there with those of a fresh URL: an equal ETag of another URL is no proof.
-    fn has_same_bytes(&self, source: &HttpSource<'_>, journal: &Journal) -> Result<bool, TransferError> {
+    fn has_same_bytes(&self, source: &dyn Source, journal: &Journal) -> Result<bool, TransferError> {
         let (Some(part), Some(sample)) = (&self.part, sample_of(journal.committed(), SAMPLE)) else {
             return Ok(false);
         };

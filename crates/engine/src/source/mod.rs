@@ -7,6 +7,7 @@
 //!
 //! A worker owns its connection; a source owns what its workers share: the address, refusals, the identity of the file.
 
+pub(crate) mod gridftp;
 pub mod http;
 
 use longhaul_core::checksum::Checksum;
@@ -29,6 +30,12 @@ pub(crate) trait StreamPeer: Send + Sync {
 
     /// Makes what one stream moves bytes with.
     fn worker(&self) -> Box<dyn StreamWorker + '_>;
+
+    /// Returns whether one worker moves bytes over all of the peer's connections, as in GridFTP's MODE E: then their number is the
+    /// number of streams, and there is one worker.
+    fn multiplexes(&self) -> bool {
+        false
+    }
 
     /// Returns whether bytes go to it.
     fn receives(&self) -> bool {
@@ -74,6 +81,24 @@ pub(crate) trait StreamWorker {
     fn restarts(&self) -> bool {
         false
     }
+
+    /// Ends the worker's part in the transfer: takes back what has not been shown to be of the described file.
+    fn leave(&mut self, _stream: &mut Stream<'_>) {}
+}
+
+/// Names the server and the service of a URL: logins are for one origin only.
+///
+/// [`Url::origin`] knows HTTP and FTP, and takes each gsiftp:// URL for an origin of its own.
+pub(crate) fn origin(url: &Url) -> (String, String, u16) {
+    let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
+    (url.scheme().to_owned(), host, default_port(url).unwrap_or_default())
+}
+
+/// Returns the port of a URL, or the usual one of its scheme.
+pub(crate) fn default_port(url: &Url) -> Option<u16> {
+    /// The port of GridFTP (GFD.20).
+    const GRIDFTP: u16 = 2811;
+    url.port_or_known_default().or_else(|| (url.scheme() == "gsiftp").then_some(GRIDFTP))
 }
 
 /// What is asked of a file before its ranges are scheduled.

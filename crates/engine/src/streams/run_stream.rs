@@ -18,7 +18,9 @@ const DISAGREEMENT_WAIT: Duration = Duration::from_millis(200);
 /// Works until everything is there, the stream drains, or gives up.
 pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     let mut worker = set.source.worker();
-    if let Some(error) = work(set, &mut stream, worker.as_mut()) {
+    let error = work(set, &mut stream, worker.as_mut());
+    worker.leave(&mut stream);
+    if let Some(error) = error {
         give_up(set, &stream, error);
     }
     let id = stream.id();

@@ -78,7 +78,8 @@ impl<'a> StreamSet<'a> {
         if self.is_dropped() {
             return;
         }
-        let total = self.transfer.running() - self.streams().len() + count;
+        let before = self.progress().connections(self.streams().len());
+        let total = (self.transfer.connections() + count).saturating_sub(before);
         if let Some(inlet) = &starter.inlet {
             inlet.pipeline().pool().serve(total);
         }
@@ -94,6 +95,8 @@ impl<'a> StreamSet<'a> {
     /// cancelled first, then the slowest are drained.
     fn adjust(&self, count: usize) -> Vec<Arc<StreamHandle>> {
         self.progress().set_wanted(count);
+        self.progress().set_multiplexed(self.source.multiplexes());
+        let count = if self.source.multiplexes() { count.min(1) } else { count };
         let status = |id: WorkerId| self.transfer.schedule.with(|schedule, _| schedule.status(id));
         let mut streams: Vec<_> = self.streams().into_iter().map(|s| (status(s.id), s)).collect();
         let mut staying = streams.iter().filter(|(_, stream)| !stream.is_draining()).count();
@@ -147,7 +150,8 @@ impl<'a> StreamSet<'a> {
 
     /// Returns how many streams are to stay.
     pub(crate) fn staying(&self) -> usize {
-        self.streams().iter().filter(|stream| !stream.is_draining()).count()
+        let workers = self.streams().iter().filter(|stream| !stream.is_draining()).count();
+        self.progress().connections(workers)
     }
 
     /// Ends the source's streams: it is down, or sends another file.

@@ -4,6 +4,7 @@
 //! disk. A [`Stream`] is how a worker leases ranges, and delivers bytes or sends them.
 
 pub(crate) mod error;
+mod intake;
 pub(crate) mod recv_buffer;
 mod shared_schedule;
 mod state;
@@ -11,6 +12,7 @@ mod stream;
 mod stream_handle;
 mod streams_choice;
 
+pub(crate) use intake::Intake;
 pub(crate) use shared_schedule::SharedSchedule;
 pub(crate) use state::{FileTransfer, SourceProgress, TransferState};
 pub(crate) use stream::{Stream, StreamOptions};

@@ -61,6 +61,8 @@ pub(crate) struct SourceProgress {
     pub(crate) wanted: AtomicUsize,
     /// The highest number of streams that was ever wanted.
     most_wanted: AtomicUsize,
+    /// Whether one worker moves bytes over all of its connections.
+    multiplexed: AtomicBool,
     /// The highest rate of all its streams together, in bits per second.
     path_rate: AtomicU64,
     /// Whether the source has been shown to have the file.
@@ -102,6 +104,16 @@ impl SourceProgress {
     /// Returns how many streams the source should have.
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether one worker moves bytes over all connections of this source.
+    pub(crate) fn set_multiplexed(&self, multiplexed: bool) {
+        self.multiplexed.store(multiplexed, Ordering::Relaxed);
+    }
+
+    /// Returns how many connections so many workers of this source have, or will have.
+    pub(crate) fn connections(&self, workers: usize) -> usize {
+        if self.multiplexed.load(Ordering::Relaxed) && workers > 0 { self.wanted() } else { workers }
     }
 
     /// Notes the rate of all streams of this source together.
@@ -266,6 +278,18 @@ impl<'a> TransferState<'a> {
     /// Returns how many streams are at work, draining ones included.
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many connections the streams at work have, or will have, of all sources.
+    pub(crate) fn connections(&self) -> usize {
+        let streams = lock(&self.streams);
+        let of = |source: usize| streams.iter().filter(|stream| stream.source == source).count();
+        self.sources.iter().enumerate().map(|(source, progress)| progress.connections(of(source))).sum()
+    }
+
+    /// Returns a number that no other connection of the transfer has.
+    pub(super) fn next_number(&self) -> usize {
+        self.next_stream.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Ends what a stream waits for now.

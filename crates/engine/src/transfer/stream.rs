@@ -5,30 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::Event;
 use longhaul_core::plan;
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::WorkerId;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::{host, tcp_info};
+use longhaul_sys::host;
 
 use super::error::{Cause, Retry, SourceError};
-use super::recv_buffer;
+use super::intake::Intake;
 use super::state::{SourceProgress, TransferState};
 use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
-use crate::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
 use crate::failure::FailureKind;
 use crate::sink::pipeline::Inlet;
-use crate::sink::segment_pool::{Flow, Segment};
-use crate::threads::add;
 
-/// How long to wait for a free segment before looking whether to stop.
-const SEGMENT_WAIT: Duration = Duration::from_millis(100);
-/// A partly filled segment of a slow stream is written after this time, so that a crash costs little.
-const SLOW_FLUSH: Duration = Duration::from_secs(5);
 /// A draining stream still receives what arrives within this time, or two round trips.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
+/// A chunk beside other sources is not cut below this.
+const LEAST_CHUNK: Bytes = Bytes::mib(1);
 /// The fractional parts of its multiples spread evenly over 0 to 1, however many there are (the golden ratio's inverse).
 const GOLDEN: f64 = 0.618_034;
 
@@ -47,15 +41,10 @@ pub(crate) struct StreamOptions {
 pub(crate) struct Stream<'a> {
     handle: Arc<StreamHandle>,
     transfer: &'a TransferState<'a>,
-    /// The way to the disk; `None` where the stream sends.
-    inlet: Option<Inlet<'a>>,
     options: StreamOptions,
-    connected: bool,
     has_connected: bool,
-    segment: Option<Segment>,
-    /// When the segment got its first byte.
-    segment_since: Instant,
-    delivery: DeliveryMeter,
+    /// What the stream's own connection receives.
+    intake: Intake<'a>,
     /// What has arrived for good since it was last asked.
     gained: Bytes,
 }
@@ -68,19 +57,8 @@ impl<'a> Stream<'a> {
         options: StreamOptions,
     ) -> Self {
         transfer.schedule.with(|schedule, now| schedule.join(handle.id, now));
-        let now = Instant::now();
-        Self {
-            handle,
-            transfer,
-            inlet,
-            options,
-            connected: false,
-            has_connected: false,
-            segment: None,
-            segment_since: now,
-            delivery: DeliveryMeter::new(Rtt::default(), false, now),
-            gained: Bytes::ZERO,
-        }
+        let intake = Intake::new(handle.id, handle.source, transfer, inlet, options);
+        Self { handle, transfer, options, has_connected: false, intake, gained: Bytes::ZERO }
     }
 
     /// Returns the stream's number, from 0.
@@ -135,8 +113,8 @@ impl<'a> Stream<'a> {
     /// Returns what is still to come of the first lease; a draining stream releases what would take it long.
     pub(crate) fn front(&self) -> Option<ByteRange> {
         if self.is_draining() {
-            let soon = DRAIN_TIME.max(self.delivery.rtt.get() * 2);
-            let keep = self.delivery.rate.bytes_in(soon);
+            let soon = DRAIN_TIME.max(self.intake.delivery.rtt.get() * 2);
+            let keep = self.intake.delivery.rate.bytes_in(soon);
             self.transfer.schedule.change(|schedule| schedule.release_beyond(self.id(), keep));
         }
         self.transfer.schedule.front(self.id())
@@ -145,6 +123,11 @@ impl<'a> Stream<'a> {
     /// Returns how much is leased and not received, in how many leases.
     pub(crate) fn outstanding(&self) -> (Bytes, usize) {
         self.transfer.schedule.with(|schedule, _| schedule.outstanding(self.id()))
+    }
+
+    /// Returns how much may be leased now, by any stream.
+    pub(crate) fn unleased(&self) -> Bytes {
+        self.transfer.schedule.with(|schedule, _| schedule.available())
     }
 
     /// Returns whether nothing is left to lease for any stream, unless another fails or is slow.
@@ -161,7 +144,7 @@ impl<'a> Stream<'a> {
         let wanted = if paced && streams == 1 && !self.transfer.has_other_source(self.handle.source) {
             Bytes::new(u64::MAX)
         } else {
-            plan::ask_ahead(self.delivery.expected, self.delivery.data_rtt(), streams)
+            plan::ask_ahead(self.intake.delivery.expected, self.intake.delivery.data_rtt(), streams)
         };
         self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
     }
@@ -183,20 +166,17 @@ impl<'a> Stream<'a> {
 
     /// Begins to measure a new connection.
     pub(crate) fn connected(&mut self, socket: &TcpStream, peer: SocketAddr) {
-        let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
-        self.progress().sockets.add(self.id(), socket);
-        self.transfer.emit(&Event::Connected { stream: self.id(), peer, rtt });
-        let rtt = rtt.unwrap_or_default();
+        let rtt = self.intake.connected(socket, peer, self.wanted_streams());
+        self.note_connected(rtt);
+    }
+
+    /// Notes that the stream has a connection of this RTT.
+    pub(super) fn note_connected(&mut self, rtt: Rtt) {
         self.update_status(|status| {
             (status.connected, status.answered) = (true, false);
             (status.rate, status.rtt) = (Rate::default(), rtt);
         });
-        let delivery = DeliveryMeter::new(rtt, self.options.hold_window, Instant::now());
-        self.delivery = match self.wanted_streams() {
-            ..=1 => delivery,
-            several => delivery.of_several(recv_buffer::share_in_flight(rtt, several)),
-        };
-        (self.connected, self.has_connected) = (true, true);
+        self.has_connected = true;
     }
 
     /// Returns how long to wait between the stream's first connection and its first request.
@@ -206,7 +186,7 @@ impl<'a> Stream<'a> {
     pub(crate) fn slow_start_offset(&self) -> Duration {
         match self.wanted_streams() {
             ..=1 => Duration::ZERO,
-            _ => self.delivery.rtt.get().mul_f64((self.id() as f64 * GOLDEN).fract()),
+            _ => self.intake.delivery.rtt.get().mul_f64((self.id() as f64 * GOLDEN).fract()),
         }
     }
 
@@ -232,8 +212,8 @@ impl<'a> Stream<'a> {
     /// Accounts for a part of a lease that the peer's TCP has acknowledged on `socket`; returns how many of its leading bytes
     /// count: the rest was stolen meanwhile.
     pub(crate) fn acknowledged(&mut self, part: ByteRange, socket: &TcpStream) -> Bytes {
-        self.delivery.add(part.len(), Bytes::ZERO, socket, Instant::now());
-        let rate = self.delivery.rate;
+        self.intake.delivery.add(part.len(), Bytes::ZERO, socket, Instant::now());
+        let rate = self.intake.delivery.rate;
         let counted = self.transfer.schedule.with(|schedule, now| {
             schedule.update(self.id(), |status| status.rate = rate);
             schedule.received(self.id(), part, now)
@@ -266,11 +246,7 @@ impl<'a> Stream<'a> {
 
     /// Ends the connection: what has arrived is written, what has not can be leased by any stream.
     pub(crate) fn disconnected(&mut self) {
-        self.flush();
-        if std::mem::take(&mut self.connected) {
-            self.progress().sockets.remove(self.id());
-            self.transfer.emit(&Event::Closed { stream: self.id() });
-        }
+        self.intake.disconnected();
         self.transfer.schedule.change(|schedule| {
             schedule.update(self.id(), |status| {
                 (status.connected, status.answered, status.waiting) = (false, false, false);
@@ -280,97 +256,71 @@ impl<'a> Stream<'a> {
         });
     }
 
+    /// Ends the connection and keeps the leases: the next connection of the stream goes on with them.
+    pub(crate) fn end_connection(&mut self) {
+        self.intake.disconnected();
+    }
+
     /// Returns the memory that the front of `range` is to be received into; waits for a segment where none is free.
     ///
     /// # Errors
     /// The transfer ends, or there is no memory.
     pub(crate) fn buffer(&mut self, range: ByteRange) -> Result<&mut [u8], SourceError> {
-        if self.segment.as_ref().is_some_and(|segment| segment.range().end() != range.start()) {
-            self.flush();
+        // The other streams deliver about as much each.
+        let streams = self.transfer.running() as u64;
+        let rate = Rate::bits_per_sec(self.intake.rate().as_bits_per_sec().saturating_mul(streams));
+        while self.intake.try_buffer(range, rate)?.is_none() {
+            self.touch();
         }
-        self.need_segment(range)?;
-        let Some(segment) = &mut self.segment else { return Err(SourceError::interrupted()) };
-        let spare = segment.spare();
-        let most = spare.len().min(range.len().as_usize());
-        let most = self.transfer.read_at_most(most);
-        Ok(&mut spare[..most])
+        self.intake.try_buffer(range, rate)?.ok_or_else(SourceError::interrupted)
     }
 
     /// Accounts for `bytes` received from `socket` into the front of [`Self::buffer`]; returns whether a segment is complete.
     pub(crate) fn delivered(&mut self, bytes: usize, left: ByteRange, socket: &TcpStream) -> bool {
         let arrived = ByteRange::with_len(left.start(), Bytes::new(bytes as u64));
-        let rate = self.delivery.rate;
-        let own = self.transfer.schedule.with(|schedule, now| {
-            schedule.update(self.id(), |status| status.rate = rate);
-            schedule.received(self.id(), arrived, now)
-        });
-        let own = own.as_usize();
-        let full = self.segment.as_mut().is_some_and(|segment| {
-            segment.fill(own);
-            segment.is_full()
-        });
-        let share = self.progress().window_share(self.delivery.rtt);
-        let own_bytes = Bytes::new(own as u64);
-        self.delivery.add(own_bytes, share, socket, Instant::now());
-        self.gained += own_bytes;
-        // Last, for `--limit` waits here.
-        self.transfer.add_received(self.handle.source, own);
-        if self.transfer.is_limited() {
-            self.touch();
-        }
+        let rate = self.intake.rate();
+        let own = self.receive(arrived, rate).as_usize();
+        let full = self.intake.keep(own);
+        self.intake.measure(Bytes::new(own as u64), socket);
+        self.count(own);
         let done = full || left.len().get() == own as u64 || own < bytes;
-        if done || self.segment_since.elapsed() > SLOW_FLUSH {
-            self.flush();
+        if done {
+            self.intake.flush();
+        } else {
+            self.intake.flush_if_slow();
         }
         done
     }
 
-    fn need_segment(&mut self, range: ByteRange) -> Result<(), SourceError> {
-        // The other streams deliver about as much each.
-        let streams = self.transfer.running() as u64;
-        let rate = Rate::bits_per_sec(self.delivery.rate.as_bits_per_sec().saturating_mul(streams));
-        let flow = Flow { rate, rtt: self.delivery.rtt };
-        while self.segment.is_none() {
-            if self.transfer.stop.is_cancelled() {
-                return Err(SourceError::interrupted());
-            }
-            let began = Instant::now();
-            let Some(inlet) = &self.inlet else { return Err(SourceError::interrupted()) };
-            let taken = inlet.take(range, SEGMENT_WAIT, flow);
-            self.segment = taken.map_err(|error| SourceError::memory(&error))?;
-            self.segment_since = Instant::now();
-            self.touch();
-            let waited = began.elapsed();
-            add(&self.transfer.waits.writer, waited);
-            self.delivery.exclude(waited);
-        }
-        Ok(())
+    /// Accounts for bytes of leases at this rate; returns how many of the leading ones are still leased.
+    pub(super) fn receive(&self, arrived: ByteRange, rate: Rate) -> Bytes {
+        self.transfer.schedule.with(|schedule, now| {
+            schedule.update(self.id(), |status| status.rate = rate);
+            schedule.received(self.id(), arrived, now)
+        })
     }
 
-    fn touch(&self) {
+    /// Counts bytes that have been kept; waits as long as `--limit` asks for.
+    pub(super) fn count(&mut self, own: usize) {
+        self.gained += Bytes::new(own as u64);
+        self.transfer.add_received(self.handle.source, own);
+        if self.transfer.is_limited() {
+            self.touch();
+        }
+    }
+
+    pub(super) fn touch(&self) {
         self.transfer.schedule.with(|schedule, now| schedule.touch(self.id(), now));
     }
 
     /// Hands the segment to the writers, however full it is.
     pub(crate) fn flush(&mut self) {
-        if let (Some(segment), Some(inlet)) = (self.segment.take(), &self.inlet) {
-            self.progress().note_delivered(segment.range());
-            inlet.hand_over(segment);
-        }
+        self.intake.flush();
     }
 
     /// Fails once the transfer is stopped or the connection has stalled; to be called at every tick without data.
     pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), SourceError> {
-        if self.transfer.stop.is_cancelled() {
-            return Err(SourceError::interrupted());
-        }
-        if self.segment_since.elapsed() > SLOW_FLUSH {
-            self.flush();
-        }
-        if self.delivery.stalled(self.options.stall, Instant::now()) {
-            return Err(SourceError::stalled(shown, LEAST_DELIVERY, self.options.stall));
-        }
-        Ok(())
+        self.intake.check_alive(shown)
     }
 
     /// Takes what the connections have brought for good since the last call.
@@ -380,7 +330,7 @@ impl<'a> Stream<'a> {
 
     /// Returns what the connection has delivered so far.
     pub(crate) fn delivered_so_far(&self) -> Bytes {
-        self.delivery.total
+        self.intake.delivery.total
     }
 
     /// Forgets all that was delivered, once it is written: bytes of an earlier answer must not stand beside those of a later
@@ -390,7 +340,7 @@ impl<'a> Stream<'a> {
     /// The disk failed.
     pub(crate) fn forget_delivered(&mut self) -> Result<(), SourceError> {
         self.flush();
-        let Some(pipeline) = self.inlet.as_ref().map(Inlet::pipeline) else { return Ok(()) };
+        let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };
         if !pipeline.drain() {
             return Err(SourceError::interrupted());
         }
@@ -402,9 +352,121 @@ impl<'a> Stream<'a> {
         })
     }
 
+    /// Returns how much of several connections should be outstanding together, so that the server never idles.
+    pub(crate) fn outstanding_target_over(&self, expected: Rate, rtt: Rtt) -> Bytes {
+        let wanted = plan::ask_ahead(expected, rtt, 1);
+        self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
+    }
+
+    /// Leases a chunk of at most `most` bytes; `None` where none is left, or the stream drains.
+    pub(crate) fn lease_chunk(&self, most: Bytes) -> Option<ByteRange> {
+        if self.is_draining() {
+            return None;
+        }
+        // Of several sources each gets a part of what is left, so that all finish at once.
+        let others = self.transfer.connections().saturating_sub(self.wanted_streams()) as u64;
+        self.transfer.schedule.with(|schedule, now| {
+            let left = schedule.left();
+            let most = if others == 0 { most } else { most.min(Bytes::new(left.get() / (others + 1))).max(LEAST_CHUNK) };
+            schedule.lease_chunk(self.id(), most, now)
+        })
+    }
+
+    /// Returns what is still to come from `offset` on of the lease that holds it.
+    pub(crate) fn leased_at(&self, offset: u64) -> Option<ByteRange> {
+        self.transfer.schedule.with(|schedule, _| schedule.leased_at(self.id(), offset))
+    }
+
+    /// Drops the leases that have arrived; returns whether any is left.
+    pub(crate) fn drop_received(&self) -> bool {
+        let left = self.transfer.schedule.with(|schedule, _| {
+            schedule.drop_received(self.id());
+            schedule.outstanding(self.id()).1 > 0
+        });
+        if !left {
+            // What waits for the end of a chunk looks again.
+            self.transfer.schedule.change(|_| ());
+        }
+        left
+    }
+
+    /// Makes the way to the disk of a connection of a stream that has several: the first has the stream's own number.
+    /// Returns its number too.
+    pub(crate) fn new_intake(&self, number: Option<usize>) -> (Intake<'a>, usize) {
+        let number = number.unwrap_or_else(|| self.transfer.next_number());
+        let inlet = self.intake.inlet().cloned();
+        (Intake::new(number, self.handle.source, self.transfer, inlet, self.options), number)
+    }
+
+    /// Begins to measure one of several connections.
+    pub(crate) fn connected_over(&mut self, intake: &mut Intake<'_>, socket: &TcpStream, peer: SocketAddr) {
+        let rtt = intake.connected(socket, peer, self.wanted_streams());
+        self.note_connected(rtt);
+        self.answered();
+    }
+
+    /// Accounts for `arrived`, which was received from `socket` into the front of an intake's buffer; `rate` is that of all
+    /// connections of the stream. Returns how many of its leading bytes are kept: the rest was stolen meanwhile.
+    pub(crate) fn delivered_over(
+        &mut self,
+        intake: &mut Intake<'_>,
+        arrived: ByteRange,
+        rate: Rate,
+        socket: &TcpStream,
+    ) -> Bytes {
+        let own = self.receive(arrived, rate);
+        let full = intake.keep(own.as_usize());
+        intake.measure(own, socket);
+        self.count(own.as_usize());
+        if full || own < arrived.len() {
+            intake.flush();
+        } else {
+            intake.flush_if_slow();
+        }
+        own
+    }
+
+    /// Makes bytes available again that were delivered and may be of another state of the file.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(crate) fn take_back(&mut self, ranges: &RangeSet) -> Result<(), SourceError> {
+        self.flush();
+        let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };
+        if ranges.total() == Bytes::ZERO {
+            return Ok(());
+        }
+        if !pipeline.drain() {
+            return Err(SourceError::interrupted());
+        }
+        ranges.iter().try_for_each(|range| pipeline.forget(range)).map_err(|error| {
+            let message = error.to_string();
+            self.transfer.fail(error.into());
+            SourceError::new(FailureKind::Disk, Retry::Never, Cause::Interrupted, message)
+        })?;
+        ranges.iter().for_each(|range| self.progress().forget_delivered_in(range));
+        self.requeue(ranges.iter());
+        Ok(())
+    }
+
+    /// Returns the flag that is raised once the transfer is stopped, and at no other time.
+    pub(crate) fn stop(&self) -> &'a Cancel {
+        &self.transfer.stop
+    }
+
+    /// Returns how long a connection may deliver next to nothing.
+    pub(crate) fn stall_timeout(&self) -> Duration {
+        self.options.stall
+    }
+
+    /// Returns whether every byte of the file is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.transfer.schedule.is_done()
+    }
+
     /// Returns whether the connection's receive window was set: it would limit what another file gets over it.
     pub(crate) fn holds_window(&self) -> bool {
-        self.delivery.holds_window()
+        self.intake.delivery.holds_window()
     }
 
     /// Leaves the transfer.

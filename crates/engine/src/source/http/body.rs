@@ -5,7 +5,7 @@ use longhaul_core::units::Bytes;
 
 use super::buffered_transport::BufferedTransport;
 use super::error::HttpError;
-use super::transport::Received;
+use crate::connect::Received;
 
 /// How much framing is received at once: a size line behind the payload, and little of the next chunk.
 const FRAMING_PIECE: usize = 512;

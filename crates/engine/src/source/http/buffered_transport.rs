@@ -7,11 +7,10 @@ use std::time::Duration;
 use longhaul_core::proto::http::{MAX_HEAD, ResponseHead};
 use longhaul_core::units::Bytes;
 
-use super::deadline::Deadline;
-use super::error::HttpError;
+use super::error::{HttpError, check};
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
-use super::transport::{Received, Transport};
+use crate::connect::{Deadline, Received, Transport};
 
 /// How much of a head is received at once; what lies behind the head is copied once more, so not much.
 const HEAD_PIECE: usize = 4096;
@@ -70,7 +69,7 @@ impl BufferedTransport {
     pub(super) fn send_all(&mut self, bytes: &[u8], deadline: &Deadline<'_>) -> Result<(), HttpError> {
         let mut pending = bytes;
         loop {
-            deadline.check(&self.at, "taking the request")?;
+            check(deadline, &self.at, "taking the request")?;
             match self.transport.send(&mut pending) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -155,7 +154,7 @@ impl BufferedTransport {
             if searched >= MAX_HEAD.as_usize() {
                 return Err(HttpError::HeadTooLong { at: at.clone(), limit: MAX_HEAD });
             }
-            deadline.check(at, "the head of its answer")?;
+            check(deadline, at, "the head of its answer")?;
             if let Received::End { .. } = self.fill_buffer(HEAD_PIECE)? {
                 let got = Bytes::new(searched as u64);
                 return Err(HttpError::ClosedBeforeHead { at: self.at.clone(), got });

@@ -14,18 +14,15 @@ use super::buffered_transport::BufferedTransport;
 use super::config::ClientConfig;
 use super::connection::{Connection, ConnectionKey};
 use super::credentials::login_from_netrc;
-use super::deadline::Deadline;
-use super::dial::{SocketSettings, dial};
 use super::error::HttpError;
 use super::idle::IdleConnections;
 use super::proxy::Proxy;
 use super::redirect::Redirects;
-use super::resolved_hosts::ResolvedHosts;
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::UrlAndPeer;
 use super::tls;
-use super::transport::Transport;
 use crate::cancel::Cancel;
+use crate::connect::{Deadline, ResolvedHosts, SocketSettings, Transport, dial};
 use crate::threads::lock;
 
 /// The most of a redirect's or refusal's body that is read so that the connection can be used again; a new one costs an RTT

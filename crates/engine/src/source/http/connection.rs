@@ -14,11 +14,11 @@ use url::Host;
 use super::body::{Body, Read};
 use super::buffered_transport::BufferedTransport;
 use super::config::Timeouts;
-use super::deadline::Deadline;
 use super::error::HttpError;
 use super::error_class::ErrorKind;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
+use crate::connect::Deadline;
 
 /// The parts that every request for one URL has in common.
 #[derive(Debug, Clone)]

@@ -39,7 +39,7 @@ impl Credentials {
     }
 
     /// Reads the login in a URL, where it has one.
-    pub(super) fn of_url(url: &Url) -> Option<Self> {
+    pub(crate) fn of_url(url: &Url) -> Option<Self> {
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let password = url.password();
         if url.username().is_empty() && password.is_none() {
@@ -71,7 +71,7 @@ pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<Pa
 /// Reads the login for `host` from the .netrc at `path`; a missing file holds none.
 ///
 /// Bytes outside of UTF-8 are replaced, so that a comment in another encoding hides no login.
-pub(super) fn login_from_netrc(path: &Path, host: &str) -> Result<Option<Credentials>, HttpError> {
+pub(crate) fn login_from_netrc(path: &Path, host: &str) -> Result<Option<Credentials>, HttpError> {
     let fail = |why: String| HttpError::Netrc { path: path.to_owned(), why };
     let text = match std::fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),

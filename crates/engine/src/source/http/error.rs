@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use super::safe_url::{SafeUrl, UrlAndPeer};
+use crate::connect::{ConnectError, Deadline};
 
 /// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) says whether to try again.
 #[derive(Debug, Error)]
@@ -58,54 +58,9 @@ pub enum HttpError {
         /// What is wrong, without what the file holds.
         why: String,
     },
-    /// A thread for the name service could not be started.
-    #[error("cannot start a thread to look up the host {host}: {source}")]
-    Thread {
-        /// The host.
-        host: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The name service does not know the host, or could not be reached.
-    #[error("cannot find the host {host}: {source}; check its name and the network")]
-    Resolve {
-        /// The host.
-        host: String,
-        /// The resolver's reason.
-        source: io::Error,
-    },
-    /// The name service did not answer in time.
-    #[error(
-        "cannot find the host {host}: the name service did not answer within {waited:?}; check the network"
-    )]
-    ResolveTimeout {
-        /// The host.
-        host: String,
-        /// The timeout.
-        waited: Duration,
-    },
-    /// No address of the host accepted a connection.
-    #[error(
-        "cannot connect to {host}: {attempts}; check that the server runs and that no firewall is in between"
-    )]
-    Connect {
-        /// The host.
-        host: String,
-        /// Each address, and the outcome of its attempt.
-        attempts: Attempts,
-    },
-    /// No address of the host answered in time.
-    #[error(
-        "cannot connect to {host}: no answer within {waited:?} ({attempts}); check that the server runs and the network"
-    )]
-    ConnectTimeout {
-        /// The host.
-        host: String,
-        /// The timeout.
-        waited: Duration,
-        /// Each address, and the outcome of its attempt.
-        attempts: Attempts,
-    },
+    /// The host or proxy was not reached.
+    #[error(transparent)]
+    Connect(ConnectError),
     /// TLS failed: the certificate is not trusted, or the two ends do not agree.
     #[error("cannot set up TLS with {at}: {why}")]
     Tls {
@@ -263,20 +218,12 @@ pub enum HttpError {
     Cancelled,
 }
 
-/// Addresses that were tried, and the outcome of each; no error means no answer yet.
-#[derive(Debug, Default)]
-pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
-
-impl fmt::Display for Attempts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (address, error)) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            match error {
-                Some(error) => write!(f, "{separator}{address}: {error}")?,
-                None => write!(f, "{separator}{address}: no answer")?,
-            }
+impl From<ConnectError> for HttpError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Cancelled => Self::Cancelled,
+            error => Self::Connect(error),
         }
-        Ok(())
     }
 }
 
@@ -291,6 +238,15 @@ impl fmt::Display for Chain {
         write!(f, "{}", shown.join(" -> "))?;
         if self.0.len() > shown.len() { write!(f, " -> ... ({} in all)", self.0.len()) } else { Ok(()) }
     }
+}
+
+/// Fails once the time is over or the transfer cancelled; `step` completes "did not finish ...".
+pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str) -> Result<(), HttpError> {
+    deadline.check_cancel()?;
+    if deadline.left().is_zero() {
+        return Err(HttpError::Timeout { at: at.clone(), step, waited: deadline.limit });
+    }
+    Ok(())
 }
 
 /// Returns a remedy for a status.

@@ -1,9 +1,9 @@
 //! Classes of errors, and which of them are worth a retry.
 
-use std::io;
 use std::time::Duration;
 
 use super::error::HttpError;
+use crate::connect::ConnectError;
 use crate::failure::FailureKind;
 
 /// The class of an error, for exit codes.
@@ -73,11 +73,8 @@ impl HttpError {
                 ErrorKind::Usage
             }
             Self::CaFile { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
-            Self::Resolve { .. } => ErrorKind::NoHost,
-            Self::Connect { .. } => ErrorKind::Unavailable,
-            Self::ResolveTimeout { .. } | Self::ConnectTimeout { .. } | Self::Timeout { .. } => {
-                ErrorKind::Timeout
-            }
+            Self::Connect(error) => error.into(),
+            Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Tls { .. } | Self::NoRoots => ErrorKind::Tls,
             Self::Status { status, .. } | Self::ProxyRefused { status, .. } => match status {
                 404 | 410 => ErrorKind::NotFound,
@@ -99,19 +96,13 @@ impl HttpError {
             | Self::RedirectRefused { .. } => ErrorKind::Protocol,
             Self::RangeNotSatisfiable { .. } => ErrorKind::Shrunk,
             Self::Cancelled => ErrorKind::Cancelled,
-            Self::OutOfOrder { .. } | Self::Thread { .. } => ErrorKind::Internal,
+            Self::OutOfOrder { .. } => ErrorKind::Internal,
         }
     }
 
     /// Returns whether no connection was established.
     pub fn is_before_connection(&self) -> bool {
-        matches!(
-            self,
-            Self::Resolve { .. }
-                | Self::ResolveTimeout { .. }
-                | Self::Connect { .. }
-                | Self::ConnectTimeout { .. }
-        )
+        matches!(self, Self::Connect(error) if !matches!(error, ConnectError::Thread { .. }))
     }
 
     /// Returns whether a URL that a redirect led to may have expired: its original is to be asked again.
@@ -129,11 +120,8 @@ impl HttpError {
                 retry_after.map_or(Retry::Now, Retry::After)
             }
             Self::ProxyRefused { status: 429 | 500 | 502 | 503 | 504, .. } => Retry::Now,
-            Self::Resolve { source, .. } if is_temporary(source) => Retry::Now,
-            Self::ResolveTimeout { .. }
-            | Self::Connect { .. }
-            | Self::ConnectTimeout { .. }
-            | Self::Send { .. }
+            Self::Connect(error) if error.may_be_retried() => Retry::Now,
+            Self::Send { .. }
             | Self::Receive { .. }
             | Self::Timeout { .. }
             | Self::ClosedBeforeHead { .. }
@@ -144,19 +132,26 @@ impl HttpError {
     }
 }
 
-/// Returns whether the name service failed for now (EAI_AGAIN), and not because it knows no such host.
-///
-/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English.
-fn is_temporary(error: &io::Error) -> bool {
-    error.to_string().contains("Temporary failure")
+impl From<&ConnectError> for ErrorKind {
+    fn from(error: &ConnectError) -> Self {
+        match error {
+            ConnectError::Resolve { .. } => Self::NoHost,
+            ConnectError::Refused { .. } => Self::Unavailable,
+            ConnectError::ResolveTimeout { .. } | ConnectError::Timeout { .. } => Self::Timeout,
+            ConnectError::Thread { .. } => Self::Internal,
+            ConnectError::Cancelled => Self::Cancelled,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use longhaul_core::units::Bytes;
 
     use super::*;
-    use crate::source::http::error::Attempts;
+    use crate::connect::Attempts;
     use crate::source::http::safe_url::{SafeUrl, UrlAndPeer};
 
     #[test]
@@ -173,8 +168,10 @@ mod tests {
         for other in [402, 416, 429, 500, 503] {
             assert!(!status(other).may_be_expired(), "{other}");
         }
-        let refused = HttpError::Connect { host: "h".into(), attempts: Attempts::default() };
-        let unknown = HttpError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
+        let refused = ConnectError::Refused { host: "h".into(), attempts: Attempts::default() };
+        let refused = HttpError::Connect(refused);
+        let unknown = ConnectError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
+        let unknown = HttpError::Connect(unknown);
         let untrusted = HttpError::Tls { at: at(), why: "expired".into() };
         assert!(refused.may_be_expired() && unknown.may_be_expired() && untrusted.may_be_expired());
         let broken = HttpError::ClosedEarly { at: at(), got: Bytes::ZERO, expected: None };

@@ -8,10 +8,9 @@ use url::{Host, Url};
 
 use super::buffered_transport::BufferedTransport;
 use super::credentials::Credentials;
-use super::deadline::Deadline;
 use super::error::HttpError;
 use super::safe_url::{SafeUrl, UrlAndPeer};
-use super::transport::Transport;
+use crate::connect::{Deadline, Transport};
 
 /// The proxies of the environment; the default uses none. `Debug` names variables only.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -11,10 +11,9 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
 
-use super::deadline::Deadline;
-use super::error::HttpError;
+use super::error::{HttpError, check};
 use super::safe_url::UrlAndPeer;
-use super::transport::{Received, TlsStream, Transport};
+use crate::connect::{Deadline, Received, TlsStream, Transport};
 
 /// Reads the root certificates in a PEM file.
 pub(super) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
@@ -64,7 +63,7 @@ pub(super) fn handshake(
     let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
     let mut tls = TlsStream { session, socket };
     while tls.session.is_handshaking() {
-        deadline.check(at, "the TLS handshake")?;
+        check(deadline, at, "the TLS handshake")?;
         let step = if tls.session.wants_write() {
             tls.session.write_tls(&mut tls.socket).map(|_| Received::Idle)
         } else {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use url::Host;
 
 use super::deadline::Deadline;
-use super::error::HttpError;
+use super::error::ConnectError;
 use crate::threads::lock;
 
 /// How long an answer of the name service is used: the TTLs of hosts behind load balancers are about a minute.
@@ -20,7 +20,7 @@ const MOST: usize = 1024;
 
 /// Hosts whose addresses were found lately.
 #[derive(Default)]
-pub(super) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), Found>>);
+pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), Found>>);
 
 struct Found {
     addresses: Vec<SocketAddr>,
@@ -29,13 +29,13 @@ struct Found {
 
 impl ResolvedHosts {
     /// Returns the addresses of `host`, found now or within the last minute.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &self,
         host: &Host<String>,
         port: u16,
         deadline: &Deadline<'_>,
         tick: Duration,
-    ) -> Result<Vec<SocketAddr>, HttpError> {
+    ) -> Result<Vec<SocketAddr>, ConnectError> {
         let key = (host.clone(), port);
         if let Some(found) = lock(&self.0).get(&key).filter(|found| found.at.elapsed() < FRESH) {
             return Ok(found.addresses.clone());
@@ -50,7 +50,7 @@ impl ResolvedHosts {
     }
 
     /// Forgets a host that could not be reached: the name service is asked again.
-    pub(super) fn forget(&self, host: &Host<String>, port: u16) {
+    pub(crate) fn forget(&self, host: &Host<String>, port: u16) {
         lock(&self.0).remove(&(host.clone(), port));
     }
 }
@@ -64,13 +64,13 @@ fn resolve(
     port: u16,
     deadline: &Deadline<'_>,
     tick: Duration,
-) -> Result<Vec<SocketAddr>, HttpError> {
+) -> Result<Vec<SocketAddr>, ConnectError> {
     let name = match host {
         Host::Ipv4(address) => return Ok(vec![SocketAddr::new(IpAddr::V4(*address), port)]),
         Host::Ipv6(address) => return Ok(vec![SocketAddr::new(IpAddr::V6(*address), port)]),
         Host::Domain(name) => name.clone(),
     };
-    let fail = |source| HttpError::Resolve { host: host.to_string(), source };
+    let fail = |source| ConnectError::Resolve { host: host.to_string(), source };
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("resolve".to_owned())
@@ -79,12 +79,12 @@ fn resolve(
             // The receiver is gone once the wait is over.
             let _ = sender.send(found);
         })
-        .map_err(|source| HttpError::Thread { host: host.to_string(), source })?;
+        .map_err(|source| ConnectError::Thread { host: host.to_string(), source })?;
     loop {
         deadline.check_cancel()?;
         let left = deadline.left();
         if left.is_zero() {
-            return Err(HttpError::ResolveTimeout { host: host.to_string(), waited: deadline.limit });
+            return Err(ConnectError::ResolveTimeout { host: host.to_string(), waited: deadline.limit });
         }
         return match receiver.recv_timeout(left.min(tick)) {
             Ok(Ok(found)) if found.is_empty() => Err(fail(io::Error::other("it has no address"))),

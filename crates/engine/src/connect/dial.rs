@@ -11,23 +11,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::deadline::Deadline;
-use super::error::{Attempts, HttpError};
+use super::error::{Attempts, ConnectError};
 
 /// The options of a new socket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SocketSettings<'a> {
-    pub(super) recv_buffer: Option<Bytes>,
-    pub(super) congestion: Option<&'a str>,
-    pub(super) tick: Duration,
+pub(crate) struct SocketSettings<'a> {
+    pub(crate) recv_buffer: Option<Bytes>,
+    pub(crate) congestion: Option<&'a str>,
+    pub(crate) tick: Duration,
 }
 
 /// Connects to the first of `addresses` that answers, and returns it too; the socket blocks for at most a tick at a time.
-pub(super) fn dial(
+pub(crate) fn dial(
     host: &str,
     addresses: &[SocketAddr],
     settings: SocketSettings<'_>,
     deadline: &Deadline<'_>,
-) -> Result<(TcpStream, SocketAddr), HttpError> {
+) -> Result<(TcpStream, SocketAddr), ConnectError> {
     let mut race = ConnectionRace::new(addresses, Instant::now());
     let mut running: Vec<(SocketAddr, Socket)> = Vec::new();
     let mut failed = Attempts::default();
@@ -35,7 +35,7 @@ pub(super) fn dial(
         deadline.check_cancel()?;
         if deadline.left().is_zero() {
             failed.0.extend(running.into_iter().map(|(address, _)| (address, None)));
-            return Err(HttpError::ConnectTimeout {
+            return Err(ConnectError::Timeout {
                 host: host.to_owned(),
                 waited: deadline.limit,
                 attempts: failed,
@@ -54,7 +54,7 @@ pub(super) fn dial(
             }
             RaceStep::WaitUntil(time) => time.saturating_duration_since(Instant::now()),
             RaceStep::AllStarted if running.is_empty() => {
-                return Err(HttpError::Connect { host: host.to_owned(), attempts: failed });
+                return Err(ConnectError::Refused { host: host.to_owned(), attempts: failed });
             }
             RaceStep::AllStarted => Duration::MAX,
         };
@@ -200,7 +200,7 @@ mod tests {
         let deadline = Deadline::new(&cancel, Duration::from_millis(400));
         let error = dial("h", &[silent, dead], SETTINGS, &deadline).unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, HttpError::ConnectTimeout { .. }), "{text}");
+        assert!(matches!(error, ConnectError::Timeout { .. }), "{text}");
         assert!(text.contains(&silent.to_string()) && text.contains(&dead.to_string()), "{text}");
     }
 
@@ -214,7 +214,7 @@ mod tests {
             flag.cancel();
         });
         let deadline = Deadline::new(&cancel, Duration::from_secs(5));
-        assert!(matches!(dial("h", &[silent], SETTINGS, &deadline), Err(HttpError::Cancelled)));
+        assert!(matches!(dial("h", &[silent], SETTINGS, &deadline), Err(ConnectError::Cancelled)));
         helper.join().unwrap();
     }
 

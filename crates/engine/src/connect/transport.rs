@@ -9,7 +9,7 @@ use rustls::ClientConnection;
 
 /// The outcome of one attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(crate) enum Received {
     /// This many bytes were received; never zero.
     Data(usize),
     /// The tick passed without any.
@@ -19,20 +19,20 @@ pub(super) enum Received {
 }
 
 /// A byte stream to the server.
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream>),
 }
 
 /// TLS over a socket.
-pub(super) struct TlsStream {
-    pub(super) session: ClientConnection,
-    pub(super) socket: TcpStream,
+pub(crate) struct TlsStream {
+    pub(crate) session: ClientConnection,
+    pub(crate) socket: TcpStream,
 }
 
 impl Transport {
     /// Returns the socket underneath.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(socket) => socket,
             Self::Tls(tls) => &tls.socket,
@@ -40,7 +40,7 @@ impl Transport {
     }
 
     /// Receives into `buffer`, which is not empty: without TLS by a single recv(2).
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => outcome(|| socket.read(buffer)),
             Self::Tls(tls) => tls.receive(buffer),
@@ -48,7 +48,7 @@ impl Transport {
     }
 
     /// Receives into `first` and, once that is full, into `second`; without TLS by a single readv(2).
-    pub(super) fn receive_two(&mut self, first: &mut [u8], second: &mut [u8]) -> io::Result<Received> {
+    pub(crate) fn receive_two(&mut self, first: &mut [u8], second: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => {
                 outcome(|| socket.read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)]))
@@ -60,7 +60,7 @@ impl Transport {
     /// Returns whether bytes, or an end or error in their place, can be received; waits `limit` for them.
     ///
     /// The number is how many bytes have been moved to `room`: TLS tells only by decrypting.
-    pub(super) fn poll_readable(&mut self, room: &mut [u8], limit: Duration) -> Option<usize> {
+    pub(crate) fn poll_readable(&mut self, room: &mut [u8], limit: Duration) -> Option<usize> {
         match self {
             Self::Plain(socket) => wait_readable(socket, limit).then_some(0),
             Self::Tls(tls) => {
@@ -77,7 +77,7 @@ impl Transport {
     /// Sends from the front of `pending`, which it shortens; returns whether the kernel has all of it.
     ///
     /// An error of kind `WouldBlock` means that the tick has passed: try again.
-    pub(super) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
+    pub(crate) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
         let tls = match self {
             Self::Plain(socket) => {
                 *pending = &pending[socket.write(pending)?..];
@@ -122,7 +122,7 @@ impl TlsStream {
     }
 
     /// Receives some records and decrypts them; answers the protocol's own messages.
-    pub(super) fn pull(&mut self) -> io::Result<Received> {
+    pub(crate) fn pull(&mut self) -> io::Result<Received> {
         let received = outcome(|| self.session.read_tls(&mut self.socket))?;
         if let Err(error) = self.session.process_new_packets() {
             // Sends the alert that tells the peer why.

@@ -1,0 +1,40 @@
+//! CKSM: checksums that the server computes (GFD.47, section 5.1).
+
+use super::Reply;
+use crate::checksum::{Algorithm, Checksum};
+
+/// Returns the name of an algorithm in CKSM; `None` where GridFTP has none.
+pub fn checksum_algorithm_name(algorithm: Algorithm) -> Option<&'static str> {
+    match algorithm {
+        Algorithm::Md5 => Some("MD5"),
+        Algorithm::Sha1 => Some("SHA1"),
+        Algorithm::Sha256 => Some("SHA256"),
+        Algorithm::Sha512 => Some("SHA512"),
+        Algorithm::Blake3 => None,
+    }
+}
+
+/// Reads the reply 213 to CKSM; `None` for any other reply, and for a digest of another length.
+pub fn parse_checksum(reply: &Reply, algorithm: Algorithm) -> Option<Checksum> {
+    let hex = (reply.code == 213).then(|| reply.last_line().trim())?;
+    Checksum::from_hex(algorithm, hex)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABC: &str = "900150983cd24fb0d6963f7d28e17f72";
+
+    #[test]
+    fn reads_a_digest_of_the_algorithm_only() {
+        let reply = |code, text: &str| Reply { code, lines: vec![text.to_owned()] };
+        let expected = Checksum::from_hex(Algorithm::Md5, ABC);
+        assert_eq!(parse_checksum(&reply(213, &ABC.to_uppercase()), Algorithm::Md5), expected);
+        assert!(expected.is_some());
+        assert_eq!(parse_checksum(&reply(213, ABC), Algorithm::Sha256), None);
+        assert_eq!(parse_checksum(&reply(250, ABC), Algorithm::Md5), None);
+        assert_eq!(parse_checksum(&reply(213, ""), Algorithm::Md5), None);
+        assert_eq!(parse_checksum(&Reply { code: 213, lines: vec![] }, Algorithm::Md5), None);
+    }
+}

@@ -1,0 +1,416 @@
+//! Commands of a client (RFC 959, 2228, 2428, 3659; GFD.20; GFD.47).
+
+use std::fmt::{self, Write};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::num::NonZeroU32;
+use std::time::SystemTime;
+
+use thiserror::Error;
+
+use super::format_date;
+use crate::ranges::{ByteRange, RangeSet};
+use crate::units::Bytes;
+
+/// Why a command cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CommandError {
+    /// An argument would end the line and begin another command.
+    #[error("{0}: the argument has a line break or a NUL, which FTP cannot express")]
+    LineBreak(&'static str),
+    /// An argument that is required is empty.
+    #[error("{0}: the argument is empty")]
+    Empty(&'static str),
+    /// The addresses cannot be written in this command.
+    #[error("{0}: no address, or addresses of two families")]
+    Addresses(&'static str),
+    /// A date outside of the years 1970 to 9999.
+    #[error("{0}: the date is before 1970 or after 9999")]
+    Date(&'static str),
+}
+
+/// The protection of data connections (RFC 2228, section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// No protection.
+    Clear,
+    /// Integrity and confidentiality.
+    Private,
+}
+
+/// A command; paths are bytes, as file names are.
+///
+/// `Display` writes it for a log: passwords, tokens and keys are hidden.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Names the user.
+    User(&'a str),
+    /// Gives the password; may be empty.
+    Pass(&'a str),
+    /// Transfers bytes as they are (TYPE I).
+    TypeImage,
+    /// Transfers one stream a file (MODE S), the default.
+    ModeStream,
+    /// Transfers blocks over several connections (MODE E).
+    ModeExtended,
+    /// Sets the number of data connections of a MODE E RETR. Zero, which ends a session of Globus, cannot be said.
+    Parallelism(NonZeroU32),
+    /// Selects the facts that MLST and MLSD list, such as "type;size;modify;".
+    OptsMlst(&'a str),
+    /// Switches path names to UTF-8.
+    OptsUtf8,
+    /// The address at which the client accepts a data connection.
+    Port(SocketAddrV4),
+    /// As [`Port`](Self::Port), of either family.
+    Eprt(SocketAddr),
+    /// The addresses at which the client accepts data connections, one a stripe; all of one family.
+    Spor(&'a [SocketAddr]),
+    /// Requests an IPv4 address to connect to.
+    Pasv,
+    /// Requests a port to connect to.
+    Epsv,
+    /// Requests the addresses of all stripes to connect to.
+    Spas,
+    /// Begins the next transfer at an offset.
+    Rest(u64),
+    /// Leaves the given ranges out of the next MODE E transfer, as they are held already.
+    RestRanges(&'a RangeSet),
+    /// Sends a file.
+    Retr(&'a [u8]),
+    /// Sends a range of a file; block offsets are relative to its start.
+    EretPartial(ByteRange, &'a [u8]),
+    /// Stores at an offset of a file; block offsets are relative to it.
+    EstoAdjusted(u64, &'a [u8]),
+    /// Stores a file.
+    Stor(&'a [u8]),
+    /// Announces the length of the next file stored.
+    Allo(Bytes),
+    /// Requests a file's length.
+    Size(&'a [u8]),
+    /// Requests a file's modification time.
+    Mdtm(&'a [u8]),
+    /// Requests a file's facts.
+    Mlst(&'a [u8]),
+    /// Lists a directory with facts.
+    Mlsd(&'a [u8]),
+    /// Creates a directory.
+    Mkd(&'a [u8]),
+    /// Removes a file.
+    Dele(&'a [u8]),
+    /// Names the file to rename.
+    Rnfr(&'a [u8]),
+    /// Gives the new name.
+    Rnto(&'a [u8]),
+    /// Sets a file's modification time, to whole seconds.
+    Mfmt(SystemTime, &'a [u8]),
+    /// Requests the checksum of a range by an algorithm's name; `None`: of the whole file.
+    Cksm(&'a str, Option<ByteRange>, &'a [u8]),
+    /// Sets the socket buffers of data connections; zero restores autotuning at Globus.
+    Sbuf(Bytes),
+    /// No authentication of data connections (DCAU N).
+    DcauNone,
+    /// Authentication of data connections with the session's own identity (DCAU A).
+    DcauSelf,
+    /// The credential, in base64, for data connections (DCSC P).
+    DcscCredential(&'a str),
+    /// Sets the protection of data connections.
+    Prot(Protection),
+    /// Sets the protection buffer's size; TLS uses 0.
+    Pbsz(u32),
+    /// Begins a security mechanism, such as "TLS" or "GSSAPI".
+    Auth(&'a str),
+    /// A token, in base64, of a security mechanism.
+    Adat(&'a str),
+    /// Requests the features.
+    Feat,
+    /// Requests the working directory.
+    Pwd,
+    /// Does nothing.
+    Noop,
+    /// Ends the session.
+    Quit,
+}
+
+/// A command's line without its end: the verb, and arguments as bytes.
+struct Line(Vec<u8>);
+
+impl Command<'_> {
+    /// Writes the command with its line end.
+    ///
+    /// # Errors
+    /// [`CommandError`] where an argument cannot be expressed.
+    pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
+        let mut line = Line(self.verb().into());
+        self.arguments(&mut line)?;
+        if line.0.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
+            return Err(CommandError::LineBreak(self.verb()));
+        }
+        line.0.extend_from_slice(b"\r\n");
+        Ok(line.0)
+    }
+
+    /// Returns the command's verb.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::User(_) => "USER",
+            Self::Pass(_) => "PASS",
+            Self::TypeImage => "TYPE",
+            Self::ModeStream | Self::ModeExtended => "MODE",
+            Self::Parallelism(_) | Self::OptsMlst(_) | Self::OptsUtf8 => "OPTS",
+            Self::Port(_) => "PORT",
+            Self::Eprt(_) => "EPRT",
+            Self::Spor(_) => "SPOR",
+            Self::Pasv => "PASV",
+            Self::Epsv => "EPSV",
+            Self::Spas => "SPAS",
+            Self::Rest(_) | Self::RestRanges(_) => "REST",
+            Self::Retr(_) => "RETR",
+            Self::EretPartial(..) => "ERET",
+            Self::EstoAdjusted(..) => "ESTO",
+            Self::Stor(_) => "STOR",
+            Self::Allo(_) => "ALLO",
+            Self::Size(_) => "SIZE",
+            Self::Mdtm(_) => "MDTM",
+            Self::Mlst(_) => "MLST",
+            Self::Mlsd(_) => "MLSD",
+            Self::Mkd(_) => "MKD",
+            Self::Dele(_) => "DELE",
+            Self::Rnfr(_) => "RNFR",
+            Self::Rnto(_) => "RNTO",
+            Self::Mfmt(..) => "MFMT",
+            Self::Cksm(..) => "CKSM",
+            Self::Sbuf(_) => "SBUF",
+            Self::DcauNone | Self::DcauSelf => "DCAU",
+            Self::DcscCredential(_) => "DCSC",
+            Self::Prot(_) => "PROT",
+            Self::Pbsz(_) => "PBSZ",
+            Self::Auth(_) => "AUTH",
+            Self::Adat(_) => "ADAT",
+            Self::Feat => "FEAT",
+            Self::Pwd => "PWD",
+            Self::Noop => "NOOP",
+            Self::Quit => "QUIT",
+        }
+    }
+
+    fn arguments(&self, line: &mut Line) -> Result<(), CommandError> {
+        match *self {
+            Self::Pass(password) => line.add(password.as_bytes()),
+            Self::TypeImage => line.add(b"I"),
+            Self::ModeStream => line.add(b"S"),
+            Self::ModeExtended => line.add(b"E"),
+            // Starting, smallest and largest number; Globus uses the first only.
+            Self::Parallelism(n) => line.add(format!("RETR Parallelism={n},{n},{n};").as_bytes()),
+            Self::OptsMlst(facts) => line.add(format!("MLST {facts}").as_bytes()),
+            Self::OptsUtf8 => line.add(b"UTF8 ON"),
+            Self::Port(address) => line.add(comma_address(address).as_bytes()),
+            Self::Eprt(address) => line.add(bar_address(address).as_bytes()),
+            Self::Spor(addresses) => line.add(self.stripes(addresses)?.as_bytes()),
+            Self::Rest(offset) => line.number(offset),
+            Self::RestRanges(ranges) => {
+                let texts: Vec<_> = ranges.iter().map(|r| format!("{}-{}", r.start(), r.end())).collect();
+                line.text(self, texts.join(",").as_bytes())?;
+            }
+            Self::EretPartial(range, path) => {
+                line.add(format!("P {} {}", range.start(), range.len().get()).as_bytes());
+                line.text(self, path)?;
+            }
+            Self::EstoAdjusted(offset, path) => {
+                line.add(format!("A {offset}").as_bytes());
+                line.text(self, path)?;
+            }
+            Self::Allo(size) | Self::Sbuf(size) => line.number(size.get()),
+            Self::Mfmt(date, path) => {
+                line.add(format_date(date).ok_or(CommandError::Date(self.verb()))?.as_bytes());
+                line.text(self, path)?;
+            }
+            Self::Cksm(algorithm, range, path) => {
+                line.text(self, algorithm.as_bytes())?;
+                let (start, length) = range.map_or((0, None), |r| (r.start(), Some(r.len().get())));
+                // A length of -1 reaches to the end of the file.
+                line.add(length.map_or(format!("{start} -1"), |n| format!("{start} {n}")).as_bytes());
+                line.text(self, path)?;
+            }
+            Self::DcauNone => line.add(b"N"),
+            Self::DcauSelf => line.add(b"A"),
+            Self::DcscCredential(credential) => {
+                line.add(b"P");
+                line.text(self, credential.as_bytes())?;
+            }
+            Self::Prot(Protection::Clear) => line.add(b"C"),
+            Self::Prot(Protection::Private) => line.add(b"P"),
+            Self::Pbsz(size) => line.number(size.into()),
+            Self::User(text) | Self::Auth(text) | Self::Adat(text) => line.text(self, text.as_bytes())?,
+            Self::Retr(path)
+            | Self::Stor(path)
+            | Self::Size(path)
+            | Self::Mdtm(path)
+            | Self::Mlst(path)
+            | Self::Mlsd(path)
+            | Self::Mkd(path)
+            | Self::Dele(path)
+            | Self::Rnfr(path)
+            | Self::Rnto(path) => line.text(self, path)?,
+            Self::Pasv | Self::Epsv | Self::Spas | Self::Feat | Self::Pwd | Self::Noop | Self::Quit => {}
+        }
+        Ok(())
+    }
+
+    fn stripes(&self, addresses: &[SocketAddr]) -> Result<String, CommandError> {
+        let one_family = addresses.windows(2).all(|pair| pair[0].is_ipv4() == pair[1].is_ipv4());
+        if addresses.is_empty() || !one_family {
+            return Err(CommandError::Addresses(self.verb()));
+        }
+        let write = |address: &SocketAddr| match address {
+            SocketAddr::V4(v4) => comma_address(*v4),
+            SocketAddr::V6(_) => bar_address(*address),
+        };
+        Ok(addresses.iter().map(write).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl fmt::Display for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if matches!(self, Self::Pass(_) | Self::Adat(_) | Self::DcscCredential(_)) {
+            return write!(f, "{} ***", self.verb());
+        }
+        let mut line = Line(self.verb().into());
+        match self.arguments(&mut line) {
+            Ok(()) => write!(f, "{}", line.0.escape_ascii()),
+            Err(_) => f.write_str(self.verb()),
+        }
+    }
+}
+
+impl fmt::Debug for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Command({self})")
+    }
+}
+
+impl Line {
+    fn add(&mut self, argument: &[u8]) {
+        self.0.push(b' ');
+        self.0.extend_from_slice(argument);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.add(number.to_string().as_bytes());
+    }
+
+    /// Adds an argument that must not be empty.
+    fn text(&mut self, command: &Command<'_>, argument: &[u8]) -> Result<(), CommandError> {
+        if argument.is_empty() {
+            return Err(CommandError::Empty(command.verb()));
+        }
+        self.add(argument);
+        Ok(())
+    }
+}
+
+/// Writes `h,h,h,h,p,p` (RFC 959, section 4.1.2).
+fn comma_address(address: SocketAddrV4) -> String {
+    let (ip, [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
+    ip.into_iter().fold(String::new(), |mut text, octet| {
+        let _ = write!(text, "{octet},");
+        text
+    }) + &format!("{high},{low}")
+}
+
+/// Writes `|1|a.b.c.d|port|` or `|2|a:b::c|port|` (RFC 2428, section 2).
+fn bar_address(address: SocketAddr) -> String {
+    let family = if address.is_ipv4() { 1 } else { 2 };
+    let ip: IpAddr = address.ip();
+    format!("|{family}|{ip}|{}|", address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(command: &Command<'_>) -> String {
+        let line = command.encode().unwrap();
+        String::from_utf8(line).unwrap().strip_suffix("\r\n").unwrap().to_owned()
+    }
+
+    #[test]
+    fn writes_commands_as_the_specifications_show() {
+        let v4: SocketAddrV4 = "132.235.1.2:6275".parse().unwrap();
+        let v6: SocketAddr = "[1080::8:800:200c:417a]:5282".parse().unwrap();
+        let stripes = [SocketAddr::V4(v4), "10.0.0.1:256".parse().unwrap()];
+        let range = ByteRange::new(100, 350);
+        let held: RangeSet = [ByteRange::new(0, 29), ByteRange::new(30, 89)].into_iter().collect();
+        let date = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (command, expected) in [
+            (Command::User("anonymous"), "USER anonymous"),
+            (Command::Pass(""), "PASS "),
+            (Command::TypeImage, "TYPE I"),
+            (Command::ModeExtended, "MODE E"),
+            (Command::Parallelism(NonZeroU32::new(4).unwrap()), "OPTS RETR Parallelism=4,4,4;"),
+            (Command::Port(v4), "PORT 132,235,1,2,24,131"),
+            (Command::Eprt(v4.into()), "EPRT |1|132.235.1.2|6275|"),
+            (Command::Eprt(v6), "EPRT |2|1080::8:800:200c:417a|5282|"),
+            (Command::Spor(&stripes), "SPOR 132,235,1,2,24,131 10,0,0,1,1,0"),
+            (Command::Spor(&[v6]), "SPOR |2|1080::8:800:200c:417a|5282|"),
+            (Command::Spas, "SPAS"),
+            (Command::Rest(5), "REST 5"),
+            (Command::RestRanges(&held), "REST 0-29,30-89"),
+            (Command::EretPartial(range, b"/a b"), "ERET P 100 250 /a b"),
+            (Command::EstoAdjusted(7, b"/x"), "ESTO A 7 /x"),
+            (Command::Allo(Bytes::new(9)), "ALLO 9"),
+            (Command::Mfmt(date, b"f"), "MFMT 19941106084937 f"),
+            (Command::Cksm("MD5", None, b"f"), "CKSM MD5 0 -1 f"),
+            (Command::Cksm("SHA256", Some(range), b"f"), "CKSM SHA256 100 250 f"),
+            (Command::DcauNone, "DCAU N"),
+            (Command::Prot(Protection::Private), "PROT P"),
+            (Command::Pbsz(0), "PBSZ 0"),
+            (Command::Adat("QQ=="), "ADAT QQ=="),
+            (Command::Quit, "QUIT"),
+        ] {
+            assert_eq!(text(&command), expected);
+        }
+    }
+
+    #[test]
+    fn refuses_arguments_that_cannot_be_expressed() {
+        assert_eq!(Command::Retr(b"").encode(), Err(CommandError::Empty("RETR")));
+        assert_eq!(Command::RestRanges(&RangeSet::new()).encode(), Err(CommandError::Empty("REST")));
+        assert_eq!(Command::Spor(&[]).encode(), Err(CommandError::Addresses("SPOR")));
+        let mixed = ["1.2.3.4:5".parse().unwrap(), "[::1]:5".parse().unwrap()];
+        assert_eq!(Command::Spor(&mixed).encode(), Err(CommandError::Addresses("SPOR")));
+        let old = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(Command::Mfmt(old, b"f").encode(), Err(CommandError::Date("MFMT")));
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for command in [Command::Pass("secret"), Command::Adat("secret"), Command::DcscCredential("secret")] {
+            assert!(!format!("{command} {command:?}").contains("secret"));
+        }
+        assert_eq!(Command::Retr(b"a\x1b").to_string(), "RETR a\\x1b");
+    }
+
+    proptest! {
+        #[test]
+        fn no_argument_begins_another_command(argument in prop::collection::vec(any::<u8>(), 0..20), text in ".{0,8}") {
+            let range = ByteRange::new(1, 2);
+            for command in [
+                Command::Retr(&argument),
+                Command::EretPartial(range, &argument),
+                Command::EstoAdjusted(1, &argument),
+                Command::Mfmt(SystemTime::UNIX_EPOCH, &argument),
+                Command::Cksm(&text, Some(range), &argument),
+                Command::User(&text),
+                Command::Pass(&text),
+                Command::Auth(&text),
+                Command::OptsMlst(&text),
+            ] {
+                let Ok(line) = command.encode() else { continue };
+                prop_assert!(line.ends_with(b"\r\n"));
+                prop_assert!(!line[..line.len() - 2].iter().any(|b| matches!(b, b'\r' | b'\n' | 0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Blocks of MODE E: a header of 17 bytes before each (GFD.20, section 3.3).
+
+use thiserror::Error;
+
+use crate::ranges::ByteRange;
+use crate::units::Bytes;
+
+/// The length of a header: descriptor (8 bits), count (64), offset (64), big-endian.
+pub const BLOCK_HEADER: usize = 17;
+
+/// The most data connections of one transfer that are believed. Globus accepts 1000 (measured 2026-11).
+pub const MAX_CHANNELS: u64 = 65_536;
+
+/// The block is the end of a record; has no meaning in MODE E and is ignored.
+const END_OF_RECORD: u8 = 128;
+/// The offset field holds the number of EODs to expect.
+const END_OF_FILE: u8 = 64;
+/// The sender read the block with errors.
+const ERRORS: u8 = 32;
+/// The block is a restart marker of MODE B.
+const RESTART: u8 = 16;
+/// Nothing follows on this connection in this transfer.
+const END_OF_DATA: u8 = 8;
+/// The sender closes the connection after this block.
+const CLOSES: u8 = 4;
+
+/// Why a block's header is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BlockError {
+    /// Flags that GFD.20 does not define, or a restart marker.
+    #[error("a data block with the descriptor 0x{0:02x}, which is not of MODE E")]
+    Descriptor(u8),
+    /// The sender marked the block as damaged.
+    #[error("a data block that the server marked as read with errors")]
+    Damaged,
+    /// Offset and count exceed 64 bits.
+    #[error("a data block of {count} bytes at {offset}, beyond the largest file")]
+    Overflow {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        count: u64,
+    },
+    /// The block that ends the file has payload, or an impossible number of connections.
+    #[error("an end-of-file block of {count} bytes for {channels} connections")]
+    EndOfFile {
+        /// The count field.
+        count: u64,
+        /// The offset field.
+        channels: u64,
+    },
+}
+
+/// The header of one block; checked, so that its payload is a range and its number of EODs possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockHeader {
+    flags: u8,
+    count: u64,
+    offset: u64,
+}
+
+impl BlockHeader {
+    /// Makes the header of a block of data.
+    pub fn data(range: ByteRange) -> Self {
+        Self { flags: 0, count: range.len().get(), offset: range.start() }
+    }
+
+    /// Makes the header that ends one connection's part of a transfer.
+    pub fn end_of_data() -> Self {
+        Self { flags: END_OF_DATA, count: 0, offset: 0 }
+    }
+
+    /// Makes the header that ends one connection's part and announces over how many connections the file was sent.
+    pub fn end_of_file(channels: u64) -> Self {
+        Self { flags: END_OF_FILE | END_OF_DATA, count: 0, offset: channels }
+    }
+
+    /// Announces that the sender closes the connection after this block.
+    #[must_use]
+    pub fn closing(self) -> Self {
+        Self { flags: self.flags | CLOSES, ..self }
+    }
+
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub fn decode(bytes: &[u8; BLOCK_HEADER]) -> Result<Self, BlockError> {
+        let [flags, numbers @ ..] = *bytes;
+        let number =
+            |from: usize| numbers[from..from + 8].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+        let (count, offset) = (number(0), number(8));
+        let known = END_OF_RECORD | END_OF_FILE | ERRORS | END_OF_DATA | CLOSES;
+        if flags & !known != 0 || flags & RESTART != 0 {
+            return Err(BlockError::Descriptor(flags));
+        }
+        if flags & ERRORS != 0 {
+            return Err(BlockError::Damaged);
+        }
+        if flags & END_OF_FILE != 0 {
+            if count != 0 || !(1..=MAX_CHANNELS).contains(&offset) {
+                return Err(BlockError::EndOfFile { count, channels: offset });
+            }
+        } else if offset.checked_add(count).is_none() {
+            return Err(BlockError::Overflow { offset, count });
+        }
+        Ok(Self { flags: flags & !END_OF_RECORD, count, offset })
+    }
+
+    /// Writes the header.
+    pub fn encode(self) -> [u8; BLOCK_HEADER] {
+        let mut bytes = [0; BLOCK_HEADER];
+        bytes[0] = self.flags;
+        bytes[1..9].copy_from_slice(&self.count.to_be_bytes());
+        bytes[9..].copy_from_slice(&self.offset.to_be_bytes());
+        bytes
+    }
+
+    /// Returns the length of the payload that follows the header.
+    pub fn payload_len(self) -> Bytes {
+        Bytes::new(self.count)
+    }
+
+    /// Returns the range that the payload belongs to; `None` where there is no payload.
+    pub fn payload(self) -> Option<ByteRange> {
+        (self.count > 0).then(|| ByteRange::with_len(self.offset, self.payload_len()))
+    }
+
+    /// Returns whether nothing follows on this connection in this transfer.
+    pub fn ends_data(self) -> bool {
+        self.flags & END_OF_DATA != 0
+    }
+
+    /// Returns the number of connections that end the file; each sends one end of data.
+    pub fn channels(self) -> Option<u64> {
+        (self.flags & END_OF_FILE != 0).then_some(self.offset)
+    }
+
+    /// Returns whether the sender closes the connection after this block.
+    pub fn closes(self) -> bool {
+        self.flags & CLOSES != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(flags: u8, count: u64, offset: u64) -> [u8; BLOCK_HEADER] {
+        BlockHeader { flags, count, offset }.encode()
+    }
+
+    #[test]
+    fn reads_what_globus_sends() {
+        let data = BlockHeader::decode(&bytes(0, 262_144, 524_288)).unwrap();
+        assert_eq!(data.payload(), Some(ByteRange::new(524_288, 786_432)));
+        assert!(!data.ends_data() && !data.closes() && data.channels().is_none());
+        let end = BlockHeader::decode(&bytes(8, 0, 0)).unwrap();
+        assert!(end.ends_data() && end.payload().is_none() && end.channels().is_none());
+        let last = BlockHeader::decode(&bytes(72, 0, 4)).unwrap();
+        assert!(last.ends_data() && last.channels() == Some(4) && last.payload().is_none());
+        assert!(BlockHeader::decode(&bytes(12, 0, 0)).unwrap().closes());
+    }
+
+    #[test]
+    fn end_of_data_may_follow_a_payload() {
+        let block = BlockHeader::decode(&bytes(8, 10, 5)).unwrap();
+        assert!(block.ends_data() && block.payload() == Some(ByteRange::new(5, 15)));
+    }
+
+    #[test]
+    fn refuses_headers_of_no_mode_e() {
+        for flags in [1, 2, 16, 3, 255] {
+            assert_eq!(BlockHeader::decode(&bytes(flags, 0, 0)), Err(BlockError::Descriptor(flags)));
+        }
+        assert_eq!(BlockHeader::decode(&bytes(32, 5, 0)), Err(BlockError::Damaged));
+        let overflow = BlockError::Overflow { offset: u64::MAX, count: 1 };
+        assert_eq!(BlockHeader::decode(&bytes(0, 1, u64::MAX)), Err(overflow));
+        for (count, channels) in [(1, 1), (0, 0), (0, MAX_CHANNELS + 1), (0, u64::MAX)] {
+            let refused = Err(BlockError::EndOfFile { count, channels });
+            assert_eq!(BlockHeader::decode(&bytes(72, count, channels)), refused);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_writes(header in prop::array::uniform17(any::<u8>())) {
+            if let Ok(block) = BlockHeader::decode(&header) {
+                prop_assert_eq!(BlockHeader::decode(&block.encode()), Ok(block));
+                prop_assert!(block.payload().is_none_or(|range| range.len() == block.payload_len()));
+            }
+        }
+
+        #[test]
+        fn reads_any_range(start in 0..u64::MAX / 2, len in 1..u64::MAX / 2) {
+            let range = ByteRange::with_len(start, Bytes::new(len));
+            let block = BlockHeader::decode(&BlockHeader::data(range).encode()).unwrap();
+            prop_assert!(block.payload() == Some(range) && !block.ends_data());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Facts of files: MLST and MLSD (RFC 3659, section 7), SIZE, MDTM.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use thiserror::Error;
+
+use super::{Reply, number, parse_date};
+use crate::units::Bytes;
+
+/// The longest name of a directory's entry: NAME_MAX of Linux, in bytes.
+const MAX_NAME: usize = 255;
+
+/// Why facts cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FactsError {
+    /// The reply is not 250, or has no line of facts.
+    #[error("the server listed no facts: {0}")]
+    NoFacts(String),
+    /// A line is not `fact=value;… name`.
+    #[error("the server listed '{0}', which has no facts before a name")]
+    Line(String),
+    /// A fact has a value that it cannot have, or two values.
+    #[error("the server listed the fact '{0}', which contradicts another or is out of range")]
+    Value(String),
+    /// A name that is empty, `.` or `..`, too long, or holds a slash, a line break or a NUL.
+    #[error("the server listed the name '{0}', which is no plain name in a directory")]
+    Name(String),
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FileKind {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+    /// The listed directory itself, or its parent.
+    ListedOrParent,
+    /// A symbolic link, whose target is not known.
+    Link,
+    /// A device, a socket and the like, or not known.
+    #[default]
+    Other,
+}
+
+/// What a server lists of a file; other facts are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its length; of a directory, it says nothing.
+    pub size: Option<Bytes>,
+    /// When its content changed last.
+    pub modify: Option<SystemTime>,
+    /// Whether it is a symbolic link; Globus gives kind and size of the target then, other servers do not.
+    pub link: bool,
+    /// A hash of the fact "unique": equal hashes are of one file or directory. Detects loops of links.
+    pub unique: Option<u64>,
+}
+
+/// The name of an entry in a directory, as bytes: never empty, `.` or `..`, without `/`, line breaks and NUL.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntryName(Vec<u8>);
+
+impl EntryName {
+    /// Accepts a plain name.
+    ///
+    /// # Errors
+    /// [`FactsError::Name`].
+    pub fn new(name: &[u8]) -> Result<Self, FactsError> {
+        let plain = !matches!(name, b"" | b"." | b"..") && name.len() <= MAX_NAME;
+        let harmless = !name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0));
+        if plain && harmless { Ok(Self(name.to_vec())) } else { Err(FactsError::Name(shown(name))) }
+    }
+
+    /// Returns the name's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for EntryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown(&self.0))
+    }
+}
+
+impl fmt::Debug for EntryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EntryName({self})")
+    }
+}
+
+/// Writes up to 200 characters for a message, without control characters.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().take(200).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Reads the reply 250 to MLST.
+///
+/// # Errors
+/// [`FactsError`] for any other reply, and for facts that contradict themselves.
+pub fn parse_mlst(reply: &Reply) -> Result<Facts, FactsError> {
+    let no_facts = || FactsError::NoFacts(reply.to_string());
+    // The first and the last line are text; the line between begins with a blank.
+    let last = reply.lines.len().saturating_sub(1);
+    let lines = reply.lines.get(1..last).filter(|_| reply.code == 250).unwrap_or_default();
+    let line = lines.iter().map(|line| line.trim_start_matches(' ')).find(|line| line.contains('='));
+    Ok(split_line(line.ok_or_else(no_facts)?.as_bytes())?.0)
+}
+
+/// Reads the reply 213 to SIZE; `None` for any other reply.
+pub fn parse_size(reply: &Reply) -> Option<Bytes> {
+    (reply.code == 213).then(|| number_of(reply.last_line().trim())).flatten().map(Bytes::new)
+}
+
+/// Reads the reply 213 to MDTM; `None` for any other reply.
+pub fn parse_mdtm(reply: &Reply) -> Option<SystemTime> {
+    (reply.code == 213).then(|| parse_date(reply.last_line().trim())).flatten()
+}
+
+fn number_of(text: &str) -> Option<u64> {
+    Some(text).filter(|text| !text.is_empty()).and_then(number)
+}
+
+/// Splits a line of MLST or MLSD into its facts and the bytes of the name.
+pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
+    let malformed = || FactsError::Line(shown(line));
+    // No fact holds a blank (RFC 3659, section 7.2); the first one ends them.
+    let blank = line.iter().position(|b| *b == b' ').ok_or_else(malformed)?;
+    let (facts, name) = (&line[..blank], &line[blank + 1..]);
+    let mut read = Facts::default();
+    let mut has = [false; 4];
+    for fact in facts.split(|b| *b == b';').filter(|fact| !fact.is_empty()) {
+        let wrong = || FactsError::Value(shown(fact));
+        let at = fact.iter().position(|b| *b == b'=').ok_or_else(malformed)?;
+        let (keyword, value) = (fact[..at].to_ascii_lowercase(), &fact[at + 1..]);
+        let text = || std::str::from_utf8(value).ok();
+        let index = match keyword.as_slice() {
+            b"type" => {
+                read.kind = kind(value);
+                0
+            }
+            b"size" => {
+                read.size = Some(Bytes::new(text().and_then(number_of).ok_or_else(wrong)?));
+                1
+            }
+            b"modify" => {
+                read.modify = Some(text().and_then(parse_date).ok_or_else(wrong)?);
+                2
+            }
+            b"unique" => {
+                read.unique = Some(hash(value));
+                3
+            }
+            b"unix.slink" => {
+                read.link = true;
+                continue;
+            }
+            _ => continue,
+        };
+        if std::mem::replace(&mut has[index], true) {
+            return Err(wrong());
+        }
+    }
+    read.link |= read.kind == FileKind::Link;
+    Ok((read, name))
+}
+
+fn kind(value: &[u8]) -> FileKind {
+    let value = value.to_ascii_lowercase();
+    match value.as_slice() {
+        b"file" => FileKind::File,
+        b"dir" => FileKind::Directory,
+        b"cdir" | b"pdir" => FileKind::ListedOrParent,
+        // Both are in use: draft-ietf-ftpext-mlst-11 had slink:TARGET, proftpd writes symlink.
+        link if link.starts_with(b"os.unix=slink") || link.starts_with(b"os.unix=symlink") => FileKind::Link,
+        _ => FileKind::Other,
+    }
+}
+
+/// Hashes with FNV-1a of 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    const GLOBUS: &str = " Type=file;Modify=20261123213300;Size=3000000;Perm=r;UNIX.mode=0644;UNIX.owner=root;\
+        Unique=fe00-9840dd;UNIX.slink=/d/f; /d/a link";
+
+    fn mlst(line: &str) -> Result<Facts, FactsError> {
+        parse_mlst(&Reply { code: 250, lines: vec!["status of x".into(), line.into(), "End.".into()] })
+    }
+
+    #[test]
+    fn reads_facts_in_any_case_and_order() {
+        let facts = mlst(GLOBUS).unwrap();
+        let modify = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_469_580);
+        assert_eq!(
+            (facts.kind, facts.size, facts.modify),
+            (FileKind::File, Some(Bytes::new(3_000_000)), Some(modify))
+        );
+        assert!(facts.link && facts.unique.is_some());
+        assert_eq!(mlst(" type=dir;unique=a; /").unwrap().kind, FileKind::Directory);
+        assert_eq!(mlst("TYPE=OS.unix=slink:/etc; x").unwrap().kind, FileKind::Link);
+        assert!(mlst("type=OS.unix=symlink; x").unwrap().link);
+        assert_eq!(mlst(" type=OS.unix=chr; x").unwrap().kind, FileKind::Other);
+        let (one, other) = (mlst("unique=1; a").unwrap().unique, mlst("unique=2; a").unwrap().unique);
+        assert!(one != other && one == mlst("unique=1; b").unwrap().unique);
+    }
+
+    #[test]
+    fn facts_that_contradict_or_cannot_be_are_refused() {
+        for line in [
+            "size=1;size=2; a",
+            "size=-1; a",
+            "size=; a",
+            "size=99999999999999999999; a",
+            "modify=x; a",
+            "type=file;type=dir; a",
+        ] {
+            assert!(matches!(mlst(line), Err(FactsError::Value(_))), "{line}");
+        }
+        assert!(matches!(mlst("size=1;"), Err(FactsError::Line(_))));
+        assert!(matches!(mlst("x;size=1; a"), Err(FactsError::Line(_))));
+        assert!(matches!(mlst(""), Err(FactsError::NoFacts(_))));
+        let single = Reply { code: 250, lines: vec!["size=1; a".into()] };
+        assert!(matches!(parse_mlst(&single), Err(FactsError::NoFacts(_))));
+        let refused = Reply { code: 550, lines: vec!["x".into(), " size=1; a".into(), "y".into()] };
+        assert!(matches!(parse_mlst(&refused), Err(FactsError::NoFacts(_))));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["", ".", "..", "../x", "a/b", "/etc", "a\rb", "a\nb", "a\0b", &"x".repeat(256)] {
+            assert!(matches!(EntryName::new(name.as_bytes()), Err(FactsError::Name(_))), "{name}");
+        }
+        for name in ["...", ".hidden", "a b", " ", "\\", "-rf", &"x".repeat(255)] {
+            assert_eq!(EntryName::new(name.as_bytes()).unwrap().as_bytes(), name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn reads_size_and_date() {
+        let reply = |code, text: &str| Reply { code, lines: vec![text.to_owned()] };
+        assert_eq!(parse_size(&reply(213, "3000000")), Some(Bytes::new(3_000_000)));
+        for text in ["", "-1", "+1", "1 2", "x"] {
+            assert_eq!(parse_size(&reply(213, text)), None, "{text}");
+        }
+        assert_eq!(parse_size(&reply(550, "1")), None);
+        assert!(parse_mdtm(&reply(213, "20261123213300")).is_some());
+        assert_eq!(parse_mdtm(&reply(213, "yesterday")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(line in "((Type|size|Modify|unique)=[0-9a-z.]{0,16};?){0,4} ?[a-z./ ]{0,9}") {
+            let _ = mlst(&line);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a server offers, by its reply to FEAT (RFC 2389).
+
+use std::collections::BTreeMap;
+
+use super::{Reply, checksum_algorithm_name};
+use crate::checksum::Algorithm;
+
+/// The features of a server; empty where it knows no FEAT.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Features {
+    /// Parameters by keyword in capitals; a keyword may be listed several times.
+    listed: BTreeMap<String, Vec<String>>,
+}
+
+impl Features {
+    /// Reads the reply to FEAT; one that is not 211 lists nothing.
+    pub fn parse(reply: &Reply) -> Self {
+        let mut listed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        // The first and the last line are text.
+        let last = reply.lines.len().saturating_sub(1);
+        let lines = reply.lines.get(1..last).filter(|_| reply.code == 211).unwrap_or_default();
+        for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
+            let (keyword, parameters) = line.split_once(' ').unwrap_or((line, ""));
+            listed.entry(keyword.to_ascii_uppercase()).or_default().push(parameters.trim().to_owned());
+        }
+        Self { listed }
+    }
+
+    /// Returns whether a keyword is listed, such as "MFMT"; in any case.
+    pub fn lists(&self, keyword: &str) -> bool {
+        self.listed.contains_key(&keyword.to_ascii_uppercase())
+    }
+
+    /// Returns whether several data connections carry one file (MODE E with OPTS RETR Parallelism).
+    pub fn extended_mode(&self) -> bool {
+        self.lists("PARALLEL")
+    }
+
+    /// Returns whether a range of a file can be requested (ERET).
+    pub fn partial_retrieve(&self) -> bool {
+        self.lists("ERET")
+    }
+
+    /// Returns whether a file can be stored from an offset on (ESTO).
+    pub fn adjusted_store(&self) -> bool {
+        self.lists("ESTO")
+    }
+
+    /// Returns whether transfers of one stream begin at an offset (REST STREAM, RFC 3659).
+    pub fn restarts_streams(&self) -> bool {
+        self.words("REST").any(|word| word.eq_ignore_ascii_case("STREAM"))
+    }
+
+    /// Returns whether a security mechanism is listed, such as "TLS" or "GSSAPI".
+    pub fn authenticates_by(&self, mechanism: &str) -> bool {
+        self.words("AUTH").any(|word| word.eq_ignore_ascii_case(mechanism))
+    }
+
+    /// Returns the facts that MLST lists, in lower case and without the mark of those that are selected.
+    pub fn facts(&self) -> Vec<String> {
+        let facts = self.words("MLST").map(|fact| fact.trim_end_matches('*').to_ascii_lowercase());
+        facts.filter(|fact| !fact.is_empty()).collect()
+    }
+
+    /// Returns whether CKSM is offered with an algorithm.
+    ///
+    /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. MD5 is assumed of a list without algorithms:
+    /// GFD.47 has no other.
+    pub fn checksum(&self, algorithm: Algorithm) -> bool {
+        let Some(name) = checksum_algorithm_name(algorithm) else { return false };
+        let mut named = self.words("CKSM").filter(|word| !word.is_empty()).peekable();
+        match named.peek() {
+            None => self.lists("CKSM") && algorithm == Algorithm::Md5,
+            Some(_) => {
+                named.any(|word| word.split(':').next().is_some_and(|word| word.eq_ignore_ascii_case(name)))
+            }
+        }
+    }
+
+    /// Splits a keyword's parameters at blanks, semicolons and commas.
+    fn words(&self, keyword: &str) -> impl Iterator<Item = &str> {
+        let parameters = self.listed.get(keyword).into_iter().flatten();
+        parameters.flat_map(|parameters| parameters.split([' ', ';', ','])).filter(|word| !word.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(lines: &[&str]) -> Features {
+        let lines = [&["Extensions supported"], lines, &["End."]].concat();
+        Features::parse(&Reply { code: 211, lines: lines.into_iter().map(str::to_owned).collect() })
+    }
+
+    #[test]
+    fn reads_the_features_of_globus() {
+        let globus = features(&[
+            " CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;",
+            " DCSC P,D",
+            " MFMT",
+            " UTF8",
+            " DCAU",
+            " PARALLEL",
+            " SIZE",
+            " MLST Type*;Size*;Modify*;Perm*;Charset;Unique*;X.count;",
+            " ERET",
+            " ESTO",
+            " SPAS",
+            " SPOR",
+            " REST STREAM",
+            " MDTM",
+            " PASV AllowDelayed;",
+        ]);
+        assert!(globus.extended_mode() && globus.partial_retrieve() && globus.adjusted_store());
+        assert!(globus.restarts_streams() && globus.lists("mfmt") && !globus.authenticates_by("TLS"));
+        assert_eq!(globus.facts(), ["type", "size", "modify", "perm", "charset", "unique", "x.count"]);
+        assert!(globus.checksum(Algorithm::Md5) && globus.checksum(Algorithm::Sha512));
+        assert!(!globus.checksum(Algorithm::Blake3));
+    }
+
+    #[test]
+    fn reads_the_features_of_plain_servers() {
+        let vsftpd = features(&[
+            " AUTH TLS",
+            " EPRT",
+            " EPSV",
+            " MDTM",
+            " PASV",
+            " PBSZ",
+            " PROT",
+            " REST STREAM",
+            " SIZE",
+            " TVFS",
+        ]);
+        assert!(vsftpd.authenticates_by("tls") && vsftpd.restarts_streams() && !vsftpd.extended_mode());
+        assert!(!vsftpd.checksum(Algorithm::Md5) && vsftpd.facts().is_empty());
+        let several = features(&[" AUTH TLS-C;TLS;", " AUTH GSSAPI"]);
+        assert!(several.authenticates_by("TLS") && several.authenticates_by("GSSAPI"));
+        assert!(
+            features(&[" CKSM"]).checksum(Algorithm::Md5) && !features(&[" CKSM"]).checksum(Algorithm::Sha1)
+        );
+    }
+
+    #[test]
+    fn no_features_where_feat_is_unknown() {
+        let refused = Reply { code: 500, lines: vec!["a".into(), " PARALLEL".into(), "b".into()] };
+        assert_eq!(Features::parse(&refused), Features::default());
+        let empty = Features::parse(&Reply { code: 211, lines: vec!["No features".into()] });
+        assert!(!empty.extended_mode());
+    }
+}

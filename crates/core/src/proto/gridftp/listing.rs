@@ -1,0 +1,147 @@
+//! A directory's listing by MLSD (RFC 3659, section 7.2), read as it arrives.
+
+use super::facts::{shown, split_line};
+use super::{EntryName, Facts, FactsError, FileKind};
+
+/// The longest line of a listing that is read: names have 255 bytes, facts some hundred.
+const MAX_LINE: usize = 16 << 10;
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListingEntry {
+    /// Its name.
+    pub name: EntryName,
+    /// What it is.
+    pub facts: Facts,
+}
+
+/// Reads the lines of a listing, however they are split.
+#[derive(Debug, Default)]
+pub struct ListingReader {
+    input: Vec<u8>,
+    /// How much of `input` belongs to entries returned.
+    used: usize,
+    /// How much after `used` is known to hold no line feed.
+    searched: usize,
+    /// The rest of a line that is too long is skipped.
+    skipping: bool,
+}
+
+impl ListingReader {
+    /// Adds bytes that arrived.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.input.drain(..std::mem::take(&mut self.used));
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// Returns the next entry, `None` where more bytes are needed. The directory itself and its parent are left out.
+    ///
+    /// # Errors
+    /// [`FactsError`] for a line that cannot be used; the next call returns what follows it.
+    pub fn next_entry(&mut self) -> Option<Result<ListingEntry, FactsError>> {
+        loop {
+            let rest = &self.input[self.used..];
+            let Some(at) = rest[self.searched..].iter().position(|b| *b == b'\n') else {
+                self.searched = rest.len();
+                return self.skip_long_line();
+            };
+            let end = self.searched + at;
+            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+            let too_long = line.len() > MAX_LINE;
+            let read = if too_long { Err(FactsError::Line(shown(line))) } else { entry(line) };
+            (self.used, self.searched) = (self.used + end + 1, 0);
+            if !std::mem::take(&mut self.skipping)
+                && let Some(read) = read.transpose()
+            {
+                return Some(read);
+            }
+        }
+    }
+
+    /// Returns whether the listing ended within a line.
+    pub fn is_cut_off(&self) -> bool {
+        self.skipping || self.used < self.input.len()
+    }
+
+    /// Drops the front of a line that is longer than [`MAX_LINE`], and reports it once.
+    fn skip_long_line(&mut self) -> Option<Result<ListingEntry, FactsError>> {
+        let rest = &self.input[self.used..];
+        if rest.len() <= MAX_LINE && !self.skipping {
+            return None;
+        }
+        let error = FactsError::Line(shown(rest));
+        (self.used, self.searched) = (self.input.len(), 0);
+        (!std::mem::replace(&mut self.skipping, true)).then_some(Err(error))
+    }
+}
+
+/// Reads one line; `None` for an empty one and for the directory itself and its parent.
+fn entry(line: &[u8]) -> Result<Option<ListingEntry>, FactsError> {
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (facts, name) = split_line(line)?;
+    if facts.kind == FileKind::ListedOrParent {
+        return Ok(None);
+    }
+    Ok(Some(ListingEntry { name: EntryName::new(name)?, facts }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+    use proptest::prelude::*;
+
+    fn read(pieces: &[&[u8]]) -> (Vec<Result<ListingEntry, FactsError>>, bool) {
+        let (mut reader, mut entries) = (ListingReader::default(), Vec::new());
+        for piece in pieces {
+            reader.feed(piece);
+            entries.extend(std::iter::from_fn(|| reader.next_entry()));
+        }
+        (entries, reader.is_cut_off())
+    }
+
+    const LISTING: &[u8] =
+        b"Type=cdir;Modify=20261123213641; .\r\nType=pdir; /d\r\nType=file;Size=3; a b\r\n\
+        \nType=dir; ../x\r\nno facts\r\ntype=dir;unique=1; sub\nType=file;size=7; caf\xe9\r\n";
+
+    #[test]
+    fn hostile_lines_are_refused_and_the_others_read() {
+        let (entries, cut_off) = read(&[LISTING]);
+        let names: Vec<_> =
+            entries.iter().map(|entry| entry.as_ref().map(|entry| entry.name.as_bytes())).collect();
+        let outside = FactsError::Name("../x".into());
+        assert!(!cut_off);
+        assert_eq!(names[..2], [Ok(b"a b".as_slice()), Err(&outside)]);
+        assert!(matches!(names[2], Err(FactsError::Line(_))));
+        assert_eq!(names[3..], [Ok(b"sub".as_slice()), Ok(b"caf\xe9")]);
+        assert_eq!(entries[0].as_ref().unwrap().facts.size, Some(Bytes::new(3)));
+    }
+
+    #[test]
+    fn a_cut_off_listing_is_noticed() {
+        assert!(read(&[b"type=file; a\r\ntype=file; b"]).1);
+        assert!(!read(&[b"type=file; a\r\n"]).1 && !read(&[]).1);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_once_and_skipped() {
+        let long = vec![b'x'; MAX_LINE];
+        let (entries, cut_off) = read(&[b"type=file; a\n", &long, &long, &long, b"\ntype=file; b\n"]);
+        assert!(entries.len() == 3 && entries[1].is_err() && entries[2].is_ok() && !cut_off);
+        assert!(read(&[&long, &long]).1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same(cuts in prop::collection::vec(0..LISTING.len(), 0..12)) {
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            cuts.push(LISTING.len());
+            let mut start = 0;
+            let pieces: Vec<&[u8]> = cuts.iter().map(|cut| &LISTING[std::mem::replace(&mut start, *cut)..*cut]).collect();
+            prop_assert_eq!(read(&pieces), read(&[LISTING]));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! FTP (RFC 959, 2228, 2428, 3659) and GridFTP (GFD.20, GFD.47): commands, replies, data blocks; one small file a concept.
+//!
+//! A client writes a [`Command`] and reads a [`Reply`] with a [`ReplyReader`]. In MODE E the data connections carry
+//! blocks with a [`BlockHeader`] each; a [`TransferLedger`] decides when a transfer is complete.
+
+mod checksum;
+mod command;
+mod date;
+mod extended_block;
+mod facts;
+mod features;
+mod listing;
+mod markers;
+mod passive;
+mod reply;
+mod transfer_ledger;
+
+pub use checksum::{checksum_algorithm_name, parse_checksum};
+pub use command::{Command, CommandError, Protection};
+pub use date::{format_date, parse_date};
+pub use extended_block::{BLOCK_HEADER, BlockError, BlockHeader, MAX_CHANNELS};
+pub use facts::{EntryName, Facts, FactsError, FileKind, parse_mdtm, parse_mlst, parse_size};
+pub use features::Features;
+pub use listing::{ListingEntry, ListingReader};
+pub use markers::{PerformanceMarker, parse_performance_marker, parse_range_marker};
+pub use passive::{PassiveError, parse_epsv, parse_pasv, parse_spas};
+pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyError, ReplyReader};
+pub use transfer_ledger::{LedgerError, TransferLedger};
+
+/// Reads digits only: `parse` alone would take a plus sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}

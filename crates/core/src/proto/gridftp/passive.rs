@@ -1,0 +1,216 @@
+//! Replies to PASV, EPSV and SPAS: where the server accepts data connections (RFC 959, RFC 2428, GFD.20).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use thiserror::Error;
+
+use super::Reply;
+
+/// Why a passive reply cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PassiveError {
+    /// The command was refused, or the reply names no address.
+    #[error("the server named no address for data connections: {0}")]
+    NoAddress(String),
+    /// The address is of another host than the control connection's: a client could be sent to attack it.
+    #[error(
+        "the server named {named} for data connections, but it is {server}; connections to another host are refused"
+    )]
+    OtherHost {
+        /// The address in the reply.
+        named: IpAddr,
+        /// The control connection's peer.
+        server: IpAddr,
+    },
+}
+
+/// Reads the reply 227 to PASV; `server` is the control connection's peer.
+///
+/// # Errors
+/// [`PassiveError`] for any other reply, for port 0, and for the address of another host.
+pub fn parse_pasv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveError> {
+    let found = (reply.code == 227).then(|| reply.lines.iter().find_map(|line| find_comma_address(line)));
+    let address = found.flatten().ok_or_else(|| no_address(reply))?;
+    of_server(address, server)
+}
+
+/// Reads the reply 229 to EPSV; the address is `server`'s, as the reply names a port only.
+///
+/// # Errors
+/// [`PassiveError::NoAddress`] for any other reply and for port 0.
+pub fn parse_epsv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveError> {
+    let found = (reply.code == 229).then(|| reply.lines.iter().find_map(|line| bar_port(line)));
+    let port = found.flatten().ok_or_else(|| no_address(reply))?;
+    Ok(SocketAddr::new(server, port))
+}
+
+/// Reads the reply 229 to SPAS, with an address a line for each stripe; at least one.
+///
+/// # Errors
+/// [`PassiveError`] for any other reply, for a line that is no address, for port 0, and for the address of another host.
+pub fn parse_spas(reply: &Reply, server: IpAddr) -> Result<Vec<SocketAddr>, PassiveError> {
+    // The first and the last line are text.
+    let between = reply.lines.len().checked_sub(1).and_then(|last| reply.lines.get(1..last));
+    let lines = between.filter(|lines| reply.code == 229 && !lines.is_empty());
+    let address = |line: &String| {
+        let text = line.trim();
+        let found =
+            whole_comma_address(text).or_else(|| bar_address(text)).ok_or_else(|| no_address(reply))?;
+        of_server(found, server)
+    };
+    lines.ok_or_else(|| no_address(reply))?.iter().map(address).collect()
+}
+
+fn no_address(reply: &Reply) -> PassiveError {
+    PassiveError::NoAddress(reply.to_string())
+}
+
+/// Refuses an address that is not of `server`; an IPv4 address may be written as IPv6.
+fn of_server(address: SocketAddr, server: IpAddr) -> Result<SocketAddr, PassiveError> {
+    let named = address.ip();
+    let same = named.to_canonical() == server.to_canonical();
+    // The peer's own form is kept, with the scope that a link-local address needs.
+    if same {
+        Ok(SocketAddr::new(server, address.port()))
+    } else {
+        Err(PassiveError::OtherHost { named, server })
+    }
+}
+
+/// Finds `h,h,h,h,p,p` in the text of a reply, in parentheses or not: RFC 1123, section 4.1.2.6, says to search for digits.
+fn find_comma_address(line: &str) -> Option<SocketAddr> {
+    let mut words = line.split(|c: char| !c.is_ascii_digit() && c != ',');
+    words.find_map(|word| whole_comma_address(word.trim_matches(',')))
+}
+
+/// Reads `h,h,h,h,p,p`, and nothing else.
+fn whole_comma_address(text: &str) -> Option<SocketAddr> {
+    let octet = |text: &str| {
+        let digits = (1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        digits.then(|| text.parse::<u8>().ok()).flatten()
+    };
+    let octets: Option<Vec<u8>> = text.split(',').take(7).map(octet).collect();
+    let [a, b, c, d, high, low] = octets?.try_into().ok()?;
+    let port = u16::from_be_bytes([high, low]);
+    (port > 0).then(|| SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), port))
+}
+
+/// Finds `(|||port|)`, with any delimiter (RFC 2428, section 3).
+fn bar_port(line: &str) -> Option<u16> {
+    let (_, inside) = line.rsplit_once('(')?;
+    let (inside, _) = inside.split_once(')')?;
+    let delimiter = inside.chars().next().filter(char::is_ascii_graphic)?;
+    let mut fields = inside.split(delimiter);
+    let empty = fields.by_ref().take(3).all(str::is_empty);
+    let port = port(fields.next()?)?;
+    (empty && fields.next() == Some("") && fields.next().is_none()).then_some(port)
+}
+
+/// Reads `|family|address|port|`.
+fn bar_address(text: &str) -> Option<SocketAddr> {
+    let fields: Vec<&str> = text.split('|').take(6).collect();
+    let ["", family, ip, port_text, ""] = fields[..] else { return None };
+    let ip: IpAddr = ip.parse().ok()?;
+    let fits = matches!((family, ip), ("1", IpAddr::V4(_)) | ("2", IpAddr::V6(_)));
+    fits.then(|| port(port_text)).flatten().map(|port| SocketAddr::new(ip, port))
+}
+
+fn port(text: &str) -> Option<u16> {
+    super::number(text).and_then(|port| port.try_into().ok()).filter(|port| *port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn reply(code: u16, lines: &[&str]) -> Reply {
+        Reply { code, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::new(SERVER, port)
+    }
+
+    #[test]
+    fn reads_the_addresses_that_servers_write() {
+        for text in [
+            "Entering Passive Mode (127,0,0,1,24,131).",
+            "Entering Passive Mode (127,0,0,1,24,131)",
+            "Entering Passive Mode 127,0,0,1,24,131",
+            "=127,0,0,1,24,131",
+            "a, 2 (b), 127,0,0,1,24,131,",
+        ] {
+            assert_eq!(parse_pasv(&reply(227, &[text]), SERVER), Ok(at(6275)), "{text}");
+        }
+        for text in ["Entering Extended Passive Mode (|||6275|)", "(!!!6275!)", "x (y) (|||6275|)."] {
+            assert_eq!(parse_epsv(&reply(229, &[text]), SERVER), Ok(at(6275)), "{text}");
+        }
+        let stripes =
+            reply(229, &["Entering Striped Passive Mode", " 127,0,0,1,1,0", "127,0,0,1,1,1", "End"]);
+        assert_eq!(parse_spas(&stripes, SERVER), Ok(vec![at(256), at(257)]));
+        let six: IpAddr = "::1".parse().unwrap();
+        let stripes = reply(229, &["Entering", " |2|::1|5000|", "End"]);
+        assert_eq!(parse_spas(&stripes, six), Ok(vec![SocketAddr::new(six, 5000)]));
+    }
+
+    #[test]
+    fn another_host_is_refused() {
+        let other = reply(227, &["(10,0,0,1,24,131)"]);
+        let named: IpAddr = "10.0.0.1".parse().unwrap();
+        assert_eq!(parse_pasv(&other, SERVER), Err(PassiveError::OtherHost { named, server: SERVER }));
+        let stripes = reply(229, &["x", "127,0,0,1,1,0", "10,0,0,1,1,0", "End"]);
+        assert_eq!(parse_spas(&stripes, SERVER), Err(PassiveError::OtherHost { named, server: SERVER }));
+        let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
+        let address = parse_pasv(&reply(227, &["(127,0,0,1,1,0)"]), mapped);
+        assert_eq!(address, Ok(SocketAddr::new(mapped, 256)));
+    }
+
+    #[test]
+    fn what_names_no_address_is_refused() {
+        for text in
+            ["(127,0,0,1,0,0)", "(127,0,0,256,1,1)", "(127,0,0,1,1)", "(127,0,0,1,1,1,1)", "", "(,,,,,)"]
+        {
+            assert!(
+                matches!(parse_pasv(&reply(227, &[text]), SERVER), Err(PassiveError::NoAddress(_))),
+                "{text}"
+            );
+        }
+        for text in [
+            "(|||0|)",
+            "(|||65536|)",
+            "(||||)",
+            "(|||1)",
+            "(|1|2|3|)",
+            "|||7|",
+            "(|||+7|)",
+            "()",
+            "(|||7|8|)",
+        ] {
+            assert!(
+                matches!(parse_epsv(&reply(229, &[text]), SERVER), Err(PassiveError::NoAddress(_))),
+                "{text}"
+            );
+        }
+        for lines in
+            [&["(127,0,0,1,1,1)"][..], &["a", "End"], &["a", "b", "End"], &["a", "|1|::1|5|", "End"], &[]]
+        {
+            assert!(matches!(parse_spas(&reply(229, lines), SERVER), Err(PassiveError::NoAddress(_))));
+        }
+        assert!(parse_pasv(&reply(500, &["(127,0,0,1,1,1)"]), SERVER).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn never_leaves_the_server(code in prop::sample::select(vec![227u16, 229]), lines in prop::collection::vec("[(|]{0,4}[0-9,.:|()]{0,24}", 0..4)) {
+            let reply = Reply { code, lines };
+            let all = [parse_pasv(&reply, SERVER).ok(), parse_epsv(&reply, SERVER).ok()];
+            let stripes = parse_spas(&reply, SERVER).unwrap_or_default();
+            for address in all.into_iter().flatten().chain(stripes) {
+                prop_assert!(address.ip() == SERVER && address.port() > 0);
+            }
+        }
+    }
+}

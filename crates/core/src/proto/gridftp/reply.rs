@@ -1,0 +1,287 @@
+//! Replies on the control connection (RFC 959, section 4.2), read as they arrive.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The longest line of a reply that is read. A TLS record of 16 KiB in base64, as GSI sends, has 22 KiB.
+pub const MAX_LINE: usize = 64 << 10;
+
+/// The most bytes of all lines of a reply; the longest real ones are lists of features and error traces, below 8 KiB.
+pub const MAX_REPLY: usize = 256 << 10;
+
+/// The most lines of a reply.
+const MAX_LINES: usize = 4096;
+
+/// Why bytes are not a reply.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReplyError {
+    /// A reply does not begin with a code of three digits.
+    #[error("the server sent '{}' where a reply with a three-digit code was expected", .0.escape_debug())]
+    NoCode(String),
+    /// A line does not end.
+    #[error("the server sent a reply line of more than {} KiB", MAX_LINE >> 10)]
+    LineTooLong,
+    /// A multi-line reply does not end.
+    #[error("the server sent a reply of more than {} KiB or {MAX_LINES} lines", MAX_REPLY >> 10)]
+    TooLong,
+}
+
+/// One whole reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The code, from 100 to 699.
+    pub code: u16,
+    /// The lines' text without codes, at least one. Bytes that are not UTF-8 are replaced.
+    pub lines: Vec<String>,
+}
+
+impl Reply {
+    /// Returns whether another reply follows (1yz).
+    pub fn is_preliminary(&self) -> bool {
+        self.code / 100 == 1
+    }
+
+    /// Returns whether the command was completed (2yz).
+    pub fn is_positive(&self) -> bool {
+        self.code / 100 == 2
+    }
+
+    /// Returns whether the server expects a further command (3yz).
+    pub fn is_intermediate(&self) -> bool {
+        self.code / 100 == 3
+    }
+
+    /// Returns whether the command failed and may succeed later (4yz).
+    pub fn is_transient(&self) -> bool {
+        self.code / 100 == 4
+    }
+
+    /// Returns whether the command failed and would fail again (5yz).
+    pub fn is_permanent(&self) -> bool {
+        self.code / 100 == 5
+    }
+
+    /// Returns whether the reply carries a protected reply (6yz, RFC 2228, section 5).
+    pub fn is_protected(&self) -> bool {
+        self.code / 100 == 6
+    }
+
+    /// Returns the text of the last line, which is the only one of most replies.
+    pub fn last_line(&self) -> &str {
+        self.lines.last().map_or("", String::as_str)
+    }
+}
+
+impl fmt::Display for Reply {
+    /// Writes the code and up to 300 characters of text on one line, without control characters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        let texts = self.lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+        let text = texts.collect::<Vec<_>>().join("; ");
+        if !text.is_empty() {
+            f.write_str(" ")?;
+        }
+        let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        text.chars().take(300).try_for_each(|c| write!(f, "{}", shown(c)))
+    }
+}
+
+/// Reads replies from the bytes of a control connection, however they are split.
+///
+/// After an error the connection is of no more use: where the next reply begins is not known.
+#[derive(Debug, Default)]
+pub struct ReplyReader {
+    input: Vec<u8>,
+    /// How much of `input` is known to hold no line feed.
+    searched: usize,
+    code: Option<u16>,
+    lines: Vec<String>,
+    /// Bytes of the lines read.
+    read: usize,
+}
+
+impl ReplyReader {
+    /// Adds bytes that arrived.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// Returns whether bytes are left that belong to no reply returned yet.
+    ///
+    /// Before TLS begins on the connection there must be none: they were sent in clear and could be an attacker's.
+    pub fn has_pending(&self) -> bool {
+        !self.input.is_empty() || self.code.is_some()
+    }
+
+    /// Returns the next whole reply, `None` where more bytes are needed.
+    ///
+    /// # Errors
+    /// [`ReplyError`] where the bytes are not a reply, or one without end.
+    pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
+        let mut used = 0;
+        let reply = loop {
+            let rest = &self.input[used..];
+            let Some(at) = rest[self.searched..].iter().position(|b| *b == b'\n') else {
+                self.searched = rest.len();
+                let too_long = rest.len() > MAX_LINE;
+                break if too_long { Err(ReplyError::LineTooLong) } else { Ok(None) };
+            };
+            let end = self.searched + at;
+            self.searched = 0;
+            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]).to_vec();
+            used += end + 1;
+            match self.line(&line) {
+                Ok(None) => {}
+                done => break done,
+            }
+        };
+        self.input.drain(..used);
+        reply
+    }
+
+    /// Takes one line; returns the reply that it completes.
+    fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, ReplyError> {
+        if line.len() > MAX_LINE {
+            return Err(ReplyError::LineTooLong);
+        }
+        self.read += line.len();
+        if self.read > MAX_REPLY || self.lines.len() >= MAX_LINES {
+            return Err(ReplyError::TooLong);
+        }
+        let coded = coded_line(line);
+        let Some(code) = self.code.or(coded.map(|(code, ..)| code)) else {
+            let text = String::from_utf8_lossy(line);
+            return Err(ReplyError::NoCode(text.chars().take(80).collect()));
+        };
+        // Within a multi-line reply, a line of another code is text.
+        let (last, text) = match coded {
+            Some((own, last, text)) if own == code => (last, text),
+            _ => (false, line),
+        };
+        self.code = Some(code);
+        self.lines.push(String::from_utf8_lossy(text).into_owned());
+        if !last {
+            return Ok(None);
+        }
+        (self.code, self.read) = (None, 0);
+        Ok(Some(Reply { code, lines: std::mem::take(&mut self.lines) }))
+    }
+}
+
+/// Splits `ddd text` and `ddd-text`; says whether a line of the first kind, which ends a reply. A code alone ends it too.
+fn coded_line(line: &[u8]) -> Option<(u16, bool, &[u8])> {
+    let (digits, rest) = line.split_at_checked(3)?;
+    if !matches!(digits, [b'1'..=b'6', b'0'..=b'9', b'0'..=b'9']) {
+        return None;
+    }
+    let code = digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    match rest.split_first() {
+        None => Some((code, true, rest)),
+        Some((b' ', text)) => Some((code, true, text)),
+        Some((b'-', text)) => Some((code, false, text)),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(pieces: &[&[u8]]) -> Result<Vec<Reply>, ReplyError> {
+        let (mut reader, mut replies) = (ReplyReader::default(), Vec::new());
+        for piece in pieces {
+            reader.feed(piece);
+            while let Some(reply) = reader.next_reply()? {
+                replies.push(reply);
+            }
+        }
+        Ok(replies)
+    }
+
+    fn reply(code: u16, lines: &[&str]) -> Reply {
+        Reply { code, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
+    }
+
+    const SESSION: &[u8] =
+        b"220 ready\r\n331-Password\r\n331-please\n331 now\r\n211-Extensions:\r\n SIZE\r\n 211 x\r\n\
+        226 not the end\r\n211 End\r\n226\r\n500-Command failed\r\n500-more\r\n500-\r\n500 End.\r\n";
+
+    #[test]
+    fn reads_replies_of_one_and_several_lines() {
+        let expected = vec![
+            reply(220, &["ready"]),
+            reply(331, &["Password", "please", "now"]),
+            reply(211, &["Extensions:", " SIZE", " 211 x", "226 not the end", "End"]),
+            reply(226, &[""]),
+            reply(500, &["Command failed", "more", "", "End."]),
+        ];
+        assert_eq!(read(&[SESSION]), Ok(expected));
+    }
+
+    #[test]
+    fn refuses_what_has_no_code() {
+        for text in
+            ["HTTP/1.1 400 Bad\r\n", "\r\n", "22\r\n", "2200 a\r\n", "099 a\r\n", "700 a\r\n", " 220 a\r\n"]
+        {
+            assert!(matches!(read(&[text.as_bytes()]), Err(ReplyError::NoCode(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_and_replies_without_end_are_refused() {
+        let line = vec![b'2'; MAX_LINE + 1];
+        assert_eq!(read(&[&line]), Err(ReplyError::LineTooLong));
+        let lines = ["220-".to_owned() + &"x".repeat(1000) + "\r\n", "y".repeat(1000) + "\r\n"];
+        let endless = lines[0].clone() + &lines[1].repeat(MAX_REPLY / 1000 + 1);
+        assert_eq!(read(&[endless.as_bytes()]), Err(ReplyError::TooLong));
+        let short = "220-\r\n".repeat(MAX_LINES + 1);
+        assert_eq!(read(&[short.as_bytes()]), Err(ReplyError::TooLong));
+    }
+
+    #[test]
+    fn knows_whether_bytes_are_pending() {
+        let mut reader = ReplyReader::default();
+        reader.feed(b"234 go\r\n");
+        assert_eq!(reader.next_reply(), Ok(Some(reply(234, &["go"]))));
+        assert!(!reader.has_pending());
+        reader.feed(b"230-logged");
+        assert!(reader.has_pending() && reader.next_reply() == Ok(None));
+        reader.feed(b"\r\n");
+        assert!(reader.next_reply() == Ok(None) && reader.has_pending());
+    }
+
+    #[test]
+    fn shows_no_control_characters() {
+        let shown = reply(550, &["a\x1b[2J", "", " b "]).to_string();
+        assert_eq!(shown, "550 a\u{fffd}[2J; ; b".replace("; ;", ";"));
+        assert_eq!(reply(226, &[""]).to_string(), "226");
+    }
+
+    #[test]
+    fn classes_follow_the_first_digit() {
+        let of = |code| reply(code, &[""]);
+        assert!(of(150).is_preliminary() && of(226).is_positive() && of(331).is_intermediate());
+        assert!(of(425).is_transient() && of(550).is_permanent() && of(632).is_protected());
+        assert!(!of(550).is_transient() && !of(150).is_positive());
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same(cuts in prop::collection::vec(0..SESSION.len(), 0..12)) {
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            cuts.push(SESSION.len());
+            let mut start = 0;
+            let pieces: Vec<&[u8]> = cuts.iter().map(|cut| &SESSION[std::mem::replace(&mut start, *cut)..*cut]).collect();
+            prop_assert_eq!(read(&pieces), read(&[SESSION]));
+        }
+
+        #[test]
+        fn garbage_never_panics_and_splits_alike(text in "([1-6][0-9]{2}[- x])?[0-9a\r\n -]{0,60}", cut in 0usize..60) {
+            let (a, b) = text.as_bytes().split_at(cut.min(text.len()));
+            prop_assert_eq!(read(&[a, b]), read(&[text.as_bytes()]));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! When a transfer over several data connections is complete.
+
+use std::collections::BTreeSet;
+
+use thiserror::Error;
+
+use super::BlockHeader;
+use crate::ranges::{ByteRange, RangeSet};
+use crate::units::Bytes;
+
+/// How the blocks of a transfer contradict each other or the request.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LedgerError {
+    /// A block lies outside of the range requested.
+    #[error("the server sent {block}, outside of {asked} that was requested")]
+    Outside {
+        /// The block.
+        block: ByteRange,
+        /// The range requested.
+        asked: ByteRange,
+    },
+    /// A block repeats bytes.
+    #[error("the server sent {0} twice")]
+    Overlap(ByteRange),
+    /// A connection sent a block after its end of data.
+    #[error("the server sent a block after the end of data on data connection {0}")]
+    AfterEnd(u64),
+    /// Two blocks announced different numbers of connections, or more connections ended than were announced.
+    #[error("the server announced {announced} data connections, but also {other}")]
+    Channels {
+        /// The number announced first.
+        announced: u64,
+        /// The other number.
+        other: u64,
+    },
+    /// The server reported the end, but data is missing.
+    #[error("the server reported a complete transfer, but {missing} are missing")]
+    Missing {
+        /// What did not arrive.
+        missing: RangeSet,
+    },
+    /// A connection was closed before its end of data.
+    #[error("data connection {0} was closed before its end of data")]
+    Cut(u64),
+}
+
+/// Keeps account of one transfer: which blocks were announced and received, and which connections have ended.
+///
+/// Complete means: all connections that the server announced have ended, and every byte of the range was received.
+#[derive(Debug, Clone)]
+pub struct TransferLedger {
+    asked: ByteRange,
+    announced: RangeSet,
+    received: RangeSet,
+    ended: BTreeSet<u64>,
+    channels: Option<u64>,
+}
+
+impl TransferLedger {
+    /// Begins a transfer of `asked`, in the offsets that the blocks carry.
+    pub fn new(asked: ByteRange) -> Self {
+        let (announced, received) = (RangeSet::new(), RangeSet::new());
+        Self { asked, announced, received, ended: BTreeSet::new(), channels: None }
+    }
+
+    /// Takes a block's header from a connection, before its payload.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where the block contradicts those before it; the transfer is then of no more use.
+    pub fn announce(&mut self, channel: u64, header: BlockHeader) -> Result<(), LedgerError> {
+        if self.ended.contains(&channel) {
+            return Err(LedgerError::AfterEnd(channel));
+        }
+        if let Some(block) = header.payload() {
+            self.announce_payload(block)?;
+        }
+        if let Some(channels) = header.channels() {
+            let announced = *self.channels.get_or_insert(channels);
+            if announced != channels {
+                return Err(LedgerError::Channels { announced, other: channels });
+            }
+        }
+        // An end of data counts after its block's payload, which must arrive as well for completeness.
+        if header.ends_data() {
+            self.ended.insert(channel);
+        }
+        match self.channels {
+            Some(announced) if self.ended.len() as u64 > announced => {
+                Err(LedgerError::Channels { announced, other: self.ended.len() as u64 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn announce_payload(&mut self, block: ByteRange) -> Result<(), LedgerError> {
+        if block.start() < self.asked.start() || block.end() > self.asked.end() {
+            return Err(LedgerError::Outside { block, asked: self.asked });
+        }
+        let new: u64 = self.announced.gaps(block).iter().map(|gap| gap.len().get()).sum();
+        if new != block.len().get() {
+            return Err(LedgerError::Overlap(block));
+        }
+        self.announced.insert(block);
+        Ok(())
+    }
+
+    /// Takes note of payload received: a front of an announced block, or more of it.
+    pub fn receive(&mut self, range: ByteRange) {
+        self.received.insert(range);
+    }
+
+    /// Takes note that a connection was closed.
+    ///
+    /// # Errors
+    /// [`LedgerError::Cut`] where the connection had not ended its data.
+    pub fn close(&self, channel: u64) -> Result<(), LedgerError> {
+        if self.ended.contains(&channel) { Ok(()) } else { Err(LedgerError::Cut(channel)) }
+    }
+
+    /// Returns the number of connections that the server uses, once announced.
+    pub fn channels(&self) -> Option<u64> {
+        self.channels
+    }
+
+    /// Returns how many connections have ended their data.
+    pub fn ended(&self) -> u64 {
+        self.ended.len() as u64
+    }
+
+    /// Returns how many bytes were received.
+    pub fn received(&self) -> Bytes {
+        self.received.total()
+    }
+
+    /// Returns whether all announced connections have ended, whatever was received.
+    pub fn all_ended(&self) -> bool {
+        self.channels == Some(self.ended())
+    }
+
+    /// Returns whether all connections have ended and every byte was received.
+    pub fn is_complete(&self) -> bool {
+        self.all_ended() && self.received.contains(self.asked)
+    }
+
+    /// Checks a transfer whose connections have all ended.
+    ///
+    /// # Errors
+    /// [`LedgerError::Missing`] where bytes were not received, such as those past the end of a file that became shorter.
+    pub fn finish(&self) -> Result<(), LedgerError> {
+        let missing: RangeSet = self.received.gaps(self.asked).into_iter().collect();
+        if missing.total() == Bytes::ZERO { Ok(()) } else { Err(LedgerError::Missing { missing }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn data(start: u64, end: u64) -> BlockHeader {
+        BlockHeader::data(ByteRange::new(start, end))
+    }
+
+    /// Announces a block and receives all of it.
+    fn send(ledger: &mut TransferLedger, channel: u64, start: u64, end: u64) -> Result<(), LedgerError> {
+        ledger.announce(channel, data(start, end))?;
+        ledger.receive(ByteRange::new(start, end));
+        Ok(())
+    }
+
+    #[test]
+    fn complete_needs_every_end_and_every_byte() {
+        let mut ledger = TransferLedger::new(ByteRange::new(0, 100));
+        send(&mut ledger, 0, 50, 100).unwrap();
+        ledger.announce(0, BlockHeader::end_of_file(2)).unwrap();
+        assert!(
+            !ledger.all_ended() && ledger.close(0).is_ok() && ledger.close(1) == Err(LedgerError::Cut(1))
+        );
+        ledger.announce(1, data(0, 50)).unwrap();
+        ledger.receive(ByteRange::new(0, 20));
+        ledger.announce(1, BlockHeader::end_of_data()).unwrap();
+        assert!(ledger.all_ended() && !ledger.is_complete());
+        let missing = [ByteRange::new(20, 50)].into_iter().collect();
+        assert_eq!(ledger.finish(), Err(LedgerError::Missing { missing }));
+        ledger.receive(ByteRange::new(20, 50));
+        assert!(ledger.is_complete() && ledger.finish().is_ok() && ledger.received() == Bytes::new(100));
+    }
+
+    #[test]
+    fn idle_connections_end_too() {
+        let mut ledger = TransferLedger::new(ByteRange::new(10, 20));
+        send(&mut ledger, 3, 10, 20).unwrap();
+        ledger.announce(1, BlockHeader::end_of_data()).unwrap();
+        ledger.announce(3, BlockHeader::end_of_data()).unwrap();
+        assert!(!ledger.is_complete());
+        ledger.announce(2, BlockHeader::end_of_file(3)).unwrap();
+        assert!(ledger.is_complete() && ledger.ended() == 3);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let asked = ByteRange::new(10, 100);
+        let ledger = TransferLedger::new(asked);
+        for block in [ByteRange::new(5, 20), ByteRange::new(90, 101), ByteRange::new(200, 300)] {
+            let outside = LedgerError::Outside { block, asked };
+            assert_eq!(ledger.clone().announce(0, BlockHeader::data(block)), Err(outside));
+        }
+        let mut overlap = ledger.clone();
+        send(&mut overlap, 0, 10, 50).unwrap();
+        assert_eq!(send(&mut overlap, 1, 49, 60), Err(LedgerError::Overlap(ByteRange::new(49, 60))));
+
+        let mut after = ledger.clone();
+        after.announce(7, BlockHeader::end_of_data()).unwrap();
+        assert_eq!(after.announce(7, data(10, 20)), Err(LedgerError::AfterEnd(7)));
+
+        let mut channels = ledger.clone();
+        channels.announce(0, BlockHeader::end_of_file(2)).unwrap();
+        let two = LedgerError::Channels { announced: 2, other: 3 };
+        assert_eq!(channels.announce(1, BlockHeader::end_of_file(3)), Err(two.clone()));
+
+        let mut too_many = ledger;
+        (0..2).for_each(|channel| too_many.announce(channel, BlockHeader::end_of_data()).unwrap());
+        assert_eq!(too_many.announce(2, BlockHeader::end_of_file(2)), Err(two));
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_in_any_order_over_any_connections_complete(
+            lengths in prop::collection::vec(1u64..50, 1..20),
+            order in prop::collection::vec(any::<u32>(), 20),
+            channels in 1u64..6,
+        ) {
+            let mut at = 1000;
+            let mut blocks: Vec<_> = lengths.iter().map(|len| { at += len; ByteRange::new(at - len, at) }).collect();
+            blocks.sort_by_key(|block| order[usize::try_from(block.start() % 20).unwrap()]);
+            let mut ledger = TransferLedger::new(ByteRange::new(1000, at));
+            for (n, block) in blocks.iter().enumerate() {
+                prop_assert!(!ledger.is_complete());
+                send(&mut ledger, n as u64 % channels, block.start(), block.end()).unwrap();
+            }
+            for channel in 0..channels - 1 {
+                ledger.announce(channel, BlockHeader::end_of_data()).unwrap();
+            }
+            prop_assert!(!ledger.is_complete() && ledger.finish().is_ok());
+            ledger.announce(channels - 1, BlockHeader::end_of_file(channels)).unwrap();
+            prop_assert!(ledger.is_complete());
+        }
+
+        #[test]
+        fn never_complete_while_bytes_are_missing(headers in prop::collection::vec((0u64..3, prop::array::uniform17(0u8..80)), 0..12)) {
+            let asked = ByteRange::new(0, 1 << 20);
+            let mut ledger = TransferLedger::new(asked);
+            let mut sent = RangeSet::new();
+            for (channel, bytes) in headers {
+                let Ok(header) = BlockHeader::decode(&bytes) else { continue };
+                if ledger.announce(channel, header).is_err() { break }
+                if let Some(range) = header.payload() {
+                    ledger.receive(range);
+                    sent.insert(range);
+                }
+            }
+            prop_assert_eq!(ledger.is_complete(), sent.contains(asked) && ledger.all_ended());
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a host was not reached; every message names the host, and a remedy.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::failure::FailureKind;
+
+/// Why there is no connection to a host.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// A thread for the name service could not be started.
+    #[error("cannot start a thread to look up the host {host}: {source}")]
+    Thread {
+        /// The host.
+        host: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The name service does not know the host, or could not be reached.
+    #[error("cannot find the host {host}: {source}; check its name and the network")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The resolver's reason.
+        source: io::Error,
+    },
+    /// The name service did not answer in time.
+    #[error(
+        "cannot find the host {host}: the name service did not answer within {waited:?}; check the network"
+    )]
+    ResolveTimeout {
+        /// The host.
+        host: String,
+        /// The timeout.
+        waited: Duration,
+    },
+    /// No address of the host accepted a connection.
+    #[error(
+        "cannot connect to {host}: {attempts}; check that the server runs and that no firewall is in between"
+    )]
+    Refused {
+        /// The host.
+        host: String,
+        /// Each address, and the outcome of its attempt.
+        attempts: Attempts,
+    },
+    /// No address of the host answered in time.
+    #[error(
+        "cannot connect to {host}: no answer within {waited:?} ({attempts}); check that the server runs and the network"
+    )]
+    Timeout {
+        /// The host.
+        host: String,
+        /// The timeout.
+        waited: Duration,
+        /// Each address, and the outcome of its attempt.
+        attempts: Attempts,
+    },
+    /// The transfer was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Addresses that were tried, and the outcome of each; no error means no answer yet.
+#[derive(Debug, Default)]
+pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (address, error)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            match error {
+                Some(error) => write!(f, "{separator}{address}: {error}")?,
+                None => write!(f, "{separator}{address}: no answer")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ConnectError {
+    /// Classifies the error.
+    pub fn class(&self) -> FailureKind {
+        match self {
+            Self::Resolve { .. } => FailureKind::NoHost,
+            Self::Refused { .. } => FailureKind::Unavailable,
+            Self::ResolveTimeout { .. } | Self::Timeout { .. } => FailureKind::Temporary,
+            Self::Thread { .. } => FailureKind::Internal,
+            Self::Cancelled => FailureKind::Interrupted,
+        }
+    }
+
+    /// Returns whether a retry can help.
+    pub fn may_be_retried(&self) -> bool {
+        match self {
+            Self::Resolve { source, .. } => is_temporary(source),
+            Self::ResolveTimeout { .. } | Self::Refused { .. } | Self::Timeout { .. } => true,
+            Self::Thread { .. } | Self::Cancelled => false,
+        }
+    }
+}
+
+/// Returns whether the name service failed for now (EAI_AGAIN), and not because it knows no such host.
+///
+/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English.
+fn is_temporary(error: &io::Error) -> bool {
+    error.to_string().contains("Temporary failure")
+}

@@ -1,0 +1,114 @@
+//! One data connection of MODE E: headers of 17 bytes, and payload straight into the caller's memory.
+
+use std::io;
+use std::net::SocketAddr;
+
+use longhaul_core::proto::gridftp::{BLOCK_HEADER, BlockError, BlockHeader};
+use longhaul_core::ranges::ByteRange;
+
+use crate::connect::{Received, Transport};
+
+/// A data connection; it may carry one transfer after the other.
+pub(super) struct Channel {
+    transport: Transport,
+    pub(super) peer: SocketAddr,
+    /// Its number on the control connection.
+    pub(super) number: u64,
+    /// The transfer that its next block belongs to.
+    pub(super) turn: u64,
+    header: [u8; BLOCK_HEADER],
+    filled: usize,
+    /// What is still to come of the present block, in the offsets of its transfer.
+    payload: ByteRange,
+    /// The present block is the last of its transfer.
+    ends_data: bool,
+    /// The server closes the connection behind the present block.
+    pub(super) closes: bool,
+}
+
+/// What a channel has received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChannelEvent {
+    /// A header; its payload follows.
+    Header(BlockHeader),
+    /// Nothing more for now.
+    Idle,
+    /// The server has closed the connection; `between` two blocks or within one.
+    Closed { between: bool },
+}
+
+impl Channel {
+    pub(super) fn new(transport: Transport, peer: SocketAddr, number: u64, turn: u64) -> Self {
+        Self {
+            transport,
+            peer,
+            number,
+            turn,
+            header: [0; BLOCK_HEADER],
+            filled: 0,
+            payload: ByteRange::new(0, 0),
+            ends_data: false,
+            closes: false,
+        }
+    }
+
+    /// Returns the transport, to be waited for.
+    pub(super) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Returns what is still to come of the present block; empty between two blocks.
+    pub(super) fn payload(&self) -> ByteRange {
+        self.payload
+    }
+
+    /// Returns whether bytes of a block were read that is not complete.
+    pub(super) fn is_within_block(&self) -> bool {
+        self.filled > 0 || !self.payload.is_empty()
+    }
+
+    /// Reads the next header.
+    ///
+    /// # Errors
+    /// What the system says of the socket, and [`BlockError`] within it.
+    pub(super) fn receive_header(&mut self) -> io::Result<Result<ChannelEvent, BlockError>> {
+        while self.filled < BLOCK_HEADER {
+            match self.transport.receive(&mut self.header[self.filled..])? {
+                Received::Data(n) => self.filled += n,
+                Received::Idle => return Ok(Ok(ChannelEvent::Idle)),
+                Received::End { .. } => return Ok(Ok(ChannelEvent::Closed { between: self.filled == 0 })),
+            }
+        }
+        self.filled = 0;
+        let header = match BlockHeader::decode(&self.header) {
+            Ok(header) => header,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.payload = header.payload().unwrap_or(ByteRange::new(0, 0));
+        (self.ends_data, self.closes) = (header.ends_data(), header.closes());
+        Ok(Ok(ChannelEvent::Header(header)))
+    }
+
+    /// Receives the front of [`Self::payload`] into `buffer`, which is no longer; where it takes all of that, the next header is
+    /// received by the same call.
+    pub(super) fn receive_payload(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        let room = buffer.len();
+        let received = if self.payload.len().get() == room as u64 {
+            self.transport.receive_two(buffer, &mut self.header)?
+        } else {
+            self.transport.receive(buffer)?
+        };
+        let Received::Data(n) = received else { return Ok(received) };
+        self.filled = n.saturating_sub(room);
+        let n = n.min(room);
+        self.payload = ByteRange::new(self.payload.start() + n as u64, self.payload.end());
+        Ok(Received::Data(n))
+    }
+
+    /// Ends the present block, whose payload has arrived; returns whether the channel's part of the transfer has ended with it.
+    pub(super) fn end_block(&mut self) -> bool {
+        let ended = std::mem::take(&mut self.ends_data);
+        self.turn += u64::from(ended);
+        ended
+    }
+}

@@ -1,0 +1,62 @@
+//! How long the chunks of a MODE E transfer are.
+//!
+//! Between two chunks the server waits until every connection has sent its part, and the number of connections changes only there.
+//! So chunks are long in time, but not at first, while the rate and the right number of connections are unknown.
+
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate};
+
+/// How long the first chunk at a known rate lasts: as long as slow start on a long path.
+const SHORTEST: Duration = Duration::from_secs(2);
+/// How long a chunk lasts at most: what came since the last look at the file is taken back where it has changed.
+const LONGEST: Duration = Duration::from_secs(16);
+/// The first chunk's length while no rate is known: two seconds of 256 Mbit/s.
+const FIRST: Bytes = Bytes::mib(64);
+/// The shortest chunk: its commands take a round trip of the control connection.
+const LEAST: Bytes = Bytes::mib(4);
+
+/// Chooses the length of one chunk after the other.
+#[derive(Debug, Clone)]
+pub(super) struct ChunkPace {
+    lasts: Duration,
+}
+
+impl Default for ChunkPace {
+    fn default() -> Self {
+        Self { lasts: SHORTEST }
+    }
+}
+
+impl ChunkPace {
+    /// Returns the length of the next chunk at the rate measured last, or the one that is remembered.
+    pub(super) fn next(&mut self, rate: Rate) -> Bytes {
+        if rate == Rate::default() {
+            return FIRST;
+        }
+        let lasts = self.lasts;
+        self.lasts = (lasts * 2).min(LONGEST);
+        rate.bytes_in(lasts).max(LEAST)
+    }
+
+    /// Begins with short chunks again: the number of connections has changed.
+    pub(super) fn restart(&mut self) {
+        self.lasts = SHORTEST;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_grow_from_two_seconds_to_sixteen() {
+        let (mut pace, rate) = (ChunkPace::default(), Rate::bytes_per_sec(100 << 20));
+        assert_eq!(pace.next(Rate::default()), FIRST);
+        let chunks: Vec<_> = (0..5).map(|_| pace.next(rate).get() / (100 << 20)).collect();
+        assert_eq!(chunks, [2, 4, 8, 16, 16]);
+        pace.restart();
+        assert_eq!(pace.next(rate), Bytes::mib(200));
+        assert_eq!(pace.next(Rate::bits_per_sec(1)), LEAST);
+    }
+}

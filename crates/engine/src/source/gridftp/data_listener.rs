@@ -1,0 +1,105 @@
+//! Where the server's data connections arrive: in MODE E the sender connects.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use longhaul_sys::sockopt::set_recv_buffer;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::error::FtpError;
+use crate::connect::SocketSettings;
+
+/// How many connections may wait to be accepted: a server opens all of them at once.
+const BACKLOG: i32 = 1024;
+
+/// Accepts connections of one peer.
+pub(super) struct DataListener {
+    listener: TcpListener,
+    pub(super) address: SocketAddr,
+    /// The control connection's peer.
+    peer: SocketAddr,
+}
+
+impl DataListener {
+    /// Listens at the address of the control connection, so that the server has a way there.
+    pub(super) fn open(local: SocketAddr, peer: SocketAddr, settings: SocketSettings<'_>) -> Result<Self, FtpError> {
+        let at = SocketAddr::new(local.ip(), 0);
+        let open = || -> io::Result<Self> {
+            let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+            // Before listening: accepted sockets inherit it, and the window's scale is fixed by the handshake.
+            if let Some(size) = settings.recv_buffer {
+                set_recv_buffer(&socket, size)?;
+            }
+            if let Some(name) = settings.congestion {
+                socket.set_tcp_congestion(name.as_bytes())?;
+            }
+            let mut bound = at;
+            if let (SocketAddr::V6(bound), SocketAddr::V6(local)) = (&mut bound, local) {
+                bound.set_scope_id(local.scope_id());
+            }
+            socket.bind(&bound.into())?;
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            let listener = TcpListener::from(socket);
+            let address = listener.local_addr()?;
+            Ok(Self { listener, address, peer })
+        };
+        open().map_err(|source| FtpError::Listen { local: at, source })
+    }
+
+    /// Returns the socket, to be waited for.
+    pub(super) fn socket(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Accepts the next connection that waits, where there is one; connections of any other host than the server are closed.
+    ///
+    /// The socket does not block.
+    pub(super) fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>, FtpError> {
+        loop {
+            match self.listener.accept() {
+                Ok((socket, from)) if from.ip().to_canonical() == self.peer.ip().to_canonical() => {
+                    let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
+                    if ready.is_ok() {
+                        return Ok(Some((socket, from)));
+                    }
+                }
+                Ok((_, from)) => tracing::warn!("a data connection from {from}, which is not the server, is closed"),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                Err(source) => return Err(FtpError::Listen { local: self.address, source }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SETTINGS: SocketSettings<'_> =
+        SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
+
+    fn accepted(listener: &DataListener) -> Option<SocketAddr> {
+        (0..100).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            listener.accept().unwrap().map(|(_, from)| from)
+        })
+    }
+
+    #[test]
+    fn only_the_server_may_connect() {
+        let server: SocketAddr = "127.0.0.2:21".parse().unwrap();
+        let listener = DataListener::open("127.0.0.1:0".parse().unwrap(), server, SETTINGS).unwrap();
+        let _stranger = TcpStream::connect(listener.address).unwrap();
+        let of_server = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        of_server.bind(&"127.0.0.2:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        of_server.connect(&listener.address.into()).unwrap();
+        let from = accepted(&listener).unwrap();
+        assert_eq!(from.ip(), server.ip());
+        assert!(listener.accept().unwrap().is_none());
+    }
+}

@@ -1,0 +1,66 @@
+//! The data connections of a session in MODE E: a listener, and what the server has opened to it.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use longhaul_core::proto::gridftp::Command;
+
+use super::channel::Channel;
+use super::data_listener::DataListener;
+use super::error::FtpError;
+use crate::connect::Transport;
+
+/// More connections than were asked for are accepted up to this factor: a server may not know the number.
+const MORE_THAN_ASKED: usize = 4;
+/// So many are accepted in any case.
+const ALWAYS_ACCEPTED: usize = 64;
+
+/// A listener and its connections; the server uses them for one transfer after the other.
+pub(super) struct DataPath {
+    pub(super) listener: DataListener,
+    /// How many connections the server was asked for.
+    pub(super) parallelism: usize,
+    pub(super) channels: Vec<Channel>,
+    /// How many connections were accepted so far.
+    accepted: u64,
+}
+
+impl DataPath {
+    pub(super) fn new(listener: DataListener, parallelism: usize) -> Self {
+        Self { listener, parallelism, channels: Vec::new(), accepted: 0 }
+    }
+
+    /// Returns the commands that let the server connect here.
+    pub(super) fn commands(&self) -> [Command<'static>; 2] {
+        let streams = u32::try_from(self.parallelism).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+        let port = match self.listener.address {
+            SocketAddr::V4(address) => Command::Port(address),
+            address @ SocketAddr::V6(_) => Command::Eprt(address),
+        };
+        [Command::Parallelism(streams), port]
+    }
+
+    /// Accepts every connection that waits, for the transfer `turn`; returns how many.
+    pub(super) fn accept(&mut self, turn: u64, at: &str) -> Result<usize, FtpError> {
+        let before = self.channels.len();
+        while let Some((socket, peer)) = self.listener.accept()? {
+            if self.channels.len() >= ALWAYS_ACCEPTED.max(self.parallelism * MORE_THAN_ASKED) {
+                let what = format!("more than {} data connections", self.channels.len());
+                return Err(FtpError::Unrequested { at: at.to_owned(), what });
+            }
+            self.accepted += 1;
+            self.channels.push(Channel::new(Transport::Plain(socket), peer, self.accepted, turn));
+        }
+        Ok(self.channels.len() - before)
+    }
+
+    /// Returns whether the server has opened any connection so far.
+    pub(super) fn is_reached(&self) -> bool {
+        self.accepted > 0
+    }
+
+    /// Makes the path ready for the transfers of another file, which are counted from zero again.
+    pub(super) fn restart_turns(&mut self) {
+        self.channels.iter_mut().for_each(|channel| channel.turn = 0);
+    }
+}

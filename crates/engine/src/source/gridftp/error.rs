@@ -1,0 +1,230 @@
+//! The errors of an FTP or GridFTP source; every message names the operation, the URL or host, and a remedy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longhaul_core::proto::gridftp::{BlockError, CommandError, LedgerError, PassiveError, Reply, ReplyError};
+use longhaul_core::units::Bytes;
+use thiserror::Error;
+
+use crate::connect::ConnectError;
+use crate::failure::FailureKind;
+use crate::source::http::HttpError;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// An error of an FTP or GridFTP source.
+#[derive(Debug, Error)]
+pub(crate) enum FtpError {
+    /// The URL cannot be used.
+    #[error("cannot use the URL {url}: {why}")]
+    Url { url: String, why: &'static str },
+    /// The host was not reached.
+    #[error(transparent)]
+    Connect(ConnectError),
+    /// The file with logins cannot be read.
+    #[error(transparent)]
+    Netrc(#[from] HttpError),
+    /// A command cannot be written.
+    #[error("cannot ask {at} for this file: {source}")]
+    Command { at: String, source: CommandError },
+    /// A command could not be sent.
+    #[error("cannot send a command to {at}: {source}")]
+    Send { at: String, source: io::Error },
+    /// The control connection broke.
+    #[error("cannot receive a reply from {at}: {source}")]
+    Receive { at: String, source: io::Error },
+    /// The control connection was closed.
+    #[error("{at} closed the control connection")]
+    Closed { at: String },
+    /// A reply did not come.
+    #[error("{at} did not finish {step} within {waited:?}; try again later")]
+    Timeout { at: String, step: &'static str, waited: Duration },
+    /// What came is not a reply.
+    #[error("cannot use the reply of {at}: {source}; is this the right port and scheme?")]
+    Reply { at: String, source: ReplyError },
+    /// The login was refused.
+    #[error("{at} refused the login of '{user}': {reply}; give a login in the URL or in ~/.netrc")]
+    Login { at: String, user: String, reply: Reply },
+    /// The server serves no further connection for now.
+    #[error("{at} serves no further connection for now: {reply}")]
+    Busy { at: String, reply: Reply },
+    /// A command failed.
+    #[error("{at} refused {verb}: {reply}{}", hint(.reply))]
+    Refused { at: String, verb: &'static str, reply: Reply },
+    /// The address for data connections cannot be used.
+    #[error("cannot open a data connection to {at}: {source}")]
+    Passive { at: String, source: PassiveError },
+    /// No address could be listened at.
+    #[error("cannot listen for data connections at {local}: {source}")]
+    Listen { local: SocketAddr, source: io::Error },
+    /// The server did not connect to this host.
+    #[error("{at} opened no data connection to {local} within {waited:?}")]
+    NotConnected { at: String, local: SocketAddr, waited: Duration },
+    /// A data connection broke.
+    #[error("cannot receive from {at} over a data connection: {source}")]
+    Data { at: String, source: io::Error },
+    /// A data connection ended early.
+    #[error("{at} closed a data connection early, after {got}")]
+    ClosedEarly { at: String, got: Bytes },
+    /// The server sent more than the range or the file holds.
+    #[error("{at} sent more than the {expected} that were requested")]
+    TooMuch { at: String, expected: Bytes },
+    /// A block is not of MODE E.
+    #[error("cannot use the data of {at}: {source}")]
+    Block { at: String, source: BlockError },
+    /// Blocks contradict each other or what was requested.
+    #[error("cannot use the data of {at}: {source}")]
+    Ledger { at: String, source: LedgerError },
+    /// The server speaks out of turn.
+    #[error("{at} sent {what}, which nothing was requested for")]
+    Unrequested { at: String, what: String },
+    /// The file is another one now.
+    #[error(
+        "{at} changed on the server during the transfer ({was} became {now}); use --no-resume to fetch the new file"
+    )]
+    Changed { at: String, was: String, now: String },
+    /// The transfer was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl From<ConnectError> for FtpError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Cancelled => Self::Cancelled,
+            error => Self::Connect(error),
+        }
+    }
+}
+
+/// Returns a remedy for a reply.
+fn hint(reply: &Reply) -> &'static str {
+    match FtpError::class_of(reply) {
+        FailureKind::NotFound => ": check the URL; a path of ftp:// is relative to the login's directory",
+        FailureKind::Temporary => ": try again later",
+        _ => "",
+    }
+}
+
+impl FtpError {
+    /// Returns whether the server did not reach this host, as behind a NAT.
+    pub(super) fn is_unreached(&self) -> bool {
+        match self {
+            Self::NotConnected { .. } => true,
+            Self::Refused { verb, reply, .. } => match *verb {
+                // RFC 959: 425 is "can't open data connection". Globus says so with 500 and its own texts.
+                "ERET" | "RETR" => reply.code == 425 || says(reply, &["connection refused", "onnect() failed", "timed out", "unreachable", "no route"]),
+                // A server that connects nowhere, or not to this address.
+                "PORT" | "EPRT" => reply.is_permanent(),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn class_of(reply: &Reply) -> FailureKind {
+        match reply.code {
+            _ if says(reply, &["permission denied", "not permitted", "access denied"]) => FailureKind::Denied,
+            _ if says(reply, &["no such file", "not found", "does not exist"]) => FailureKind::NotFound,
+            421 | 425 | 426 | 450 | 451 => FailureKind::Temporary,
+            _ if reply.is_transient() => FailureKind::Temporary,
+            530..=532 | 534 | 535 => FailureKind::Denied,
+            550 | 553 => FailureKind::NotFound,
+            _ => FailureKind::Protocol,
+        }
+    }
+
+    fn class(&self) -> FailureKind {
+        match self {
+            Self::Url { .. } | Self::Command { .. } => FailureKind::Usage,
+            Self::Connect(error) => error.class(),
+            Self::Netrc(_) => FailureKind::NotFound,
+            Self::Send { .. }
+            | Self::Receive { .. }
+            | Self::Closed { .. }
+            | Self::Timeout { .. }
+            | Self::Data { .. }
+            | Self::ClosedEarly { .. }
+            | Self::NotConnected { .. } => FailureKind::Temporary,
+            Self::Reply { .. }
+            | Self::Passive { .. }
+            | Self::TooMuch { .. }
+            | Self::Block { .. }
+            | Self::Ledger { .. }
+            | Self::Unrequested { .. } => FailureKind::Protocol,
+            Self::Login { .. } => FailureKind::Denied,
+            Self::Busy { .. } => FailureKind::Unavailable,
+            Self::Refused { reply, .. } => Self::class_of(reply),
+            Self::Listen { .. } => FailureKind::Host,
+            Self::Changed { .. } => FailureKind::Data,
+            Self::Cancelled => FailureKind::Interrupted,
+        }
+    }
+
+    fn may_be_retried(&self) -> bool {
+        match self {
+            Self::Connect(error) => error.may_be_retried(),
+            // Globus says 500 for a data connection that was lost.
+            Self::Refused { verb, reply, .. } => match Self::class_of(reply) {
+                FailureKind::Temporary => true,
+                class => class == FailureKind::Protocol && reply.code == 500 && matches!(*verb, "ERET" | "RETR"),
+            },
+            // What is missing or cut may come over another connection.
+            Self::Ledger { source, .. } => matches!(source, LedgerError::Missing { .. } | LedgerError::Cut(_) | LedgerError::Channels { .. }),
+            error => matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host),
+        }
+    }
+
+    fn cause(&self) -> Cause {
+        match self {
+            Self::Busy { .. } => Cause::Refused,
+            Self::Changed { .. } => Cause::OtherFile,
+            Self::Cancelled => Cause::Interrupted,
+            Self::Connect(ConnectError::Thread { .. }) => Cause::Connection,
+            Self::Connect(_) => Cause::Unreachable,
+            _ => Cause::Connection,
+        }
+    }
+}
+
+/// Returns whether a reply holds one of these texts, in any case.
+fn says(reply: &Reply, texts: &[&str]) -> bool {
+    reply.lines.iter().any(|line| {
+        let line = line.to_ascii_lowercase();
+        texts.iter().any(|text| line.contains(text))
+    })
+}
+
+impl From<FtpError> for SourceError {
+    fn from(error: FtpError) -> Self {
+        let retry = if error.may_be_retried() { Retry::Backoff } else { Retry::Never };
+        Self::new(error.class(), retry, error.cause(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(verb: &'static str, code: u16, text: &str) -> SourceError {
+        let reply = Reply { code, lines: vec![text.to_owned()] };
+        FtpError::Refused { at: "ftp://h/f".into(), verb, reply }.into()
+    }
+
+    #[test]
+    fn replies_have_the_class_that_their_text_or_code_says() {
+        for (verb, code, text, class, retry) in [
+            ("SIZE", 550, "f: No such file or directory", FailureKind::NotFound, false),
+            ("RETR", 550, "Failed to open file.", FailureKind::NotFound, false),
+            ("RETR", 550, "f: Permission denied", FailureKind::Denied, false),
+            ("ERET", 500, "Command failed. : open error: No such file or directory", FailureKind::NotFound, false),
+            ("ERET", 500, "Command failed. : an end-of-file was reached", FailureKind::Protocol, true),
+            ("RETR", 451, "Local error", FailureKind::Temporary, true),
+            ("TYPE", 504, "no", FailureKind::Protocol, false),
+        ] {
+            let error = refused(verb, code, text);
+            assert_eq!((error.class, error.retry == Retry::Backoff), (class, retry), "{error}");
+        }
+    }
+}

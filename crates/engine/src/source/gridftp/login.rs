@@ -1,0 +1,217 @@
+//! From an address to a logged-in control connection and the state of the file there.
+
+use std::time::Duration;
+
+use longhaul_core::proto::gridftp::{Command, Features, Reply};
+use longhaul_core::proto::netrc::Login;
+
+use super::control::ControlConnection;
+use super::error::FtpError;
+use super::remote_address::{RemoteAddress, Scheme};
+use super::remote_state::RemoteState;
+use super::sessions::{Mode, Session, SessionKey, Sessions};
+use crate::cancel::Cancel;
+use crate::connect::{Deadline, SocketSettings, Transport, dial};
+use crate::source::http::{ClientConfig, Credentials, login_from_netrc};
+
+/// The user and the password of those without an account (RFC 1635).
+const ANONYMOUS: (&str, &str) = ("anonymous", "anonymous@");
+/// A server that does not answer the next command of a flight for so long has lost it.
+const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How to reach and to log in to the server of a file.
+pub(super) struct Door<'a> {
+    pub(super) address: RemoteAddress,
+    pub(super) config: &'a ClientConfig,
+    pub(super) sessions: &'a Sessions,
+    key: SessionKey,
+}
+
+impl<'a> Door<'a> {
+    /// Chooses the login: the URL's, the user's, that of .netrc, or anonymous.
+    ///
+    /// # Errors
+    /// [`FtpError::Netrc`].
+    pub(super) fn new(
+        address: RemoteAddress,
+        config: &'a ClientConfig,
+        sessions: &'a Sessions,
+    ) -> Result<Self, FtpError> {
+        let given = match &config.credentials {
+            Some(Credentials::Basic(login)) => Some(login.clone()),
+            _ => None,
+        };
+        let mut login = address.login.clone().or(given);
+        if let (None, Some(netrc)) = (&login, &config.netrc) {
+            if let Some(Credentials::Basic(found)) = login_from_netrc(netrc, &address.host.to_string())? {
+                login = Some(found);
+            }
+        }
+        let anonymous = || Login { user: ANONYMOUS.0.to_owned(), password: ANONYMOUS.1.to_owned() };
+        let key = SessionKey {
+            scheme: address.scheme,
+            host: address.host.clone(),
+            port: address.port,
+            login: login.unwrap_or_else(anonymous),
+            recv_buffer: config.recv_buffer,
+            congestion: config.congestion.clone(),
+        };
+        Ok(Self { address, config, sessions, key })
+    }
+
+    /// Returns the URL without secrets.
+    pub(super) fn at(&self) -> &str {
+        &self.address.shown
+    }
+
+    /// Returns the settings of sockets.
+    pub(super) fn settings(&self) -> SocketSettings<'_> {
+        SocketSettings {
+            recv_buffer: self.config.recv_buffer,
+            congestion: self.config.congestion.as_deref(),
+            tick: self.config.timeouts.tick,
+        }
+    }
+
+    /// Returns a session, a kept one where there is one, and the state of the file.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(super) fn open(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+        while let Some(mut session) = self.sessions.take(&self.key) {
+            match session.look(&self.address.path, self.at(), cancel) {
+                Ok(state) => return Ok((session, state)),
+                // What the server says of the file holds; a session that has broken meanwhile is replaced.
+                Err(error @ (FtpError::Refused { .. } | FtpError::Cancelled | FtpError::Command { .. })) => {
+                    return Err(error);
+                }
+                Err(error) => tracing::debug!("a kept session is of no more use: {error}"),
+            }
+        }
+        if !self.sessions.is_sequential(&self.key) {
+            match self.log_in_by_flight(cancel) {
+                Err(FtpError::Timeout { step: "a flight of commands", .. }) => {
+                    self.sessions.set_sequential(&self.key);
+                }
+                done => return done,
+            }
+        }
+        self.log_in_by_steps(cancel)
+    }
+
+    /// Connects and reads the greeting.
+    fn connect(&self, cancel: &Cancel) -> Result<ControlConnection, FtpError> {
+        let RemoteAddress { host, port, .. } = &self.address;
+        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
+        // The buffer that a user sets is for data.
+        let settings = SocketSettings { recv_buffer: None, ..self.settings() };
+        let hosts = &self.sessions.hosts;
+        let addresses = hosts.resolve(host, *port, &deadline, settings.tick)?;
+        let dialled = dial(&format!("{host}:{port}"), &addresses, settings, &deadline);
+        if dialled.is_err() {
+            // The host may have other addresses by now.
+            hosts.forget(host, *port);
+        }
+        let (socket, peer) = dialled?;
+        let limit = self.config.timeouts.head;
+        let mut control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
+        let greeting = control.reply("its greeting", limit, self.at(), cancel)?;
+        if !greeting.is_positive() {
+            return Err(FtpError::Busy { at: self.at().to_owned(), reply: greeting });
+        }
+        self.secure(control)
+    }
+
+    /// Protects the control connection as the scheme demands.
+    fn secure(&self, control: ControlConnection) -> Result<ControlConnection, FtpError> {
+        match self.address.scheme {
+            Scheme::Ftp => Ok(control),
+            Scheme::GsiFtp => {
+                let why = "this build has no GSI; use ftp:// where the server takes it";
+                Err(FtpError::Url { url: self.at().to_owned(), why })
+            }
+        }
+    }
+
+    /// Returns the commands from the login to the state of the file.
+    fn commands(&self) -> [Command<'_>; 7] {
+        let (path, login) = (&self.address.path, &self.key.login);
+        [
+            Command::User(&login.user),
+            Command::Pass(&login.password),
+            Command::Feat,
+            Command::TypeImage,
+            Command::Mlst(path),
+            Command::Size(path),
+            Command::Mdtm(path),
+        ]
+    }
+
+    /// Sends all commands at once: a login takes one round trip after the greeting.
+    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+        let mut control = self.connect(cancel)?;
+        let commands = self.commands();
+        control.send(&commands, self.at(), cancel)?;
+        let limit = control.limit;
+        let mut replies = vec![control.reply("the login", limit, self.at(), cancel)?];
+        while replies.len() < commands.len() {
+            let next = control.reply("a flight of commands", FLIGHT_PATIENCE, self.at(), cancel);
+            // A server may close the connection behind a refused login.
+            let next = next.or_else(|error| self.check_login(&replies).and(Err(error)))?;
+            replies.push(next);
+        }
+        self.logged_in(control, &replies)
+    }
+
+    /// Sends one command after the other.
+    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+        let mut control = self.connect(cancel)?;
+        let mut replies: Vec<Reply> = Vec::new();
+        for (index, command) in self.commands().iter().enumerate() {
+            // A user without a password is logged in by the name.
+            let skipped = index == 1 && replies.first().is_some_and(Reply::is_positive);
+            let reply = if skipped {
+                replies.first().cloned()
+            } else {
+                control.ask(std::slice::from_ref(command), self.at(), cancel)?.pop()
+            };
+            replies.extend(reply);
+            self.check_login(&replies)?;
+        }
+        self.logged_in(control, &replies)
+    }
+
+    /// Fails where the replies so far say that the login is refused.
+    fn check_login(&self, replies: &[Reply]) -> Result<(), FtpError> {
+        let refused = |reply: &Reply| FtpError::Login {
+            at: self.at().to_owned(),
+            user: self.key.login.user.clone(),
+            reply: reply.clone(),
+        };
+        let busy = |reply: &Reply| FtpError::Busy { at: self.at().to_owned(), reply: reply.clone() };
+        match replies {
+            [user, ..] if user.is_transient() => Err(busy(user)),
+            [user, ..] if user.is_permanent() => Err(refused(user)),
+            // A login by the name alone makes the password one command too many.
+            [user, ..] if user.is_positive() => Ok(()),
+            [_, pass, ..] if pass.is_transient() => Err(busy(pass)),
+            [_, pass, ..] if !pass.is_positive() => Err(refused(pass)),
+            _ => Ok(()),
+        }
+    }
+
+    fn logged_in(&self, control: ControlConnection, replies: &[Reply]) -> Result<(Session, RemoteState), FtpError> {
+        self.check_login(replies)?;
+        let [_, _, features, image, mlst, size, time] = replies else {
+            return Err(FtpError::Unrequested { at: self.at().to_owned(), what: "another number of replies".into() });
+        };
+        if !image.is_positive() {
+            return Err(FtpError::Refused { at: self.at().to_owned(), verb: "TYPE", reply: image.clone() });
+        }
+        let (state, look) = RemoteState::first(mlst, size, time, self.at())?;
+        let features = Features::parse(features);
+        let session =
+            Session { control, key: self.key.clone(), features, look, mode: Mode::Stream, data: None };
+        Ok((session, state))
+    }
+}

@@ -1,0 +1,30 @@
+//! The client's side of FTP and GridFTP (RFC 959, 2389, 3659; GFD.20): a control connection, and data connections either way.
+//!
+//! ```text
+//!  GridFtpSource::describe   dial -> ControlConnection -> login: USER PASS FEAT TYPE MLST SIZE MDTM in one flight
+//!  extended_mode (MODE E)    one control connection; PORT, ERET chunk after chunk; the server opens N data connections
+//!  stream_mode (MODE S)      a control connection a stream; EPSV, REST, RETR; closed at the end of the range
+//!  Sessions                  keeps logged-in control connections, and their data connections, for the next file
+//! ```
+//!
+//! The protocol's texts and its rules are `core::proto::gridftp`'s; here are sockets, waits, and where bytes go.
+
+mod channel;
+mod chunk_pace;
+mod control;
+mod data_listener;
+mod data_path;
+mod error;
+mod extended_mode;
+mod gridftp_source;
+mod login;
+mod passive;
+mod remote_address;
+mod remote_state;
+mod sessions;
+mod stream_mode;
+mod unproved;
+mod worker;
+
+pub(crate) use gridftp_source::GridFtpSource;
+pub(crate) use sessions::Sessions;

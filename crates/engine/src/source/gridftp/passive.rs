@@ -1,0 +1,138 @@
+//! A data connection to the server in MODE S (RFC 959, 2428, 3659).
+
+use std::time::Duration;
+
+use longhaul_core::proto::gridftp::{Command, Reply, parse_epsv, parse_pasv};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use super::control::check;
+use super::error::FtpError;
+use super::login::Door;
+use super::sessions::Session;
+use crate::cancel::Cancel;
+use crate::connect::{Deadline, Received, Transport, dial};
+
+/// A retrieval that has begun.
+pub(super) struct Retrieval {
+    pub(super) transport: Transport,
+    /// Whether the server ends it with the range; else with the file.
+    pub(super) ends_with_range: bool,
+}
+
+/// Connects to the server and begins to fetch `range`; `None` fetches the whole file from its start.
+///
+/// # Errors
+/// [`FtpError`]; an address of another host than the control connection's is one.
+pub(super) fn retrieve(
+    door: &Door<'_>,
+    session: &mut Session,
+    range: Option<ByteRange>,
+    cancel: &Cancel,
+) -> Result<Retrieval, FtpError> {
+    session.use_mode_stream(door.at(), cancel)?;
+    let transport = connect(door, session, cancel)?;
+    let path = &door.address.path;
+    let ends_with_range = range.is_some() && session.features.partial_retrieve();
+    let commands = match range {
+        Some(range) if ends_with_range => vec![Command::EretPartial(range, path)],
+        // A file that is fetched from its start needs no REST.
+        Some(range) if range.start() > 0 => vec![Command::Rest(range.start()), Command::Retr(path)],
+        _ => vec![Command::Retr(path)],
+    };
+    session.control.send(&commands, door.at(), cancel)?;
+    let refused = |verb, reply: Reply| FtpError::Refused { at: door.at().to_owned(), verb, reply };
+    if let [Command::Rest(_), _] = commands[..] {
+        let reply = session.control.reply("REST", session.control.limit, door.at(), cancel)?;
+        if !reply.is_intermediate() {
+            return Err(refused("REST", reply));
+        }
+    }
+    let deadline = Deadline::new(cancel, session.control.limit);
+    loop {
+        match session.control.poll_reply(door.at())? {
+            Some(reply) if reply.is_preliminary() => return Ok(Retrieval { transport, ends_with_range }),
+            Some(reply) => return Err(refused(if ends_with_range { "ERET" } else { "RETR" }, reply)),
+            None => check(&deadline, door.at(), "beginning to send")?,
+        }
+    }
+}
+
+/// Opens a data connection to the host of the control connection.
+fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
+    let at = door.at();
+    let control = &mut session.control;
+    let server = control.peer.ip();
+    let passive = |source| FtpError::Passive { at: at.to_owned(), source };
+    let mut reply = control.ask(&[Command::Epsv], at, cancel)?.pop();
+    let address = match &reply {
+        Some(epsv) if epsv.is_positive() => parse_epsv(epsv, server).map_err(passive)?,
+        _ => {
+            reply = control.ask(&[Command::Pasv], at, cancel)?.pop();
+            match &reply {
+                Some(pasv) => parse_pasv(pasv, server).map_err(passive)?,
+                None => return Err(FtpError::Closed { at: at.to_owned() }),
+            }
+        }
+    };
+    let deadline = Deadline::new(cancel, door.config.timeouts.connect);
+    let (socket, _) = dial(&address.to_string(), &[address], door.settings(), &deadline)?;
+    Ok(Transport::Plain(socket))
+}
+
+/// Waits for the reply that ends a retrieval. Where this host has closed the data connection, any reply does: the server noticed.
+///
+/// # Errors
+/// [`FtpError::Refused`] where the server broke it off.
+pub(super) fn end(
+    door: &Door<'_>,
+    session: &mut Session,
+    verb: &'static str,
+    broken_off: bool,
+    limit: Duration,
+    cancel: &Cancel,
+) -> Result<(), FtpError> {
+    let at = door.at();
+    if !broken_off {
+        let reply = session.control.reply("the transfer", limit, at, cancel)?;
+        return if reply.is_positive() { Ok(()) } else { Err(FtpError::Refused { at: at.to_owned(), verb, reply }) };
+    }
+    // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all.
+    session.control.send(&[Command::Noop], at, cancel)?;
+    for _ in 0..3 {
+        let reply = session.control.reply("the transfer", limit, at, cancel)?;
+        if reply.code == 200 {
+            return Ok(());
+        }
+    }
+    Err(FtpError::Unrequested { at: at.to_owned(), what: "more replies than commands".into() })
+}
+
+/// Fetches a small part of the file.
+///
+/// # Errors
+/// [`FtpError`].
+pub(super) fn read_part(
+    door: &Door<'_>,
+    session: &mut Session,
+    part: ByteRange,
+    cancel: &Cancel,
+) -> Result<Vec<u8>, FtpError> {
+    let at = door.at();
+    let Retrieval { mut transport, .. } = retrieve(door, session, Some(part), cancel)?;
+    let deadline = Deadline::new(cancel, session.control.limit);
+    let mut bytes = vec![0; part.len().as_usize()];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match transport.receive(&mut bytes[filled..]) {
+            Ok(Received::Data(n)) => filled += n,
+            Ok(Received::Idle) => {}
+            Ok(Received::End { .. }) => {
+                return Err(FtpError::ClosedEarly { at: at.to_owned(), got: Bytes::new(filled as u64) });
+            }
+            Err(source) => return Err(FtpError::Data { at: at.to_owned(), source }),
+        }
+        check(&deadline, at, "sending a sample")?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,101 @@
+//! What an FTP URL names: a server, a path on it, and perhaps a login.
+
+use longhaul_core::proto::netrc::Login;
+use percent_encoding::percent_decode_str;
+use url::{Host, Url};
+
+use super::error::FtpError;
+use crate::source::default_port;
+use crate::source::http::{Credentials, SafeUrl};
+
+/// The protocol of a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Scheme {
+    /// FTP, or GridFTP without security.
+    Ftp,
+    /// GridFTP with GSI.
+    GsiFtp,
+}
+
+/// A file on an FTP server.
+#[derive(Debug, Clone)]
+pub(super) struct RemoteAddress {
+    pub(super) scheme: Scheme,
+    pub(super) host: Host<String>,
+    pub(super) port: u16,
+    /// The file's path as the server is asked for it.
+    pub(super) path: Vec<u8>,
+    /// The login within the URL.
+    pub(super) login: Option<Login>,
+    /// The URL without secrets, for messages.
+    pub(super) shown: String,
+}
+
+impl RemoteAddress {
+    /// Takes a URL apart.
+    ///
+    /// The path of an `ftp://` URL is relative to the directory of the login, and absolute where it begins with `%2F` or a second
+    /// slash (RFC 1738, section 3.2.2). That of a `gsiftp://` URL is absolute, as for globus-url-copy, and relative after `/~/`.
+    pub(super) fn of(url: &Url) -> Result<Self, FtpError> {
+        let fail = |why| FtpError::Url { url: SafeUrl::of(url).to_string(), why };
+        let scheme = match url.scheme() {
+            "ftp" => Scheme::Ftp,
+            "gsiftp" => Scheme::GsiFtp,
+            _ => return Err(fail("its scheme is not one of FTP")),
+        };
+        // The host of a scheme that the URL standard does not know is not parsed further.
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| fail("it names no host"))?;
+        let host = Host::parse(host).map_err(|_| fail("it names no valid host"))?;
+        let port = default_port(url).ok_or_else(|| fail("it names no port"))?;
+        let path = url.path().strip_prefix('/').unwrap_or(url.path());
+        // RFC 1738: what follows is the type of the transfer, which is always an image here.
+        let path = path.rsplit_once(";type=").map_or(path, |(path, _)| path);
+        let decoded: Vec<u8> = percent_decode_str(path).collect();
+        let path = match scheme {
+            Scheme::Ftp => decoded,
+            Scheme::GsiFtp => decoded.strip_prefix(b"~/").map_or_else(|| [b"/", &decoded[..]].concat(), <[u8]>::to_vec),
+        };
+        if path.is_empty() || path.ends_with(b"/") {
+            return Err(fail("it names a directory; name a file"));
+        }
+        let login = match Credentials::of_url(url) {
+            Some(Credentials::Basic(login)) => Some(login),
+            _ => None,
+        };
+        Ok(Self { scheme, host, port, path, login, shown: SafeUrl::of(url).to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> RemoteAddress {
+        RemoteAddress::of(&url.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn takes_urls_apart() {
+        for (url, port, path) in [
+            ("ftp://h/a/b%20c", 21, "a/b c"),
+            ("ftp://h:2121//etc/x", 2121, "/etc/x"),
+            ("ftp://h/%2Fetc/x;type=i", 21, "/etc/x"),
+            ("gsiftp://h/data/f", 2811, "/data/f"),
+            ("gsiftp://h:1/~/f", 1, "f"),
+        ] {
+            let address = of(url);
+            assert_eq!((address.port, address.path.as_slice()), (port, path.as_bytes()), "{url}");
+        }
+        assert_eq!(of("gsiftp://127.0.0.1/f").host, of("ftp://127.0.0.1/f").host);
+        let login = of("ftp://ann:s%40cret@h/f").login.unwrap();
+        assert_eq!((login.user.as_str(), login.password.as_str()), ("ann", "s@cret"));
+        assert!(!of("ftp://ann:secret@h/f").shown.contains("secret"));
+    }
+
+    #[test]
+    fn refuses_what_names_no_file() {
+        for url in ["ftp://h/", "ftp://h/d/", "gsiftp://h", "gsiftp:/f"] {
+            assert!(RemoteAddress::of(&url.parse().unwrap()).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The state of a file on an FTP server: what shows whether it is still the file that the transfer began with.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use longhaul_core::identity::Identity;
+use longhaul_core::proto::gridftp::{Command, Facts, FileKind, Reply, format_date, parse_mdtm, parse_mlst, parse_size};
+use longhaul_core::units::Bytes;
+
+use super::error::FtpError;
+
+/// A file's length and time, as far as the server says them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct RemoteState {
+    pub(super) size: Option<Bytes>,
+    modified: Option<SystemTime>,
+}
+
+/// The commands that ask for the state of a file; each has one reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LookCommands {
+    /// MLST has it all.
+    Mlst,
+    /// SIZE, then MDTM.
+    SizeAndTime,
+}
+
+impl LookCommands {
+    /// Returns the commands for a file.
+    pub(super) fn commands(self, path: &[u8]) -> Vec<Command<'_>> {
+        match self {
+            Self::Mlst => vec![Command::Mlst(path)],
+            Self::SizeAndTime => vec![Command::Size(path), Command::Mdtm(path)],
+        }
+    }
+
+    /// Returns how many replies a look has.
+    pub(super) fn replies(self) -> usize {
+        match self {
+            Self::Mlst => 1,
+            Self::SizeAndTime => 2,
+        }
+    }
+
+    /// Reads the replies to [`Self::commands`].
+    ///
+    /// # Errors
+    /// [`FtpError::Refused`] where the server has no such file any more, or refuses to say.
+    pub(super) fn read(self, replies: &[Reply], at: &str) -> Result<RemoteState, FtpError> {
+        let refused = |verb, reply: &Reply| FtpError::Refused { at: at.to_owned(), verb, reply: reply.clone() };
+        match (self, replies) {
+            (Self::Mlst, [mlst]) => {
+                parse_mlst(mlst).map(RemoteState::from).map_err(|_| refused("MLST", mlst))
+            }
+            (Self::SizeAndTime, [size, time]) => {
+                let parsed = parse_size(size);
+                if parsed.is_none() && !is_unknown_command(size) {
+                    return Err(refused("SIZE", size));
+                }
+                Ok(RemoteState { size: parsed, modified: parse_mdtm(time) })
+            }
+            _ => Err(FtpError::Unrequested { at: at.to_owned(), what: "another number of replies".into() }),
+        }
+    }
+}
+
+/// Returns whether a server does not know a command, or does not implement it.
+pub(super) fn is_unknown_command(reply: &Reply) -> bool {
+    matches!(reply.code, 500 | 501 | 502 | 504)
+}
+
+impl From<Facts> for RemoteState {
+    fn from(facts: Facts) -> Self {
+        Self { size: facts.size, modified: facts.modify }
+    }
+}
+
+impl RemoteState {
+    /// Chooses from the replies to MLST, SIZE and MDTM, and how to ask from now on.
+    ///
+    /// # Errors
+    /// [`FtpError`] where the server has no such file, or a directory of the name.
+    pub(super) fn first(
+        mlst: &Reply,
+        size: &Reply,
+        time: &Reply,
+        at: &str,
+    ) -> Result<(Self, LookCommands), FtpError> {
+        if let Ok(facts) = parse_mlst(mlst) {
+            if matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent) {
+                return Err(FtpError::Url { url: at.to_owned(), why: "it names a directory; name a file" });
+            }
+            if facts.size.is_some() && facts.modify.is_some() {
+                return Ok((facts.into(), LookCommands::Mlst));
+            }
+        }
+        let by_size = LookCommands::SizeAndTime;
+        Ok((by_size.read(&[size.clone(), time.clone()], at)?, by_size))
+    }
+
+    /// Returns what ranges of the file are combined under; the size is compared besides.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        self.time().map(Identity::ModificationTime)
+    }
+
+    /// Writes the time as the server does (RFC 3659, section 2.3).
+    fn time(&self) -> Option<String> {
+        let modified = self.modified?;
+        let nanos = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?.subsec_nanos();
+        let whole = format_date(modified)?;
+        Some(if nanos == 0 { whole } else { format!("{whole}.{nanos:09}").trim_end_matches('0').to_owned() })
+    }
+
+    /// Returns whether `now` may be the same state.
+    pub(super) fn agrees(&self, now: &Self) -> bool {
+        self == now
+    }
+}
+
+impl fmt::Display for RemoteState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.size {
+            Some(size) => write!(f, "{} bytes", size.get())?,
+            None => f.write_str("an unknown size")?,
+        }
+        match self.time() {
+            Some(time) => write!(f, " of {time}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(code: u16, lines: &[&str]) -> Reply {
+        Reply { code, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
+    }
+
+    #[test]
+    fn the_state_comes_from_mlst_or_from_size_and_time() {
+        let mlst = reply(250, &["status", " Type=file;Size=7;Modify=20260101000000.5; f", "End"]);
+        let (size, time) = (reply(213, &["7"]), reply(213, &["20260101000000"]));
+        let unknown = reply(500, &["unknown"]);
+        let (state, look) = RemoteState::first(&mlst, &unknown, &unknown, "ftp://h/f").unwrap();
+        assert_eq!((state.to_string().as_str(), look), ("7 bytes of 20260101000000.5", LookCommands::Mlst));
+        let (state, look) = RemoteState::first(&unknown, &size, &time, "ftp://h/f").unwrap();
+        assert_eq!((state.to_string().as_str(), look), ("7 bytes of 20260101000000", LookCommands::SizeAndTime));
+        let (state, _) = RemoteState::first(&unknown, &unknown, &unknown, "ftp://h/f").unwrap();
+        assert_eq!((state.size, state.identity()), (None, None));
+        let missing = reply(550, &["f: No such file or directory"]);
+        assert!(RemoteState::first(&unknown, &missing, &missing, "ftp://h/f").is_err());
+        let directory = reply(250, &["status", " Type=dir;Modify=20260101000000; d", "End"]);
+        assert!(RemoteState::first(&directory, &missing, &missing, "ftp://h/d").is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! MODE S: one range after the other over a data connection to the server, which this host closes at the range's end.
+
+use std::time::Duration;
+
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use super::error::FtpError;
+use super::passive::{self, Retrieval};
+use super::sessions::Session;
+use super::unproved::compare;
+use super::worker::Place;
+use crate::cancel::Cancel;
+use crate::connect::{Received, Transport};
+use crate::source::StreamPeer;
+use crate::transfer::Stream;
+use crate::transfer::error::SourceError;
+
+/// The server's report of a broken transfer is waited for so long.
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// A shorter range is not worth its round trips and slow start.
+const LEAST_RANGE: Bytes = Bytes::mib(4);
+
+/// Fetches ranges until nothing is left to lease; returns whether the session can be kept.
+pub(super) fn fetch(
+    place: &mut Place<'_, '_>,
+    session: &mut Session,
+    stream: &mut Stream<'_>,
+) -> Result<bool, SourceError> {
+    if !place.described.by_ranges {
+        fetch_whole(place, session, stream)?;
+        return Ok(true);
+    }
+    while stream.wait_for_work() {
+        let share = Bytes::new(stream.unleased().get() / stream.wanted_streams().max(1) as u64).max(LEAST_RANGE);
+        let Some(range) = stream.lease_chunk(share) else { continue };
+        fetch_range(place, session, stream, range)?;
+    }
+    Ok(true)
+}
+
+/// Fetches a range, then looks at the file.
+fn fetch_range(
+    place: &mut Place<'_, '_>,
+    session: &mut Session,
+    stream: &mut Stream<'_>,
+    range: ByteRange,
+) -> Result<(), SourceError> {
+    let door = place.door;
+    let cancel = stream.renew_cancel();
+    let Retrieval { mut transport, ends_with_range } = passive::retrieve(door, session, Some(range), &cancel)?;
+    connected(&transport, stream, session);
+    let received = receive(place, &mut transport, stream);
+    // What samples the socket holds it too.
+    stream.end_connection();
+    drop(transport);
+    let came_to_end = match received {
+        Ok(()) => true,
+        // The server's report counts before what the data connection shows.
+        Err(Failure::Early(error)) => {
+            return Err(match session.control.reply("the transfer", REPORT_PATIENCE, door.at(), &cancel) {
+                Ok(reply) if !reply.is_positive() => {
+                    FtpError::Refused { at: door.at().to_owned(), verb: "RETR", reply }.into()
+                }
+                // The file may have become shorter.
+                Ok(_) => look(place, session, &cancel).err().unwrap_or(error).into(),
+                Err(_) => error.into(),
+            });
+        }
+        Err(Failure::Source(error)) => return Err(error),
+    };
+    let size = place.described.state.size.map_or(u64::MAX, Bytes::get);
+    let broken_off = came_to_end && !ends_with_range && range.end() < size;
+    let limit = session.control.limit;
+    // No flag of the stream: what has come is to be proved, though nothing is left to lease.
+    passive::end(door, session, "RETR", broken_off, limit, stream.stop())?;
+    look(place, session, stream.stop())?;
+    place.worker.unproved.prove_all();
+    Ok(())
+}
+
+/// Fails where the file is not as described any more.
+fn look(place: &Place<'_, '_>, session: &mut Session, cancel: &Cancel) -> Result<(), FtpError> {
+    let now = session.look(&place.door.address.path, place.door.at(), cancel)?;
+    compare(&place.described.state, &now, place.door.at())
+}
+
+fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) {
+    let socket = transport.socket();
+    stream.connected(socket, socket.peer_addr().unwrap_or(session.control.peer));
+    stream.answered();
+}
+
+/// Why receiving ended early.
+enum Failure {
+    /// The data connection broke or ended.
+    Early(FtpError),
+    Source(SourceError),
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+/// Receives the first lease, which is shortened as its bytes arrive and where another stream takes over its tail.
+fn receive(place: &mut Place<'_, '_>, transport: &mut Transport, stream: &mut Stream<'_>) -> Result<(), Failure> {
+    let at = || place.door.at().to_owned();
+    while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
+        match transport.receive(stream.buffer(left)?) {
+            Ok(Received::Data(n)) => {
+                place.worker.unproved.deliver(ByteRange::with_len(left.start(), Bytes::new(n as u64)));
+                stream.delivered(n, left, transport.socket());
+            }
+            Ok(Received::Idle) => {}
+            Ok(Received::End { .. }) => {
+                let got = stream.delivered_so_far();
+                return Err(Failure::Early(FtpError::ClosedEarly { at: at(), got }));
+            }
+            Err(source) => return Err(Failure::Early(FtpError::Data { at: at(), source })),
+        }
+        stream.check_alive(place.worker.source.shown())?;
+    }
+    stream.flush();
+    if !stream.complete() {
+        return Err(SourceError::stolen(place.worker.source.shown()).into());
+    }
+    Ok(())
+}
+
+/// Fetches the whole file by one RETR: nothing shows that two of them would be of one state.
+fn fetch_whole(
+    place: &mut Place<'_, '_>,
+    session: &mut Session,
+    stream: &mut Stream<'_>,
+) -> Result<(), SourceError> {
+    let door = place.door;
+    let size = place.described.state.size;
+    if place.worker.is_begun {
+        if stream.lease_chunk(Bytes::new(u64::MAX)).is_none() {
+            return Ok(());
+        }
+        stream.forget_delivered()?;
+        stream.restart();
+    }
+    place.worker.is_begun = true;
+    if size != Some(Bytes::ZERO) {
+        let cancel = stream.renew_cancel();
+        let Retrieval { mut transport, .. } = passive::retrieve(door, session, None, &cancel)?;
+        connected(&transport, stream, session);
+        receive_all(place, &mut transport, stream)?;
+        stream.end_connection();
+        let limit = session.control.limit;
+        passive::end(door, session, "RETR", false, limit, stream.stop())?;
+    }
+    stream.flush();
+    stream.complete();
+    Ok(())
+}
+
+/// Receives until the server ends the file, which has the size that was described, where one was.
+fn receive_all(
+    place: &Place<'_, '_>,
+    transport: &mut Transport,
+    stream: &mut Stream<'_>,
+) -> Result<(), SourceError> {
+    let at = || place.door.at().to_owned();
+    loop {
+        let left = stream.front().ok_or_else(|| SourceError::stolen(place.worker.source.shown()))?;
+        let received = if left.is_empty() {
+            transport.receive(&mut [0])
+        } else {
+            transport.receive(stream.buffer(left)?)
+        };
+        match received {
+            Ok(Received::Data(_)) if left.is_empty() => {
+                let expected = place.described.state.size.unwrap_or_default();
+                return Err(FtpError::TooMuch { at: at(), expected }.into());
+            }
+            Ok(Received::Data(n)) => {
+                stream.delivered(n, left, transport.socket());
+            }
+            Ok(Received::Idle) => {}
+            Ok(Received::End { .. }) if left.is_empty() || place.described.state.size.is_none() => return Ok(()),
+            Ok(Received::End { .. }) => {
+                return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() }.into());
+            }
+            Err(source) => return Err(FtpError::Data { at: at(), source }.into()),
+        }
+        stream.check_alive(place.worker.source.shown())?;
+    }
+}

@@ -1,0 +1,67 @@
+//! Bytes that have come since the server last showed that the file is still the same.
+
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+
+use super::error::FtpError;
+use super::remote_state::RemoteState;
+use crate::transfer::Stream;
+use crate::transfer::error::SourceError;
+
+/// How much is taken back so that a file is not complete before it is proved.
+const WITHHELD: Bytes = Bytes::kib(64);
+
+/// What a worker has delivered and no look at the file has proved yet.
+///
+/// FTP names no state of the file with its bytes. So the state is asked for behind each range: where it is as it was described, all
+/// bytes before are of that state.
+#[derive(Debug, Default)]
+pub(super) struct Unproved(RangeSet);
+
+impl Unproved {
+    /// Adds bytes that were delivered.
+    pub(super) fn deliver(&mut self, range: ByteRange) {
+        self.0.insert(range);
+    }
+
+    /// Notes that the bytes of `range` that came before a look are of the described state.
+    pub(super) fn prove(&mut self, range: ByteRange) {
+        self.0.remove(range);
+    }
+
+    /// Notes that all bytes so far are.
+    pub(super) fn prove_all(&mut self) {
+        self.0 = RangeSet::new();
+    }
+
+    /// Makes sure that the transfer is not taken for complete while some of its bytes are not proved: a part of them comes again.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(super) fn withhold(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        if !stream.is_complete() {
+            return Ok(());
+        }
+        let Some(last) = self.0.iter().last() else { return Ok(()) };
+        let start = last.end().saturating_sub(WITHHELD.get()).max(last.start());
+        let part = ByteRange::new(start, last.end());
+        self.0.remove(part);
+        stream.take_back(&std::iter::once(part).collect())
+    }
+
+    /// Makes all of them available again.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(super) fn take_back(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        stream.take_back(&std::mem::take(&mut self.0))
+    }
+}
+
+/// Fails where the file is not in the described state any more.
+pub(super) fn compare(described: &RemoteState, now: &RemoteState, at: &str) -> Result<(), FtpError> {
+    if described.agrees(now) {
+        return Ok(());
+    }
+    Err(FtpError::Changed { at: at.to_owned(), was: described.to_string(), now: now.to_string() })
+}

@@ -1,0 +1,124 @@
+//! One worker of an FTP source: in MODE E the only one, over all data connections; in MODE S one of several.
+
+use super::chunk_pace::ChunkPace;
+use super::error::FtpError;
+use super::extended_mode;
+use super::gridftp_source::{Described, GridFtpSource};
+use super::login::Door;
+use super::sessions::Session;
+use super::stream_mode;
+use super::unproved::{Unproved, compare};
+use crate::source::{StreamPeer, StreamWorker};
+use crate::transfer::Stream;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// The FTP side of one stream.
+pub(super) struct GridFtpWorker<'s> {
+    pub(super) source: &'s GridFtpSource<'s>,
+    pub(super) unproved: Unproved,
+    pub(super) pace: ChunkPace,
+    /// The numbers of the worker's data connections in events and samples.
+    pub(super) numbers: Vec<usize>,
+    /// Whether a file that comes by one RETR only has been begun.
+    pub(super) is_begun: bool,
+}
+
+/// What a worker works with for the time of one call.
+pub(super) struct Place<'a, 's> {
+    pub(super) worker: &'a mut GridFtpWorker<'s>,
+    pub(super) door: &'a Door<'s>,
+    pub(super) described: &'a Described,
+}
+
+impl<'s> GridFtpWorker<'s> {
+    pub(super) fn new(source: &'s GridFtpSource<'_>) -> Self {
+        Self {
+            source,
+            unproved: Unproved::default(),
+            pace: ChunkPace::default(),
+            numbers: Vec::new(),
+            is_begun: false,
+        }
+    }
+
+    /// Takes the session that has described the file, or waits for work and logs in; `None` where nothing is left to do.
+    fn session(
+        &mut self,
+        door: &Door<'_>,
+        described: &Described,
+        stream: &mut Stream<'_>,
+    ) -> Result<Option<Session>, SourceError> {
+        if let Some(first) = self.source.take_first() {
+            stream.lease_requested(first.range);
+            if described.by_ranges {
+                // It is empty.
+                stream.drop_received();
+            }
+            return Ok(Some(first.session));
+        }
+        if !stream.wait_for_work() {
+            return Ok(None);
+        }
+        let opened = door.open(&stream.renew_cancel());
+        let (session, state) = opened.map_err(|error| match error {
+            // This login has worked before: the server takes no further one.
+            FtpError::Login { at, reply, .. } => FtpError::Busy { at, reply },
+            error => error,
+        })?;
+        compare(&described.state, &state, door.at())?;
+        self.unproved.prove_all();
+        Ok(Some(session))
+    }
+
+    fn serve(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        let source = self.source;
+        let (described, door) = (source.described()?, source.door()?);
+        let Some(mut session) = self.session(&door, &described, stream)? else { return Ok(()) };
+        let mut place = Place { worker: self, door: &door, described: &described };
+        let reusable = if source.uses_extended_mode() {
+            extended_mode::fetch(&mut place, &mut session, stream)?
+        } else {
+            stream_mode::fetch(&mut place, &mut session, stream)?
+        };
+        if reusable {
+            source.keep(session);
+        }
+        Ok(())
+    }
+}
+
+impl StreamWorker for GridFtpWorker<'_> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        let served = self.serve(stream);
+        stream.flush();
+        let Err(error) = served else { return Ok(()) };
+        if error.cause == Cause::OtherFile {
+            self.unproved.take_back(stream)?;
+        } else {
+            self.unproved.withhold(stream)?;
+        }
+        Err(error)
+    }
+
+    fn restarts(&self) -> bool {
+        self.is_begun
+    }
+
+    fn leave(&mut self, stream: &mut Stream<'_>) {
+        // What a stopped transfer keeps is proved by the next run's look at the file.
+        if stream.stop().is_cancelled() {
+            return;
+        }
+        if let Err(error) = self.unproved.take_back(stream) {
+            tracing::warn!("{}: {error}", self.source.shown());
+        }
+    }
+}
+
+/// Makes the error of a server that cannot connect to this host: the next try uses MODE S.
+pub(super) fn unreached(source: &GridFtpSource<'_>, error: &FtpError) -> SourceError {
+    source.set_unreached();
+    let message = format!("{error}; connections to the server are used instead");
+    tracing::warn!("{message}");
+    SourceError::new(crate::failure::FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
+}
