@@ -301,7 +301,7 @@ fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
         let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
         let urls: Vec<_> = named.take(MOST_SOURCES).chain(args.mirror.iter().cloned()).collect();
         if urls.is_empty() {
-            bail!("{} in the metalink {} has no http or https URL", file.name, path.display());
+            bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
         }
         let checksum = args.checksum.clone().or_else(|| file.best_checksum().cloned());
         let name = file.name.components().last().map(|name| name.to_string());
@@ -385,10 +385,8 @@ mod tests {
 
     #[test]
     fn a_target_is_a_directory_only_where_that_is_said() {
-        let is_directory = |output: Option<&str>, several| match target(output.map(Path::new), several, None)
-        {
-            Output::Directory(_) => true,
-            _ => false,
+        let is_directory = |output: Option<&str>, several| {
+            matches!(target(output.map(Path::new), several, None), Output::Directory(_))
         };
         assert!(
             is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true)
