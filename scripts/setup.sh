@@ -13,12 +13,21 @@ packages=(gcc libc6-dev make ca-certificates)
 case "${1:-}" in
     build) ;;
     demo) packages+=(curl iproute2) ;;
-    test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount axel aria2 ns2) ;;
+    test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount axel aria2 ns2
+        globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto
+        libcap2 libpam0g libwrap0) ;; # the last three for vsftpd
     *) echo "usage: $0 build|demo|test" >&2; exit 64 ;;
 esac
 
 die() { echo "setup: $*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+# Packages that bring a service, and its name.
+services=(nginx-common:nginx globus-gridftp-server-progs:globus-gridftp-server
+    globus-gridftp-server-progs:globus-gridftp-sshftp proftpd-core:proftpd)
+
+# vsftpd and proftpd exclude each other as packages; the tests need both, so vsftpd's program is unpacked here.
+vsftpd=/opt/longhaul-test/vsftpd
+
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 install_packages() {
@@ -31,7 +40,10 @@ install_packages() {
     [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "as root, run: apt-get install ${missing[*]}"
     echo "setup: installing ${missing[*]}"
 
-    local had_nginx=no; ! installed nginx-common || had_nginx=yes
+    local service new=()
+    for service in "${services[@]}"; do
+        installed "${service%:*}" || new+=("$service")
+    done
     # Asked by invoke-rc.d before it starts a service; 101 forbids it.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
@@ -41,8 +53,24 @@ install_packages() {
     as_root apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 update
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
         -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}"
-    # An nginx that was not there before shall not run after the next boot either.
-    [ $had_nginx = yes ] || ! installed nginx-common || as_root update-rc.d nginx disable
+    # A service that was not there before shall not run after the next boot either.
+    for service in "${new[@]}"; do
+        ! installed "${service%:*}" || as_root update-rc.d "${service#*:}" disable
+    done
+}
+
+unpack_vsftpd() {
+    [ ! -x $vsftpd ] && [ ! -x /usr/sbin/vsftpd ] && command -v dpkg-query >/dev/null || return 0
+    echo "setup: unpacking vsftpd to $vsftpd"
+    local dir; dir=$(mktemp -d)
+    [ "$(id -u)" != 0 ] || chown _apt "$dir"
+    local download=(apt-get -q -o Acquire::Retries=3 download vsftpd)
+    # The package lists may be old, or gone, where nothing else had to be installed.
+    if (cd "$dir" && { "${download[@]}" || { as_root apt-get -q update && "${download[@]}"; } } && dpkg-deb -x vsftpd_*.deb files); then
+        as_root install -D -m 755 "$dir/files/usr/sbin/vsftpd" $vsftpd
+    fi
+    rm -r "$dir"
+    [ -x $vsftpd ] || die "vsftpd could not be downloaded"
 }
 
 install_toolchain() {
@@ -59,4 +87,5 @@ install_toolchain() {
 }
 
 install_packages
+[ "$1" != test ] || unpack_vsftpd
 install_toolchain

@@ -7,7 +7,7 @@ use crate::bench_job::BenchJob;
 use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::streams::{paper, stock, tuned};
-use crate::{buffers, icdc, long_path, no_delay, small_files};
+use crate::{buffers, gridftp, icdc, long_path, no_delay, small_files};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -31,6 +31,8 @@ pub(crate) enum BenchPart {
     SmallFiles,
     /// No delay: the disk and the CPU are the limit
     NoDelay,
+    /// GridFTP from the Globus server, next to globus-url-copy and HTTP; needs real root
+    Gridftp,
     /// The ways of receiving and writing, for docs/buffers.md
     Buffers,
     /// `--pace` over rates, RTTs and queues, simulated: pacing-grid.md in --dir
@@ -45,7 +47,7 @@ const STREAMS: [BenchPart; 4] =
 
 impl BenchPart {
     /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::LongPath,
         Self::NoDelay,
         Self::SmallFiles,
@@ -54,6 +56,7 @@ impl BenchPart {
         STREAMS[1],
         STREAMS[2],
         STREAMS[3],
+        Self::Gridftp,
         Self::Buffers,
         Self::PacingGrid,
         Self::AptFigures,
@@ -84,6 +87,7 @@ impl BenchPart {
             Self::StreamsTuned => tuned::jobs(),
             Self::StreamsPaper => paper::jobs(),
             Self::SmallFiles => small_files::jobs(),
+            Self::Gridftp => gridftp::jobs(),
             Self::Buffers => buffers::jobs(),
             Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => Vec::new(),
         }
@@ -99,6 +103,7 @@ impl BenchPart {
             Self::StreamsTuned => tuned::targets(runs),
             Self::StreamsPaper => paper::targets(runs),
             Self::SmallFiles => small_files::targets(runs),
+            Self::Gridftp => gridftp::targets(runs),
             Self::Buffers | Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => {
                 Vec::new()
             }
@@ -115,6 +120,7 @@ impl BenchPart {
             Self::StreamsTuned => tuned::section(runs),
             Self::StreamsPaper => paper::section(runs),
             Self::SmallFiles => small_files::section(runs),
+            Self::Gridftp => gridftp::section(runs),
             Self::Buffers => buffers::section(runs),
             Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => String::new(),
         }

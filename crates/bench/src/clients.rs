@@ -36,6 +36,14 @@ pub(crate) enum BenchClient {
     Aria2List,
     /// curl, to /dev/null: what the network gives.
     CurlToNull,
+    /// `longhaul get` over GridFTP with this number of streams.
+    GridFtp(Streams),
+    /// `longhaul get` over GridFTP with the URL of each file.
+    GridFtpEach,
+    /// globus-url-copy with this number of streams.
+    UrlCopy(u32),
+    /// globus-url-copy with a list of the files, 8 at once, requested ahead.
+    UrlCopyList,
     /// A way of receiving that is tried here only.
     Experiment(Experiment),
     /// fio, which fetches nothing: what the disk takes.
@@ -92,7 +100,9 @@ pub(crate) struct Words<'a> {
     pub(crate) source: &'a OsStr,
     /// Its path on the server; of several files each one's.
     pub(crate) paths: &'a [String],
-    /// A list of the files' URLs, one a line.
+    /// The directory of the paths, which GridFTP names too.
+    pub(crate) root: &'a Path,
+    /// A list of the files, see [`BenchClient::list`].
     pub(crate) list: &'a OsStr,
     /// Where the file goes, or the directory of several.
     pub(crate) file: &'a OsStr,
@@ -109,6 +119,21 @@ impl Words<'_> {
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server)
     }
+
+    /// Returns the URL of a path on the server by GridFTP.
+    fn ftp_url(&self, path: &str) -> String {
+        format!("ftp://{}{}{path}", self.server, self.root.display())
+    }
+
+    /// Returns the URL of the file that a path on the server is copied to, or of one in the directory of several.
+    fn file_url(&self, path: &str) -> String {
+        let file = Path::new(self.file);
+        let file = match self.paths {
+            [_] => file.to_owned(),
+            _ => file.join(Path::new(path).file_name().unwrap_or_default()),
+        };
+        format!("file://{}", file.display())
+    }
 }
 
 impl BenchClient {
@@ -123,6 +148,9 @@ impl BenchClient {
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
             Self::Put => Some(BenchServer::Writable),
+            Self::GridFtp(_) | Self::GridFtpEach | Self::UrlCopy(_) | Self::UrlCopyList => {
+                Some(BenchServer::Globus)
+            }
             _ => Some(BenchServer::Nginx),
         }
     }
@@ -136,13 +164,27 @@ impl BenchClient {
     pub(crate) fn tells_progress(self) -> bool {
         matches!(
             self,
-            Self::Streams(_) | Self::Writer(_) | Self::SmallSockets(_) | Self::Served(_) | Self::Put
+            Self::Streams(_)
+                | Self::GridFtp(_)
+                | Self::Writer(_)
+                | Self::SmallSockets(_)
+                | Self::Served(_)
+                | Self::Put
         )
     }
 
     /// Says whether it was told its number of streams.
     pub(crate) fn is_fixed(self) -> bool {
         matches!(self, Self::Streams(Streams::Fixed(_)) | Self::SmallSockets(Streams::Fixed(_)))
+    }
+
+    /// Returns the list of the files, one a line: their URLs, or for globus-url-copy from where to where.
+    pub(crate) fn list(self, words: &Words<'_>) -> String {
+        let line = |path: &String| match self {
+            Self::UrlCopyList => format!("{} {}\n", words.ftp_url(path), words.file_url(path)),
+            _ => format!("{}\n", words.url(path)),
+        };
+        words.paths.iter().map(line).collect()
     }
 
     /// Returns its command.
@@ -204,6 +246,26 @@ impl BenchClient {
                 let to = if self == Self::Curl { words.file } else { "/dev/null".as_ref() };
                 add(&["curl".as_ref(), "-q".as_ref(), "-sSf".as_ref(), "-o".as_ref(), to, url.as_ref()]);
             }
+            Self::GridFtp(streams) => {
+                add(&[words.longhaul]);
+                add(&GET.map(OsStr::new));
+                streams.options().iter().for_each(|option| add(&[option.as_ref()]));
+                add(&["-o".as_ref(), words.file, words.ftp_url(path).as_ref()]);
+            }
+            Self::GridFtpEach => {
+                add(&[words.longhaul]);
+                add(&GET.map(OsStr::new));
+                add(&["-o".as_ref(), words.file]);
+                words.paths.iter().for_each(|path| add(&[words.ftp_url(path).as_ref()]));
+            }
+            Self::UrlCopy(streams) => {
+                add(&["globus-url-copy".as_ref(), "-p".as_ref(), streams.to_string().as_ref()]);
+                add(&[words.ftp_url(path).as_ref(), words.file_url(path).as_ref()]);
+            }
+            Self::UrlCopyList => {
+                add(&["globus-url-copy", "-pp", "-cc", "8", "-f"].map(OsStr::new));
+                add(&[words.list]);
+            }
             Self::Experiment(experiment) => {
                 add(&[words.bench, "experiment".as_ref(), experiment.name().as_ref()]);
                 add(&[words.server.as_ref(), path.as_ref(), words.file]);
@@ -231,8 +293,14 @@ impl BenchClient {
             server: "SERVER",
             source: "FILE".as_ref(),
             paths: &["/FILE".to_owned()],
+            root: Path::new("/DIR"),
             list: "LIST".as_ref(),
-            file: if matches!(self, Self::GetEach | Self::Aria2List) { "DIR" } else { "FILE" }.as_ref(),
+            file: match self {
+                Self::GetEach | Self::Aria2List | Self::GridFtpEach => "DIR",
+                Self::UrlCopy(_) => "/FILE",
+                _ => "FILE",
+            }
+            .as_ref(),
             record: "RECORD".as_ref(),
             token: "TOKEN".as_ref(),
             size,
@@ -250,6 +318,10 @@ impl fmt::Display for BenchClient {
             Self::Aria2 => f.pad("aria2 -x16"),
             Self::GetEach => f.pad("longhaul, a URL for each file"),
             Self::Aria2List => f.pad("aria2 -j16 -i LIST"),
+            Self::GridFtp(streams) => f.pad(&format!("{streams}, GridFTP")),
+            Self::GridFtpEach => f.pad("longhaul, GridFTP, a URL for each file"),
+            Self::UrlCopy(streams) => f.pad(&format!("globus-url-copy -p {streams}")),
+            Self::UrlCopyList => f.pad("globus-url-copy -pp -cc 8"),
             Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
             Self::Put => f.pad("longhaul put"),
             Self::Curl => f.pad("curl"),
@@ -279,7 +351,13 @@ mod tests {
         let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
         let ours =
             streams.into_iter().flat_map(|own| [BenchClient::Streams(own), BenchClient::SmallSockets(own)]);
-        let others = [BenchClient::GetEach, BenchClient::Writer("mmap"), BenchClient::Served(Pace::Auto)];
+        let ours = ours.chain(streams.map(BenchClient::GridFtp));
+        let others = [
+            BenchClient::GridFtpEach,
+            BenchClient::GetEach,
+            BenchClient::Writer("mmap"),
+            BenchClient::Served(Pace::Auto),
+        ];
         for client in ours.chain(others) {
             let command = shown(client);
             assert!(command.contains(" --no-memory ") && command.contains(" --no-resume "), "{command}");
@@ -298,6 +376,31 @@ mod tests {
             shown(BenchClient::SmallSockets(Streams::Apt)),
             "longhaul get --json --no-resume --no-memory --tuner apt --pace off --recv-buffer 51KiB -o FILE http://SERVER/FILE"
         );
+    }
+
+    #[test]
+    fn globus_is_asked_for_the_same_files() {
+        assert_eq!(shown(BenchClient::UrlCopy(4)), "globus-url-copy -p 4 ftp://SERVER/DIR/FILE file:///FILE");
+        assert!(shown(BenchClient::GridFtp(Streams::Auto)).ends_with(" -o FILE ftp://SERVER/DIR/FILE"));
+        let paths = ["/s/0001".to_owned(), "/s/0002".to_owned()];
+        let words = Words {
+            longhaul: "".as_ref(),
+            bench: "".as_ref(),
+            server: "h:1",
+            source: "".as_ref(),
+            paths: &paths,
+            root: Path::new("/www"),
+            list: "".as_ref(),
+            file: "/copies".as_ref(),
+            record: "".as_ref(),
+            token: "".as_ref(),
+            size: Bytes::ZERO,
+        };
+        assert_eq!(
+            BenchClient::UrlCopyList.list(&words),
+            "ftp://h:1/www/s/0001 file:///copies/0001\nftp://h:1/www/s/0002 file:///copies/0002\n"
+        );
+        assert_eq!(BenchClient::Aria2List.list(&words), "http://h:1/s/0001\nhttp://h:1/s/0002\n");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A [`bench_job`] is a set of clients that take turns on a path; [`single_run`] runs one client once, on a lab of its own.
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
-//! [`no_delay`], [`small_files`], [`icdc`], [`streams`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
+//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
 //! parts, [`report`] combines their sections. [`apt_figures`] simulates, and needs no lab.
 
 mod apt_figures;
@@ -12,6 +12,8 @@ mod buffers;
 mod clients;
 mod convergence;
 mod experiments;
+mod globus;
+mod gridftp;
 mod icdc;
 mod long_path;
 mod machine;

@@ -28,6 +28,8 @@ pub(crate) enum BenchPath {
     Paper,
     /// 1 Gbit/s to a server at 100 ms, where small files cost round trips.
     Far,
+    /// 1 Gbit/s at 100 ms between hosts as they are installed.
+    FarStock,
     /// A plain veth pair.
     NoDelay,
     /// ICDC's: far away, behind a switch with little room, whose hosts use cubic.
@@ -47,6 +49,7 @@ impl BenchPath {
             Self::NoDelay => PathSpec::default(),
             Self::LongCubic | Self::LongBbr => self.tuned(10_000_000_000, 200),
             Self::Far => self.tuned(1_000_000_000, 100),
+            Self::FarStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(1_000_000_000, 100) },
             Self::LongStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(10_000_000_000, 200) },
             Self::Paper => PathSpec {
                 queue: Some(QueueLimit::Packets(100)),
@@ -112,6 +115,7 @@ impl fmt::Display for BenchPath {
             Self::LongStock => "10 Gbit/s, RTT 200 ms, stock hosts, cubic",
             Self::Paper => "100 Mbit/s, RTT 100 ms, queue 100 packets, windows of 64 KiB, reno",
             Self::Far => "1 Gbit/s, RTT 100 ms, cubic",
+            Self::FarStock => "1 Gbit/s, RTT 100 ms, stock hosts, cubic",
             Self::NoDelay => "veth, no delay",
             Self::SwitchCubic => "1 Gbit/s, RTT 302 ms, queue 1 MB, cubic",
             Self::SwitchBbr => "1 Gbit/s, RTT 302 ms, queue 1 MB, bbr",
@@ -139,6 +143,7 @@ mod tests {
             BenchPath::LongStock,
             BenchPath::Paper,
             BenchPath::Far,
+            BenchPath::FarStock,
             BenchPath::NoDelay,
             BenchPath::SwitchCubic,
             BenchPath::SwitchBbr,

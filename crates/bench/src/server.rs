@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use longhaul_core::pace::Pace;
 use longhaul_lab::{Host, Lab, Process};
 
-use crate::nginx;
+use crate::{globus, nginx};
 
 const PORT: u16 = 80;
 /// What lets `longhaul put` write.
@@ -26,6 +26,8 @@ pub(crate) enum BenchServer {
     Serve(Pace),
     /// `longhaul serve --writable`.
     Writable,
+    /// The Globus GridFTP server, for anonymous users.
+    Globus,
 }
 
 /// Stops with the lab.
@@ -66,6 +68,11 @@ impl BenchServer {
             Self::Writable => {
                 let mut command = serve(&host, longhaul, &dir.join("copies"));
                 command.args(["--writable", "--token"]).arg(token_file(dir)?);
+                command
+            }
+            Self::Globus => {
+                let mut command = host.command("unshare");
+                command.args(globus::words(dir, address)?);
                 command
             }
         };

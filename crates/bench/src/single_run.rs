@@ -158,21 +158,21 @@ impl Workshop {
         place: &Path,
     ) -> Result<Used> {
         let (record, token) = (self.near_record(), server::token_file(&self.dir)?);
-        let list = self.dir.join("urls");
+        let (list, root) = (self.dir.join("urls"), self.dir.join("www"));
         let words = Words {
             longhaul: self.longhaul.as_os_str(),
             bench: self.bench.as_os_str(),
             server,
             source: source.path.as_os_str(),
             paths: &source.names.iter().map(|name| format!("/{name}")).collect::<Vec<_>>(),
+            root: &root,
             list: list.as_os_str(),
             file: place.as_os_str(),
             record: record.as_os_str(),
             token: token.as_os_str(),
             size: source.size,
         };
-        let urls: Vec<_> = words.paths.iter().map(|path| words.url(path)).collect();
-        fs::write(&list, urls.join("\n")).with_context(|| format!("cannot write {}", list.display()))?;
+        fs::write(&list, client.list(&words)).with_context(|| format!("cannot write {}", list.display()))?;
         let result = self.dir.join("stopwatch.json");
         remove(&result)?;
         let mut command = lab.near().command(&self.bench);

@@ -6,10 +6,12 @@
 
 mod bodies;
 mod files;
+mod gridftp;
 mod heads;
 
 pub use bodies::{chunked, multipart};
 pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
+pub use gridftp::{gridftp_block, gridftp_facts, gridftp_passive, gridftp_reply};
 pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
 
 /// A function that checks one parser with any bytes.
@@ -20,6 +22,10 @@ pub const ENTRIES: &[(&str, Entry)] = &[
     ("chunked", chunked),
     ("content_range", content_range),
     ("disposition", disposition),
+    ("gridftp_block", gridftp_block),
+    ("gridftp_facts", gridftp_facts),
+    ("gridftp_passive", gridftp_passive),
+    ("gridftp_reply", gridftp_reply),
     ("journal", journal),
     ("link_and_digest", link_and_digest),
     ("metalink", metalink),

@@ -136,6 +136,36 @@ fn the_short_forms_are_what_they_say() {
         ),
         ("apt-fairness-red.toml", &["--set", "apart=3", "--set", "size=1GB"], "apt apart=3 size=1GB (1)", 2),
         (
+            "apt-gridftp-n.toml",
+            &["--set", "size=20MB", "--set", "n=8", "--set", "path.rtt=20ms"],
+            "fixed size=20MB path.rtt=20ms n=8 (1)",
+            6,
+        ),
+        (
+            "apt-gridftp-evolution.toml",
+            &["--set", "size=20MB", "--set", "alpha=2", "--set", "n0=8"],
+            "by-alpha size=20MB alpha=2 (1)",
+            6,
+        ),
+        (
+            "apt-gridftp-background.toml",
+            &["--set", "size=20MB", "--set", "path.background=20M"],
+            "apt size=20MB path.background=20M (1)",
+            3,
+        ),
+        (
+            "apt-gridftp-fairness-droptail.toml",
+            &["--set", "apart=3", "--set", "size=1GB"],
+            "apt apart=3 size=1GB (1)",
+            3,
+        ),
+        (
+            "apt-gridftp-fairness-red.toml",
+            &["--set", "apart=3", "--set", "size=1GB"],
+            "apt apart=3 size=1GB (1)",
+            3,
+        ),
+        (
             "icdc-10g.toml",
             &["--only", "to-disk", "--set", "size=30G"],
             "to-disk size=30G pace=7.4Gbit (1)",

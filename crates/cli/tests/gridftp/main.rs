@@ -1,0 +1,8 @@
+//! `longhaul get` over FTP and GridFTP from end to end: the real program against real servers, and against a scripted one
+//! that does what no real server does.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+mod support;
+
+mod servers;

@@ -1,0 +1,119 @@
+//! The Globus GridFTP server, and its log of transfers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::server_process::{ServerProcess, installed, is_root, site_dir, write_old};
+
+const PROGRAM: &str = "/usr/sbin/globus-gridftp-server";
+
+/// A Globus server for anonymous users, until dropped. Its paths are absolute ones of this machine.
+pub(crate) struct Globus {
+    server: ServerProcess,
+    dir: TempDir,
+    port: u16,
+}
+
+/// A line of the server's own log of transfers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoggedTransfer {
+    /// RETR, ERET, STOR, ESTO, MLSD …
+    pub(crate) kind: String,
+    pub(crate) code: u16,
+    pub(crate) bytes: u64,
+    /// Data connections that the server used.
+    pub(crate) streams: u32,
+    pub(crate) file: PathBuf,
+}
+
+impl Globus {
+    /// Starts a server; `None` where it is not installed.
+    pub(crate) fn start() -> Option<Self> {
+        Self::with(&[])
+    }
+
+    /// Starts a server with further options.
+    pub(crate) fn with(options: &[&str]) -> Option<Self> {
+        let dir = site_dir();
+        let anonymous: &[&str] = if is_root() { &["-aa", "-anonymous-user", "nobody"] } else { &["-aa"] };
+        Self::run(dir, &[anonymous, options].concat(), &[])
+    }
+
+    /// Starts a server of `dir` with options and environment.
+    pub(super) fn run(dir: TempDir, options: &[&str], env: &[(&str, PathBuf)]) -> Option<Self> {
+        let mut command = Command::new(installed(&[PROGRAM])?);
+        let files = dir.path().join("files");
+        // The packaged configuration, which fixes the port, is left out.
+        command.args(["-c", "/dev/null", "-control-interface", "127.0.0.1", "-data-interface", "127.0.0.1"]);
+        command.arg("-home-dir").arg(&files).arg("-rp").arg(&files);
+        command.args(["-log-module", "stdio:buffer=0", "-log-level", "ALL"]);
+        command.arg("-l").arg(dir.path().join("server.log")).arg("-Z").arg(dir.path().join("transfers.log"));
+        command.args(options).envs(env.iter().map(|(name, value)| (name, value)));
+        command.current_dir(dir.path()).stderr(Stdio::null());
+        let (server, address) = ServerProcess::announced(command, "listening at ");
+        let port = address.rsplit(':').next().and_then(|port| port.parse().ok());
+        Some(Self { server, dir, port: port.unwrap_or_else(|| panic!("no port in '{address}'")) })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the directory of the logs, certificates and `files/`.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns where `name` stands.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        write_old(&self.path(name), bytes);
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("ftp://127.0.0.1:{}{}", self.port, self.path(name).display())
+    }
+
+    /// Returns the server's log of what it did.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// Returns all transfers logged so far.
+    pub(crate) fn transfers(&self) -> Vec<LoggedTransfer> {
+        let log = fs::read_to_string(self.dir.path().join("transfers.log")).unwrap_or_default();
+        log.lines().filter_map(logged).collect()
+    }
+
+    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them: a line is written after the reply.
+    #[track_caller]
+    pub(crate) fn logged(&self, n: usize, wanted: impl Fn(&LoggedTransfer) -> bool) -> Vec<LoggedTransfer> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let found: Vec<_> = self.transfers().into_iter().filter(|transfer| wanted(transfer)).collect();
+            if found.len() >= n {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{n} transfers were expected: {:?}", self.transfers());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn logged(line: &str) -> Option<LoggedTransfer> {
+    let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    Some(LoggedTransfer {
+        kind: field("TYPE")?.to_owned(),
+        code: field("CODE")?.parse().ok()?,
+        bytes: field("NBYTES")?.parse().ok()?,
+        streams: field("STREAMS")?.parse().ok()?,
+        file: field("FILE")?.into(),
+    })
+}

@@ -1,0 +1,104 @@
+//! proftpd: plain FTP and FTPS with REST, passwords and MLST, without MODE E.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
+use super::tls::certificates;
+
+/// The modules that need loading, as Debian builds them.
+const MODULES: &str = "/usr/lib/proftpd";
+
+/// Ann's password, hashed: openssl passwd -6 -salt longhaul 'secret word'.
+const HASH: &str =
+    "$6$longhaul$ZEJEmUIgqWm/.7XxD9Qj5opkJIwJW4dIjWEeYehSM7S/sf9RebAsSe8k5glG1.o14QiO3KGCX7JR9Fkp7k8Pq1";
+
+/// A proftpd for anonymous users and for ann, whose password is "secret word", until dropped; the root of its paths is
+/// `files/`.
+pub(crate) struct Proftpd {
+    server: ServerProcess,
+    dir: TempDir,
+    port: u16,
+}
+
+impl Proftpd {
+    /// Starts a server without TLS; `None` where it is not installed, or without root.
+    pub(crate) fn start() -> Option<Self> {
+        Self::with("")
+    }
+
+    /// Starts a server that requires TLS on control and data connections.
+    pub(crate) fn with_tls() -> Option<Self> {
+        installed(&["/usr/lib/proftpd/mod_tls.so"])?;
+        Self::with(&format!(
+            "ModulePath {MODULES}\nLoadModule mod_tls.c\nTLSEngine on\nTLSRequired on\n\
+             TLSRSACertificateFile ROOT/server.pem\nTLSRSACertificateKeyFile ROOT/server.key\n\
+             TLSECCertificateFile ROOT/server.pem\nTLSECCertificateKeyFile ROOT/server.key\nTLSLog ROOT/tls.log\n"
+        ))
+    }
+
+    /// Starts a server with further lines of configuration, where ROOT stands for its directory.
+    pub(crate) fn with(lines: &str) -> Option<Self> {
+        let program = installed(&["/usr/sbin/proftpd"])?;
+        needs_root("proftpd")?;
+        let (dir, port) = (site_dir(), free_port());
+        certificates(dir.path());
+        let root = dir.path().display().to_string();
+        let key = dir.path().join("server.key");
+        fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
+        let users = dir.path().join("users");
+        fs::write(&users, format!("ann:{HASH}:65534:65534::{root}/files:/bin/sh\n")).unwrap();
+        fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
+        let config = format!(
+            "ServerName test\nServerType standalone\nDefaultAddress 127.0.0.1\nSocketBindTight on\nPort {port}\n\
+             UseIPv6 off\nUseReverseDNS off\nUser nobody\nGroup nogroup\nUmask 022\nRequireValidShell off\nUseFtpUsers off\n\
+             WtmpLog off\nPidFile {root}/pid\nScoreboardFile {root}/scoreboard\nDelayEngine off\n\
+             SystemLog {root}/server.log\nTransferLog {root}/transfers.log\nMaxInstances 200\n\
+             AuthOrder mod_auth_file.c mod_auth_unix.c\nAuthUserFile {root}/users\nAllowStoreRestart on\nAllowOverwrite on\n\
+             AllowRetrieveRestart on\nDefaultRoot {root}/files\n{}\n\
+             <Anonymous {root}/files>\n User nobody\n Group nogroup\n UserAlias anonymous nobody\n\
+             </Anonymous>\n",
+            lines.replace("ROOT", &root)
+        );
+        let path = dir.path().join("proftpd.conf");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-n").arg("-c").arg(path).stderr(Stdio::null());
+        let server = ServerProcess::listening(command, port);
+        Some(Self { server, dir, port })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns where `name` stands.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        write_old(&self.path(name), bytes);
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("ftp://127.0.0.1:{}/{name}", self.port)
+    }
+
+    pub(crate) fn tls_url(&self, name: &str) -> String {
+        format!("ftps://localhost:{}/{name}", self.port)
+    }
+
+    /// Returns the certificate of the authority that issued the server's.
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+}

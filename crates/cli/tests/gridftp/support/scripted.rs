@@ -1,0 +1,307 @@
+//! A scripted FTP and GridFTP server: honest, but for what a test makes it do.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::scripted_data::{Data, Transfer, accept};
+
+/// The modification time that the server gives.
+const MODIFIED: &str = "20200102030405";
+
+/// A server that plays each control connection on a thread of its own, until the test's process ends.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What a test makes the server do with a command: `true` where that answers it, `false` for the honest answer.
+type Play = dyn Fn(&mut Session, &Ask) -> bool + Send + Sync;
+
+struct Shared {
+    play: Mutex<Arc<Play>>,
+    file: Mutex<Arc<Vec<u8>>>,
+    asks: Mutex<Vec<(usize, String)>>,
+    stored: Mutex<Vec<u8>>,
+}
+
+/// A command: its verb in capitals, and the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) verb: String,
+    pub(crate) rest: String,
+}
+
+impl Scripted {
+    /// Serves `file` under every name, as it should be.
+    pub(crate) fn honest(file: Vec<u8>) -> Self {
+        Self::new(file, |_, _| false)
+    }
+
+    /// Serves `file` under every name; `play` sees each command first.
+    pub(crate) fn new(
+        file: Vec<u8>,
+        play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            play: Mutex::new(Arc::new(play)),
+            file: Mutex::new(Arc::new(file)),
+            asks: Mutex::default(),
+            stored: Mutex::default(),
+        });
+        let all = shared.clone();
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+                let shared = all.clone();
+                std::thread::spawn(move || Session::new(stream, number, shared).serve());
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Plays commands differently from now on.
+    pub(crate) fn change(&self, play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static) {
+        *self.shared.play.lock().unwrap() = Arc::new(play);
+    }
+
+    /// Returns a URL that MODE E is used for.
+    pub(crate) fn url(&self) -> String {
+        format!("ftp://{}/dir/file", self.address)
+    }
+
+    /// Returns all commands so far, with the number of their control connection.
+    pub(crate) fn asks(&self) -> Vec<(usize, String)> {
+        self.shared.asks.lock().unwrap().clone()
+    }
+
+    /// Returns how many commands began with `verb`.
+    pub(crate) fn count(&self, verb: &str) -> usize {
+        self.asks().iter().filter(|(_, ask)| ask.split(' ').next() == Some(verb)).count()
+    }
+
+    /// Returns what was stored last.
+    pub(crate) fn stored(&self) -> Vec<u8> {
+        self.shared.stored.lock().unwrap().clone()
+    }
+}
+
+/// One control connection.
+pub(crate) struct Session {
+    control: TcpStream,
+    input: BufReader<TcpStream>,
+    shared: Arc<Shared>,
+    /// Its number, from 0.
+    pub(crate) number: usize,
+    /// What the client has asked for with OPTS RETR Parallelism.
+    pub(crate) parallelism: usize,
+    pub(crate) extended: bool,
+    port: Option<SocketAddr>,
+    passive: Option<TcpListener>,
+    restart: u64,
+}
+
+impl Session {
+    fn new(control: TcpStream, number: usize, shared: Arc<Shared>) -> Self {
+        // A test that fails must not leave threads that wait for its client.
+        control.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let input = BufReader::new(control.try_clone().unwrap());
+        let (parallelism, extended, port, passive, restart) = (1, false, None, None, 0);
+        Self { control, input, shared, number, parallelism, extended, port, passive, restart }
+    }
+
+    fn serve(&mut self) {
+        let greeting = Ask { verb: String::new(), rest: String::new() };
+        self.play(&greeting);
+        loop {
+            let mut line = Vec::new();
+            if self.input.read_until(b'\n', &mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            let line = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
+            self.shared.asks.lock().unwrap().push((self.number, line.clone()));
+            let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
+            self.play(&Ask { verb: verb.to_ascii_uppercase(), rest: rest.to_owned() });
+        }
+    }
+
+    fn play(&mut self, ask: &Ask) {
+        let play = self.shared.play.lock().unwrap().clone();
+        if !play(self, ask) {
+            self.honest(ask);
+        }
+    }
+
+    /// Sends a reply, which ends in CR LF; a client that is gone is none of the server's business.
+    pub(crate) fn reply(&mut self, text: &str) {
+        self.send(format!("{text}\r\n").as_bytes());
+    }
+
+    /// Sends bytes on the control connection.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let _ = self.control.write_all(bytes);
+    }
+
+    /// Closes the control connection.
+    pub(crate) fn close(&mut self) {
+        let _ = self.control.shutdown(Shutdown::Both);
+    }
+
+    /// Returns the file.
+    pub(crate) fn file(&self) -> Arc<Vec<u8>> {
+        self.shared.file.lock().unwrap().clone()
+    }
+
+    /// Replaces the file, for all sessions.
+    pub(crate) fn replace_file(&self, file: Vec<u8>) {
+        *self.shared.file.lock().unwrap() = Arc::new(file);
+    }
+
+    /// Answers as an honest server does; an empty verb stands for the greeting.
+    pub(crate) fn honest(&mut self, ask: &Ask) {
+        let rest = ask.rest.as_str();
+        match ask.verb.as_str() {
+            "" => self.reply("220 scripted"),
+            "USER" => self.reply("331 password"),
+            "PASS" => self.reply("230 logged in"),
+            "FEAT" => self.reply(
+                "211-Extensions\r\n PARALLEL\r\n ERET\r\n ESTO\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n \
+                 MLST Type*;Size*;Modify*;\r\n MFMT\r\n UTF8\r\n EPRT\r\n EPSV\r\n211 End",
+            ),
+            "PWD" => self.reply("257 \"/\" is current"),
+            "MODE" => {
+                self.extended = rest.eq_ignore_ascii_case("E");
+                self.reply("200 mode set");
+            }
+            "OPTS" => {
+                if let Some((_, n)) = rest.split_once("Parallelism=") {
+                    self.parallelism = n.split(',').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+                }
+                self.reply("200 set");
+            }
+            "TYPE" | "NOOP" | "SBUF" | "DCAU" | "ALLO" | "CWD" | "PBSZ" | "PROT" => self.reply("200 done"),
+            "SIZE" => self.reply(&format!("213 {}", self.file().len())),
+            "MDTM" => self.reply(&format!("213 {MODIFIED}")),
+            "MLST" => {
+                let size = self.file().len();
+                self.reply(&format!(
+                    "250-facts\r\n Type=file;Size={size};Modify={MODIFIED}; {rest}\r\n250 End"
+                ));
+            }
+            "PORT" | "EPRT" => {
+                self.port = address(rest);
+                self.passive = None;
+                self.reply("200 port");
+            }
+            "PASV" | "EPSV" => self.open_passive(&ask.verb),
+            "REST" => {
+                self.restart = rest.parse().unwrap_or(0);
+                self.reply("350 restarting");
+            }
+            "RETR" | "ERET" => self.send_file(ask),
+            "STOR" | "ESTO" => self.store(ask),
+            "RNFR" => self.reply("350 to what?"),
+            "RNTO" | "DELE" | "MFMT" => self.reply("250 done"),
+            "MKD" => self.reply("257 made"),
+            "QUIT" => {
+                self.reply("221 goodbye");
+                self.close();
+            }
+            _ => self.reply("500 unknown"),
+        }
+    }
+
+    fn open_passive(&mut self, verb: &str) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (self.passive, self.port) = (Some(listener), None);
+        let [high, low] = port.to_be_bytes();
+        let reply = match verb {
+            "PASV" => format!("227 Entering Passive Mode (127,0,0,1,{high},{low})"),
+            _ => format!("229 Entering Extended Passive Mode (|||{port}|)"),
+        };
+        self.reply(&reply);
+    }
+
+    /// Returns what a RETR or ERET asks for; `None` for other commands.
+    pub(crate) fn transfer(&mut self, ask: &Ask) -> Option<Transfer> {
+        let len = self.file().len() as u64;
+        match ask.verb.as_str() {
+            "RETR" => {
+                let start = std::mem::take(&mut self.restart).min(len);
+                Some(Transfer { range: start..len, base: 0 })
+            }
+            "ERET" => {
+                let mut words = ask.rest.split(' ').skip(1).map_while(|word| word.parse::<u64>().ok());
+                let (start, count) = (words.next()?, words.next()?);
+                Some(Transfer { range: start.min(len)..(start + count).min(len), base: start })
+            }
+            _ => None,
+        }
+    }
+
+    /// Opens `n` data connections to the client's last PORT, or accepts one at the last PASV.
+    pub(crate) fn data(&mut self, n: usize) -> Vec<Data> {
+        if let Some(listener) = &self.passive {
+            return accept(listener).into_iter().map(Data::new).collect();
+        }
+        let Some(port) = self.port else { return Vec::new() };
+        (0..n).filter_map(|_| TcpStream::connect(port).ok()).map(Data::new).collect()
+    }
+
+    fn send_file(&mut self, ask: &Ask) {
+        let Some(transfer) = self.transfer(ask) else { return self.reply("501 what?") };
+        self.reply("150 sending");
+        let file = self.file();
+        let mut data = self.data(if self.extended { self.parallelism } else { 1 });
+        if data.is_empty() {
+            return self.reply("425 no data connection");
+        }
+        let sent = if self.extended {
+            transfer.send(&file, &mut data)
+        } else {
+            let (start, end) = (transfer.range.start, transfer.range.end);
+            data[0].raw(&file[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()])
+        };
+        drop(data);
+        self.reply(if sent { "226 complete" } else { "426 data connection closed" });
+    }
+
+    fn store(&mut self, ask: &Ask) {
+        let mut words = ask.rest.split(' ').skip(1);
+        let base =
+            if ask.verb == "ESTO" { words.next().and_then(|n| n.parse().ok()).unwrap_or(0) } else { 0 };
+        let base: usize = base + usize::try_from(std::mem::take(&mut self.restart)).unwrap();
+        self.reply("150 receiving");
+        let Some(listener) = self.passive.take() else { return self.reply("425 no data connection") };
+        let mut stored = self.stored();
+        let whole = if self.extended {
+            super::scripted_data::receive_blocks(&listener, base, &mut stored)
+        } else {
+            let mut bytes = Vec::new();
+            let read = accept(&listener).is_some_and(|mut data| data.read_to_end(&mut bytes).is_ok());
+            super::scripted_data::put(&mut stored, base, &bytes);
+            read
+        };
+        *self.shared.stored.lock().unwrap() = stored;
+        self.reply(if whole { "226 stored" } else { "426 data connection closed" });
+    }
+
+    /// Returns what was stored so far.
+    fn stored(&self) -> Vec<u8> {
+        self.shared.stored.lock().unwrap().clone()
+    }
+}
+
+/// Reads the argument of PORT or EPRT.
+fn address(text: &str) -> Option<SocketAddr> {
+    if let Some(bars) = text.strip_prefix('|') {
+        let fields: Vec<_> = bars.split('|').collect();
+        return Some(SocketAddr::new(fields.get(1)?.parse().ok()?, fields.get(2)?.parse().ok()?));
+    }
+    let octets: Vec<u8> = text.split(',').map_while(|n| n.parse().ok()).collect();
+    let [a, b, c, d, high, low] = octets.try_into().ok()?;
+    Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), u16::from_be_bytes([high, low])))
+}

@@ -1,0 +1,175 @@
+//! Data connections of the scripted server: blocks of MODE E, written without the code under test.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// The length of a block, small so that short files have many.
+const BLOCK: u64 = 64 << 10;
+
+/// What a client asks for: a range of the file, and the offset that its blocks count from.
+#[derive(Debug, Clone)]
+pub(crate) struct Transfer {
+    pub(crate) range: Range<u64>,
+    pub(crate) base: u64,
+}
+
+impl Transfer {
+    /// Sends the range over all connections, block by block in turn, and ends them; returns whether all was sent.
+    pub(crate) fn send(&self, file: &[u8], data: &mut [Data]) -> bool {
+        self.send_blocks(file, data, |_| true) && end(data, data.len() as u64)
+    }
+
+    /// Sends the blocks that `wanted` accepts by their number, without the ends.
+    pub(crate) fn send_blocks(
+        &self,
+        file: &[u8],
+        data: &mut [Data],
+        wanted: impl Fn(u64) -> bool + Sync,
+    ) -> bool {
+        let (count, wanted) = (data.len() as u64, &wanted);
+        std::thread::scope(|scope| {
+            let send = |at: u64, channel: &mut Data| {
+                let blocks = (0..self.blocks()).filter(|n| n % count == at && wanted(*n));
+                blocks.into_iter().all(|n| channel.block(file, self.block(n), self.base))
+            };
+            let threads: Vec<_> = data
+                .iter_mut()
+                .zip(0..)
+                .map(|(channel, at)| scope.spawn(move || send(at, channel)))
+                .collect();
+            // All are joined, also behind one that failed.
+            threads.into_iter().map(|thread| thread.join().unwrap()).fold(true, |all, one| all && one)
+        })
+    }
+
+    /// Returns the number of blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        (self.range.end - self.range.start).div_ceil(BLOCK)
+    }
+
+    /// Returns the range of the file in block `n`.
+    pub(crate) fn block(&self, n: u64) -> Range<u64> {
+        let start = self.range.start + n * BLOCK;
+        start..(start + BLOCK).min(self.range.end)
+    }
+}
+
+/// Ends the data of all connections; the first one says that `announced` have to end.
+pub(crate) fn end(data: &mut [Data], announced: u64) -> bool {
+    let mut all = true;
+    for (at, channel) in data.iter_mut().enumerate() {
+        all &= if at == 0 { channel.header(72, 0, announced) } else { channel.header(8, 0, 0) };
+    }
+    all
+}
+
+/// One data connection.
+pub(crate) struct Data(pub(crate) TcpStream);
+
+impl Data {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        // A client that no longer reads must not hold the server for ever.
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self(stream)
+    }
+
+    /// Sends a header as it is; returns whether the client takes it.
+    pub(crate) fn header(&mut self, descriptor: u8, count: u64, offset: u64) -> bool {
+        let header = [&[descriptor][..], &count.to_be_bytes(), &offset.to_be_bytes()].concat();
+        self.raw(&header)
+    }
+
+    /// Sends a range of the file as one block, with offsets from `base`.
+    pub(crate) fn block(&mut self, file: &[u8], range: Range<u64>, base: u64) -> bool {
+        let payload = &file[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()];
+        self.header(0, payload.len() as u64, range.start - base) && self.raw(payload)
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).is_ok()
+    }
+}
+
+/// Accepts a connection; `None` where none comes within ten seconds.
+pub(crate) fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    listener.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            return Some(stream);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+/// Receives one MODE E transfer over as many connections as the client opens; returns whether all of them ended.
+pub(crate) fn receive_blocks(listener: &TcpListener, base: usize, stored: &mut Vec<u8>) -> bool {
+    let stored = std::sync::Mutex::new(stored);
+    let (ended, announced) = (std::sync::atomic::AtomicU64::new(0), std::sync::atomic::AtomicU64::new(0));
+    let (order, mut broken) = (std::sync::atomic::Ordering::SeqCst, false);
+    listener.set_nonblocking(true).unwrap();
+    std::thread::scope(|scope| {
+        let mut channels = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !broken && (announced.load(order) == 0 || ended.load(order) < announced.load(order)) {
+            if let Ok((stream, _)) = listener.accept() {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                let (stored, ended, announced) = (&stored, &ended, &announced);
+                channels.push(scope.spawn(move || {
+                    let channels = receive_channel(stream, |offset, bytes| {
+                        put(&mut stored.lock().unwrap(), base + offset, bytes);
+                    })?;
+                    if channels > 0 {
+                        announced.store(channels, order);
+                    }
+                    ended.fetch_add(1, order);
+                    Some(())
+                }));
+            }
+            let (done, rest): (Vec<_>, Vec<_>) =
+                channels.into_iter().partition(|channel| channel.is_finished());
+            broken |= done.into_iter().any(|channel| channel.join().unwrap().is_none());
+            broken |= Instant::now() > deadline;
+            channels = rest;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    !broken
+}
+
+/// Receives one connection up to its end of data; returns the number of connections that it announced, 0 for none, and
+/// `None` where it was cut.
+fn receive_channel(mut stream: TcpStream, mut store: impl FnMut(usize, &[u8])) -> Option<u64> {
+    let mut announced = 0;
+    loop {
+        let mut header = [0; 17];
+        stream.read_exact(&mut header).ok()?;
+        let number = |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().unwrap());
+        let (descriptor, count, offset) = (header[0], number(1), number(9));
+        if descriptor & 64 != 0 {
+            announced = offset;
+        } else {
+            let mut payload = vec![0; usize::try_from(count).unwrap()];
+            stream.read_exact(&mut payload).ok()?;
+            store(usize::try_from(offset).unwrap(), &payload);
+        }
+        if descriptor & 8 != 0 {
+            return Some(announced);
+        }
+    }
+}
+
+/// Writes `bytes` at `offset`, with zeros before them where nothing is.
+pub(crate) fn put(stored: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if stored.len() < offset + bytes.len() {
+        stored.resize(offset + bytes.len(), 0);
+    }
+    stored[offset..offset + bytes.len()].copy_from_slice(bytes);
+}

@@ -1,0 +1,94 @@
+//! vsftpd: plain FTP and FTPS with REST, without MODE E.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
+use super::tls::certificates;
+
+/// A vsftpd for anonymous users, until dropped; its paths begin with `files/`.
+pub(crate) struct Vsftpd {
+    server: ServerProcess,
+    dir: TempDir,
+    port: u16,
+}
+
+impl Vsftpd {
+    /// Starts a server without TLS; `None` where it is not installed, or without root.
+    pub(crate) fn start() -> Option<Self> {
+        Self::with("")
+    }
+
+    /// Starts a server that requires TLS on control and data connections, and that data connections resume its session.
+    pub(crate) fn with_tls() -> Option<Self> {
+        Self::with(
+            "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=YES\n\
+             ssl_ciphers=HIGH\nrequire_ssl_reuse=YES\n",
+        )
+    }
+
+    /// Starts a server with further lines of configuration.
+    pub(crate) fn with(lines: &str) -> Option<Self> {
+        // As a package it excludes proftpd, so setup.sh unpacks it.
+        let program = installed(&["/opt/longhaul-test/vsftpd", "/usr/sbin/vsftpd"])?;
+        needs_root("vsftpd")?;
+        let (dir, port) = (site_dir(), free_port());
+        let tls = certificates(dir.path());
+        let root = dir.path().display();
+        // The process that talks to the client is jailed here; the directory must not be writable for it.
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        // vsftpd refuses a root that anonymous users may write to, so theirs is above `files/`; and one without a home.
+        let config = format!(
+            "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nseccomp_sandbox=NO\n\
+             anonymous_enable=YES\nlocal_enable=NO\nftp_username=daemon\nanon_root={root}\n\
+             secure_chroot_dir={root}/empty\nallow_writeable_chroot=YES\nwrite_enable=YES\n\
+             anon_upload_enable=YES\nanon_mkdir_write_enable=YES\nanon_other_write_enable=YES\nanon_umask=022\n\
+             mdtm_write=YES\nconnect_from_port_20=NO\n\
+             xferlog_enable=YES\nlog_ftp_protocol=YES\nvsftpd_log_file={root}/server.log\n\
+             dual_log_enable=NO\nxferlog_std_format=NO\n\
+             rsa_cert_file={}\nrsa_private_key_file={}\n{lines}",
+            tls.server.display(),
+            tls.key.display()
+        );
+        let path = dir.path().join("vsftpd.conf");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(program);
+        command.arg(path).stderr(Stdio::null());
+        let server = ServerProcess::listening(command, port);
+        Some(Self { server, dir, port })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns where `name` stands.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        write_old(&self.path(name), bytes);
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("ftp://127.0.0.1:{}/files/{name}", self.port)
+    }
+
+    pub(crate) fn tls_url(&self, name: &str) -> String {
+        format!("ftps://localhost:{}/files/{name}", self.port)
+    }
+
+    /// Returns the certificate of the authority that issued the server's.
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    /// Returns the server's log, with every command and reply.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+}
