@@ -264,11 +264,11 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Waits for what is readable.
     fn wait(&mut self) -> Ready {
-        // poll(2) does not see what TLS has decrypted already.
-        let control_decrypted = self.session.control.has_decrypted();
+        // poll(2) does not see what has been received already.
+        let control_buffered = self.session.control.has_decrypted();
         let channels = self.session.data.as_mut().map_or(&mut [][..], |data| &mut data.channels);
-        let decrypted: Vec<bool> = channels.iter_mut().map(Channel::has_decrypted).collect();
-        let is_waiting = self.has_more || control_decrypted || decrypted.contains(&true);
+        let buffered: Vec<bool> = channels.iter_mut().map(Channel::has_buffered).collect();
+        let is_waiting = self.has_more || control_buffered || buffered.contains(&true);
         let data = self.session.data.as_ref();
         let flags = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = vec![PollFd::new(self.session.control.transport().socket(), flags)];
@@ -282,9 +282,9 @@ impl Exchange<'_, '_, '_, '_> {
             return Ready::default();
         }
         let mut readable = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = readable.next().unwrap_or(false) || control_decrypted;
+        let control = readable.next().unwrap_or(false) || control_buffered;
         let listener = data.is_some() && readable.next().unwrap_or(false);
-        let readable = readable.zip(decrypted).map(|(readable, decrypted)| readable || decrypted);
+        let readable = readable.zip(buffered).map(|(readable, buffered)| readable || buffered);
         let channels = readable.enumerate().filter_map(|(index, ready)| ready.then_some(index)).collect();
         Ready { control, listener, channels }
     }

@@ -74,7 +74,7 @@ impl RemoteAddress {
     /// Makes the path absolute: the directory of an anonymous login is the root, but for GridFTP servers that are no jail, and
     /// globus-url-copy takes each path for an absolute one.
     pub(super) fn make_absolute(&mut self) {
-        if self.scheme == Scheme::Ftp && !self.path.starts_with(b"/") {
+        if self.scheme != Scheme::GsiFtp && !self.path.starts_with(b"/") {
             self.path.insert(0, b'/');
         }
     }
