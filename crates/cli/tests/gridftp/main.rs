@@ -5,4 +5,5 @@
 
 mod support;
 
+mod real_servers;
 mod servers;

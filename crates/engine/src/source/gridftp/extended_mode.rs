@@ -79,8 +79,6 @@ struct Exchange<'a, 'p, 's, 't> {
     mark: (Instant, u64),
     /// Why a data connection is of no more use, and since when that is known.
     broken: Option<(FtpError, Instant)>,
-    /// A connection may have more to read than its turn took.
-    has_more: bool,
 }
 
 /// Fetches chunks until nothing is left to lease; returns whether the session can be kept.
@@ -104,7 +102,6 @@ pub(super) fn fetch(
         look: Vec::new(),
         mark: (Instant::now(), 0),
         broken: None,
-        has_more: false,
     };
     exchange.take_in_channels();
     let done = exchange.run();
@@ -254,7 +251,6 @@ impl Exchange<'_, '_, '_, '_> {
                 reply = self.session.control.buffered_reply(self.place.door.at())?;
             }
         }
-        self.has_more = false;
         // From the last to the first, as one that is closed is replaced by the last.
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
@@ -268,7 +264,7 @@ impl Exchange<'_, '_, '_, '_> {
         let control_buffered = self.session.control.has_decrypted();
         let channels = self.session.data.as_mut().map_or(&mut [][..], |data| &mut data.channels);
         let buffered: Vec<bool> = channels.iter_mut().map(Channel::has_buffered).collect();
-        let is_waiting = self.has_more || control_buffered || buffered.contains(&true);
+        let is_waiting = control_buffered || buffered.contains(&true);
         let data = self.session.data.as_ref();
         let flags = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = vec![PollFd::new(self.session.control.transport().socket(), flags)];
@@ -399,7 +395,6 @@ impl Exchange<'_, '_, '_, '_> {
                 Err(error) => return Err(error),
             }
         }
-        self.has_more = true;
         Ok(())
     }
 
