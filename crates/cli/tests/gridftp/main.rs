@@ -5,4 +5,6 @@
 
 mod support;
 
+mod lying_control;
+mod lying_data;
 mod servers;

@@ -367,7 +367,11 @@ impl<'a> Stream<'a> {
         let others = self.transfer.connections().saturating_sub(self.wanted_streams()) as u64;
         self.transfer.schedule.with(|schedule, now| {
             let left = schedule.left();
-            let most = if others == 0 { most } else { most.min(Bytes::new(left.get() / (others + 1))).max(LEAST_CHUNK) };
+            let most = if others == 0 {
+                most
+            } else {
+                most.min(Bytes::new(left.get() / (others + 1))).max(LEAST_CHUNK)
+            };
             schedule.lease_chunk(self.id(), most, now)
         })
     }
