@@ -7,4 +7,5 @@ mod support;
 
 mod lying_control;
 mod lying_data;
+mod real_servers;
 mod servers;

@@ -52,6 +52,7 @@ pub(super) fn control(
         rest: left,
         most,
         remembered: None,
+        multiplexed: false,
     };
     let streams = match request.streams {
         Streams::Fixed(streams) => Streams::Fixed(streams.min(most)),

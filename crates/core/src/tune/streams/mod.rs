@@ -35,6 +35,7 @@ use crate::tune::stream_limit::StreamLimit;
 use crate::units::{Bytes, Rate, Rtt};
 
 use statistics::IntervalStatistics;
+pub(crate) use initial_count::streams as initial_streams;
 use step_backoff::StepBackoff;
 use trial::Level;
 

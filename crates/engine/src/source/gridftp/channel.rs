@@ -67,6 +67,11 @@ impl Channel {
         self.filled > 0 || !self.payload.is_empty()
     }
 
+    /// Returns whether the next header was received with the payload before it.
+    pub(super) fn has_header(&self) -> bool {
+        self.filled == BLOCK_HEADER
+    }
+
     /// Reads the next header.
     ///
     /// # Errors

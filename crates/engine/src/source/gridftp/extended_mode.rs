@@ -16,7 +16,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::channel::ChannelEvent;
+use super::channel::{Channel, ChannelEvent};
 use super::data_listener::DataListener;
 use super::data_path::DataPath;
 use super::error::FtpError;
@@ -79,8 +79,6 @@ struct Exchange<'a, 'p, 's, 't> {
     mark: (Instant, u64),
     /// Why a data connection is of no more use, and since when that is known.
     broken: Option<(FtpError, Instant)>,
-    /// A connection may have more to read than its turn took.
-    has_more: bool,
 }
 
 /// Fetches chunks until nothing is left to lease; returns whether the session can be kept.
@@ -104,7 +102,6 @@ pub(super) fn fetch(
         look: Vec::new(),
         mark: (Instant::now(), 0),
         broken: None,
-        has_more: false,
     };
     exchange.take_in_channels();
     let done = exchange.run();
@@ -251,7 +248,6 @@ impl Exchange<'_, '_, '_, '_> {
                 reply = self.session.control.buffered_reply(self.place.door.at())?;
             }
         }
-        self.has_more = false;
         // From the last to the first, as one that is closed is replaced by the last.
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
@@ -267,7 +263,9 @@ impl Exchange<'_, '_, '_, '_> {
         fds.extend(data.map(|data| PollFd::new(data.listener.socket(), PollFlags::IN)));
         let channels = data.map_or(&[][..], |data| &data.channels);
         fds.extend(channels.iter().map(|channel| PollFd::new(channel.transport().socket(), flags)));
-        let tick = if self.has_more { Duration::ZERO } else { self.place.door.config.timeouts.tick };
+        // A header that came with the payload before it is in no socket any more.
+        let has_header = channels.iter().any(Channel::has_header);
+        let tick = if has_header { Duration::ZERO } else { self.place.door.config.timeouts.tick };
         let timeout = Timespec::try_from(tick).ok();
         // An interrupted poll is a short one.
         if poll(&mut fds, timeout.as_ref()).is_err() {
@@ -276,8 +274,8 @@ impl Exchange<'_, '_, '_, '_> {
         let mut readable = fds.iter().map(|fd| !fd.revents().is_empty());
         let control = readable.next().unwrap_or(false);
         let listener = data.is_some() && readable.next().unwrap_or(false);
-        let channels = readable.enumerate().filter_map(|(index, ready)| ready.then_some(index)).collect();
-        Ready { control, listener, channels }
+        let is_ready = |(index, ready): (usize, bool)| (ready || channels[index].has_header()).then_some(index);
+        Ready { control, listener, channels: readable.enumerate().filter_map(is_ready).collect() }
     }
 
     /// Accepts what the server has opened: for the first transfer whose connections are not all known.
@@ -390,7 +388,6 @@ impl Exchange<'_, '_, '_, '_> {
                 Err(error) => return Err(error),
             }
         }
-        self.has_more = true;
         Ok(())
     }
 

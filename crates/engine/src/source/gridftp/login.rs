@@ -33,7 +33,7 @@ impl<'a> Door<'a> {
     /// # Errors
     /// [`FtpError::Netrc`].
     pub(super) fn new(
-        address: RemoteAddress,
+        mut address: RemoteAddress,
         config: &'a ClientConfig,
         sessions: &'a Sessions,
     ) -> Result<Self, FtpError> {
@@ -48,6 +48,9 @@ impl<'a> Door<'a> {
             }
         }
         let anonymous = || Login { user: ANONYMOUS.0.to_owned(), password: ANONYMOUS.1.to_owned() };
+        if login.is_none() {
+            address.make_absolute();
+        }
         let key = SessionKey {
             scheme: address.scheme,
             host: address.host.clone(),

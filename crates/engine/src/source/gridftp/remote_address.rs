@@ -36,6 +36,7 @@ impl RemoteAddress {
     ///
     /// The path of an `ftp://` URL is relative to the directory of the login, and absolute where it begins with `%2F` or a second
     /// slash (RFC 1738, section 3.2.2). That of a `gsiftp://` URL is absolute, as for globus-url-copy, and relative after `/~/`.
+    /// For anonymous users there is [`Self::make_absolute`].
     pub(super) fn of(url: &Url) -> Result<Self, FtpError> {
         let fail = |why| FtpError::Url { url: SafeUrl::of(url).to_string(), why };
         let scheme = match url.scheme() {
@@ -65,6 +66,14 @@ impl RemoteAddress {
             _ => None,
         };
         Ok(Self { scheme, host, port, path, login, shown: SafeUrl::of(url).to_string() })
+    }
+
+    /// Makes the path absolute: the directory of an anonymous login is the root, but for GridFTP servers that are no jail, and
+    /// globus-url-copy takes each path for an absolute one.
+    pub(super) fn make_absolute(&mut self) {
+        if self.scheme == Scheme::Ftp && !self.path.starts_with(b"/") {
+            self.path.insert(0, b'/');
+        }
     }
 }
 
