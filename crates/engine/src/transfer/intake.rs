@@ -115,7 +115,11 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     /// The transfer ends, or there is no memory.
-    pub(crate) fn try_buffer(&mut self, range: ByteRange, rate: Rate) -> Result<Option<&mut [u8]>, SourceError> {
+    pub(crate) fn try_buffer(
+        &mut self,
+        range: ByteRange,
+        rate: Rate,
+    ) -> Result<Option<&mut [u8]>, SourceError> {
         if self.segment.as_ref().is_some_and(|segment| segment.range().end() != range.start()) {
             self.flush();
         }

@@ -27,7 +27,12 @@ pub(super) struct ControlConnection {
 }
 
 impl ControlConnection {
-    pub(super) fn new(transport: Transport, peer: SocketAddr, limit: Duration, at: &str) -> Result<Self, FtpError> {
+    pub(super) fn new(
+        transport: Transport,
+        peer: SocketAddr,
+        limit: Duration,
+        at: &str,
+    ) -> Result<Self, FtpError> {
         let local = transport.socket().local_addr();
         let local = local.map_err(|source| FtpError::Send { at: at.to_owned(), source })?;
         Ok(Self { transport, peer, local, replies: ReplyReader::default(), limit })
@@ -47,7 +52,12 @@ impl ControlConnection {
     ///
     /// # Errors
     /// [`FtpError`]; the connection is then of no more use.
-    pub(super) fn send(&mut self, commands: &[Command<'_>], at: &str, cancel: &Cancel) -> Result<(), FtpError> {
+    pub(super) fn send(
+        &mut self,
+        commands: &[Command<'_>],
+        at: &str,
+        cancel: &Cancel,
+    ) -> Result<(), FtpError> {
         let mut flight = Vec::new();
         for command in commands {
             tracing::debug!(target: "longhaul::ftp", "> {command}");
@@ -60,7 +70,8 @@ impl ControlConnection {
             match self.transport.send(&mut pending) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 Err(source) => return Err(FtpError::Send { at: at.to_owned(), source }),
             }
             check(&deadline, at, "taking a command")?;
@@ -127,7 +138,12 @@ impl ControlConnection {
     ///
     /// # Errors
     /// [`FtpError`]; no reply is one, whatever it says, but for 421.
-    pub(super) fn ask(&mut self, commands: &[Command<'_>], at: &str, cancel: &Cancel) -> Result<Vec<Reply>, FtpError> {
+    pub(super) fn ask(
+        &mut self,
+        commands: &[Command<'_>],
+        at: &str,
+        cancel: &Cancel,
+    ) -> Result<Vec<Reply>, FtpError> {
         self.send(commands, at, cancel)?;
         let limit = self.limit;
         commands.iter().map(|command| self.reply(command.verb(), limit, at, cancel)).collect()

@@ -22,7 +22,11 @@ pub(super) struct DataListener {
 
 impl DataListener {
     /// Listens at the address of the control connection, so that the server has a way there.
-    pub(super) fn open(local: SocketAddr, peer: SocketAddr, settings: SocketSettings<'_>) -> Result<Self, FtpError> {
+    pub(super) fn open(
+        local: SocketAddr,
+        peer: SocketAddr,
+        settings: SocketSettings<'_>,
+    ) -> Result<Self, FtpError> {
         let at = SocketAddr::new(local.ip(), 0);
         let open = || -> io::Result<Self> {
             let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
@@ -64,10 +68,15 @@ impl DataListener {
                         return Ok(Some((socket, from)));
                     }
                 }
-                Ok((_, from)) => tracing::warn!("a data connection from {from}, which is not the server, is closed"),
+                Ok((_, from)) => {
+                    tracing::warn!("a data connection from {from}, which is not the server, is closed")
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error)
-                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(source) => return Err(FtpError::Listen { local: self.address, source }),
             }
         }

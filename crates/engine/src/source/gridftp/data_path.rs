@@ -32,7 +32,8 @@ impl DataPath {
 
     /// Returns the commands that let the server connect here.
     pub(super) fn commands(&self) -> [Command<'static>; 2] {
-        let streams = u32::try_from(self.parallelism).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+        let streams =
+            u32::try_from(self.parallelism).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         let port = match self.listener.address {
             SocketAddr::V4(address) => Command::Port(address),
             address @ SocketAddr::V6(_) => Command::Eprt(address),

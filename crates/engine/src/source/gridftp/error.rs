@@ -114,7 +114,19 @@ impl FtpError {
             Self::NotConnected { .. } => true,
             Self::Refused { verb, reply, .. } => match *verb {
                 // RFC 959: 425 is "can't open data connection". Globus says so with 500 and its own texts.
-                "ERET" | "RETR" => reply.code == 425 || says(reply, &["connection refused", "onnect() failed", "timed out", "unreachable", "no route"]),
+                "ERET" | "RETR" => {
+                    reply.code == 425
+                        || says(
+                            reply,
+                            &[
+                                "connection refused",
+                                "onnect() failed",
+                                "timed out",
+                                "unreachable",
+                                "no route",
+                            ],
+                        )
+                }
                 // A server that connects nowhere, or not to this address.
                 "PORT" | "EPRT" => reply.is_permanent(),
                 _ => false,
@@ -168,11 +180,18 @@ impl FtpError {
             // Globus says 500 for a data connection that was lost.
             Self::Refused { verb, reply, .. } => match Self::class_of(reply) {
                 FailureKind::Temporary => true,
-                class => class == FailureKind::Protocol && reply.code == 500 && matches!(*verb, "ERET" | "RETR"),
+                class => {
+                    class == FailureKind::Protocol && reply.code == 500 && matches!(*verb, "ERET" | "RETR")
+                }
             },
             // What is missing or cut may come over another connection.
-            Self::Ledger { source, .. } => matches!(source, LedgerError::Missing { .. } | LedgerError::Cut(_) | LedgerError::Channels { .. }),
-            error => matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host),
+            Self::Ledger { source, .. } => matches!(
+                source,
+                LedgerError::Missing { .. } | LedgerError::Cut(_) | LedgerError::Channels { .. }
+            ),
+            error => {
+                matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host)
+            }
         }
     }
 
@@ -218,7 +237,13 @@ mod tests {
             ("SIZE", 550, "f: No such file or directory", FailureKind::NotFound, false),
             ("RETR", 550, "Failed to open file.", FailureKind::NotFound, false),
             ("RETR", 550, "f: Permission denied", FailureKind::Denied, false),
-            ("ERET", 500, "Command failed. : open error: No such file or directory", FailureKind::NotFound, false),
+            (
+                "ERET",
+                500,
+                "Command failed. : open error: No such file or directory",
+                FailureKind::NotFound,
+                false,
+            ),
             ("ERET", 500, "Command failed. : an end-of-file was reached", FailureKind::Protocol, true),
             ("RETR", 451, "Local error", FailureKind::Temporary, true),
             ("TYPE", 504, "no", FailureKind::Protocol, false),

@@ -180,7 +180,9 @@ impl Exchange<'_, '_, '_, '_> {
                 }
             }
             let rate = self.rate();
-            let Some(range) = self.stream.lease_chunk(self.place.worker.pace.next(rate)) else { return Ok(()) };
+            let Some(range) = self.stream.lease_chunk(self.place.worker.pace.next(rate)) else {
+                return Ok(());
+            };
             let listener = if fits { None } else { Some(self.listen(streams)?) };
             self.request(range, listener.map(|listener| DataPath::new(listener, streams)))?;
         }
@@ -221,7 +223,14 @@ impl Exchange<'_, '_, '_, '_> {
         let asked = ByteRange::new(0, range.len().get());
         let ledger = TransferLedger::new(asked);
         let requested = Instant::now();
-        self.transfers.push_back(Transfer { number, range, ledger, requested, replied: false, proved: false });
+        self.transfers.push_back(Transfer {
+            number,
+            range,
+            ledger,
+            requested,
+            replied: false,
+            proved: false,
+        });
         self.session.control.send(&commands, self.place.door.at(), self.stream.stop())
     }
 
@@ -352,7 +361,8 @@ impl Exchange<'_, '_, '_, '_> {
     /// Receives from one connection.
     fn serve_channel(&mut self, index: usize) -> Result<(), Failure> {
         for _ in 0..CALLS_IN_TURN {
-            let Some(channel) = self.session.data.as_mut().and_then(|data| data.channels.get_mut(index)) else {
+            let Some(channel) = self.session.data.as_mut().and_then(|data| data.channels.get_mut(index))
+            else {
                 return Ok(());
             };
             let received = if channel.payload().is_empty() {
@@ -401,7 +411,8 @@ impl Exchange<'_, '_, '_, '_> {
         let at = self.at();
         let Some(data) = &mut self.session.data else { return Ok(false) };
         let (channel, intake) = (&mut data.channels[index], &mut self.intakes[index]);
-        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.number == channel.turn) else {
+        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.number == channel.turn)
+        else {
             return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
         };
         let (block, base) = (channel.payload(), transfer.range.start());
@@ -487,7 +498,8 @@ impl Exchange<'_, '_, '_, '_> {
         while let Some(front) = self.transfers.front() {
             let number = front.number;
             let channels = self.session.data.as_ref().map_or(&[][..], |data| &data.channels);
-            let is_coming = channels.iter().any(|channel| channel.turn == number && channel.is_within_block());
+            let is_coming =
+                channels.iter().any(|channel| channel.turn == number && channel.is_within_block());
             if !front.replied || !front.proved || !front.ledger.all_ended() || is_coming {
                 return Ok(());
             }
@@ -520,7 +532,8 @@ impl Exchange<'_, '_, '_, '_> {
         if let Some(first) = self.transfers.front().filter(|_| !reached)
             && first.requested.elapsed() >= CONNECT_PATIENCE
         {
-            let local = self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
+            let local =
+                self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
             return Err(FtpError::NotConnected { at: self.at(), local, waited: CONNECT_PATIENCE }.into());
         }
         let (since, bytes) = self.mark;

@@ -252,7 +252,11 @@ mod tests {
             ("fd00::1", "2001:db8::1", true),
             ("2001:db8::1", "2001:db8::2", false),
         ] {
-            assert_eq!(is_behind_nat(local.parse().unwrap(), peer.parse().unwrap()), behind, "{local} {peer}");
+            assert_eq!(
+                is_behind_nat(local.parse().unwrap(), peer.parse().unwrap()),
+                behind,
+                "{local} {peer}"
+            );
         }
     }
 }

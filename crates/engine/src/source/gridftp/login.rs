@@ -203,10 +203,17 @@ impl<'a> Door<'a> {
         }
     }
 
-    fn logged_in(&self, control: ControlConnection, replies: &[Reply]) -> Result<(Session, RemoteState), FtpError> {
+    fn logged_in(
+        &self,
+        control: ControlConnection,
+        replies: &[Reply],
+    ) -> Result<(Session, RemoteState), FtpError> {
         self.check_login(replies)?;
         let [_, _, features, image, mlst, size, time] = replies else {
-            return Err(FtpError::Unrequested { at: self.at().to_owned(), what: "another number of replies".into() });
+            return Err(FtpError::Unrequested {
+                at: self.at().to_owned(),
+                what: "another number of replies".into(),
+            });
         };
         if !image.is_positive() {
             return Err(FtpError::Refused { at: self.at().to_owned(), verb: "TYPE", reply: image.clone() });

@@ -95,7 +95,11 @@ pub(super) fn end(
     let at = door.at();
     if !broken_off {
         let reply = session.control.reply("the transfer", limit, at, cancel)?;
-        return if reply.is_positive() { Ok(()) } else { Err(FtpError::Refused { at: at.to_owned(), verb, reply }) };
+        return if reply.is_positive() {
+            Ok(())
+        } else {
+            Err(FtpError::Refused { at: at.to_owned(), verb, reply })
+        };
     }
     // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all.
     session.control.send(&[Command::Noop], at, cancel)?;

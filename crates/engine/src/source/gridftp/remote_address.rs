@@ -54,7 +54,9 @@ impl RemoteAddress {
         let decoded: Vec<u8> = percent_decode_str(path).collect();
         let path = match scheme {
             Scheme::Ftp => decoded,
-            Scheme::GsiFtp => decoded.strip_prefix(b"~/").map_or_else(|| [b"/", &decoded[..]].concat(), <[u8]>::to_vec),
+            Scheme::GsiFtp => {
+                decoded.strip_prefix(b"~/").map_or_else(|| [b"/", &decoded[..]].concat(), <[u8]>::to_vec)
+            }
         };
         if path.is_empty() || path.ends_with(b"/") {
             return Err(fail("it names a directory; name a file"));

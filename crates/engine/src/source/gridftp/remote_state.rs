@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::SystemTime;
 
 use longhaul_core::identity::Identity;
-use longhaul_core::proto::gridftp::{Command, Facts, FileKind, Reply, format_date, parse_mdtm, parse_mlst, parse_size};
+use longhaul_core::proto::gridftp::{
+    Command, Facts, FileKind, Reply, format_date, parse_mdtm, parse_mlst, parse_size,
+};
 use longhaul_core::units::Bytes;
 
 use super::error::FtpError;
@@ -47,7 +49,8 @@ impl LookCommands {
     /// # Errors
     /// [`FtpError::Refused`] where the server has no such file any more, or refuses to say.
     pub(super) fn read(self, replies: &[Reply], at: &str) -> Result<RemoteState, FtpError> {
-        let refused = |verb, reply: &Reply| FtpError::Refused { at: at.to_owned(), verb, reply: reply.clone() };
+        let refused =
+            |verb, reply: &Reply| FtpError::Refused { at: at.to_owned(), verb, reply: reply.clone() };
         match (self, replies) {
             (Self::Mlst, [mlst]) => {
                 parse_mlst(mlst).map(RemoteState::from).map_err(|_| refused("MLST", mlst))
@@ -146,7 +149,10 @@ mod tests {
         let (state, look) = RemoteState::first(&mlst, &unknown, &unknown, "ftp://h/f").unwrap();
         assert_eq!((state.to_string().as_str(), look), ("7 bytes of 20260101000000.5", LookCommands::Mlst));
         let (state, look) = RemoteState::first(&unknown, &size, &time, "ftp://h/f").unwrap();
-        assert_eq!((state.to_string().as_str(), look), ("7 bytes of 20260101000000", LookCommands::SizeAndTime));
+        assert_eq!(
+            (state.to_string().as_str(), look),
+            ("7 bytes of 20260101000000", LookCommands::SizeAndTime)
+        );
         let (state, _) = RemoteState::first(&unknown, &unknown, &unknown, "ftp://h/f").unwrap();
         assert_eq!((state.size, state.identity()), (None, None));
         let missing = reply(550, &["f: No such file or directory"]);

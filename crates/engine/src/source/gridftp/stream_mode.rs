@@ -32,7 +32,8 @@ pub(super) fn fetch(
         return Ok(true);
     }
     while stream.wait_for_work() {
-        let share = Bytes::new(stream.unleased().get() / stream.wanted_streams().max(1) as u64).max(LEAST_RANGE);
+        let share =
+            Bytes::new(stream.unleased().get() / stream.wanted_streams().max(1) as u64).max(LEAST_RANGE);
         let Some(range) = stream.lease_chunk(share) else { continue };
         fetch_range(place, session, stream, range)?;
     }
@@ -48,7 +49,8 @@ fn fetch_range(
 ) -> Result<(), SourceError> {
     let door = place.door;
     let cancel = stream.renew_cancel();
-    let Retrieval { mut transport, ends_with_range } = passive::retrieve(door, session, Some(range), &cancel)?;
+    let Retrieval { mut transport, ends_with_range } =
+        passive::retrieve(door, session, Some(range), &cancel)?;
     connected(&transport, stream, session);
     let received = receive(place, &mut transport, stream);
     // What samples the socket holds it too.
@@ -105,7 +107,11 @@ impl From<SourceError> for Failure {
 }
 
 /// Receives the first lease, which is shortened as its bytes arrive and where another stream takes over its tail.
-fn receive(place: &mut Place<'_, '_>, transport: &mut Transport, stream: &mut Stream<'_>) -> Result<(), Failure> {
+fn receive(
+    place: &mut Place<'_, '_>,
+    transport: &mut Transport,
+    stream: &mut Stream<'_>,
+) -> Result<(), Failure> {
     let at = || place.door.at().to_owned();
     while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
         match transport.receive(stream.buffer(left)?) {
@@ -182,7 +188,9 @@ fn receive_all(
                 stream.delivered(n, left, transport.socket());
             }
             Ok(Received::Idle) => {}
-            Ok(Received::End { .. }) if left.is_empty() || place.described.state.size.is_none() => return Ok(()),
+            Ok(Received::End { .. }) if left.is_empty() || place.described.state.size.is_none() => {
+                return Ok(());
+            }
             Ok(Received::End { .. }) => {
                 return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() }.into());
             }
