@@ -2,6 +2,7 @@
 
 pub mod app_buffer;
 pub mod apt;
+pub mod doubling;
 pub mod fairness;
 pub mod pace;
 pub mod receive_window;

@@ -144,6 +144,7 @@ impl TlsStream {
     pub(crate) fn pull(&mut self) -> io::Result<Received> {
         let received = outcome(|| self.session.read_tls(&mut self.socket))?;
         if let Err(error) = self.session.process_new_packets() {
+            tracing::debug!("TLS ends: {error}");
             // Sends the alert that tells the peer why.
             let _ = self.session.write_tls(&mut self.socket);
             return Err(io::Error::new(ErrorKind::InvalidData, error));

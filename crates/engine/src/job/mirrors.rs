@@ -31,7 +31,7 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             set.progress().set_usable(true);
             let pipeline = &fetch.transfer.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
-            let start = CountStart::of_fetch(description, false, left);
+            let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
             let control = chosen(fetch.job.options.streams, &start);
             // What the path to a mirror was found to be is not remembered: its streams shared this host's line.
             control.start(set, starter);

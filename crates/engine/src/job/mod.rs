@@ -71,7 +71,8 @@ pub(crate) fn run(
     let size = description.size;
     let paced = description.paced && options.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
-    let control = chosen(options.streams, &CountStart::of_fetch(&description, paced, left));
+    let control =
+        chosen(options.streams, &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left));
 
     let mut requested = committed.clone();
     requested.insert(description.first);

@@ -94,8 +94,10 @@ pub(super) fn open<'e>(
             part.abandon();
         }
     })?;
+    let is_usable =
+        |url: &Url| !job.urls.contains(url) && !(job.options.client.encrypt && url.scheme() == "http");
     for url in opened.description.duplicates.iter().take(MOST_DUPLICATES) {
-        if !job.urls.contains(url) {
+        if is_usable(url) {
             opened.sources.push(source_of(url));
         }
     }

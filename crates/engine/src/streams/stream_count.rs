@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
+use longhaul_core::tune::doubling::{Doubling, DoublingParams};
 use longhaul_core::tune::stream_limit::StreamLimit;
-use longhaul_core::tune::streams::{Remembered, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
 use super::stream_set::{Refusal, Starter, StreamSet};
-use crate::source::Description;
+use crate::source::{Description, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;
 use crate::transfer::{AptSettings, Streams, TransferState};
@@ -30,9 +31,47 @@ pub(crate) enum CountControl {
     /// Nothing: the number is given.
     Fixed(usize),
     /// Longhaul's own tuner, on a path of this RTT.
-    Auto { tuner: Box<StreamTuner>, rtt: Rtt },
+    Auto { tuner: Box<AutoTuner>, rtt: Rtt },
     /// GridFTP-APT; no more than its first chunk may be leased at first.
     Apt(Box<Apt>),
+}
+
+/// What finds the number by itself.
+pub(crate) enum AutoTuner {
+    /// One connection more or fewer costs the others nothing.
+    Streams(StreamTuner),
+    /// A change costs all connections: GridFTP's MODE E.
+    Doubling(Doubling),
+}
+
+impl AutoTuner {
+    fn streams(&self) -> usize {
+        match self {
+            Self::Streams(tuner) => tuner.streams(),
+            Self::Doubling(tuner) => tuner.streams(),
+        }
+    }
+
+    fn conclusion(&self) -> Option<Remembered> {
+        match self {
+            Self::Streams(tuner) => tuner.conclusion(),
+            Self::Doubling(tuner) => tuner.conclusion(),
+        }
+    }
+
+    fn refused(&mut self, Refusal { open, wait }: Refusal, now: Duration) {
+        match self {
+            Self::Streams(tuner) => tuner.refused(open, wait, now),
+            Self::Doubling(tuner) => tuner.refused(open, wait, now),
+        }
+    }
+
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        match self {
+            Self::Streams(tuner) => tuner.observe(seen, now),
+            Self::Doubling(tuner) => tuner.observe(seen, now),
+        }
+    }
 }
 
 /// What is known of a transfer before the number of its streams is chosen.
@@ -54,11 +93,13 @@ pub(crate) struct CountStart {
     pub(crate) most: usize,
     /// What an earlier transfer found the path to be.
     pub(crate) remembered: Option<Remembered>,
+    /// Whether one worker moves bytes over all connections, so that another number of them costs all.
+    pub(crate) multiplexed: bool,
 }
 
 impl CountStart {
     /// Describes the start of a fetch: where the server has paced its answer, one stream serves best.
-    pub(crate) fn of_fetch(description: &Description, paced: bool, left: Bytes) -> Self {
+    pub(crate) fn of_fetch(source: &dyn Source, description: &Description, paced: bool, left: Bytes) -> Self {
         let Description { rtt, divisible, first, first_window, known, .. } = description;
         Self {
             divisible: *divisible,
@@ -70,18 +111,25 @@ impl CountStart {
             rest: left - first.len(),
             most: MOST_STREAMS,
             remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
+            multiplexed: source.multiplexes(),
         }
     }
 }
 
 /// Chooses the control by what was asked for, and what the transfer allows.
 pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
-    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered } = *start;
+    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, multiplexed } =
+        *start;
     match streams {
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            let tuner = StreamTuner::new(&StreamTunerStart { rtt, left, most, remembered });
+            let start = StreamTunerStart { rtt, left, most, remembered };
+            let tuner = if multiplexed {
+                AutoTuner::Doubling(Doubling::new(&start, DoublingParams::default()))
+            } else {
+                AutoTuner::Streams(StreamTuner::new(&start))
+            };
             CountControl::Auto { tuner: Box::new(tuner), rtt }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if divisible => {
@@ -151,7 +199,7 @@ impl CountControl {
 
 /// Shows Longhaul's tuner one interval after the other, and sets the number that it chooses, until the work is done.
 fn control_auto<'scope, 'a: 'scope>(
-    mut tuner: StreamTuner,
+    mut tuner: AutoTuner,
     rtt: Rtt,
     set: &'scope StreamSet<'a>,
     starter: &Starter<'scope, '_, 'a>,
@@ -170,8 +218,8 @@ fn control_auto<'scope, 'a: 'scope>(
         set.progress().note_rate(seen.goodput.min(std::mem::replace(&mut last, seen.goodput)));
         transfer.schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
         let refusal = set.take_refusal();
-        if let Some(Refusal { open, wait }) = refusal {
-            tuner.refused(open, wait, transfer.start.elapsed());
+        if let Some(refusal) = refusal {
+            tuner.refused(refusal, transfer.start.elapsed());
         }
         let wanted = tuner.observe(&seen, transfer.start.elapsed());
         tracing::debug!(target: "longhaul::streams", wanted, ?seen);

@@ -54,6 +54,7 @@ pub(super) fn control(
         rest: left,
         most,
         remembered: session.path.remembered(rtt),
+        multiplexed: false,
     };
     let streams = match request.streams {
         Streams::Fixed(streams) => Streams::Fixed(streams.min(most)),

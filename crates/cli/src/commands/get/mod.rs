@@ -111,6 +111,12 @@ pub(crate) struct GetArgs {
     #[arg(long)]
     assume_unchanged: bool,
 
+    /// Encrypts the data of gsiftp:// too; a URL or server that sends data in clear is refused
+    ///
+    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data. https:// and ftps:// always encrypt.
+    #[arg(long)]
+    encrypt: bool,
+
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -285,6 +291,10 @@ fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
     if files.len() > 1 && (args.checksum.is_some() || !args.mirror.is_empty()) {
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
     }
+    let is_clear = |url: &&Url| matches!(url.scheme(), "http" | "ftp");
+    if let Some(url) = files.iter().flat_map(|file| &file.urls).find(is_clear).filter(|_| args.encrypt) {
+        bail!("{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs", SafeUrl::of(url));
+    }
     Ok(files)
 }
 
@@ -375,6 +385,7 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
             AutoOr::Auto => None,
             AutoOr::Value(size) => Some(size),
         },
+        encrypt: args.encrypt,
         ..client
     })
 }

@@ -23,7 +23,7 @@ const MIN_BYTES_PER_STREAM: Bytes = Bytes::mib(8);
 /// Returns the initial number of streams.
 ///
 /// k connections save log2(k) RTTs of slow start, for each starts with its own initial window.
-pub(super) fn streams(start: &StreamTunerStart) -> usize {
+pub(crate) fn streams(start: &StreamTunerStart) -> usize {
     let rtt = start.rtt.get();
     let mut ramp =
         if rtt < MIN_SEVERAL_RTT { 1 } else { (rtt.as_nanos() / RTT_PER_STREAM.as_nanos()) as usize };

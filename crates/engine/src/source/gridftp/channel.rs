@@ -57,9 +57,10 @@ impl Channel {
         &self.transport
     }
 
-    /// Returns whether bytes were decrypted that have not been received.
-    pub(super) fn has_decrypted(&mut self) -> bool {
-        self.transport.has_decrypted()
+    /// Returns whether something is to be taken that is no longer in the socket: a header that was received with the payload before
+    /// it, or bytes that were decrypted with others.
+    pub(super) fn has_buffered(&mut self) -> bool {
+        self.filled == BLOCK_HEADER || self.transport.has_decrypted()
     }
 
     /// Returns what is still to come of the present block; empty between two blocks.

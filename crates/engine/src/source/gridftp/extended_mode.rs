@@ -79,8 +79,6 @@ struct Exchange<'a, 'p, 's, 't> {
     mark: (Instant, u64),
     /// Why a data connection is of no more use, and since when that is known.
     broken: Option<(FtpError, Instant)>,
-    /// A connection may have more to read than its turn took.
-    has_more: bool,
 }
 
 /// Fetches chunks until nothing is left to lease; returns whether the session can be kept.
@@ -104,7 +102,6 @@ pub(super) fn fetch(
         look: Vec::new(),
         mark: (Instant::now(), 0),
         broken: None,
-        has_more: false,
     };
     exchange.take_in_channels();
     let done = exchange.run();
@@ -254,7 +251,6 @@ impl Exchange<'_, '_, '_, '_> {
                 reply = self.session.control.buffered_reply(self.place.door.at())?;
             }
         }
-        self.has_more = false;
         // From the last to the first, as one that is closed is replaced by the last.
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
@@ -264,11 +260,11 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Waits for what is readable.
     fn wait(&mut self) -> Ready {
-        // poll(2) does not see what TLS has decrypted already.
-        let control_decrypted = self.session.control.has_decrypted();
+        // poll(2) does not see what has been received already.
+        let control_buffered = self.session.control.has_decrypted();
         let channels = self.session.data.as_mut().map_or(&mut [][..], |data| &mut data.channels);
-        let decrypted: Vec<bool> = channels.iter_mut().map(Channel::has_decrypted).collect();
-        let is_waiting = self.has_more || control_decrypted || decrypted.contains(&true);
+        let buffered: Vec<bool> = channels.iter_mut().map(Channel::has_buffered).collect();
+        let is_waiting = control_buffered || buffered.contains(&true);
         let data = self.session.data.as_ref();
         let flags = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = vec![PollFd::new(self.session.control.transport().socket(), flags)];
@@ -282,9 +278,9 @@ impl Exchange<'_, '_, '_, '_> {
             return Ready::default();
         }
         let mut readable = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = readable.next().unwrap_or(false) || control_decrypted;
+        let control = readable.next().unwrap_or(false) || control_buffered;
         let listener = data.is_some() && readable.next().unwrap_or(false);
-        let readable = readable.zip(decrypted).map(|(readable, decrypted)| readable || decrypted);
+        let readable = readable.zip(buffered).map(|(readable, buffered)| readable || buffered);
         let channels = readable.enumerate().filter_map(|(index, ready)| ready.then_some(index)).collect();
         Ready { control, listener, channels }
     }
@@ -399,7 +395,6 @@ impl Exchange<'_, '_, '_, '_> {
                 Err(error) => return Err(error),
             }
         }
-        self.has_more = true;
         Ok(())
     }
 

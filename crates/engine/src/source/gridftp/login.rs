@@ -38,7 +38,7 @@ impl<'a> Door<'a> {
     /// # Errors
     /// [`FtpError::File`].
     pub(super) fn new(
-        address: RemoteAddress,
+        mut address: RemoteAddress,
         config: &'a ClientConfig,
         sessions: &'a Sessions,
     ) -> Result<Self, FtpError> {
@@ -58,6 +58,9 @@ impl<'a> Door<'a> {
             {
                 login = Some(found);
             }
+        }
+        if login.is_none() && address.scheme != Scheme::GsiFtp {
+            address.make_absolute();
         }
         let usual = if address.scheme == Scheme::GsiFtp { MAPPED } else { ANONYMOUS };
         let usual = || Login { user: usual.0.to_owned(), password: usual.1.to_owned() };

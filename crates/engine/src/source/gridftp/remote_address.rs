@@ -40,6 +40,7 @@ impl RemoteAddress {
     ///
     /// The path of an `ftp://` URL is relative to the directory of the login, and absolute where it begins with `%2F` or a second
     /// slash (RFC 1738, section 3.2.2). That of a `gsiftp://` URL is absolute, as for globus-url-copy, and relative after `/~/`.
+    /// For anonymous users there is [`Self::make_absolute`].
     pub(super) fn of(url: &Url) -> Result<Self, FtpError> {
         let address = Self::of_any(url)?;
         if address.path.is_empty() || address.path.ends_with(b"/") {
@@ -89,6 +90,14 @@ impl RemoteAddress {
         };
         let shown = SafeUrl::of(url).to_string();
         Ok(Self { scheme, host, port, path, is_directory: false, login, shown })
+    }
+
+    /// Makes the path absolute: the directory of an anonymous login is the root, but for GridFTP servers that are no jail, and
+    /// globus-url-copy takes each path for an absolute one.
+    pub(super) fn make_absolute(&mut self) {
+        if self.scheme != Scheme::GsiFtp && !self.path.starts_with(b"/") {
+            self.path.insert(0, b'/');
+        }
     }
 }
 

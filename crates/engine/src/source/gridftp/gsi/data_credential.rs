@@ -43,7 +43,8 @@ impl DataCredential {
         let key = KeyPair::generate().map_err(|error| fail(error.to_string()))?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "longhaul data");
+        // Globus sends it as the name of the TLS server, so it must be a host's.
+        params.distinguished_name.push(DnType::CommonName, "longhaul-data");
         // Globus takes a certificate that may sign others for no end of a connection.
         params.is_ca = IsCa::ExplicitNoCa;
         let certificate = params.self_signed(&key).map_err(|error| fail(error.to_string()))?;

@@ -1,0 +1,255 @@
+//! The number of data connections where a change costs all of them, as in GridFTP: it only ever doubles.
+//!
+//! Another number of connections in MODE E closes the present ones, and every one of the new ones begins with slow start. A trial of
+//! fewer, or of one more, costs as much as it could bring. So the number doubles while each is limited by its window, and stays for good
+//! once the goodput has not grown in proportion, or the path shows that it is full.
+
+use std::time::Duration;
+
+use super::stream_limit::StreamLimit;
+use super::streams::{Interval, Remembered, StreamTunerStart, initial_streams};
+use crate::units::{Rate, Rtt};
+
+/// Parameters with their units and sources.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DoublingParams {
+    /// How long after a change the goodput is left out, in RTTs and at least this time: slow start takes 10 RTTs to 10 Gbit/s.
+    pub settling: (u32, Duration),
+    /// How long the goodput is measured then, in RTTs and at least this time.
+    pub measuring: (u32, Duration),
+    /// Twice the connections have to bring this factor: windows that limit give 2, a full path gives 1.
+    pub worth: f64,
+    /// A standing queue of this part of the RTT, and of at least this time, shows that the path is full.
+    pub queue: (f64, Duration),
+    /// What is left has to take this many times as long as a trial.
+    pub remaining: u32,
+}
+
+impl Default for DoublingParams {
+    fn default() -> Self {
+        Self {
+            settling: (12, Duration::from_millis(1500)),
+            measuring: (8, Duration::from_secs(1)),
+            worth: 1.25,
+            queue: (0.25, Duration::from_millis(5)),
+            remaining: 3,
+        }
+    }
+}
+
+/// Chooses the number of data connections of one transfer.
+#[derive(Debug, Clone)]
+pub struct Doubling {
+    params: DoublingParams,
+    wanted: usize,
+    limit: StreamLimit,
+    /// Since when as many connections as are wanted carry data.
+    since: Option<Duration>,
+    measured: Measured,
+    /// The goodput of half as many.
+    before: Option<Rate>,
+    ended: bool,
+    concluded: Option<Remembered>,
+}
+
+/// What was seen since the connections have settled.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    /// When it began and when it was looked at last.
+    time: Option<(Duration, Duration)>,
+    goodput: f64,
+    intervals: u32,
+    held_back: u32,
+    queued: u32,
+    losses: u64,
+}
+
+impl Doubling {
+    /// Starts with the number that leaves slow start soonest, or the one that is remembered.
+    pub fn new(start: &StreamTunerStart, params: DoublingParams) -> Self {
+        Self {
+            params,
+            wanted: initial_streams(start),
+            limit: StreamLimit::new(start.most),
+            since: None,
+            measured: Measured::default(),
+            before: None,
+            ended: false,
+            concluded: None,
+        }
+    }
+
+    /// Returns how many connections there should be.
+    pub fn streams(&self) -> usize {
+        self.wanted
+    }
+
+    /// Returns what the path was found to be, once that was measured.
+    pub fn conclusion(&self) -> Option<Remembered> {
+        self.concluded
+    }
+
+    /// Records that the server accepts no more than `open` connections.
+    pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
+        self.limit.refused(open, wait, now);
+        self.ended = true;
+    }
+
+    /// Observes an interval that ended at `now`; returns the number from the next chunk on.
+    pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        if seen.streams < self.wanted && self.since.is_none() {
+            return self.wanted;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now < since.saturating_add(time(self.params.settling, seen.rtt)) {
+            return self.wanted;
+        }
+        self.measure(seen, now);
+        let began = self.measured.time.map_or(now, |(began, _)| began);
+        if now.saturating_sub(began) < time(self.params.measuring, seen.rtt) {
+            return self.wanted;
+        }
+        self.decide(seen, now);
+        self.wanted
+    }
+
+    fn measure(&mut self, seen: &Interval, now: Duration) {
+        let measured = &mut self.measured;
+        let began = measured.time.map_or(now, |(began, _)| began);
+        measured.time = Some((began, now));
+        measured.goodput += seen.goodput.as_bits_per_sec() as f64;
+        measured.intervals += 1;
+        let (part, least) = self.params.queue;
+        let full = seen.rtt.get() + seen.rtt.get().mul_f64(part).max(least);
+        measured.queued += u32::from(seen.data_rtt.is_some_and(|rtt| rtt.get() > full));
+        measured.held_back += u32::from(seen.held_back || seen.is_pressed());
+        measured.losses += seen.out_of_order;
+    }
+
+    /// Doubles the number where that may pay, once it has been measured.
+    fn decide(&mut self, seen: &Interval, now: Duration) {
+        let measured = std::mem::take(&mut self.measured);
+        let goodput = Rate::bits_per_sec((measured.goodput / f64::from(measured.intervals.max(1))) as u64);
+        let half = measured.intervals / 2;
+        if measured.held_back <= half {
+            let best = self.concluded.map_or(Rate::default(), |concluded| concluded.rate);
+            self.concluded =
+                Some(Remembered { rtt: seen.rtt, rate: goodput.max(best), streams: self.wanted });
+        }
+        let has_paid = self.before.is_none_or(|before| {
+            goodput.as_bits_per_sec() as f64 >= before.as_bits_per_sec() as f64 * self.params.worth
+        });
+        let is_full = measured.queued > half || measured.losses > 0;
+        if self.ended || !has_paid || is_full || measured.held_back > half {
+            // Held back by this host, it may be measured again later; everything else is for good.
+            self.ended |= !has_paid || is_full;
+            return;
+        }
+        let trial = time(self.params.settling, seen.rtt) + time(self.params.measuring, seen.rtt);
+        let wanted = (self.wanted * 2).min(self.limit.at(now));
+        if wanted > self.wanted && seen.left > goodput.bytes_in(trial.saturating_mul(self.params.remaining)) {
+            (self.before, self.wanted, self.since) = (Some(goodput), wanted, None);
+        }
+    }
+}
+
+/// Returns the time of so many RTTs, at least `least`.
+fn time((number, least): (u32, Duration), rtt: Rtt) -> Duration {
+    rtt.get().saturating_mul(number).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    const RTT: Rtt = Rtt::new(Duration::from_millis(100));
+
+    /// Runs a transfer of `left` over a path that gives each connection `each` and all of them `line`.
+    fn run(each: u64, line: u64, left: Bytes, first: usize) -> (Doubling, Duration) {
+        let remembered = Remembered { rtt: RTT, rate: Rate::bits_per_sec(line), streams: first };
+        let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered: Some(remembered) };
+        let mut tuner = Doubling { wanted: first, ..Doubling::new(&start, DoublingParams::default()) };
+        let (mut left, mut now) = (left, Duration::ZERO);
+        while left > Bytes::ZERO && now < Duration::from_secs(600) {
+            now += RTT.get();
+            let streams = tuner.streams();
+            let wanted = each * streams as u64;
+            let goodput = Rate::bits_per_sec(wanted.min(line));
+            left = left - goodput.bytes_in(RTT.get());
+            let queue = if wanted > line { 2 } else { 1 };
+            let data_rtt = Some(Rtt::new(RTT.get() * queue));
+            let seen = Interval {
+                goodput,
+                rtt: RTT,
+                data_rtt,
+                streams,
+                out_of_order: 0,
+                left,
+                held_back: false,
+                pressure: 0.0,
+            };
+            tuner.observe(&seen, now);
+        }
+        (tuner, now)
+    }
+
+    #[test]
+    fn doubles_while_windows_limit_and_stays_on_a_full_path() {
+        let (tuner, _) = run(100_000_000, 1_000_000_000, Bytes::gib(8), 2);
+        assert_eq!(tuner.streams(), 16);
+        let found = tuner.conclusion().unwrap();
+        assert_eq!((found.streams, found.rate), (16, Rate::bits_per_sec(1_000_000_000)));
+    }
+
+    #[test]
+    fn one_that_fills_the_path_stays_alone() {
+        assert_eq!(run(2_000_000_000, 1_000_000_000, Bytes::gib(8), 1).0.streams(), 1);
+    }
+
+    #[test]
+    fn nothing_is_tried_shortly_before_the_end() {
+        assert_eq!(run(100_000_000, 1_000_000_000, Bytes::mib(64), 2).0.streams(), 2);
+    }
+
+    #[test]
+    fn what_brings_nothing_is_not_tried_again() {
+        // The line is full without a queue that shows, as behind a policer.
+        let start = StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None };
+        let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
+        let mut most = 0;
+        for step in 1..3000 {
+            let seen = Interval {
+                goodput: Rate::bits_per_sec(500_000_000),
+                rtt: RTT,
+                data_rtt: Some(RTT),
+                streams: tuner.streams(),
+                out_of_order: 0,
+                left: Bytes::gib(99),
+                held_back: false,
+                pressure: 0.0,
+            };
+            most = most.max(tuner.observe(&seen, RTT.get() * step));
+        }
+        assert_eq!(most, 8);
+    }
+
+    #[test]
+    fn a_refusal_ends_doubling() {
+        let start = StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None };
+        let mut tuner = Doubling::new(&start, DoublingParams::default());
+        let first = tuner.streams();
+        tuner.refused(3, None, Duration::from_secs(1));
+        let seen = Interval {
+            goodput: Rate::bits_per_sec(500_000_000),
+            rtt: RTT,
+            data_rtt: Some(RTT),
+            streams: first,
+            out_of_order: 0,
+            left: Bytes::gib(99),
+            held_back: false,
+            pressure: 0.0,
+        };
+        assert!((2..500).all(|step| tuner.observe(&seen, RTT.get() * step) == first));
+    }
+}
