@@ -21,8 +21,10 @@ use crate::sink::pipeline::Inlet;
 
 /// A draining stream still receives what arrives within this time, or two round trips.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// A chunk beside other sources is not cut below this.
-const LEAST_CHUNK: Bytes = Bytes::mib(1);
+/// Beside other sources a chunk is no more than this part of what is left,
+const PARTS_BESIDE_OTHERS: u64 = 8;
+/// and no less than this.
+const LEAST_CHUNK: Bytes = Bytes::mib(2);
 /// The fractional parts of its multiples spread evenly over 0 to 1, however many there are (the golden ratio's inverse).
 const GOLDEN: f64 = 0.618_034;
 
@@ -363,16 +365,11 @@ impl<'a> Stream<'a> {
         if self.is_draining() {
             return None;
         }
-        // Of several sources each gets a part of what is left, so that all finish at once.
-        let others = self.transfer.connections().saturating_sub(self.wanted_streams()) as u64;
+        let shares = self.transfer.has_other_source(self.handle.source);
         self.transfer.schedule.with(|schedule, now| {
-            let left = schedule.left();
-            let most = if others == 0 {
-                most
-            } else {
-                most.min(Bytes::new(left.get() / (others + 1))).max(LEAST_CHUNK)
-            };
-            schedule.lease_chunk(self.id(), most, now)
+            // Beside other sources chunks shrink towards the end, so that all finish at once.
+            let part = Bytes::new(schedule.left().get() / PARTS_BESIDE_OTHERS).max(LEAST_CHUNK);
+            schedule.lease_chunk(self.id(), if shares { most.min(part) } else { most }, now)
         })
     }
 
