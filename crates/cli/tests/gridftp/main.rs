@@ -5,5 +5,7 @@
 
 mod support;
 
+mod lying_control;
+mod lying_data;
 mod real_servers;
 mod servers;

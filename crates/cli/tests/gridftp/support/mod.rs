@@ -33,6 +33,6 @@ pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, Running, get, longhaul, skip};
 pub(crate) use real::{Nginx, Serve, Site};
 pub(crate) use scripted::{Ask, Scripted, Session};
-pub(crate) use scripted_data::{Data, Transfer};
+pub(crate) use scripted_data::{Data, Transfer, end};
 pub(crate) use server_process::{ServerProcess, site_dir, write_old};
 pub(crate) use vsftpd::Vsftpd;

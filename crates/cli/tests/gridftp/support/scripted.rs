@@ -100,6 +100,8 @@ pub(crate) struct Session {
     pub(crate) extended: bool,
     port: Option<SocketAddr>,
     passive: Option<TcpListener>,
+    /// Data connections of MODE E that the next transfer uses again, as Globus does until the next PORT.
+    kept: Vec<Data>,
     restart: u64,
 }
 
@@ -108,8 +110,9 @@ impl Session {
         // A test that fails must not leave threads that wait for its client.
         control.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let input = BufReader::new(control.try_clone().unwrap());
-        let (parallelism, extended, port, passive, restart) = (1, false, None, None, 0);
-        Self { control, input, shared, number, parallelism, extended, port, passive, restart }
+        let (parallelism, extended, restart) = (1, false, 0);
+        let (port, passive, kept) = (None, None, Vec::new());
+        Self { control, input, shared, number, parallelism, extended, port, passive, kept, restart }
     }
 
     fn serve(&mut self) {
@@ -192,7 +195,7 @@ impl Session {
             }
             "PORT" | "EPRT" => {
                 self.port = address(rest);
-                self.passive = None;
+                (self.passive, self.kept) = (None, Vec::new());
                 self.reply("200 port");
             }
             "PASV" | "EPSV" => self.open_passive(&ask.verb),
@@ -216,7 +219,7 @@ impl Session {
     fn open_passive(&mut self, verb: &str) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        (self.passive, self.port) = (Some(listener), None);
+        (self.passive, self.port, self.kept) = (Some(listener), None, Vec::new());
         let [high, low] = port.to_be_bytes();
         let reply = match verb {
             "PASV" => format!("227 Entering Passive Mode (127,0,0,1,{high},{low})"),
@@ -242,6 +245,11 @@ impl Session {
         }
     }
 
+    /// Returns where the client accepts data connections.
+    pub(crate) fn client(&self) -> Option<SocketAddr> {
+        self.port
+    }
+
     /// Opens `n` data connections to the client's last PORT, or accepts one at the last PASV.
     pub(crate) fn data(&mut self, n: usize) -> Vec<Data> {
         if let Some(listener) = &self.passive {
@@ -251,11 +259,17 @@ impl Session {
         (0..n).filter_map(|_| TcpStream::connect(port).ok()).map(Data::new).collect()
     }
 
+    /// Returns how many data connections the next transfer is to use.
+    fn wanted(&self) -> usize {
+        if self.extended { self.parallelism } else { 1 }
+    }
+
     fn send_file(&mut self, ask: &Ask) {
         let Some(transfer) = self.transfer(ask) else { return self.reply("501 what?") };
         self.reply("150 sending");
         let file = self.file();
-        let mut data = self.data(if self.extended { self.parallelism } else { 1 });
+        let kept = std::mem::take(&mut self.kept);
+        let mut data = if kept.is_empty() { self.data(self.wanted()) } else { kept };
         if data.is_empty() {
             return self.reply("425 no data connection");
         }
@@ -265,7 +279,11 @@ impl Session {
             let (start, end) = (transfer.range.start, transfer.range.end);
             data[0].raw(&file[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()])
         };
-        drop(data);
+        if self.extended {
+            self.kept = data;
+        } else {
+            drop(data);
+        }
         self.reply(if sent { "226 complete" } else { "426 data connection closed" });
     }
 

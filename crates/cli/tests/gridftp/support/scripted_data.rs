@@ -18,7 +18,8 @@ pub(crate) struct Transfer {
 impl Transfer {
     /// Sends the range over all connections, block by block in turn, and ends them; returns whether all was sent.
     pub(crate) fn send(&self, file: &[u8], data: &mut [Data]) -> bool {
-        self.send_blocks(file, data, |_| true) && end(data, data.len() as u64)
+        let connections = data.len() as u64;
+        self.send_blocks(file, data, |_| true) && end(data, connections)
     }
 
     /// Sends the blocks that `wanted` accepts by their number, without the ends.

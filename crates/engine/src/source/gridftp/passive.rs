@@ -101,11 +101,18 @@ pub(super) fn end(
             Err(FtpError::Refused { at: at.to_owned(), verb, reply })
         };
     }
-    // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all.
+    // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all, but where proftpd sends it while
+    // the transfer still ends.
     session.control.send(&[Command::Noop], at, cancel)?;
+    let (mut noop, mut ended) = (false, false);
     for _ in 0..3 {
         let reply = session.control.reply("the transfer", limit, at, cancel)?;
         if reply.code == 200 {
+            noop = true
+        } else {
+            ended = true
+        }
+        if noop && ended {
             return Ok(());
         }
     }

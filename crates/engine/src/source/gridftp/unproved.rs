@@ -34,6 +34,11 @@ impl Unproved {
         self.0 = RangeSet::new();
     }
 
+    /// Returns whether nothing is left to be proved.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().next().is_none()
+    }
+
     /// Makes sure that the transfer is not taken for complete while some of its bytes are not proved: a part of them comes again.
     ///
     /// # Errors

@@ -1,0 +1,346 @@
+//! A server that lies over its control connection: the run goes on without it where it can, or ends in time with an error that names
+//! the lie.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{Ended, Get, Scripted, Session, content, get, partial_files, same};
+
+const SIZE: usize = (2 << 20) + 777;
+
+/// The features of a server without MODE E.
+const PLAIN: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
+
+fn fetch(server: &Scripted, retries: &str) -> (Get, Ended) {
+    let options = ["--streams", "2", "--stall-timeout", "2s", "--retries", retries, "--json", "-o", "f"];
+    let run = get().args(options).args([server.url()]);
+    let ended = run.run();
+    (run, ended)
+}
+
+#[track_caller]
+fn is_right(server: &Scripted, bytes: &[u8]) -> Ended {
+    let (run, ended) = fetch(server, "3");
+    let ended = ended.ok();
+    same(run.path("f"), bytes);
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+    ended
+}
+
+#[track_caller]
+fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
+    let (run, ended) = fetch(server, "1");
+    assert!(ended.time < Duration::from_secs(25), "{ended:?}");
+    ended.fails(code, words);
+    assert!(!run.path("f").exists());
+}
+
+/// Answers one command with `reply`, and honestly all others; an empty verb stands for the greeting.
+fn answering(
+    verb: &'static str,
+    reply: impl Fn(&mut Session) + Send + Sync + 'static,
+) -> (Scripted, Vec<u8>) {
+    let bytes = content(SIZE, 81);
+    let server = Scripted::new(bytes.clone(), move |session, ask| {
+        let asked = ask.verb == verb;
+        if asked {
+            reply(session);
+        }
+        asked
+    });
+    (server, bytes)
+}
+
+#[test]
+fn what_is_no_reply_is_refused() {
+    for garbage in
+        ["SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\0\0\r\n", "\r\n", "2200 x\r\n"]
+    {
+        let (server, _) = answering("", move |session| session.send(garbage.as_bytes()));
+        is_refused(&server, 76, &["three-digit code"]);
+    }
+}
+
+#[test]
+fn garbage_within_a_multi_line_reply_is_text() {
+    let (server, bytes) = answering("FEAT", |session| {
+        session.send(b"211-Extensions\r\n\xff\xfe PARALLEL\r\n226 complete\r\n550-gone\r\n\r\n PARALLEL\r\n ERET\n211 End\r\n");
+    });
+    is_right(&server, &bytes);
+}
+
+#[test]
+fn a_reply_line_without_end_is_refused() {
+    let (server, _) = answering("FEAT", |session| {
+        session.send(b"211-");
+        for _ in 0..400 {
+            session.send(&[b'x'; 1024]);
+        }
+    });
+    is_refused(&server, 76, &["64 KiB"]);
+}
+
+#[test]
+fn a_reply_of_lines_without_end_is_refused() {
+    let (server, _) = answering("FEAT", |session| {
+        session.send(b"211-Extensions\r\n");
+        for _ in 0..400 {
+            session.send(&b" SIZE\r\n".repeat(150));
+        }
+    });
+    is_refused(&server, 76, &["KiB or"]);
+}
+
+#[test]
+fn a_reply_that_drips_is_not_waited_for_long() {
+    let (server, _) = answering("SIZE", |session| {
+        session.send(b"213 ");
+        for _ in 0..200 {
+            session.send(b"1");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let (run, ended) = fetch(&server, "0");
+    assert_eq!(ended.status.code(), Some(75), "{ended:?}");
+    assert!(ended.time < Duration::from_secs(20) && !run.path("f").exists(), "{ended:?}");
+}
+
+#[test]
+fn silence_in_place_of_a_greeting_is_not_waited_for_long() {
+    let (server, _) = answering("", |_| {});
+    is_refused(&server, 75, &["greeting"]);
+}
+
+#[test]
+fn a_server_that_is_full_is_unavailable() {
+    let (server, _) = answering("", |session| {
+        session.reply("421 too many users");
+        session.close();
+    });
+    is_refused(&server, 69, &["421 too many users"]);
+}
+
+#[test]
+fn a_refused_login_is_denied_and_shows_no_password() {
+    let (server, _) = answering("PASS", |session| session.reply("530 login incorrect"));
+    let url = server.url().replace("ftp://", "ftp://ann:geheim@");
+    let ended = get().args(["-o", "f", &url]).run();
+    ended.fails(77, &["530", "ann"]);
+    let ended = get().args(["-o", "f", &url]).run();
+    assert!(!ended.stderr.contains("geheim") && !ended.stdout.contains("geheim"), "{ended:?}");
+}
+
+#[test]
+fn a_missing_file_is_no_input() {
+    let bytes = content(10, 1);
+    let server = Scripted::new(bytes, |session, ask| {
+        let asked = matches!(ask.verb.as_str(), "SIZE" | "MDTM" | "MLST" | "RETR" | "ERET");
+        if asked {
+            session.reply("550 No such file or directory");
+        }
+        asked
+    });
+    is_refused(&server, 66, &["550"]);
+}
+
+#[test]
+fn a_size_that_is_no_number_is_not_believed() {
+    for size in ["213 -1", "213 99999999999999999999999", "213 12 34", "213"] {
+        let bytes = content(SIZE, 82);
+        let server = Scripted::new(bytes.clone(), move |session, ask| {
+            match ask.verb.as_str() {
+                "SIZE" => session.reply(size),
+                "MLST" | "MDTM" => session.reply("500 unknown"),
+                _ => return false,
+            }
+            true
+        });
+        let (run, ended) = fetch(&server, "1");
+        // Without a size the file comes as one stream; or the run ends.
+        match ended.status.code() {
+            Some(0) => same(run.path("f"), &bytes),
+            code => assert!(code == Some(76) && !run.path("f").exists(), "{size}: {ended:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_without_size_and_date_comes_as_one_stream() {
+    let bytes = content(SIZE, 83);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let asked = matches!(ask.verb.as_str(), "SIZE" | "MDTM" | "MLST");
+        if asked {
+            session.reply("502 not implemented");
+        }
+        asked
+    });
+    is_right(&server, &bytes);
+}
+
+#[test]
+fn a_size_larger_than_the_file_never_completes() {
+    let bytes = content(SIZE, 84);
+    let larger = bytes.len() + 1000;
+    let server = Scripted::new(bytes, move |session, ask| {
+        match ask.verb.as_str() {
+            "SIZE" => session.reply(&format!("213 {larger}")),
+            "MLST" => session
+                .reply(&format!("250-x\r\n Type=file;Size={larger};Modify=20200102030405; f\r\n250 End")),
+            _ => return false,
+        }
+        true
+    });
+    let (run, ended) = fetch(&server, "1");
+    assert!(matches!(ended.status.code(), Some(65 | 75 | 76)), "{ended:?}");
+    assert!(!run.path("f").exists());
+}
+
+#[test]
+fn a_lost_control_connection_is_replaced_and_the_file_resumed() {
+    let lost = AtomicUsize::new(0);
+    // More than the first chunk, so that something is kept.
+    let bytes = content((80 << 20) + 9, 85);
+    let server = Scripted::new(bytes.clone(), move |session, ask| {
+        if ask.verb != "ERET" || ask.rest.starts_with("P 0 ") || lost.fetch_add(1, Ordering::SeqCst) > 0 {
+            return false;
+        }
+        session.close();
+        true
+    });
+    is_right(&server, &bytes);
+    let first_chunks = server.asks().iter().filter(|(_, ask)| ask.starts_with("ERET P 0 ")).count();
+    assert_eq!(first_chunks, 1, "the first chunk is fetched once: {:?}", server.asks());
+}
+
+#[test]
+fn a_control_connection_that_is_lost_each_time_ends_the_run() {
+    let (server, _) = answering("ERET", Session::close);
+    is_refused(&server, 75, &["closed the control connection"]);
+}
+
+#[test]
+fn a_reply_that_nothing_asked_for_is_refused_or_ignored() {
+    let (server, bytes) = answering("TYPE", |session| {
+        session.reply("200 done");
+        session.reply("226 complete");
+    });
+    let (run, ended) = fetch(&server, "1");
+    match ended.status.code() {
+        Some(0) => same(run.path("f"), &bytes),
+        code => assert!(matches!(code, Some(65 | 66 | 75 | 76)) && !run.path("f").exists(), "{ended:?}"),
+    }
+}
+
+#[test]
+fn a_passive_reply_that_names_another_host_is_refused() {
+    let trap = TcpListener::bind("127.0.0.3:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let [high, low] = trap.local_addr().unwrap().port().to_be_bytes();
+    let bytes = content(SIZE, 86);
+    let server = Scripted::new(bytes, move |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => session.reply(PLAIN),
+            "EPSV" => session.reply("500 unknown"),
+            "PASV" => session.reply(&format!("227 Entering Passive Mode (127,0,0,3,{high},{low})")),
+            _ => return false,
+        }
+        true
+    });
+    is_refused(&server, 76, &["127.0.0.3", "another host"]);
+    assert!(trap.accept().is_err(), "the other host is not connected to");
+}
+
+#[test]
+fn a_passive_reply_without_address_is_refused() {
+    let bytes = content(SIZE, 87);
+    let server = Scripted::new(bytes, |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => session.reply(PLAIN),
+            "EPSV" | "PASV" => session.reply("227 Entering Passive Mode (1,2,3)"),
+            _ => return false,
+        }
+        true
+    });
+    is_refused(&server, 76, &["no address"]);
+}
+
+#[test]
+fn a_server_that_cannot_connect_is_connected_to() {
+    let bytes = content(SIZE, 88);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let refused = ask.verb == "ERET";
+        if refused {
+            session.reply("425 Can't open data connection");
+        }
+        refused
+    });
+    is_right(&server, &bytes);
+    assert!(server.count("RETR") >= 1, "{:?}", server.asks());
+}
+
+#[test]
+fn a_server_that_says_it_connects_and_does_not_is_connected_to() {
+    let bytes = content(SIZE, 89);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let silent = ask.verb == "ERET";
+        if silent {
+            session.reply("150 connecting");
+        }
+        silent
+    });
+    let options = ["--streams", "2", "--retries", "3", "-o", "f"];
+    let run = get().args(options).args([server.url()]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+}
+
+#[test]
+fn a_server_that_offers_mode_e_and_refuses_it_ends_the_run_or_sends_one_stream() {
+    let bytes = content(SIZE, 90);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let refused = ask.verb == "MODE" && ask.rest == "E";
+        if refused {
+            session.reply("504 not implemented");
+        }
+        refused
+    });
+    let (run, ended) = fetch(&server, "1");
+    match ended.status.code() {
+        Some(0) => same(run.path("f"), &bytes),
+        code => assert!(code == Some(76) && !run.path("f").exists(), "{ended:?}"),
+    }
+}
+
+#[test]
+fn a_plain_server_that_ignores_rest_does_not_mix_the_file() {
+    let bytes = content(SIZE, 91);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => session.reply(PLAIN),
+            "REST" => session.reply("502 not implemented"),
+            _ => return false,
+        }
+        true
+    });
+    let (run, ended) = fetch(&server, "1");
+    match ended.status.code() {
+        Some(0) => same(run.path("f"), &bytes),
+        _ => assert!(!run.path("f").exists(), "{ended:?}"),
+    }
+}
+
+#[test]
+fn a_plain_server_sends_ranges_over_several_logins() {
+    let bytes = content((20 << 20) + 3, 92);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let asked = ask.verb == "FEAT";
+        if asked {
+            session.reply(PLAIN);
+        }
+        asked
+    });
+    is_right(&server, &bytes);
+    let logins = server.count("USER");
+    assert!(logins >= 2, "{:?}", server.asks());
+}
