@@ -38,7 +38,7 @@ impl Unproved {
 
     /// Returns whether nothing is left to be proved.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().next().is_none()
     }
 
     /// Makes sure that the transfer is not taken for complete while some of its bytes are not proved: a part of them comes again.
