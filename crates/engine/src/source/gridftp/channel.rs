@@ -16,6 +16,8 @@ pub(super) struct Channel {
     pub(super) number: u64,
     /// The transfer that its next block belongs to.
     pub(super) turn: u64,
+    /// Whether a block has come over it.
+    pub(super) begun: bool,
     header: [u8; BLOCK_HEADER],
     filled: usize,
     /// What is still to come of the present block, in the offsets of its transfer.
@@ -44,6 +46,7 @@ impl Channel {
             peer,
             number,
             turn,
+            begun: false,
             header: [0; BLOCK_HEADER],
             filled: 0,
             payload: ByteRange::new(0, 0),

@@ -240,9 +240,6 @@ impl Exchange<'_, '_, '_, '_> {
     /// Waits for something to arrive, a tick at most, and takes it.
     fn serve(&mut self) -> Result<(), Failure> {
         let ready = self.wait();
-        if ready.listener {
-            self.accept()?;
-        }
         if ready.control {
             let at = self.place.door.at();
             let mut reply = self.session.control.poll_reply(at)?;
@@ -254,6 +251,10 @@ impl Exchange<'_, '_, '_, '_> {
         // From the last to the first, as one that is closed is replaced by the last.
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
+        }
+        // After the channels: their ends of data show which transfer a new connection is for.
+        if ready.listener {
+            self.accept()?;
         }
         Ok(())
     }
@@ -400,12 +401,25 @@ impl Exchange<'_, '_, '_, '_> {
 
     fn take_header(&mut self, index: usize, header: BlockHeader) -> Result<(), Failure> {
         let Some(data) = &self.session.data else { return Ok(()) };
-        let (number, turn) = (data.channels[index].number, data.channels[index].turn);
+        let channel = &data.channels[index];
+        let (number, turn, is_new) = (channel.number, channel.turn, !channel.begun);
         let at = self.at();
         let Some(transfer) = self.transfer_mut(turn) else {
             return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
         };
-        transfer.ledger.announce(number, header).map_err(|source| FtpError::Ledger { at, source })?;
+        let mut announced = transfer.ledger.announce(number, header);
+        let mut moved = turn;
+        // Some servers open new connections for each transfer; this one may be of the next, while ends of this are under way.
+        if announced.is_err()
+            && is_new
+            && let Some(next) = self.transfer_mut(turn + 1)
+        {
+            (announced, moved) = (next.ledger.announce(number, header), turn + 1);
+        }
+        announced.map_err(|source| FtpError::Ledger { at, source })?;
+        if let Some(data) = &mut self.session.data {
+            (data.channels[index].begun, data.channels[index].turn) = (true, moved);
+        }
         if header.payload().is_none() {
             self.end_block(index);
         }
