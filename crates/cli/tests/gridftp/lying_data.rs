@@ -137,7 +137,8 @@ fn one_connection_dropped_in_mid_block_is_repaired() {
         transfer.send_blocks(&file, data, |n| n < 20);
         let block = transfer.block(20);
         data[0].header(0, block.end - block.start, block.start - transfer.base);
-        data[0].raw(&file[..1000]);
+        let at = usize::try_from(block.start).unwrap();
+        data[0].raw(&file[at..at + 1000]);
         data.remove(0);
         session.reply("500-Command failed");
         session.reply("500-globus_xio: broken pipe");

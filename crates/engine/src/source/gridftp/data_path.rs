@@ -41,8 +41,8 @@ impl DataPath {
         [Command::Parallelism(streams), port]
     }
 
-    /// Accepts every connection that waits, for the transfer `turn`; returns how many.
-    pub(super) fn accept(&mut self, turn: u64, at: &str) -> Result<usize, FtpError> {
+    /// Accepts every connection that waits; returns how many.
+    pub(super) fn accept(&mut self, at: &str) -> Result<usize, FtpError> {
         let before = self.channels.len();
         while let Some((socket, peer)) = self.listener.accept()? {
             if self.channels.len() >= ALWAYS_ACCEPTED.max(self.parallelism * MORE_THAN_ASKED) {
@@ -50,7 +50,7 @@ impl DataPath {
                 return Err(FtpError::Unrequested { at: at.to_owned(), what });
             }
             self.accepted += 1;
-            self.channels.push(Channel::new(Transport::Plain(socket), peer, self.accepted, turn));
+            self.channels.push(Channel::new(Transport::Plain(socket), peer, self.accepted));
         }
         Ok(self.channels.len() - before)
     }
@@ -62,6 +62,6 @@ impl DataPath {
 
     /// Makes the path ready for the transfers of another file, which are counted from zero again.
     pub(super) fn restart_turns(&mut self) {
-        self.channels.iter_mut().for_each(|channel| channel.turn = 0);
+        self.channels.iter_mut().for_each(|channel| channel.turn = Some(0));
     }
 }
