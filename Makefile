@@ -21,8 +21,7 @@ test: ## Check everything: format, lints, dependencies, documentation, release b
 	scripts/deny.sh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) build --workspace --release --locked
-	@# In a background job signals may be ignored, which programs inherit and respect; the tests send them.
-	LONGHAUL_RELEASE=$(abspath $(BIN)) env --default-signal=HUP,INT,TERM $(CARGO) test --workspace --locked
+	LONGHAUL_RELEASE=$(abspath $(BIN)) CARGO=$(CARGO) scripts/test.sh
 
 faults: ## Play 2,000 schedules of faults against get and put
 	scripts/setup.sh test

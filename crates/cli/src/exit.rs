@@ -2,6 +2,7 @@
 
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
+use longhaul_engine::tree::{TreeError, WalkError};
 use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
 use longhaul_scope::draw::{DrawError, DrawErrorKind};
@@ -60,6 +61,16 @@ pub(crate) fn of_transfer(error: &TransferError) -> Code {
 
 /// Returns the code of a failed upload.
 pub(crate) fn of_upload(error: &UploadError) -> Code {
+    of_kind(error.kind())
+}
+
+/// Returns the code of a part of a tree that is left out.
+pub(crate) fn of_walk(error: &WalkError) -> Code {
+    of_kind(error.kind())
+}
+
+/// Returns the code of a tree that cannot be begun.
+pub(crate) fn of_tree(error: &TreeError) -> Code {
     of_kind(error.kind())
 }
 

@@ -1,5 +1,6 @@
 //! `longhaul`: moves large files across long fat networks as fast as the path allows.
 
+mod batch;
 mod cli;
 mod commands;
 mod exit;

@@ -24,12 +24,12 @@ pub(crate) struct ProgressLines {
 
 /// What is to be drawn. The thread that owns stderr draws it several times a second: a job only changes it.
 static BOARD: Mutex<Board> =
-    Mutex::new(Board { side: Side::Get, files: 0, ended: 0, before: Bytes::ZERO, rows: BTreeMap::new() });
+    Mutex::new(Board { side: Side::Get, files: None, ended: 0, before: Bytes::ZERO, rows: BTreeMap::new() });
 
 struct Board {
     side: Side,
-    /// How many files there are in all.
-    files: usize,
+    /// How many files there are in all, where that is known.
+    files: Option<usize>,
     /// How many of them have ended.
     ended: usize,
     /// Bytes of those that are complete.
@@ -66,11 +66,11 @@ struct Pace {
 const HALF_LIFE: f64 = 1.0;
 
 impl ProgressLines {
-    /// Begins to show `files`.
-    pub(crate) fn begin(visible: bool, side: Side, files: usize) -> Self {
+    /// Begins to show so many `files`, `None` where that is not known.
+    pub(crate) fn begin(visible: bool, side: Side, files: Option<usize>) -> Self {
         let mut board = lock(&BOARD);
         (board.side, board.files, board.ended, board.before) = (side, files, 0, Bytes::ZERO);
-        Self { visible, several: files > 1 }
+        Self { visible, several: files != Some(1) }
     }
 
     /// Changes a job's line, where lines are drawn.
@@ -254,7 +254,12 @@ impl Board {
     fn total(&self) -> Option<String> {
         let present = self.rows.values().fold(self.before, |sum, row| sum + row.now.present);
         let rate = self.rows.values().fold(Rate::default(), |sum, row| sum + row.rate);
-        (self.files > 1).then(|| format!("{} of {} files done  {present}  {rate}", self.ended, self.files))
+        let files = match self.files {
+            Some(1) => return None,
+            Some(files) => format!("{} of {files} files done", self.ended),
+            None => format!("{} files done", self.ended),
+        };
+        Some(format!("{files}  {present}  {rate}"))
     }
 }
 
@@ -393,9 +398,11 @@ mod tests {
             ..Row::default()
         };
         let rows = [(JobId::new(4), row(1, 2_000_000)), (JobId::new(5), row(2, 3_000_000))].into();
-        let mut board = Board { side: Side::Get, files: 10, ended: 3, before: Bytes::mib(4), rows };
+        let mut board = Board { side: Side::Get, files: Some(10), ended: 3, before: Bytes::mib(4), rows };
         assert_eq!(board.total().unwrap(), "3 of 10 files done  7 MiB  5.00 Mbit/s");
-        board.files = 1;
+        board.files = None;
+        assert_eq!(board.total().unwrap(), "3 files done  7 MiB  5.00 Mbit/s");
+        board.files = Some(1);
         assert_eq!(board.total(), None);
     }
 

@@ -38,7 +38,7 @@ enum Shown {
 }
 
 impl Session {
-    /// Begins a session of so many `files`; `what` is for the head of the record, and must hold no secret.
+    /// Begins a session of so many `files`, `None` where that is not known; `what` is for the head of the record, and must hold no secret.
     ///
     /// # Errors
     /// What the program is to exit with; the error has been printed.
@@ -46,7 +46,7 @@ impl Session {
         reporting: &Reporting<'_>,
         side: Side,
         what: &str,
-        files: usize,
+        files: Option<usize>,
     ) -> Result<Self, exit::Code> {
         let recorder = reporting.record.begin(side, what).map_err(|error| {
             say::error(&error);
@@ -80,7 +80,8 @@ impl Session {
             Err(error) => Event::Error { message: error.to_string(), exit_code: code(error).number() },
         };
         self.on(job, start.elapsed(), &end);
-        if let (Event::Done(done), true) = (&end, self.lines) {
+        let shown = self.lines && result.as_ref().is_ok_and(Complete::is_shown);
+        if let (Event::Done(done), true) = (&end, shown) {
             match self.side {
                 Side::Get => summary::say(done, &done.path.display().to_string()),
                 _ => summary::say(done, job.url()),
@@ -144,7 +145,7 @@ mod tests {
     fn session(record: &Path) -> Session {
         let options = Options::parse_from(["longhaul".as_ref(), "--record".as_ref(), record.as_os_str()]);
         let reporting = Reporting { json: false, lines: false, record: &options.record };
-        Session::begin(&reporting, Side::Get, "http://h/", 2).unwrap()
+        Session::begin(&reporting, Side::Get, "http://h/", Some(2)).unwrap()
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! How a transfer went, whichever way the bytes moved.
 
+use std::path::PathBuf;
+
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
 use longhaul_engine::job::Outcome;
@@ -11,6 +13,27 @@ use crate::say;
 pub(crate) trait Complete {
     /// Returns it as the last event of its job.
     fn done(&self) -> Done;
+
+    /// Returns whether it is worth a line on a terminal.
+    fn is_shown(&self) -> bool {
+        true
+    }
+}
+
+/// A file that is at its place already, with the size and the time that it is to have.
+pub(crate) struct Unchanged {
+    pub(crate) path: PathBuf,
+    pub(crate) size: Bytes,
+}
+
+impl Complete for Unchanged {
+    fn done(&self) -> Done {
+        Done { path: self.path.clone(), bytes: self.size, resumed: self.size, ..Done::default() }
+    }
+
+    fn is_shown(&self) -> bool {
+        false
+    }
 }
 
 /// Prints a result for a reader at a terminal; `name` is the file that has come to be.

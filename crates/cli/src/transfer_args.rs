@@ -149,11 +149,11 @@ impl TransferArgs {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Begins a session of so many `files`; `what` is for the head of the record, and must hold no secret.
+    /// Begins a session of so many `files`, `None` where that is not known; `what` is for the head of the record, and must hold no secret.
     ///
     /// # Errors
     /// What the program is to exit with; the error has been printed.
-    pub(crate) fn begin(&self, side: Side, what: &str, files: usize) -> Result<Session, exit::Code> {
+    pub(crate) fn begin(&self, side: Side, what: &str, files: Option<usize>) -> Result<Session, exit::Code> {
         let reporting = Reporting { json: self.json, lines: self.shows_line(), record: &self.record };
         Session::begin(&reporting, side, what, files)
     }

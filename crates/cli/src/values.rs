@@ -28,3 +28,14 @@ pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
         size => size.parse().map(AppBuffer::Fixed).map_err(|error| format!("{error}")),
     }
 }
+
+/// The most files at once; each has threads and connections of its own.
+const MOST_PARALLEL: usize = 64;
+
+/// Parses how many files are transferred at once.
+pub(crate) fn parallel(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=MOST_PARALLEL) => Ok(n),
+        _ => Err(format!("write a number from 1 to {MOST_PARALLEL}")),
+    }
+}

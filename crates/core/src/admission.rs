@@ -15,6 +15,8 @@ const LONG: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct JobAdmission {
     parallel: usize,
+    /// How many at once while files are small.
+    small: usize,
     /// When each running job started.
     running: Vec<Duration>,
     /// Small files that have ended since the last large one.
@@ -24,7 +26,13 @@ pub struct JobAdmission {
 impl JobAdmission {
     /// Allows `parallel` jobs at once while their files are not known to be small.
     pub fn new(parallel: usize) -> Self {
-        Self { parallel: parallel.max(1), running: Vec::new(), small_in_a_row: 0 }
+        Self { parallel: parallel.max(1), small: MOST_SMALL, running: Vec::new(), small_in_a_row: 0 }
+    }
+
+    /// Allows at most `small` jobs of small files at once.
+    #[must_use]
+    pub fn with_small(self, small: usize) -> Self {
+        Self { small, ..self }
     }
 
     /// Starts a job at `now`; returns whether it may.
@@ -52,7 +60,7 @@ impl JobAdmission {
         let long = self.running.iter().any(|started| now.saturating_sub(*started) > LONG);
         // After one round of small files; `--parallel 1` stays one job at a time.
         let small = self.small_in_a_row >= self.parallel && self.parallel > 1 && !long;
-        if small { self.parallel.max(MOST_SMALL) } else { self.parallel }
+        if small { self.parallel.max(self.small) } else { self.parallel }
     }
 }
 

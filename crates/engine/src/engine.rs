@@ -15,7 +15,7 @@
 //! ```
 
 use std::iter::Peekable;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub struct Engine {
 /// What the jobs of an engine share.
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Arc<Sessions>,
     budget: MemoryBudget,
     app_buffer: AppBuffer,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 impl Engine {
     /// Makes an engine without connections, whose jobs share one application buffer.
     pub fn new(app_buffer: AppBuffer) -> Self {
-        let (clients, sessions) = (Clients::default(), Sessions::default());
+        let (clients, sessions) = (Clients::default(), Arc::new(Sessions::default()));
         let budget = MemoryBudget::new(app_buffer);
         Self { shared: Shared { clients, sessions, budget, app_buffer } }
     }
@@ -66,14 +66,24 @@ impl Engine {
         job::run(&self.shared, job, observer, cancel)
     }
 
-    /// Runs a task for each of `jobs` in their order, `parallel` at once, and more while their files are small.
+    /// Returns the HTTP clients, whose connections jobs share.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.shared.clients
+    }
+
+    /// Returns the FTP sessions, which jobs share.
+    pub(crate) fn sessions(&self) -> &Arc<Sessions> {
+        &self.shared.sessions
+    }
+
+    /// Runs a task for each of `jobs` in their order, as many at once as `admission` allows.
     ///
     /// `task` runs its job, as by [`run`](Self::run), and returns the size of the file, or `None` where it failed. No further
     /// task starts once `cancel` is set. Returns whether every task has been started.
     pub fn run_each<J, I>(
         &self,
         jobs: I,
-        parallel: usize,
+        admission: JobAdmission,
         cancel: &Cancel,
         task: impl Fn(J) -> Option<Bytes> + Sync,
     ) -> bool
@@ -82,7 +92,6 @@ impl Engine {
         I: IntoIterator<Item = J>,
         I::IntoIter: Send,
     {
-        let admission = JobAdmission::new(parallel);
         let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
         let queue =
             JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };

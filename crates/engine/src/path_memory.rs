@@ -57,12 +57,24 @@ pub enum MemoryError {
 pub struct Endpoint {
     host: String,
     port: u16,
+    /// Whether the path leads to the server: what it holds there, and which buffers bound it, differs from the way back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    upload: bool,
 }
 
 impl Endpoint {
     /// Returns where `url` leads; `None` where it names no host.
     pub fn of(url: &Url) -> Option<Self> {
-        Some(Self { host: url.host_str()?.to_owned(), port: crate::source::default_port(url)? })
+        Some(Self {
+            host: url.host_str()?.to_owned(),
+            port: crate::source::default_port(url)?,
+            upload: false,
+        })
+    }
+
+    /// Returns where uploads to `url` lead; `None` where it names no host.
+    pub fn of_upload(url: &Url) -> Option<Self> {
+        Some(Self { upload: true, ..Self::of(url)? })
     }
 }
 
@@ -287,7 +299,7 @@ mod tests {
 
     fn path(host: &str, at: u64) -> KnownPath {
         let found = Remembered { rtt: MS(100), rate: Rate::bits_per_sec(1_000_000_000), streams: 16 };
-        let endpoint = Endpoint { host: host.to_owned(), port: 80 };
+        let endpoint = Endpoint { host: host.to_owned(), port: 80, upload: false };
         KnownPath { at, ..KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)) }
     }
 

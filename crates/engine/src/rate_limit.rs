@@ -22,6 +22,11 @@ impl RateLimit {
         Self { start: Instant::now(), rate, limiter: Arc::new(Mutex::new(Limiter::new(rate))) }
     }
 
+    /// Returns the rate.
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// Returns how much of `spare` to read at once, so that the rate is even.
     pub(crate) fn read_at_most(&self, spare: usize) -> usize {
         const SMALLEST_READ: u64 = 4096;

@@ -8,11 +8,13 @@ mod bodies;
 mod files;
 mod gridftp;
 mod heads;
+mod listing;
 
 pub use bodies::{chunked, multipart};
 pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
 pub use gridftp::{gridftp_block, gridftp_facts, gridftp_passive, gridftp_reply};
 pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
+pub use listing::listing;
 
 /// A function that checks one parser with any bytes.
 pub type Entry = fn(&[u8]);
@@ -28,6 +30,7 @@ pub const ENTRIES: &[(&str, Entry)] = &[
     ("gridftp_reply", gridftp_reply),
     ("journal", journal),
     ("link_and_digest", link_and_digest),
+    ("listing", listing),
     ("metalink", metalink),
     ("multipart", multipart),
     ("netrc", netrc),

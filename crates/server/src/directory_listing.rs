@@ -1,6 +1,7 @@
 //! Reads a directory's entries and sorts them for its page.
 
-use std::ffi::CStr;
+use std::collections::BinaryHeap;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,6 +19,8 @@ pub(crate) struct DirectoryEntry {
     pub(crate) is_directory: bool,
     pub(crate) size: Bytes,
     pub(crate) modified: SystemTime,
+    /// The device and the inode.
+    pub(crate) identity: (u64, u64),
 }
 
 /// The column by which entries are sorted.
@@ -84,9 +87,7 @@ impl DirectoryListing {
         for item in Dir::read_from(directory)? {
             let item = item?;
             let name = item.file_name();
-            let hidden = name.to_bytes().first() == Some(&b'.');
-            let partial = is_partial(name.to_bytes());
-            if matches!(name.to_bytes(), b"." | b"..") || (hidden && !options.hidden) || partial {
+            if !is_shown(name.to_bytes(), options.hidden) {
                 continue;
             }
             if entries.len() == options.max_entries {
@@ -100,26 +101,76 @@ impl DirectoryListing {
     }
 }
 
+/// A page of a directory's entries, in the order of the bytes of their names.
+pub(crate) struct ListingPage {
+    pub(crate) entries: Vec<DirectoryEntry>,
+    /// The name after which the next page begins; `None` on the last one.
+    pub(crate) next_after: Option<Vec<u8>>,
+}
+
+impl ListingPage {
+    /// Reads the `most` first names after `after` of the regular files and directories of `directory`.
+    ///
+    /// Each page reads all names of the directory, and keeps only those of the page.
+    pub(crate) fn read(
+        root: &Root,
+        directory: &File,
+        names: &[Vec<u8>],
+        hidden: bool,
+        (after, most): (&[u8], usize),
+    ) -> io::Result<Self> {
+        let (mut first, mut more) = (BinaryHeap::new(), false);
+        for item in Dir::read_from(directory)? {
+            let item = item?;
+            let name = item.file_name();
+            if !is_shown(name.to_bytes(), hidden) || name.to_bytes() <= after {
+                continue;
+            }
+            if first.len() == most {
+                more = true;
+                if first.peek().is_some_and(|last: &CString| name >= last.as_c_str()) {
+                    continue;
+                }
+                first.pop();
+            }
+            first.push(name.to_owned());
+        }
+        let first = first.into_sorted_vec();
+        let next_after = first.last().filter(|_| more).map(|last| last.to_bytes().to_vec());
+        let entries = first.iter().filter_map(|name| entry(root, directory, names, name)).collect();
+        Ok(Self { entries, next_after })
+    }
+}
+
+fn is_shown(name: &[u8], hidden: bool) -> bool {
+    !matches!(name, b"." | b"..") && (hidden || name.first() != Some(&b'.')) && !is_partial(name)
+}
+
 /// Reads one entry; `None` where it cannot be served, or no longer exists.
 fn entry(root: &Root, directory: &File, names: &[Vec<u8>], name: &CStr) -> Option<DirectoryEntry> {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let name = name.to_bytes().to_vec();
-    let entry = |kind: FileType, size: u64, seconds: i64| {
+    let entry = |kind: FileType, size: u64, seconds: i64, identity: (u64, u64)| {
         matches!(kind, FileType::RegularFile | FileType::Directory).then(|| DirectoryEntry {
             name: name.clone(),
             is_directory: kind == FileType::Directory,
             // The size of a directory is not that of its content.
             size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
             modified: date(seconds),
+            identity,
         })
     };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => {
             let path: Vec<Vec<u8>> = names.iter().cloned().chain([name.clone()]).collect();
             let target = root.look(&path).and_then(|file| file.metadata()).ok()?;
-            entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime())
+            let identity = (target.dev(), target.ino());
+            entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime(), identity)
         }
-        kind => entry(kind, u64::try_from(stat.st_size).unwrap_or(0), stat.st_mtime),
+        kind => {
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            entry(kind, size, stat.st_mtime, (stat.st_dev, stat.st_ino))
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn reply(names: &[Vec<u8>], listing: &DirectoryListing) -> Reply {
         .with("Content-Type", "text/html; charset=utf-8")
         .with("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         .with("X-Content-Type-Options", "nosniff")
+        .with("Vary", "Accept")
         .with("Cache-Control", "no-cache");
     Reply::new(head, vec![Piece::Text(html(names, listing).into_bytes())])
 }
@@ -35,7 +36,7 @@ pub(crate) fn directory_url(names: &[Vec<u8>]) -> String {
 }
 
 /// Percent-encodes a name as a component of a URL's path.
-fn url_encoded(name: &[u8]) -> String {
+pub(crate) fn url_encoded(name: &[u8]) -> String {
     percent_encode(name, URL_RESERVED).to_string()
 }
 

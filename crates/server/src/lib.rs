@@ -19,6 +19,7 @@ mod config;
 mod connection_limit;
 mod connection_stats;
 mod context;
+mod directory_json;
 mod directory_listing;
 mod directory_page;
 mod error;

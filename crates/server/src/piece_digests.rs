@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::proto::http::ReplyHead;
-use longhaul_core::proto::metalink::{MetalinkFile, MetalinkName, Pieces};
+use longhaul_core::proto::metalink::{MEDIA_TYPE, MetalinkFile, MetalinkName, Pieces};
 use longhaul_core::units::Bytes;
 use longhaul_engine::digest::{PrefixDigest, WantedDigests};
 use longhaul_engine::send::{Piece, SourceFile};
@@ -93,17 +93,7 @@ impl PieceDigests {
         }
         let pieces =
             Pieces { length: hashed.length, algorithm: Algorithm::Blake3, digests: digest.digests().pieces };
-        let head = ReplyHead::new(200)
-            .with("Content-Type", "application/metalink4+xml")
-            .with("X-Content-Type-Options", "nosniff");
-        let document = MetalinkFile {
-            name,
-            size: Some(Bytes::new(size)),
-            checksums: Vec::new(),
-            pieces: Some(pieces).filter(|pieces| !pieces.digests.is_empty()),
-            sources: Vec::new(),
-        };
-        Ok(Reply::new(head, vec![Piece::Text(document.to_document().into_bytes())]))
+        Ok(document(200, name, Bytes::new(size), pieces))
     }
 
     /// Returns the file's digests as far as they are known.
@@ -125,6 +115,20 @@ impl PieceDigests {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| !Arc::ptr_eq(file, hashed));
     }
+}
+
+/// Makes the reply with the Metalink of a file.
+pub(crate) fn document(status: u16, name: MetalinkName, size: Bytes, pieces: Pieces) -> Reply {
+    let head =
+        ReplyHead::new(status).with("Content-Type", MEDIA_TYPE).with("X-Content-Type-Options", "nosniff");
+    let document = MetalinkFile {
+        name,
+        size: Some(size),
+        checksums: Vec::new(),
+        pieces: Some(pieces).filter(|pieces| !pieces.digests.is_empty()),
+        sources: Vec::new(),
+    };
+    Reply::new(head, vec![Piece::Text(document.to_document().into_bytes())])
 }
 
 /// Hashes the file's rest until `deadline`, a block at least; returns whether all of it is hashed.

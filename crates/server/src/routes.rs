@@ -1,7 +1,7 @@
 //! Routes a request by method and target; opens no file.
 
 use longhaul_core::proto::http::{
-    PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetPath, UPLOAD_LIMIT, upload_limit,
+    PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetPath, UPLOAD_LIMIT, UPLOAD_MTIME, upload_limit,
 };
 
 use crate::metrics;
@@ -11,7 +11,7 @@ use crate::upload::MOST_RANGES;
 /// The methods of a read-only server.
 const READ_METHODS: &str = "GET, HEAD, OPTIONS";
 /// The methods of a writable server.
-const WRITE_METHODS: &str = "GET, HEAD, OPTIONS, PUT, PATCH, DELETE";
+const WRITE_METHODS: &str = "GET, HEAD, OPTIONS, PUT, PATCH, DELETE, MKCOL";
 
 /// How to answer a request.
 pub(crate) enum Action {
@@ -36,7 +36,7 @@ pub(crate) enum Served {
 /// Routes a request to an address that serves `served`, and accepts uploads where it is `writable`.
 pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Action {
     match request.method() {
-        "PUT" | "PATCH" | "DELETE" if writable => Action::Upload,
+        "PUT" | "PATCH" | "DELETE" | "MKCOL" if writable => Action::Upload,
         "HEAD" if writable && names_upload(request.target()) => Action::Upload,
         "GET" | "HEAD" if request.body() != RequestBody::None => {
             Action::Reply(Reply::text(400, "a request for a file carries no body"))
@@ -51,7 +51,8 @@ pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Ac
         },
         "OPTIONS" if writable => {
             let head = ReplyHead::new(204).with("Allow", WRITE_METHODS).with("Accept-Patch", PARTIAL_UPLOAD);
-            Action::Reply(Reply::empty(head.with(UPLOAD_LIMIT, &upload_limit(MOST_RANGES))))
+            let head = head.with(UPLOAD_LIMIT, &upload_limit(MOST_RANGES));
+            Action::Reply(Reply::empty(head.with(UPLOAD_MTIME, "accepted")))
         }
         "OPTIONS" => Action::Reply(Reply::empty(ReplyHead::new(204).with("Allow", READ_METHODS))),
         _ => {

@@ -1,5 +1,6 @@
 //! Answers GET and HEAD with the files and directories below the root; runs on a blocking thread, for it may wait for the disk.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,9 +8,10 @@ use std::time::SystemTime;
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
 use longhaul_engine::sink::part_names::is_partial;
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::directory_listing::{DirectoryListing, ListingOptions, SortOrder};
+use crate::directory_json;
+use crate::directory_listing::{DirectoryListing, ListingOptions, ListingPage, SortOrder};
 use crate::directory_page;
 use crate::file_reply::file_reply;
 use crate::piece_digests::{self, PieceDigests};
@@ -53,6 +55,9 @@ impl StaticFiles {
             let head = ReplyHead::new(301).with("Location", &location);
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
+        if directory_json::is_wanted(request) {
+            return self.list_as_json(path, &directory);
+        }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
         match self.root.find(&index) {
             Ok(Found::File(source)) => return file_reply(&source, request, now),
@@ -61,14 +66,36 @@ impl StaticFiles {
             // An unreadable index.html must not expose the directory's listing instead.
             Err(error) => return Err(error),
         }
-        let Ok(permit) = Arc::clone(&self.pages).try_acquire_owned() else {
-            let head = ReplyHead::new(503).with("Retry-After", "1");
-            return Ok(Reply::explained(head, "too many directories are being listed; try again"));
+        let permit = match self.permit() {
+            Ok(permit) => permit,
+            Err(busy) => return Ok(busy),
         };
         let order = SortOrder::from_query(path.query());
         let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
         let listing = DirectoryListing::read(&self.root, &directory, path.names(), options)?;
         Ok(directory_page::reply(path.names(), &listing).holding(permit))
+    }
+}
+
+impl StaticFiles {
+    /// Lists a directory for a program, whether it has an index.html or not.
+    fn list_as_json(&self, path: &TargetPath, directory: &File) -> io::Result<Reply> {
+        let permit = match self.permit() {
+            Ok(permit) => permit,
+            Err(busy) => return Ok(busy),
+        };
+        let most = self.max_entries.saturating_mul(directory_json::ENTRIES_PER_HTML_ENTRY);
+        let after = directory_json::after(path.query());
+        let page = ListingPage::read(&self.root, directory, path.names(), self.hidden, (&after, most))?;
+        Ok(directory_json::reply(&page).holding(permit))
+    }
+
+    /// Allows one more listing to be made and sent.
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Reply> {
+        Arc::clone(&self.pages).try_acquire_owned().map_err(|_| {
+            let head = ReplyHead::new(503).with("Retry-After", "1");
+            Reply::explained(head, "too many directories are being listed; try again")
+        })
     }
 }
 

@@ -6,17 +6,26 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
+use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobId, JobObserver, JobTag};
+use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::send::ReaderChoice;
-use longhaul_engine::source::http::{ClientConfig, SafeUrl};
-use longhaul_engine::upload::{self, PutRequest};
+use longhaul_engine::sink::memory_budget::AppBuffer;
+use longhaul_engine::source::http::SafeUrl;
+use longhaul_engine::tree::TreeOptions;
+use longhaul_engine::upload::{self, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
+use crate::batch::{Batch, FileResult};
 use crate::session::Session;
-use crate::streams_args::StreamsArgs;
+use crate::streams_args::{MemoryArgs, StreamsArgs};
+use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
+use crate::values::parallel;
 use crate::{exit, interrupt, record, say};
 
 /// What to send, and how.
@@ -25,10 +34,23 @@ pub(crate) struct PutArgs {
     /// The files, and last where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
-    /// name. Any other server that takes PUT gets each file in one piece.
+    /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
+    /// temporary file where several streams pay.
     // One list, so that options may stand anywhere between them: each run of it counts, and may be of one alone.
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
+
+    /// Sends a directory with all below it into the directory at the URL, which is made where it is missing
+    ///
+    /// A file that the server has with the same size and time is not sent again, unless --no-resume is given. Servers but
+    /// `longhaul serve` give files the time of their upload: there a file must not be older than the one here. Symbolic links are
+    /// left out.
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// How many files to send at once; small ones go more at once
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel)]
+    parallel: usize,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
     #[arg(long, value_name = "NAME")]
@@ -44,6 +66,9 @@ pub(crate) struct PutArgs {
 
     #[command(flatten)]
     streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
 
     #[command(flatten)]
     transfer: TransferArgs,
@@ -83,91 +108,155 @@ impl PutArgs {
     }
 }
 
-/// Sends every file in turn; the exit code is that of the first that fails.
+/// The most small files at once: `longhaul serve` takes 16 uploads.
+const MOST_SMALL: usize = 16;
+
+/// Sends every file; the exit code is that of the first that fails, or of an interruption.
 pub(crate) fn run(args: &PutArgs) -> ExitCode {
     let cancel = Cancel::new();
-    let (url, client) = match client(args).and_then(|client| Ok((client, interrupt::listen(&cancel)?))) {
-        Ok((client, ())) => client,
+    let setup = || {
+        let url = args.url()?;
+        check(args, &url)?;
+        let request = request(args, &url)?;
+        interrupt::listen(&cancel)?;
+        Ok::<_, anyhow::Error>((url, request))
+    };
+    let (url, request) = match setup() {
+        Ok(setup) => setup,
         Err(error) => {
             say::error(format_args!("{error:#}"));
             return exit::of_setup(&error).into();
         }
     };
-    // A record is of one file alone.
-    let to = args.paths().first().and_then(|path| upload::destination(&url, path).ok());
-    let what = SafeUrl::of(to.as_ref().unwrap_or(&url)).to_string();
-    let session = match args.transfer.begin(Side::Put, &what, args.paths().len()) {
-        Ok(session) => session,
-        Err(code) => return code.into(),
-    };
-    let mut first_failure = None;
-    for (path, number) in args.paths().iter().zip(1..) {
-        if let Err(code) = send(args, &url, path, JobId::new(number), &client, (&session, &cancel)) {
-            first_failure.get_or_insert(code);
-        }
-        if cancel.is_cancelled() {
-            break;
-        }
+    let engine = Engine::new(AppBuffer::Auto);
+    let upload = Upload { args, engine: &engine, cancel: &cancel, request };
+    match args.paths() {
+        [directory] if args.recursive => upload.tree(directory, &url),
+        paths => upload.files(paths, &url),
     }
-    session.end();
-    first_failure.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-fn send(
-    args: &PutArgs,
-    url: &Url,
-    path: &Path,
-    job: JobId,
-    client: &ClientConfig,
-    (session, cancel): (&Session, &Cancel),
-) -> Result<(), exit::Code> {
-    let url = upload::destination(url, path).map_err(|error| {
-        say::error(&error);
-        exit::of_upload(&error)
-    })?;
-    let tag = JobTag::new(job, &SafeUrl::of(&url).to_string());
-    let streams = args.streams.wanted().map_err(|error| {
-        say::error(format_args!("{error:#}"));
-        exit::of_setup(&error)
-    })?;
-    let request = PutRequest {
-        path: path.to_owned(),
-        url,
-        reader: args.reader.into(),
-        verify: (!args.no_verify).then(|| args.transfer.verify()),
-        streams,
-        pace: args.transfer.pace,
-        congestion: args.congestion.clone(),
-        limit: args.transfer.limit,
-        resume: !args.transfer.no_resume,
-        retries: args.transfer.retries,
-        stall: args.transfer.stall_timeout,
-        sample: args.transfer.record.interval(),
-        client: client.clone(),
+/// The uploads of a command.
+struct Upload<'a> {
+    args: &'a PutArgs,
+    engine: &'a Engine,
+    cancel: &'a Cancel,
+    /// What is the same for all files.
+    request: PutRequest,
+}
+
+impl<'a> Upload<'a> {
+    fn files(&self, paths: &[PathBuf], url: &Url) -> ExitCode {
+        // A record is of one file alone.
+        let to = paths.first().and_then(|path| upload::destination(url, path).ok());
+        let batch = match self.batch(to.as_ref().unwrap_or(url), Some(paths.len())) {
+            Ok(batch) => batch,
+            Err(code) => return code.into(),
+        };
+        batch.run(paths.iter(), |session, job, path| {
+            let url = upload::destination(url, path).map_err(|error| {
+                say::error(&error);
+                exit::of_upload(&error)
+            })?;
+            self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
+        })
+    }
+
+    /// Sends a directory.
+    fn tree(&self, directory: &Path, url: &Url) -> ExitCode {
+        let PutRequest { client, retries, stall, resume, .. } = &self.request;
+        let options = TreeOptions { client: client.clone(), retries: *retries, stall: *stall };
+        let tree = match self.engine.upload_tree(directory, url, options) {
+            Ok(tree) => tree,
+            Err(error) => {
+                say::error(&error);
+                return exit::of_tree(&error).into();
+            }
+        };
+        let batch = match self.batch(url, None) {
+            Ok(batch) => batch,
+            Err(code) => return code.into(),
+        };
+        batch.run_walk(tree.walk(self.cancel), |session, job, file| {
+            if *resume && tree.is_unchanged(&file, self.cancel) {
+                let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+                let (path, size) = (file.path, file.size);
+                let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
+                return session.run(&tag, there, exit::of_upload).map(|()| Some(size));
+            }
+            let mut client = client.clone();
+            client.headers.extend(file.time_header());
+            let request = PutRequest { path: file.path, url: file.url, client, ..self.request.clone() };
+            self.send(session, job, request)
+        })
+    }
+
+    fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {
+        let session = self.args.transfer.begin(Side::Put, &SafeUrl::of(what).to_string(), files)?;
+        let admission = JobAdmission::new(self.args.parallel).with_small(MOST_SMALL);
+        Ok(Batch { engine: self.engine, session, cancel: self.cancel, admission })
+    }
+
+    fn send(&self, session: &Session, job: JobId, request: PutRequest) -> FileResult {
+        let tag = JobTag::new(job, &SafeUrl::of(&request.url).to_string());
+        let mut size = None;
+        let put = |observer: JobObserver<'_>| {
+            upload::put(&request, observer, self.cancel).inspect(|outcome| size = Some(outcome.size))
+        };
+        session.run(&tag, put, exit::of_upload).map(|()| size)
+    }
+}
+
+/// Makes the request that all files share; its path and URL are each file's own.
+fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
+    let common = &args.transfer;
+    let several = args.recursive || args.paths().len() > 1;
+    // The connections of one file share a pace; those of several files would each have it.
+    let limit = match common.pace {
+        Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
+        _ => common.limit,
     };
-    let put = |observer: JobObserver<'_>| upload::put(&request, observer, cancel);
-    session.run(&tag, put, exit::of_upload)
+    Ok(PutRequest {
+        path: PathBuf::new(),
+        url: url.clone(),
+        reader: args.reader.into(),
+        verify: (!args.no_verify).then(|| common.verify()),
+        streams: args.streams.wanted()?,
+        pace: common.pace,
+        congestion: args.congestion.clone(),
+        limit: limit.map(RateLimit::new),
+        resume: !common.no_resume,
+        retries: common.retries,
+        stall: common.stall_timeout,
+        sample: common.record.interval(),
+        memory: args.memory.memory(),
+        client: common.client()?,
+    })
 }
 
-fn client(args: &PutArgs) -> anyhow::Result<(Url, ClientConfig)> {
-    let url = args.url()?;
-    if args.paths().is_empty() {
+/// Refuses operands that cannot work together.
+fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
+    let paths = args.paths();
+    if paths.is_empty() {
         bail!("nothing to put: name a file before the URL");
     }
-    if args.paths().len() > 1 && !url.path().ends_with('/') {
+    if args.recursive && paths.len() > 1 {
+        bail!("-r takes one directory; send others with commands of their own");
+    }
+    if paths.len() > 1 && !url.path().ends_with('/') {
         bail!("several files need a directory to go to: end the URL in /");
     }
-    refuse_duplicates(args.paths(), &url)?;
+    refuse_duplicates(paths, url)?;
     if let Some(record) = args.transfer.record.file() {
-        if args.paths().len() > 1 {
+        if args.recursive || paths.len() > 1 {
             bail!("--record is for one file; send the others with commands of their own");
         }
-        if args.paths().iter().any(|path| record::is_same(record, path)) {
+        if paths.iter().any(|path| record::is_same(record, path)) {
             bail!("{} cannot be both the file and its record", record.display());
         }
     }
-    args.transfer.warn_of_open_token(&url);
-    Ok((url, args.transfer.client()?))
+    args.transfer.warn_of_open_token(url);
+    Ok(())
 }
 
 /// Two files under one name would be the second alone.

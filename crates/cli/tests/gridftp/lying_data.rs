@@ -1,6 +1,5 @@
 //! A server that lies over its data connections: the file is right in the end, or the run ends in time with an error that names the lie.
 
-use std::fs;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +33,7 @@ fn end_with(data: &mut [Data], announce: fn(u64) -> u64) {
 
 /// Returns what is asked for where it is by MODE E.
 fn transfer_of(session: &mut Session, ask: &Ask) -> Option<Transfer> {
-    (ask.verb == "ERET").then(|| session.transfer(ask)).flatten()
+    (ask.verb == "ERET" && session.extended).then(|| session.transfer(ask)).flatten()
 }
 
 /// Plays `lie` with the first transfer only.
@@ -137,8 +136,8 @@ fn one_connection_dropped_in_mid_block_is_repaired() {
         transfer.send_blocks(&file, data, |n| n < 20);
         let block = transfer.block(20);
         data[0].header(0, block.end - block.start, block.start - transfer.base);
-        let at = usize::try_from(block.start).unwrap();
-        data[0].raw(&file[at..at + 1000]);
+        let start = usize::try_from(block.start).unwrap();
+        data[0].raw(&file[start..start + 1000]);
         data.remove(0);
         session.reply("500-Command failed");
         session.reply("500-globus_xio: broken pipe");
@@ -405,7 +404,7 @@ fn a_chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
 }
 
 #[test]
-fn a_lost_partial_file_is_no_file() {
+fn half_of_a_chunk_is_no_file() {
     let (server, _) = lying(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 10);
@@ -414,5 +413,5 @@ fn a_lost_partial_file_is_no_file() {
     });
     let (run, ended) = fetch(&server, "0");
     assert_eq!(ended.status.code(), Some(75), "{ended:?}");
-    assert!(!run.path("f").exists() && fs::read_dir(run.dir()).unwrap().count() > 0);
+    assert!(!run.path("f").exists());
 }

@@ -4,7 +4,9 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Get, Globus, LoggedTransfer, Nginx, Proftpd, Vsftpd, content, get, partial_files, same};
+use crate::support::{
+    Get, Globus, LoggedTransfer, Nginx, Proftpd, Vsftpd, content, get, partial_files, same,
+};
 
 const SIZE: usize = (24 << 20) + 4321;
 
@@ -47,7 +49,8 @@ fn globus_sends_over_as_many_connections_as_were_asked_for() {
         let done = run.run().ok().done();
         assert_eq!((done["bytes"].as_u64(), done["streams"].as_u64()), (Some(SIZE as u64), Some(streams)));
         same(run.path("f"), &bytes);
-        let logged = globus.logged(1, |transfer| is_retrieval(transfer) && u64::from(transfer.streams) == streams);
+        let logged =
+            globus.logged(1, |transfer| is_retrieval(transfer) && u64::from(transfer.streams) == streams);
         assert!(logged.iter().all(|transfer| transfer.code == 226), "{logged:?}");
         assert_eq!(logged.iter().map(|transfer| transfer.bytes).sum::<u64>(), SIZE as u64, "{logged:?}");
     }

@@ -253,13 +253,13 @@ fn pieces_that_do_not_cover_the_file_are_no_proof() {
 fn unusable_documents_are_refused_with_a_reason() {
     let url = "http://127.0.0.1:1/f".to_owned();
     let good = document(&[Entry::new("f").urls(std::slice::from_ref(&url))]);
-    let ftp = "ftp://127.0.0.1/f".to_owned();
+    let rsync = "rsync://127.0.0.1/f".to_owned();
     let cases: [(Vec<u8>, &str); 8] = [
         (good[..good.len() - 12].into(), "cut off"),
         (document(&[Entry::new("../x").urls(std::slice::from_ref(&url))]).into(), "'../x'"),
         (document(&[Entry::new("/etc/x").urls(std::slice::from_ref(&url))]).into(), "'/etc/x'"),
-        (document(&[Entry::new("f")]).into(), "no http or https URL"),
-        (document(&[Entry::new("f").urls(&[ftp])]).into(), "no http or https URL"),
+        (document(&[Entry::new("f")]).into(), "no URL that can be fetched"),
+        (document(&[Entry::new("f").urls(&[rsync])]).into(), "no URL that can be fetched"),
         (document(&[]).into(), "names no file"),
         (vec![b' '; 100 << 20], "larger than"),
         (Vec::new(), "not a Metalink"),
@@ -278,7 +278,7 @@ fn first_url_that_is_down_is_named_and_the_next_is_used() {
     let server = Server::of(File::new(bytes.to_vec()));
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let down = format!("http://{closed}/f");
-    let urls = [down.clone(), "ftp://x.test/f".to_owned(), server.url("/f")];
+    let urls = [down.clone(), "rsync://x.test/f".to_owned(), server.url("/f")];
     let run = with(document(&[Entry::new("f").size(5000).whole(&bytes).urls(&urls)]));
     let ended = run.run().ok();
     same(run.path("f"), &bytes);

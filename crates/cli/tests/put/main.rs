@@ -7,9 +7,13 @@ mod support;
 
 mod answers;
 mod completing;
+mod corruption;
+mod dav;
 mod failing_disk;
+mod flights;
 mod full_disk;
 mod interface;
+mod memory;
 mod real_servers;
 mod redirects;
 mod resuming;

@@ -44,7 +44,7 @@ fn pool(to: SocketAddr, cuts: &'static [u64]) -> Server {
             return Relayed::Cut;
         }
         let authorised = ask.head.replacen("\r\n", "\r\nAuthorization: Bearer sesame\r\n", 1);
-        if ask.field("expect").is_some()
+        if ask.field("content-length").is_some_and(|length| length != "0")
             && let Some(bytes) = cuts.get(cut.fetch_add(1, Ordering::SeqCst))
         {
             peer.send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -270,7 +270,8 @@ fn redirects_without_an_end_are_bounded() {
     for (last, word) in [(u32::MAX, "too many redirects"), (1, "in a circle")] {
         let server = Server::new(move |peer| counting(peer, last));
         put_of(b"abc", &["f", &server.url("/0")]).run().fails(76, &[word]);
-        assert!(server.asks().len() <= 21, "{}", server.asks().len());
+        // The HEAD that goes with the first request is one more.
+        assert!(server.asks().len() <= 22, "{}", server.asks().len());
     }
 }
 

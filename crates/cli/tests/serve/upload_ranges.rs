@@ -211,3 +211,38 @@ fn killed_server_names_only_ranges_that_are_on_the_disk() {
     assert_eq!(complete(server.address, &file).0, 201);
     assert!(fs::read(place.dir.path().join("f")).unwrap() == file);
 }
+
+#[test]
+fn upload_between_two_ranges_is_kept_from_another_for_three_seconds() {
+    let place = Place::new();
+    let server = Serve::start(place.command(&[]));
+    let file = content(SIZE);
+    let address = server.address;
+    let other = "/f?upload=ffeeddccbbaa99887766554433221100";
+    let whole = file.clone();
+    type Rival = fn(SocketAddr, &str, &[u8]) -> u16;
+    let ways: [Rival; 3] = [
+        |address, other, file| ask(address, &format!("PATCH {other}"), &lines(0, MIB), &file[..MIB]).0,
+        |address, other, file| ask(address, &format!("PATCH {other}"), &part(0, SIZE, SIZE, true), file).0,
+        |address, _, file| ask(address, "PUT /f", &format!("Content-Length: {SIZE}\r\n"), file).0,
+    ];
+    for way in ways {
+        assert_eq!(add(address, &file, 0, MIB).0, 202);
+        let bytes = whole.clone();
+        let rival = std::thread::spawn(move || way(address, other, &bytes));
+        // Its next ranges come a second apart, as over a path with a long queue.
+        for start in 1..3 {
+            std::thread::sleep(Duration::from_millis(1000));
+            assert_eq!(add(address, &file, start * MIB, (start + 1) * MIB).0, 202);
+        }
+        assert_eq!(add(address, &file, 3 * MIB, SIZE).0, 202);
+        let (status, reply) = complete(address, &file);
+        assert!(matches!(status, 201 | 204), "it was given up: {reply}");
+        // The other one comes next, once this one is complete.
+        assert!(matches!(rival.join().unwrap(), 201 | 202 | 204 | 423));
+        let _ = ask(address, &format!("DELETE {other}"), "", b"");
+    }
+    // One that is given up makes room.
+    assert_eq!(add(address, &file, 0, MIB).0, 202);
+    assert_eq!(ask(address, "PUT /f", &format!("Content-Length: {SIZE}\r\n"), &file).0, 204);
+}

@@ -58,6 +58,14 @@ pub enum Warning {
         /// What the digests are from: the metalink, or a source without secrets.
         stated_by: String,
     },
+    /// Ranges of an upload have other digests on the server; they are sent again.
+    #[error("{ranges} have other digests at {server}: they are sent again")]
+    WrongOnServer {
+        /// The ranges.
+        ranges: RangeSet,
+        /// The server, without secrets.
+        server: String,
+    },
     /// The file is complete, and something about it could not be done.
     #[error("{reason}")]
     Finished {

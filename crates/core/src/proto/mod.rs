@@ -2,5 +2,6 @@
 
 pub mod gridftp;
 pub mod http;
+pub mod listing;
 pub mod metalink;
 pub mod netrc;

@@ -1,11 +1,11 @@
 //! A connected socket, bare or within TLS.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::io::{self, BufRead, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::ClientConnection;
+use rustls::Connection;
 
 /// The outcome of one attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +26,30 @@ pub(crate) enum Transport {
 
 /// TLS over a socket.
 pub(crate) struct TlsStream {
-    pub(crate) session: ClientConnection,
+    pub(crate) session: Connection,
     pub(crate) socket: TcpStream,
 }
 
 impl Transport {
+    /// Puts TLS over a socket. A client's first message is sent now; the rest of the handshake takes place in [`Self::receive`],
+    /// so that the socket need not block, and nothing is sent before the peer is verified.
+    pub(crate) fn tls(session: impl Into<Connection>, socket: TcpStream) -> Self {
+        let mut tls = TlsStream { session: session.into(), socket };
+        if tls.session.wants_write() {
+            // A message that is not sent now, as the socket is broken, is missed by the next receive.
+            let _ = tls.session.write_tls(&mut tls.socket);
+        }
+        Self::Tls(Box::new(tls))
+    }
+
+    /// Returns whether bytes can be received that are no longer in the socket, where poll(2) would see them.
+    pub(crate) fn has_decrypted(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.session.reader().fill_buf().is_ok_and(|clear| !clear.is_empty()),
+        }
+    }
+
     /// Returns the socket underneath.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
@@ -125,12 +144,13 @@ impl TlsStream {
     pub(crate) fn pull(&mut self) -> io::Result<Received> {
         let received = outcome(|| self.session.read_tls(&mut self.socket))?;
         if let Err(error) = self.session.process_new_packets() {
+            tracing::debug!("TLS ends: {error}");
             // Sends the alert that tells the peer why.
             let _ = self.session.write_tls(&mut self.socket);
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
-        if self.session.wants_write() && !self.session.is_handshaking() {
-            // A key update; the rest is sent with the next request.
+        if self.session.wants_write() {
+            // A message of the handshake, or a key update; what the socket does not take is sent with the next bytes.
             let _ = self.session.write_tls(&mut self.socket);
         }
         Ok(received)

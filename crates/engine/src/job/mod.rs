@@ -6,7 +6,6 @@
 //!                                                  '---- wrong bytes, again -----'
 //! ```
 
-mod known_paths;
 mod mirrors;
 mod monitor;
 mod open;
@@ -34,6 +33,7 @@ pub use request::{Expected, Job, JobOptions, Outcome};
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
 use crate::engine::Shared;
+use crate::known_paths::KnownPaths;
 use crate::passing_digest::{PassingDigest, Verify};
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
@@ -41,7 +41,6 @@ use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::named;
 use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
-use known_paths::KnownPaths;
 use open::Opened;
 use verify::Verdict;
 
@@ -72,7 +71,8 @@ pub(crate) fn run(
     let size = description.size;
     let paced = description.paced && options.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
-    let control = chosen(options.streams, &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left));
+    let control =
+        chosen(options.streams, &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left));
 
     let mut requested = committed.clone();
     requested.insert(description.first);
@@ -159,6 +159,7 @@ impl<'a> Fetch<'a> {
                 pipeline.part().abandon();
             }
         })?;
+        self.keep_time();
         let finished = pipeline.finish(self.replace)?;
         for warning in &finished.warnings {
             let reason = warning.to_string();
@@ -178,6 +179,18 @@ impl<'a> Fetch<'a> {
             digest,
             finding: advice::diagnose(&facts),
         })
+    }
+
+    /// Gives the complete file its time on the server, where that is wanted and known.
+    fn keep_time(&self) {
+        let known = self.description.modified.or(self.expected.modified);
+        let Some(modified) = known.filter(|_| self.job.options.keep_time) else { return };
+        let part = self.transfer.pipeline.part();
+        if let Err(error) = part.set_modified(modified) {
+            let reason =
+                format!("{} does not get its time of modification: {error}", part.target().display());
+            self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
+        }
     }
 
     /// Fetches, and fetches again what proves wrong, from other sources.

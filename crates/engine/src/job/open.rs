@@ -10,12 +10,12 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::known_paths::KnownPaths;
 use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::Shared;
 use crate::failure::FailureKind;
+use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
 use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
@@ -73,7 +73,7 @@ pub(super) fn open<'e>(
             options.client = options.client.without_secrets();
         }
         match url.scheme() {
-            "ftp" | "gsiftp" => {
+            "ftp" | "ftps" | "gsiftp" => {
                 if is_mirror {
                     // FTP sends a login unasked, and often in clear.
                     options.client.netrc = None;
@@ -94,8 +94,10 @@ pub(super) fn open<'e>(
             part.abandon();
         }
     })?;
+    let is_usable =
+        |url: &Url| !job.urls.contains(url) && !(job.options.client.encrypt && url.scheme() == "http");
     for url in opened.description.duplicates.iter().take(MOST_DUPLICATES) {
-        if !job.urls.contains(url) {
+        if is_usable(url) {
             opened.sources.push(source_of(url));
         }
     }

@@ -1,7 +1,7 @@
 //! What a job is asked to do, and what it did.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::advice::Finding;
 use longhaul_core::checksum::Checksum;
@@ -40,6 +40,8 @@ pub struct Expected {
     pub size: Option<Bytes>,
     /// The file's digest.
     pub checksum: Option<Checksum>,
+    /// Its time of modification, where the server does not tell it with the file.
+    pub modified: Option<SystemTime>,
     /// The digests of its pieces, which tell which source sent wrong bytes.
     pub pieces: Option<Pieces>,
 }
@@ -81,6 +83,8 @@ pub struct JobOptions {
     /// Whether the user vouches that the file does not change, so that ranges are combined although the server gives no
     /// strong validator.
     pub assume_unchanged: bool,
+    /// Whether the file gets the time of modification that it has on the server.
+    pub keep_time: bool,
     /// How many failures in a row a stream may have.
     pub retries: u32,
     /// How long a stream may deliver next to nothing before it is taken for dead.

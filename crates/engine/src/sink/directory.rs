@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat};
 use rustix::io::Errno;
 
 /// How a directory is opened: for looking up names, which needs no permission to read it.
@@ -37,6 +37,66 @@ impl Directory {
     pub fn subdirectory(&self, path: &Path) -> io::Result<Self> {
         let fd = rustix::fs::openat(&self.fd, or_here(path), OPEN, Mode::empty())?;
         Ok(Self { fd, path: self.path.join(path) })
+    }
+
+    /// Opens a directory below this one, through no symbolic link; an empty path is this directory.
+    ///
+    /// # Errors
+    /// `NotADirectory` where a link or a file stands in the way, `InvalidInput` for a path that leads elsewhere, and what else the
+    /// kernel says.
+    pub fn beneath(&self, path: &Path) -> io::Result<Self> {
+        let mut directory = self.try_clone()?;
+        for component in path.components() {
+            let Component::Normal(name) = component else { return Err(io::ErrorKind::InvalidInput.into()) };
+            let opened = rustix::fs::openat(&directory.fd, name, OPEN | OFlags::NOFOLLOW, Mode::empty());
+            let fd = opened.map_err(|error| match error {
+                Errno::NOTDIR | Errno::LOOP => {
+                    let what = directory.in_the_way(name);
+                    io::Error::new(
+                        io::ErrorKind::NotADirectory,
+                        format!("{what} stands in the place of a directory"),
+                    )
+                }
+                error => error.into(),
+            })?;
+            directory = Self { fd, path: directory.path.join(name) };
+        }
+        Ok(directory)
+    }
+
+    fn in_the_way(&self, name: &OsStr) -> &'static str {
+        match self.look(name, false).map(|there| FileType::from_raw_mode(there.st_mode)) {
+            Ok(FileType::Symlink) => "a symbolic link",
+            _ => "a file",
+        }
+    }
+
+    /// Makes a directory below this one, where there is none; all but the last name of `path` must exist.
+    ///
+    /// # Errors
+    /// As of [`beneath`](Self::beneath).
+    pub fn make_beneath(&self, path: &Path) -> io::Result<()> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        let above = self.beneath(path.parent().unwrap_or(Path::new("")))?;
+        match rustix::fs::mkdirat(&above.fd, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => above.beneath(Path::new(name)).map(drop),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a file without a name, which is gone once it is closed; where the file system has none, a file in memory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn temporary(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, ".", flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {
+                Ok(rustix::fs::memfd_create("longhaul", MemfdFlags::CLOEXEC)?.into())
+            }
+            opened => Ok(opened?.into()),
+        }
     }
 
     /// Takes one that is open; `path` is for messages.
@@ -194,6 +254,25 @@ mod tests {
         drop(directory.open_file(OsStr::new("a"), OFlags::CREATE).unwrap());
         let taken = directory.rename_new(OsStr::new("a"), OsStr::new("b")).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn nothing_is_found_or_made_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        assert!(directory.beneath(Path::new("a/b")).is_ok() && directory.beneath(Path::new("")).is_ok());
+        for path in ["link/b", "link", "file", "a/../a", "/a", ".."] {
+            assert!(directory.beneath(Path::new(path)).is_err(), "{path}");
+        }
+        for path in ["link/new", "link", "file", "file/new", "missing/new"] {
+            assert!(directory.make_beneath(Path::new(path)).is_err(), "{path}");
+        }
+        directory.make_beneath(Path::new("a/c")).unwrap();
+        directory.make_beneath(Path::new("a/c")).unwrap();
+        assert!(dir.path().join("a/c").is_dir() && !dir.path().join("a/new").exists());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -13,12 +14,19 @@ use super::part_file::PartFile;
 use super::part_names::{PART, beside, is_partial};
 
 /// Where a file goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Output {
     /// Under this name, in place of a file that has it, once the new one is complete; into it where it is a directory.
     File(PathBuf),
     /// Into this directory, under the name that the server or the URL gives; nothing is replaced.
     Directory(PathBuf),
+    /// Under this path below an open directory, through no symbolic link, in place of a file that has it.
+    Beneath {
+        /// The directory that nothing leads out of.
+        root: Arc<Directory>,
+        /// The path below it.
+        path: PathBuf,
+    },
 }
 
 /// An [`Output`] whose directory is open: what happens to its path later changes nothing.
@@ -47,6 +55,7 @@ impl Output {
         match self {
             Self::File(path) => prepare_file(path),
             Self::Directory(path) => prepare_directory(path),
+            Self::Beneath { root, path } => prepare_beneath(root, path),
         }
     }
 }
@@ -108,6 +117,22 @@ fn prepare_directory(path: &Path) -> Result<PreparedOutput, OutputError> {
     let directory = Directory::open(path);
     let directory = directory.map_err(|source| OutputError::Create { path: path.to_owned(), source })?;
     Ok(PreparedOutput::new(directory, None))
+}
+
+/// Opens the directory of a path below `root`; anything but a file that has the name stays.
+fn prepare_beneath(root: &Directory, path: &Path) -> Result<PreparedOutput, OutputError> {
+    let shown = root.path_of(path.as_os_str());
+    let failed = |source| OutputError::Create { path: shown.clone(), source };
+    let (above, name) = split(path).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let directory = root.beneath(above).map_err(failed)?;
+    match directory.look(name, false).map(|there| FileType::from_raw_mode(there.st_mode)) {
+        Ok(FileType::RegularFile) => {}
+        Ok(FileType::Directory) => return Err(OutputError::IsDirectory(shown)),
+        Ok(_) => return Err(OutputError::NotAFile(shown)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(failed(source)),
+    }
+    Ok(PreparedOutput::new(directory, Some(name.to_owned())))
 }
 
 fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
@@ -216,6 +241,27 @@ mod tests {
             complete(&output, Some(&format!("f{n}"))).unwrap();
         }
         assert!(["sub/f0", "sub/f1", "f2", "f3"].iter().all(|name| at(name).is_file()));
+    }
+
+    #[test]
+    fn path_below_a_directory_leads_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("root/sub/dir")).unwrap();
+        fs::write(at("outside"), "precious").unwrap();
+        symlink("../outside", at("root/link")).unwrap();
+        symlink("..", at("root/up")).unwrap();
+        fs::write(at("root/sub/old"), "old").unwrap();
+        let root = Arc::new(Directory::open(&at("root")).unwrap());
+        let output = |path: &str| Output::Beneath { root: Arc::clone(&root), path: path.into() }.prepare();
+        assert!(matches!(output("link"), Err(OutputError::NotAFile(_))));
+        assert!(matches!(output("up/outside"), Err(OutputError::Create { .. })));
+        assert!(matches!(output("../outside"), Err(OutputError::Create { .. })));
+        assert!(matches!(output("sub/dir"), Err(OutputError::IsDirectory(_))));
+        for path in ["sub/old", "sub/new", "new"] {
+            assert!(complete(&output(path).unwrap(), None).is_ok_and(|done| done == at("root").join(path)));
+        }
+        assert_eq!(fs::read(at("outside")).unwrap(), b"precious");
     }
 
     #[test]

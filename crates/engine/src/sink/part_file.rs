@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
@@ -222,6 +223,14 @@ impl PartFile {
         self.file.set_len(size.get()).map_err(failed)
     }
 
+    /// Gives the file its time of modification; a later write changes it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
+        self.file.set_modified(modified)
+    }
+
     /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
     /// permissions.
     ///
@@ -322,6 +331,18 @@ impl PartFile {
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     let meta = file.metadata()?;
     Ok((meta.dev(), meta.ino()))
+}
+
+/// Removes the journal of a transfer to `target` that was killed between the rename of its partial file and the journal's removal.
+pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
+    let is_missing = |suffix| {
+        let there = directory.look(&beside(target, suffix), false);
+        there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    // A partial file is made before its journal: without one the journal is of no use.
+    if !is_missing(JOURNAL) && is_missing(PART) {
+        let _ = directory.remove(&beside(target, JOURNAL));
+    }
 }
 
 /// Reads the journal of the partial file of `target`, which another transfer may be writing.

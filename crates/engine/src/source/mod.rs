@@ -9,6 +9,9 @@
 
 pub(crate) mod gridftp;
 pub mod http;
+pub mod listing;
+
+use std::time::SystemTime;
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::Event;
@@ -22,6 +25,11 @@ use crate::cancel::Cancel;
 use crate::path_memory::{Endpoint, KnownPath};
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
+
+/// Returns whether URLs of this scheme can be fetched.
+pub fn is_known_scheme(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https" | "ftp" | "ftps" | "gsiftp")
+}
 
 /// The other end of streams: what makes their workers.
 pub(crate) trait StreamPeer: Send + Sync {
@@ -98,7 +106,13 @@ pub(crate) fn origin(url: &Url) -> (String, String, u16) {
 pub(crate) fn default_port(url: &Url) -> Option<u16> {
     /// The port of GridFTP (GFD.20).
     const GRIDFTP: u16 = 2811;
-    url.port_or_known_default().or_else(|| (url.scheme() == "gsiftp").then_some(GRIDFTP))
+    /// The port of FTP: TLS is requested over it (RFC 4217); the one for TLS from the first byte on is not used.
+    const FTPS: u16 = 21;
+    url.port_or_known_default().or(match url.scheme() {
+        "gsiftp" => Some(GRIDFTP),
+        "ftps" => Some(FTPS),
+        _ => None,
+    })
 }
 
 /// What is asked of a file before its ranges are scheduled.
@@ -128,6 +142,8 @@ pub(crate) struct Description {
     pub(crate) size: Option<Bytes>,
     /// What every answer with bytes of this file shares; `None` where ranges of several answers must not be combined.
     pub(crate) identity: Option<Identity>,
+    /// When the file was modified last.
+    pub(crate) modified: Option<SystemTime>,
     /// The file's name as the source gives it, safe to be used in a directory.
     pub(crate) name: Option<String>,
     /// Whether several streams may share the file.

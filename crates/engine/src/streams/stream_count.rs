@@ -118,7 +118,8 @@ impl CountStart {
 
 /// Chooses the control by what was asked for, and what the transfer allows.
 pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
-    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, multiplexed } = *start;
+    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, multiplexed } =
+        *start;
     match streams {
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),

@@ -94,6 +94,12 @@ impl SourceError {
         Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
     }
 
+    /// Describes a thread that ended by a fault of this program.
+    pub(crate) fn panicked(what: &str) -> Self {
+        let message = format!("{what} failed: report this as a bug");
+        Self::new(FailureKind::Internal, Retry::Never, Cause::EveryStream, message)
+    }
+
     /// Describes a lack of memory for a segment.
     pub(crate) fn memory(source: &io::Error) -> Self {
         let message = format!(

@@ -1,20 +1,28 @@
 //! An answer to a request of an upload, with the server's reason.
 
+use std::time::{Duration, Instant};
+
 use longhaul_core::proto::http::ResponseHead;
+use longhaul_core::proto::metalink::{MAX_DOCUMENT, MEDIA_TYPE};
 use longhaul_core::units::Bytes;
 
-use crate::source::http::Connection;
+use crate::source::http::{Connection, Read};
 
 /// The most of an answer's body that is read so that the connection can be used again.
 const WORTH_READING: Bytes = Bytes::kib(64);
 /// The most of a server's reason that is shown.
 const SHOWN: Bytes = Bytes::new(256);
 
+/// How long a metalink, of at most 2 MB from `longhaul serve`, may take to arrive.
+const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// An answer to one request.
 pub(super) struct UploadAnswer {
     pub(super) head: ResponseHead,
     /// The server's reason for a refusal, escaped, where the body is plain text.
     pub(super) reason: Option<String>,
+    /// The metalink with the digests of what the server has, where it has refused the file's digest.
+    pub(super) metalink: Option<Vec<u8>>,
 }
 
 impl UploadAnswer {
@@ -26,10 +34,25 @@ impl UploadAnswer {
             400.. if plain => connection.read_front(SHOWN),
             _ => Vec::new(),
         };
+        let has_metalink = head.status() == 422 && media_type.eq_ignore_ascii_case(MEDIA_TYPE);
+        let metalink = if has_metalink { document(connection) } else { None };
         connection.discard_body(WORTH_READING);
         let reason = reason(&head, &String::from_utf8_lossy(&front));
-        Self { head, reason }
+        Self { head, reason, metalink }
     }
+}
+
+/// Reads the body to its end; `None` where it breaks off, is too long or takes too long.
+fn document(connection: &mut Connection) -> Option<Vec<u8>> {
+    let (began, mut text, mut buffer) = (Instant::now(), Vec::new(), vec![0; 64 << 10]);
+    while text.len() <= MAX_DOCUMENT.as_usize() && began.elapsed() < DOCUMENT_TIMEOUT {
+        match connection.read_body(&mut buffer).ok()? {
+            Read::Data(n) => text.extend_from_slice(&buffer[..n]),
+            Read::Idle => {}
+            Read::End => return Some(text),
+        }
+    }
+    None
 }
 
 /// Makes one line of a text, without the status where the text repeats it.

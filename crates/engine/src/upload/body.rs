@@ -29,7 +29,12 @@ pub(super) enum BodyError {
     Http(HttpError),
     Send(SendError),
     Stalled(Duration),
+    /// The request behind the body could not be made.
+    Trailing(UploadError),
 }
+
+/// Sends a request behind the last byte of a body, once that can be made; returns whether there is nothing more to send.
+pub(super) type TrailingRequest<'a> = dyn FnMut(&mut Connection) -> Result<bool, UploadError> + 'a;
 
 impl From<HttpError> for BodyError {
     fn from(error: HttpError) -> Self {
@@ -50,11 +55,12 @@ impl BodyError {
             Self::Http(error) => error.into(),
             Self::Send(error) => UploadError::of_send(error, at),
             Self::Stalled(waited) => UploadError::Stalled { at: at.clone(), waited },
+            Self::Trailing(error) => error,
         }
     }
 }
 
-/// Sends all of `supply`, and waits until the server has acknowledged it or answers.
+/// Sends all of `supply` and what `trailing` sends behind it, and waits until the server has acknowledged it or answers.
 ///
 /// Returns as soon as a final answer has been received, however much is left: the server needs no more.
 pub(super) fn send(
@@ -62,10 +68,10 @@ pub(super) fn send(
     supply: &mut Supply,
     (source, reader): (&Arc<SourceFile>, Reader),
     progress: &UploadProgress<'_>,
-    stall: Duration,
+    (stall, trailing): (Duration, Option<&mut TrailingRequest<'_>>),
 ) -> Result<(), BodyError> {
     let mut pump = Pump::new(connection, progress, stall);
-    let result = pump.run(connection, supply, DropBehind::of(source, reader));
+    let result = pump.run(connection, supply, DropBehind::of(source, reader), trailing);
     // An answer received before the connection broke explains more than the kernel's error.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
         && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
@@ -94,13 +100,16 @@ impl<'a> Pump<'a> {
         connection: &mut Connection,
         supply: &mut Supply,
         mut behind: Option<DropBehind>,
+        mut trailing: Option<&mut TrailingRequest<'_>>,
     ) -> Result<(), BodyError> {
         let mut all_sent = false;
         loop {
             if self.progress.cancel.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
-            let ready = wait(connection, !all_sent, TICK);
+            // What trails waits itself, for what it needs.
+            let limit = if all_sent && trailing.is_some() { Duration::ZERO } else { TICK };
+            let ready = wait(connection, !all_sent, limit);
             if ready.contains(PollFlags::IN) {
                 match connection.poll_answer()? {
                     EarlyAnswer::Final => return Ok(()),
@@ -118,8 +127,14 @@ impl<'a> Pump<'a> {
             if let Some(behind) = &mut behind {
                 behind.follow(self.progress.snapshot().0.present, self.progress);
             }
+            if all_sent
+                && let Some(request) = &mut trailing
+                && request(connection).map_err(BodyError::Trailing)?
+            {
+                trailing = None;
+            }
             let outstanding = self.stall.check(connection)?;
-            if all_sent && outstanding == Some(0) {
+            if all_sent && trailing.is_none() && outstanding == Some(0) {
                 return Ok(());
             }
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
@@ -81,6 +82,19 @@ pub enum UploadError {
     Moved {
         /// The URL and the peer.
         at: UrlAndPeer,
+    },
+    /// What the server has differs from the source, however often it was sent.
+    #[error(
+        "{at} has other bytes than were sent in {ranges}, after {rounds} attempts to send them again; the network, or the memory or disk of \
+         one side, changes bytes: check them and run again, which sends only these"
+    )]
+    Corrupted {
+        /// The URL and the peer.
+        at: UrlAndPeer,
+        /// The wrong ranges.
+        ranges: RangeSet,
+        /// How often they were sent again.
+        rounds: u32,
     },
     /// The server's answer contradicts the upload.
     #[error("cannot use the answer of {at}: {why}")]
@@ -182,7 +196,7 @@ impl UploadError {
             Self::NoName { .. } | Self::NoDirectIo(_) | Self::Congestion { .. } => {
                 Kind::from(ErrorKind::Usage)
             }
-            Self::Changed(_) => Kind::Data,
+            Self::Changed(_) | Self::Corrupted { .. } => Kind::Data,
             Self::Send { .. } => Kind::from(ErrorKind::Io),
             Self::Refused { status, .. } => kind_of_status(*status),
             Self::Answer { .. } => Kind::from(ErrorKind::Protocol),

@@ -5,19 +5,25 @@
 //!     |        (sendfile, or a ring past the page cache)
 //!     '------> hashing, behind the sender --> digest --> compared by the server
 //!
-//!   OPTIONS --> resumable: HEAD (what is held) --> PATCH (the rest) ----------------> PATCH (complete, verified)
-//!           |                                  '-> ranges: streams::StreamSet -'
-//!           |                                      (a range_worker each: PATCH, PATCH, ..)
+//!   OPTIONS, HEAD (what is held) --> resumable: PATCH (the rest), PATCH (complete, verified)
+//!           |                       '-> ranges: streams::StreamSet --> PATCH (complete, verified)
+//!           |                           (a range_worker each: PATCH, PATCH, ..)
 //!           '-> plain:     PUT --> HEAD (size)
+//!               '-> dav:   ranges of a temporary file --> MOVE
 //! ```
+//!
+//! Requests before a comma do not wait for their answer.
 //!
 //! The caller's thread sends the requests and the file, unless streams send its ranges; one thread hashes, one monitors, and one
 //! takes samples on request.
 
 mod answer;
 mod body;
+mod dav;
 mod error;
 mod hashing;
+mod known_path;
+mod mismatch;
 mod monitor;
 mod plain;
 mod progress;
@@ -36,8 +42,10 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice;
-use longhaul_core::event::{Event, JobObserver};
-use longhaul_core::proto::http::{Ask, UPLOAD_LIMIT, parse_concurrent_ranges};
+use longhaul_core::event::{Event, JobObserver, Warning};
+use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
+use longhaul_core::proto::metalink::Pieces;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 
@@ -48,12 +56,15 @@ use crate::cancel::Cancel;
 use crate::pacing::CongestionPlan;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError, Retry};
+use crate::streams::CountControl;
 use crate::threads::named;
+use answer::UploadAnswer;
 use hashing::Hashing;
+use known_path::UploadPath;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use progress::UploadProgress;
 use ranges::TakenRanges;
-use resumable::UploadResource;
+use resumable::{Completion, SentPart, UploadResource};
 use session::{UploadSession, UploadStep};
 
 /// A connection that is idle for longer is closed: the server may do so at any moment (Apache after 5 s).
@@ -81,6 +92,7 @@ pub fn put(
     let client = Client::new(ClientConfig { congestion: congestion.initial, ..request.client.clone() })?;
     let size = Bytes::new(source.metadata().len());
     let progress = UploadProgress::new(request, start, observer, cancel, size);
+    let path = UploadPath::read(request, &|event| progress.emit(event));
     let (facts, result) = thread::scope(|threads| {
         let progress = &progress;
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
@@ -93,7 +105,8 @@ pub fn put(
         }
         let watch = move || monitor::watch(progress, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
-        let session = UploadSession::new(request, progress, &source, reader, &client, congestion.paced);
+        let found = (congestion.paced, &path);
+        let session = UploadSession::new(request, progress, (&source, reader), &client, found);
         let result = session.and_then(|session| Upload::new(session, threads).run());
         progress.cancel.cancel();
         drop(alive);
@@ -108,6 +121,7 @@ pub fn put(
         }
         result => result?,
     };
+    path.keep(&|event| progress.emit(event));
     let (time, facts) = (start.elapsed(), facts.unwrap_or_default());
     Ok(PutOutcome {
         path: request.path.clone(),
@@ -140,6 +154,9 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
     Err(UploadError::NotAFile { path: path.to_owned(), what })
 }
 
+/// How often wrong ranges are sent again.
+const MOST_REPAIRS: u32 = 4;
+
 /// An upload, through all its attempts.
 struct Upload<'scope, 'env> {
     session: UploadSession<'scope>,
@@ -150,6 +167,12 @@ struct Upload<'scope, 'env> {
     furthest: Option<Bytes>,
     /// The server has a part of this upload: a 423 then means an earlier connection of this client.
     began: bool,
+    /// The server's answer to what it has, where that came with the first.
+    ahead: Option<UploadAnswer>,
+    /// How often wrong ranges were sent again.
+    repairs: u32,
+    /// Which ranges of a file the server may take where it takes no uploads in parts.
+    file_ranges: TakenRanges,
 }
 
 /// How the server accepts files.
@@ -162,7 +185,17 @@ enum UploadProtocol {
 impl<'scope, 'env> Upload<'scope, 'env> {
     fn new(session: UploadSession<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
         let backoff = Backoff::new(session.request.retries);
-        Self { session, threads, protocol: None, backoff, furthest: None, began: false }
+        Self {
+            session,
+            threads,
+            protocol: None,
+            backoff,
+            furthest: None,
+            began: false,
+            ahead: None,
+            repairs: 0,
+            file_ranges: TakenRanges::default(),
+        }
     }
 
     /// Repeats attempts until the server has the file or an error is final; returns the digest that both ends have compared.
@@ -174,6 +207,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             };
             self.session.close();
             self.session.return_to_original();
+            self.session.asks_first = true;
             let progress = self.session.progress;
             let asked_to_wait = match (&error, error.retry()) {
                 (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
@@ -195,11 +229,12 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         }
         let session = &mut self.session;
         let Some(UploadProtocol::Resumable(resource, hashing, taken)) = &mut self.protocol else {
-            plain::send(session)?;
+            plain::send(session, &mut self.file_ranges)?;
             return Ok(None);
         };
+        let mut completing = None;
         loop {
-            let there = resource.held(session)?;
+            let there = resource.held(session, self.ahead.take())?;
             let held = there.clone().unwrap_or_default();
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
             self.backoff.received(brought);
@@ -219,21 +254,36 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             self.began |= there.is_some();
             if let Some(control) = control {
                 let began = std::mem::replace(&mut self.began, true);
-                ranges::send(session, resource, &held, began, control)?;
+                ranges::send(session, &resource.ranges(session, began), &held, control)?;
                 break;
             }
             let offset = progress::prefix(&held, session.progress.size);
-            let sent = resource.send(session, offset);
-            self.began |= session.progress.snapshot().0.written > Bytes::ZERO;
-            if sent? {
-                break;
+            let sent = resource.send(session, offset, hashing);
+            // A refusal begins nothing, however many bytes were sent before it arrived.
+            let refused = matches!(sent, Err(UploadError::Refused { .. }));
+            self.began |= !refused && session.progress.snapshot().0.written > Bytes::ZERO;
+            match sent? {
+                SentPart::Redirected => {}
+                SentPart::Whole => break,
+                SentPart::Completing(answer) => {
+                    completing = Some(answer);
+                    break;
+                }
             }
         }
         let digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
-        session.check_source()?;
-        session.progress.emit(&Event::Verifying);
-        resource.complete(session, digest.as_ref())?;
-        Ok(digest)
+        loop {
+            if completing.is_none() {
+                session.check_source()?;
+                session.progress.emit(&Event::Verifying);
+            }
+            match resource.complete(session, digest.as_ref(), completing.take())? {
+                Completion::Done => return Ok(digest),
+                Completion::Mismatch(pieces) => {
+                    send_again(session, resource, taken, &pieces, &mut self.repairs)?;
+                }
+            }
+        }
     }
 
     /// Asks the server how it accepts files; deletes what an earlier run left where it is not to be resumed.
@@ -241,9 +291,20 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         let session = &mut self.session;
         let (request, progress) = (session.request, session.progress);
         let step = UploadStep { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
-        let head = session.exchange(step)?.head;
+        let resource =
+            UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
+        let head = if request.resume {
+            let status = resource.status_step();
+            let (answer, ahead) =
+                session.exchange_both(step, status, ResponseHead::accepts_partial_uploads)?;
+            self.ahead = ahead;
+            answer.head
+        } else {
+            session.exchange(step)?.head
+        };
         let resumable = head.accepts_partial_uploads();
         let taken = TakenRanges { at_once: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
+        self.file_ranges = TakenRanges { at_once: dav::most_ranges(&head, request) };
         progress.set_resumable(resumable);
         if !resumable || request.verify.is_none() {
             progress.skip_hashing();
@@ -251,13 +312,40 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         if !resumable {
             return Ok(UploadProtocol::Plain);
         }
-        let resource =
-            UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
         if !request.resume {
             resource.start_over(session)?;
         }
         Ok(UploadProtocol::Resumable(resource, None, taken))
     }
+}
+
+/// Sends again what differs from the source on the server; fails where that has been done too often, or cannot be done.
+fn send_again(
+    session: &mut UploadSession<'_>,
+    resource: &UploadResource,
+    taken: &TakenRanges,
+    pieces: &Pieces,
+    repairs: &mut u32,
+) -> Result<(), UploadError> {
+    let at = session.at();
+    // The server may close the connection while the source is read.
+    session.close();
+    let ranges = mismatch::differing(session, pieces)?;
+    if *repairs == MOST_REPAIRS || taken.at_once.is_none() {
+        return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
+    }
+    *repairs += 1;
+    if ranges.total() == Bytes::ZERO {
+        // It has hashed other bytes than it has written, and reads what it has written from now on.
+        return Ok(());
+    }
+    let server = at.to_string();
+    session.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges: ranges.clone(), server }));
+    let mut held = RangeSet::new();
+    held.insert(ByteRange::with_len(0, session.progress.size));
+    ranges.iter().for_each(|range| held.remove(range));
+    let control = ranges::control(session, taken, &held).unwrap_or(CountControl::Fixed(1));
+    ranges::send(session, &resource.ranges(session, true), &held, control)
 }
 
 /// Waits for the hasher; the connection is closed once that takes long.

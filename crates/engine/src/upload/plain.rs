@@ -4,12 +4,21 @@ use longhaul_core::proto::http::Ask;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
+use super::dav;
 use super::error::{UploadError, of_bytes};
+use super::ranges::TakenRanges;
 use super::session::{UploadSession, UploadStep};
 
-/// Sends the whole file; fails unless the server then has a file of its size.
-pub(super) fn send(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
+/// Sends the whole file, or its ranges where the server takes these; fails unless the server then has a file of its size.
+pub(super) fn send(session: &mut UploadSession<'_>, taken: &mut TakenRanges) -> Result<(), UploadError> {
     let size = session.progress.size;
+    if taken.at_once.is_some() {
+        if dav::send(session, taken)? {
+            return Ok(());
+        }
+        // It is not asked again.
+        taken.at_once = None;
+    }
     session.progress.found(&RangeSet::new(), session.source, session.reader);
     let step = UploadStep {
         name: "the upload",

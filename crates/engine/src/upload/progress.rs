@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
-use longhaul_core::limit::Limiter;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
@@ -14,6 +13,7 @@ use longhaul_core::units::{Bytes, Rate};
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
+use crate::rate_limit::RateLimit;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::threads::{add, lock};
 use crate::transfer::{SharedSchedule, TransferState};
@@ -24,7 +24,7 @@ pub(super) struct UploadProgress<'a> {
     pub(super) transfer: TransferState<'a>,
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
-    limiter: Option<Mutex<Limiter>>,
+    limiter: Option<RateLimit>,
     body: Mutex<SentPart>,
     ranges: Mutex<SentRanges>,
     /// How much of the file, from its start, has been read by the sender.
@@ -87,7 +87,7 @@ impl<'a> UploadProgress<'a> {
             transfer: TransferState::new(start, observer, cancel.clone(), schedule, None, 1),
             cancel,
             size,
-            limiter: request.limit.map(Limiter::new).map(Mutex::new),
+            limiter: request.limit.clone(),
             body: Mutex::default(),
             ranges: Mutex::default(),
             read: AtomicU64::new(0),
@@ -166,7 +166,7 @@ impl<'a> UploadProgress<'a> {
     /// Waits as `--limit` requires after `more` bytes.
     fn wait_for_limit(&self, more: Bytes) {
         let Some(limiter) = &self.limiter else { return };
-        let wait = lock(limiter).read(more, self.transfer.start.elapsed());
+        let wait = limiter.read(more);
         if !wait.is_zero() {
             self.cancel.sleep(wait);
             add(&self.transfer.waits.limit, wait);
@@ -200,9 +200,7 @@ impl<'a> UploadProgress<'a> {
     /// Returns how much to send at once: `most`, or less for an even rate under `--limit`.
     pub(super) fn share(&self, most: Bytes) -> Bytes {
         const SMALLEST: u64 = 4096;
-        let even = |limiter: &Mutex<Limiter>| {
-            Bytes::new((lock(limiter).rate().as_bytes_per_sec() / 20).max(SMALLEST))
-        };
+        let even = |limiter: &RateLimit| Bytes::new((limiter.rate().as_bytes_per_sec() / 20).max(SMALLEST));
         self.limiter.as_ref().map_or(most, |limiter| most.min(even(limiter)))
     }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::pace::Pace;
+use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::send_options::set_max_pacing_rate;
 
@@ -13,13 +15,58 @@ use super::body::DropBehind;
 use super::progress::UploadProgress;
 use super::range_worker::RangeWorker;
 use super::request::PutRequest;
-use super::resumable::{UploadResource, hashes_in_passing};
 use super::session::UploadSession;
 use crate::pacing::{PacingHandle, PacingStart, PacingThread};
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, Connection, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::lock;
+
+/// Where ranges go, and how.
+pub(super) struct RangeTarget<'a> {
+    /// The URL there, after redirects.
+    pub(super) url: ResolvedUrl,
+    /// What a request for a range asks.
+    pub(super) kind: RangeKind<'a>,
+    /// Whether the server has a part of the upload. A range that is locked there is then locked by an earlier connection of this
+    /// client.
+    pub(super) began: bool,
+}
+
+/// How a server is asked to take a range.
+#[derive(Clone, Copy)]
+pub(super) enum RangeKind<'a> {
+    /// As a range of the upload that this query of the URL names; hashed on receipt where `hash` is set.
+    Upload { query: &'a str, hash: bool },
+    /// As a part of the file itself.
+    File,
+}
+
+impl RangeTarget<'_> {
+    /// Returns the target of requests for ranges where the file's is `url`.
+    pub(super) fn requested(&self, url: &ResolvedUrl) -> ResolvedUrl {
+        match self.kind {
+            RangeKind::Upload { query, .. } => url.with_query(query),
+            RangeKind::File => url.clone(),
+        }
+    }
+
+    /// Returns the file's URL where ranges were redirected to `url`.
+    pub(super) fn redirected(&self, url: ResolvedUrl) -> ResolvedUrl {
+        match self.kind {
+            RangeKind::Upload { query, .. } => url.without_query(query),
+            RangeKind::File => url,
+        }
+    }
+
+    /// Returns the request for a range of a file of `whole` bytes.
+    pub(super) fn ask(&self, range: ByteRange, whole: Bytes) -> Ask<'static> {
+        match self.kind {
+            RangeKind::Upload { hash, .. } => Ask::PatchRange(UploadRange { range, whole, hash }),
+            RangeKind::File => Ask::PutRange(FileRange { range, whole }),
+        }
+    }
+}
 
 /// What the streams of an upload have in common.
 pub(super) struct RangePeer<'a> {
@@ -28,19 +75,11 @@ pub(super) struct RangePeer<'a> {
     pub(super) source: &'a Arc<SourceFile>,
     pub(super) reader: Reader,
     pub(super) client: &'a Client,
-    /// The file's URL there, after redirects.
-    pub(super) target: &'a ResolvedUrl,
-    /// The query that makes it the upload's.
-    pub(super) query: &'a str,
-    /// Whether the server hashes what it receives.
-    pub(super) hash: bool,
+    pub(super) target: &'a RangeTarget<'a>,
     congestion: Option<&'a str>,
     pacing: &'a PacingThread,
     /// The rate that the user gave.
     rate: Option<SharedRate>,
-    /// Whether the server has a part of the upload. A range that is locked there is then locked by an earlier connection of this
-    /// client.
-    began: bool,
     /// Whether the server has taken a range.
     accepts: AtomicBool,
     behind: Option<Mutex<DropBehind>>,
@@ -48,7 +87,7 @@ pub(super) struct RangePeer<'a> {
 }
 
 impl<'a> RangePeer<'a> {
-    pub(super) fn new(session: &'a UploadSession<'a>, resource: &'a UploadResource, began: bool) -> Self {
+    pub(super) fn new(session: &'a UploadSession<'a>, target: &'a RangeTarget<'a>) -> Self {
         let (request, source, reader) = (session.request, session.source, session.reader);
         Self {
             request,
@@ -56,22 +95,19 @@ impl<'a> RangePeer<'a> {
             source,
             reader,
             client: session.client,
-            target: &session.target,
-            query: &resource.query,
-            hash: hashes_in_passing(session),
+            target,
             congestion: session.congestion.as_deref(),
             pacing: &session.pacing,
             rate: SharedRate::of(request.pace),
-            began,
             accepts: AtomicBool::new(false),
             behind: DropBehind::of(source, reader).map(Mutex::new),
-            shown: session.target.safe_url().to_string(),
+            shown: target.url.safe_url().to_string(),
         }
     }
 
     /// Returns whether a locked range can only be locked by a connection of this client.
     pub(super) fn owns_locks(&self) -> bool {
-        self.began || self.accepts.load(Ordering::Relaxed)
+        self.target.began || self.accepts.load(Ordering::Relaxed)
     }
 
     /// Notes that the server has taken a range, and has the file up to `present` without a gap.

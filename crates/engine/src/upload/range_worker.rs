@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::http::{Ask, UploadRange};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
@@ -60,7 +59,7 @@ enum Ended {
 
 impl<'p> RangeWorker<'p> {
     pub(super) fn new(peer: &'p RangePeer<'p>) -> Self {
-        let target = peer.target.clone();
+        let target = peer.target.url.clone();
         Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
     }
 
@@ -68,7 +67,7 @@ impl<'p> RangeWorker<'p> {
         let cancel = stream.renew_cancel();
         let client = self.peer.client;
         let mut connection = client.connect(&mut self.target, &cancel)?;
-        client.aim(&mut connection, &self.target.with_query(self.peer.query))?;
+        client.aim(&mut connection, &self.peer.target.requested(&self.target))?;
         let paced = self.peer.pace(&connection);
         let is_first = !stream.has_connected();
         stream.connected(connection.socket(), connection.peer());
@@ -80,7 +79,7 @@ impl<'p> RangeWorker<'p> {
 
     /// Returns to the target that the upload began with.
     fn return_to_original(&mut self) {
-        self.target = self.peer.target.clone();
+        self.target = self.peer.target.url.clone();
         self.redirects = self.peer.client.redirects(&self.target);
     }
 }
@@ -203,8 +202,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Sends one range to its end; reads answers to earlier ones meanwhile.
     fn send(&mut self, range: ByteRange) -> Result<(), SourceError> {
         let peer = self.worker.peer;
-        let part = UploadRange { range, whole: peer.progress.size, hash: peer.hash };
-        self.connection.send(Ask::PatchRange(part))?;
+        self.connection.send(peer.target.ask(range, peer.progress.size))?;
         let (before, acknowledged) = (self.given, range.start());
         self.unanswered.push_back(SentRange { range, before, acknowledged, whole: false });
         self.answer_due = None;
@@ -291,7 +289,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 let range = sent.range;
                 self.unanswered.pop_front();
                 if !self.stream.confirmed(range.end(), range.len()) {
-                    return Err(SourceError::stolen(&peer.target.safe_url().to_string()));
+                    return Err(SourceError::stolen(&peer.target.url.safe_url().to_string()));
                 }
                 self.worker.locked = 0;
                 self.answer_due = None;
@@ -309,9 +307,9 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Aims the following requests at the target of a redirect; returns why this connection ends.
     fn redirected(&mut self, answer: &UploadAnswer) -> Result<SourceError, SourceError> {
         let worker = &mut *self.worker;
-        let query = worker.peer.query;
-        let to = worker.redirects.follow(&worker.target.with_query(query), &answer.head)?;
-        worker.target = to.without_query(query);
+        let target = worker.peer.target;
+        let to = worker.redirects.follow(&target.requested(&worker.target), &answer.head)?;
+        worker.target = target.redirected(to);
         let why = UploadError::refused(self.connection.at(), STEP, answer);
         Ok(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()))
     }
@@ -332,7 +330,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             }
         }
         if self.unanswered.iter().any(|sent| !self.stream.leases_until(sent.range.end())) {
-            return Err(SourceError::stolen(&self.worker.peer.target.safe_url().to_string()));
+            return Err(SourceError::stolen(&self.worker.peer.target.url.safe_url().to_string()));
         }
         let at = self.connection.at();
         let outstanding = self.pump.stall.check(&self.connection).map_err(|error| error.at(at))?;

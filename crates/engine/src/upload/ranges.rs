@@ -11,9 +11,9 @@ use longhaul_sys::host;
 
 use super::error::UploadError;
 use super::progress::prefix;
-use super::range_peer::RangePeer;
-use super::resumable::UploadResource;
+use super::range_peer::{RangePeer, RangeTarget};
 use super::session::UploadSession;
+use crate::rate_limit::RateLimit;
 use crate::send::{Reader, ReaderChoice};
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
@@ -28,6 +28,7 @@ const WORTH_SEVERAL: Bytes = Bytes::mib(16);
 const SEGMENT: Bytes = Bytes::new(1448);
 
 /// What a server takes of ranges.
+#[derive(Default)]
 pub(super) struct TakenRanges {
     /// On how many connections at once; `None` where it takes no ranges.
     pub(super) at_once: Option<usize>,
@@ -45,13 +46,14 @@ pub(super) fn control(
     let rtt = session.rtt().unwrap_or_default();
     let start = CountStart {
         divisible: true,
-        alone: left < WORTH_SEVERAL || one_window_suffices(rtt, request.pace, request.limit),
+        alone: left < WORTH_SEVERAL
+            || one_window_suffices(rtt, request.pace, request.limit.as_ref().map(RateLimit::rate)),
         rtt,
         first_window: SEGMENT * INITIAL_SEGMENTS,
         left,
         rest: left,
         most,
-        remembered: None,
+        remembered: session.path.remembered(rtt),
         multiplexed: false,
     };
     let streams = match request.streams {
@@ -82,17 +84,16 @@ pub(super) fn reader(reader: Reader, choice: ReaderChoice) -> Reader {
     }
 }
 
-/// Sends what the server lacks; returns once it has confirmed every range.
+/// Sends what the server lacks to `target`; returns once it has confirmed every range.
 ///
-/// `began` is whether the server has a part of the upload: a 423 then means an earlier connection of this client. Confirmed ranges need not be on the server's device yet: the request that completes the upload names what it lacks.
+/// Confirmed ranges of an upload need not be on the server's device yet: the request that completes it names what it lacks.
 ///
 /// # Errors
 /// [`UploadError::Streams`] where no stream is left.
 pub(super) fn send(
     session: &mut UploadSession<'_>,
-    resource: &UploadResource,
+    target: &RangeTarget<'_>,
     held: &RangeSet,
-    began: bool,
     control: CountControl,
 ) -> Result<(), UploadError> {
     session.close();
@@ -108,17 +109,20 @@ pub(super) fn send(
     transfer.resume();
     progress.begin_ranges(held);
 
-    let peer = RangePeer::new(session, resource, began);
+    let peer = RangePeer::new(session, target);
     // The windows to be held are the server's.
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
     let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let starter = Starter { threads, inlet: None, alive };
-        let _ = control.start(&set, starter.clone());
+        let tuner = control.start(&set, starter.clone());
         drop(starter);
         // Nothing is sent: it returns once every stream has ended.
         let _ = ended.recv();
+        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
+            session.path.found(found);
+        }
     });
     if let Some(error) = transfer.take_failure() {
         return Err(error.into());

@@ -11,6 +11,7 @@ use url::Url;
 
 use super::error::UploadError;
 use crate::passing_digest::Verify;
+use crate::rate_limit::RateLimit;
 use crate::send::ReaderChoice;
 use crate::source::http::ClientConfig;
 use crate::transfer::Streams;
@@ -33,8 +34,8 @@ pub struct PutRequest {
     pub pace: Pace,
     /// The congestion control; `None` is the kernel's default.
     pub congestion: Option<String>,
-    /// The highest rate at which bytes are given to the kernel.
-    pub limit: Option<Rate>,
+    /// The highest rate at which bytes are given to the kernel, shared with other uploads.
+    pub limit: Option<RateLimit>,
     /// Whether to resume what an earlier run left on the server.
     pub resume: bool,
     /// How many failures in a row are retried.
@@ -43,6 +44,8 @@ pub struct PutRequest {
     pub stall: Duration,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
     pub sample: Option<Duration>,
+    /// Where paths are remembered from one upload to the next; `None` remembers nothing.
+    pub memory: Option<PathBuf>,
     /// The client's settings.
     pub client: ClientConfig,
 }

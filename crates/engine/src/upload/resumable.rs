@@ -2,23 +2,29 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use longhaul_core::checksum::Algorithm;
+use longhaul_core::event::Event;
 use longhaul_core::proto::http::{
     Ask, ResponseHead, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, UploadPart, parse_held_ranges,
     parse_upload_bytes,
 };
+use longhaul_core::proto::metalink::{Metalink, Pieces};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use url::{Position, Url};
 
 use super::answer::UploadAnswer;
 use super::error::{UploadError, of_bytes};
+use super::hashing::Hashing;
+use super::range_peer::{RangeKind, RangeTarget};
 use super::session::{UploadSession, UploadStep};
 use crate::passing_digest::Verify;
 use crate::send::SourceFile;
-use crate::source::http::Redirects;
+use crate::source::http::{Connection, Redirects};
 
 /// Names the upload of this state of `source` to `url`; the name is the same in every run.
 ///
@@ -42,9 +48,36 @@ pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     UploadId::new(bits)
 }
 
+/// How long the sender waits for the digest before it looks for an answer again.
+const DIGEST_TICK: Duration = Duration::from_millis(5);
+
+/// What became of a part that ends with the file.
+pub(super) enum SentPart {
+    /// It is to be sent to another server, whose offset is to be requested first.
+    Redirected,
+    /// The server has all of the file.
+    Whole,
+    /// The server has all of the file, and has answered the request to complete the upload.
+    Completing(UploadAnswer),
+}
+
+/// The server's answer to the request that completes an upload.
+pub(super) enum Completion {
+    /// The file has its name.
+    Done,
+    /// The file's digest is wrong, and its pieces have these.
+    Mismatch(Pieces),
+}
+
+/// Reads the digests of the only file's pieces; `None` where they are not of a file of this size by BLAKE3.
+fn pieces_of(document: &[u8], size: Bytes) -> Option<Pieces> {
+    let file = Metalink::parse(document).ok()?.files.pop()?;
+    file.pieces.filter(|pieces| file.size == Some(size) && pieces.algorithm == Algorithm::Blake3)
+}
+
 /// An upload resource on the server.
 pub(super) struct UploadResource {
-    pub(super) query: String,
+    query: String,
 }
 
 impl UploadResource {
@@ -56,11 +89,30 @@ impl UploadResource {
         UploadStep { name, query: Some(&self.query), ask, body: None }
     }
 
-    /// Requests what the server has; `None` where it does not know the upload, or refuses its name.
-    pub(super) fn held(&self, session: &mut UploadSession<'_>) -> Result<Option<RangeSet>, UploadError> {
-        let step = self.step("to tell what it has", Ask::Head);
-        let answer = session.exchange(step)?;
-        // An answer to HEAD has no body for a reason; the one to PATCH has.
+    /// Returns where ranges of the upload go; `began` is whether the server has a part of it.
+    pub(super) fn ranges(&self, session: &UploadSession<'_>, began: bool) -> RangeTarget<'_> {
+        let kind = RangeKind::Upload { query: &self.query, hash: hashes_in_passing(session) };
+        RangeTarget { url: session.target.clone(), kind, began }
+    }
+
+    /// Makes the request for what the server has.
+    pub(super) fn status_step(&self) -> UploadStep<'_> {
+        self.step("to tell what it has", Ask::Head)
+    }
+
+    /// Requests what the server has, unless its answer has come `ahead`; `None` where it does not know the upload, or refuses its
+    /// name.
+    pub(super) fn held(
+        &self,
+        session: &mut UploadSession<'_>,
+        ahead: Option<UploadAnswer>,
+    ) -> Result<Option<RangeSet>, UploadError> {
+        let step = self.status_step();
+        // A redirect is followed, and a challenge taken up, by a request of its own.
+        let ahead = ahead.filter(|answer| !matches!(answer.head.status(), 300..=399 | 401));
+        let answer = ahead.map_or_else(|| session.exchange(step), Ok)?;
+        // An answer to HEAD has no body for a reason; the one to PATCH has. It is asked for before the file is sent.
+        session.asks_first |= matches!(answer.head.status(), 400 | 403 | 409 | 410);
         if matches!(answer.head.status(), 400 | 403 | 404 | 409 | 410) {
             return Ok(None);
         }
@@ -93,21 +145,60 @@ impl UploadResource {
         if answer.head.status() == 404 { Ok(()) } else { session.require_success(step.name, &answer) }
     }
 
-    /// Sends the file from `offset` on; returns whether the server has all of it. It has not where it redirects to another
-    /// server, whose offset is then to be requested.
-    pub(super) fn send(&self, session: &mut UploadSession<'_>, offset: Bytes) -> Result<bool, UploadError> {
+    /// Sends the file from `offset` on, and behind the last byte the request that completes the upload, unless its digest takes
+    /// longer than the server's answer.
+    pub(super) fn send(
+        &self,
+        session: &mut UploadSession<'_>,
+        offset: Bytes,
+        hashing: &mut Option<Hashing>,
+    ) -> Result<SentPart, UploadError> {
         let whole = session.progress.size;
-        let hash = hashes_in_passing(session);
-        let part = UploadPart { offset, length: whole - offset, whole, hash };
+        let (hash, expects) = (hashes_in_passing(session), session.asks_first);
+        let part = UploadPart { offset, length: whole - offset, whole, hash, expects };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
-        let answer = session.exchange(step)?;
-        if Redirects::keeps_method(answer.head.status()) {
-            return Ok(false);
+        let (source, progress) = (session.source, session.progress);
+        let mut complete = |connection: &mut Connection| {
+            let digest = match hashing {
+                Some(hashing) => match hashing.within(DIGEST_TICK)? {
+                    Some(digest) => Some(digest),
+                    None => return Ok(false),
+                },
+                None => None,
+            };
+            source.check().map_err(UploadError::of_reading)?;
+            progress.emit(&Event::Verifying);
+            let digest = digest.as_ref().map(repr_digest);
+            connection.send(Ask::Complete { whole, digest: digest.as_deref(), hash })?;
+            Ok(true)
+        };
+        let answer = session.exchange_before(step, Some(&mut complete))?;
+        let sent = self.sent(session, offset, &answer).inspect_err(|_| session.close())?;
+        match sent {
+            SentPart::Whole => Ok(session.trailing_answer()?.map_or(SentPart::Whole, SentPart::Completing)),
+            sent => {
+                // What trails is for nothing.
+                session.close();
+                Ok(sent)
+            }
         }
-        require_at(session, offset, step.name, &answer)?;
+    }
+
+    /// Reads the answer to a part that ends with the file.
+    fn sent(
+        &self,
+        session: &UploadSession<'_>,
+        offset: Bytes,
+        answer: &UploadAnswer,
+    ) -> Result<SentPart, UploadError> {
+        let whole = session.progress.size;
+        if Redirects::keeps_method(answer.head.status()) {
+            return Ok(SentPart::Redirected);
+        }
+        require_at(session, offset, "the upload", answer)?;
         match offset_of(&answer.head) {
-            Some(there) if there == whole => Ok(true),
+            Some(there) if there == whole => Ok(SentPart::Whole),
             Some(there) if there > offset && there < whole => Err(UploadError::Moved { at: session.at() }),
             there => Err(UploadError::Answer {
                 at: session.at(),
@@ -120,22 +211,33 @@ impl UploadResource {
         }
     }
 
-    /// Gives the file its name, where it has the digest, if one is given.
+    /// Gives the file its name, where it has the digest, if one is given; the server's answer may have come `ahead`.
     pub(super) fn complete(
         &self,
         session: &mut UploadSession<'_>,
         digest: Option<&blake3::Hash>,
-    ) -> Result<(), UploadError> {
-        let digest = digest.map(|digest| format!("blake3=:{}:", STANDARD.encode(digest.as_bytes())));
+        ahead: Option<UploadAnswer>,
+    ) -> Result<Completion, UploadError> {
+        let digest = digest.map(repr_digest);
         let (whole, hash) = (session.progress.size, hashes_in_passing(session));
         let ask = Ask::Complete { whole, digest: digest.as_deref(), hash };
         let step = self.step("to complete the upload", ask);
-        let answer = session.exchange(step)?;
-        require_at(session, session.progress.size, step.name, &answer)
+        // A redirect is followed by a request of its own.
+        let ahead = ahead.filter(|answer| !Redirects::keeps_method(answer.head.status()));
+        let answer = ahead.map_or_else(|| session.exchange(step), Ok)?;
+        if let Some(pieces) = answer.metalink.as_deref().and_then(|text| pieces_of(text, whole)) {
+            return Ok(Completion::Mismatch(pieces));
+        }
+        require_at(session, session.progress.size, step.name, &answer)?;
+        Ok(Completion::Done)
     }
 }
 
-pub(super) fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
+fn repr_digest(digest: &blake3::Hash) -> String {
+    format!("blake3=:{}:", STANDARD.encode(digest.as_bytes()))
+}
+
+fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
     session.request.verify == Some(Verify::Passing)
 }
 

@@ -12,17 +12,22 @@ use longhaul_sys::host::thread_cpu_time;
 use longhaul_sys::tcp_info;
 
 use super::answer::UploadAnswer;
-use super::body;
+use super::body::{self, TrailingRequest};
 use super::error::UploadError;
+use super::known_path::UploadPath;
 use super::progress::UploadProgress;
 use super::request::PutRequest;
-use crate::pacing::{PacingHandle, PacingStart, PacingThread};
+use crate::pacing::{PacingHandle, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
 use crate::threads::add;
 
 /// How long to wait for 100 Continue before the body is sent without it.
 const CONTINUE: Duration = Duration::from_secs(2);
+
+/// How long a server that may not know pipelining may take for the second of two answers, after the first: they are sent in one
+/// flight, so that this is the time of a disk.
+const BEHIND: Duration = Duration::from_millis(500);
 
 /// The requests of one upload.
 pub(super) struct UploadSession<'a> {
@@ -43,6 +48,10 @@ pub(super) struct UploadSession<'a> {
     paced: Option<PacingHandle>,
     /// The congestion control after slow start.
     pub(super) congestion: Option<String>,
+    /// What earlier uploads have found of the path.
+    pub(super) path: &'a UploadPath,
+    /// Whether the server is asked before a part is sent: it has refused one, or broken off.
+    pub(super) asks_first: bool,
     /// The thread's CPU time when the session began.
     cpu: Duration,
 }
@@ -63,10 +72,9 @@ impl<'a> UploadSession<'a> {
     pub(super) fn new(
         request: &'a PutRequest,
         progress: &'a UploadProgress<'a>,
-        source: &'a Arc<SourceFile>,
-        reader: Reader,
+        (source, reader): (&'a Arc<SourceFile>, Reader),
         client: &'a Client,
-        congestion: Option<String>,
+        (congestion, path): (Option<String>, &'a UploadPath),
     ) -> Result<Self, UploadError> {
         let original = client.target(&request.url)?;
         Ok(Self {
@@ -82,6 +90,8 @@ impl<'a> UploadSession<'a> {
             pacing: PacingThread::default(),
             paced: None,
             congestion,
+            path,
+            asks_first: false,
             cpu: thread_cpu_time(),
         })
     }
@@ -91,25 +101,70 @@ impl<'a> UploadSession<'a> {
     /// The redirect of a part of an upload is followed by the next request only: the answer is that redirect, for the new
     /// server may have another part of the file. After an error the connection is dropped.
     pub(super) fn exchange(&mut self, step: UploadStep<'_>) -> Result<UploadAnswer, UploadError> {
+        self.exchange_before(step, None)
+    }
+
+    /// Sends a request as [`exchange`](Self::exchange) does, and what `trailing` sends behind the last byte of its body.
+    pub(super) fn exchange_before(
+        &mut self,
+        step: UploadStep<'_>,
+        mut trailing: Option<&mut TrailingRequest<'_>>,
+    ) -> Result<UploadAnswer, UploadError> {
         loop {
-            let answer = self.exchange_once(step).inspect_err(|_| self.close())?;
-            if (300..400).contains(&answer.head.status()) {
-                self.follow(&step, &answer.head)?;
-                match step.ask {
-                    Ask::Patch(_) => return Ok(answer),
-                    _ => continue,
-                }
+            let answer = self.exchange_once(step, trailing.as_deref_mut()).inspect_err(|_| self.close())?;
+            if let Some(answer) = self.settle(&step, answer)? {
+                return Ok(answer);
             }
-            match self.client.answer_challenge(&self.target, &answer.head)? {
-                Some(target) => {
-                    if !target.is_redirected() {
-                        self.original = target.clone();
-                    }
-                    self.target = target;
-                }
-                None => return Ok(answer),
+            if self.connection.as_ref().is_some_and(|connection| connection.unanswered() > 0) {
+                // What trailed is for nothing.
+                self.close();
             }
         }
+    }
+
+    /// Sends two requests without a body in one flight. Returns the answer to the first as [`exchange`](Self::exchange) does,
+    /// and that to the second where it has come.
+    ///
+    /// Where `expects` is false of the first answer, a server may not know pipelining: the second is not waited for.
+    pub(super) fn exchange_both(
+        &mut self,
+        first: UploadStep<'_>,
+        second: UploadStep<'_>,
+        expects: impl Fn(&ResponseHead) -> bool,
+    ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
+        let both = self.exchange_both_once(first, second, expects).inspect_err(|_| self.close())?;
+        let (answer, mut ahead) = both;
+        if ahead.is_none() {
+            self.close();
+        }
+        let answer = match self.settle(&first, answer)? {
+            Some(answer) => answer,
+            None => {
+                ahead = None;
+                self.exchange(first)?
+            }
+        };
+        Ok((answer, ahead))
+    }
+
+    /// Follows a redirect, or takes up a challenge; returns the answer where neither is to be done first.
+    fn settle(
+        &mut self,
+        step: &UploadStep<'_>,
+        answer: UploadAnswer,
+    ) -> Result<Option<UploadAnswer>, UploadError> {
+        if (300..400).contains(&answer.head.status()) {
+            self.follow(step, &answer.head)?;
+            return Ok(matches!(step.ask, Ask::Patch(_)).then_some(answer));
+        }
+        let Some(target) = self.client.answer_challenge(&self.target, &answer.head)? else {
+            return Ok(Some(answer));
+        };
+        if !target.is_redirected() {
+            self.original = target.clone();
+        }
+        self.target = target;
+        Ok(None)
     }
 
     /// Sends the following requests to the target of the redirect `head`.
@@ -137,7 +192,7 @@ impl<'a> UploadSession<'a> {
         self.aim(self.original.clone());
     }
 
-    fn aim(&mut self, target: ResolvedUrl) {
+    pub(super) fn aim(&mut self, target: ResolvedUrl) {
         if target.url().origin() != self.target.url().origin() {
             self.close();
         }
@@ -149,18 +204,23 @@ impl<'a> UploadSession<'a> {
         step.query.map_or_else(|| self.target.clone(), |query| self.target.with_query(query))
     }
 
-    fn exchange_once(&mut self, step: UploadStep<'_>) -> Result<UploadAnswer, UploadError> {
-        if !self.connection.as_ref().is_some_and(Connection::reusable) {
-            self.connect()?;
-        }
+    fn exchange_once(
+        &mut self,
+        step: UploadStep<'_>,
+        trailing: Option<&mut TrailingRequest<'_>>,
+    ) -> Result<UploadAnswer, UploadError> {
         let requested = self.requested(&step);
+        self.ensure_connected()?;
         let Self { connection: Some(connection), client, progress, paced, .. } = self else {
             return Err(HttpError::Cancelled.into());
         };
         client.aim(connection, &requested)?;
         connection.send(step.ask)?;
+        let consents = |connection: &mut Connection| {
+            if step.ask.expects_continue() { connection.await_continue(CONTINUE) } else { Ok(true) }
+        };
         if let Some(range) = step.body.filter(|range| !range.is_empty())
-            && connection.await_continue(CONTINUE)?
+            && consents(connection)?
         {
             let at = connection.at().clone();
             let mut supply = Supply::open(self.source, self.reader, range)
@@ -169,8 +229,8 @@ impl<'a> UploadSession<'a> {
             if let Some(paced) = paced {
                 paced.resume();
             }
-            let sent =
-                body::send(connection, &mut supply, (self.source, self.reader), progress, self.request.stall);
+            let source = (self.source, self.reader);
+            let sent = body::send(connection, &mut supply, source, progress, (self.request.stall, trailing));
             if let Some(paced) = paced {
                 paced.pause();
             }
@@ -181,13 +241,52 @@ impl<'a> UploadSession<'a> {
         Ok(UploadAnswer::read(head, connection))
     }
 
+    fn exchange_both_once(
+        &mut self,
+        first: UploadStep<'_>,
+        second: UploadStep<'_>,
+        expects: impl Fn(&ResponseHead) -> bool,
+    ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
+        let urls = [&first, &second].map(|step| self.requested(step));
+        self.ensure_connected()?;
+        let Self { connection: Some(connection), client, .. } = self else {
+            return Err(HttpError::Cancelled.into());
+        };
+        for (step, url) in [&first, &second].into_iter().zip(&urls) {
+            client.aim(connection, url)?;
+            connection.send(step.ask)?;
+        }
+        // Errors name it.
+        client.aim(connection, &urls[0])?;
+        let answer = UploadAnswer::read(connection.read_head()?, connection);
+        client.aim(connection, &urls[1])?;
+        let comes = connection.reusable()
+            && (expects(&answer.head) || matches!(connection.await_continue(BEHIND), Ok(false)));
+        let ahead = if comes { connection.read_head().ok() } else { None };
+        Ok((answer, ahead.map(|head| UploadAnswer::read(head, connection))))
+    }
+
+    /// Reads the answer to the request that was sent behind the last byte of a body; `None` where none was sent.
+    pub(super) fn trailing_answer(&mut self) -> Result<Option<UploadAnswer>, UploadError> {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.unanswered() > 0)
+        else {
+            return Ok(None);
+        };
+        let answer = connection.read_head().map(|head| UploadAnswer::read(head, connection));
+        Ok(Some(answer.inspect_err(|_| self.close())?))
+    }
+
+    fn ensure_connected(&mut self) -> Result<(), UploadError> {
+        if self.connection.as_ref().is_some_and(Connection::reusable) { Ok(()) } else { self.connect() }
+    }
+
     fn connect(&mut self) -> Result<(), UploadError> {
         self.close();
         let (request, progress) = (self.request, self.progress);
         let connection = self.client.connect(&mut self.target, &progress.cancel)?;
         let socket = connection.socket();
-        let paced =
-            self.pacing.pace(socket, request.pace, self.congestion.as_deref(), PacingStart::default());
+        let start = self.path.pacing(request, socket);
+        let paced = self.pacing.pace(socket, request.pace, self.congestion.as_deref(), start);
         self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
         if let Some(paced) = &self.paced {
             paced.pause();

@@ -164,6 +164,7 @@ fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
         retries: 0,
         stall: Duration::from_secs(5),
         sample: None,
+        memory: None,
         client: ClientConfig { ca_file: Some(dir.path().join("ca.pem")), ..quick() },
     };
     match upload::put(

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longhaul_core::checksum::Algorithm;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
     ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
@@ -13,6 +14,7 @@ use longhaul_core::proto::http::{
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
+use longhaul_engine::digest::WantedDigests;
 use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::{Journal, JournalError, JournalSource, SourceMatch, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
@@ -28,7 +30,7 @@ use super::ranged::{Found, HeldUpload, RangedUpload};
 use super::receive::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::receive_range::InboundRange;
 use super::request::{AddRange, AppendPart, UploadOperation, WholeFile};
-use super::{ActiveUploads, Uploads, refusal};
+use super::{ActiveUploads, Uploads, collection, refusal};
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 
@@ -73,6 +75,8 @@ pub(super) enum NotStarted {
     Superseding,
     /// Another request reserves the space of the same upload; retry once it has.
     Opening,
+    /// Another upload of the file awaits its next range; retry until that has come, or the upload is given up.
+    BetweenRanges,
     /// Another upload has locked the file; retry for a moment, for its client may have just disconnected.
     Busy,
 }
@@ -117,16 +121,20 @@ impl Uploads {
             TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
             error => Reply::text(400, &error.to_string()),
         })?;
+        if request.method() == "MKCOL" {
+            return Ok(UploadStart::Answered(collection::make(&self.static_files, &path, request)));
+        }
         let operation = UploadOperation::of(request, &path)?;
         let target = UploadTarget::find(&self.static_files, &path)?;
-        let adds = matches!(operation, UploadOperation::AddRange(_));
-        if !adds && self.ranged.retire(&target.path(), operation.id()) {
-            return Err(NotStarted::Superseding);
-        }
+        self.ranged.make_way(&target.path(), &operation)?;
         match operation {
             UploadOperation::AddRange(add) => self.add_range(&target, &add),
             UploadOperation::Status(id) => Ok(UploadStart::Answered(target.status(id, &self.active)?)),
-            UploadOperation::Discard(id) => Ok(UploadStart::Answered(target.discard(id, &self.active)?)),
+            UploadOperation::Discard(id) => {
+                let reply = target.discard(id, &self.active)?;
+                self.ranged.has_locked(&target.path());
+                Ok(UploadStart::Answered(reply))
+            }
             UploadOperation::AppendPart(append) => self.append(target, append, request.body()),
             UploadOperation::WholeFile(whole) => self.whole(target, whole),
         }
@@ -141,6 +149,7 @@ impl Uploads {
         let id = append.id;
         target.may_be_replaced(append.replace)?;
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
@@ -150,7 +159,12 @@ impl Uploads {
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
         let passing = self.digests.of((identity?, id), (&committed, size), append.hash);
         let after = match append.complete {
-            true => AfterBody::Finish { digest: append.digest, replace: append.replace },
+            true => AfterBody::Finish {
+                digest: append.digest,
+                modified: append.modified,
+                replace: append.replace,
+                takes_pieces: append.takes_pieces,
+            },
             false => AfterBody::KeepPartial,
         };
         let pipeline =
@@ -168,8 +182,8 @@ impl Uploads {
         let path = target.path();
         let upload = match self.ranged.find_or_open(&path, add.id) {
             Found::Open(upload) if upload.id() == add.id => upload,
-            Found::Open(_) if self.ranged.retire(&path, None) => return Err(NotStarted::Superseding),
-            Found::Open(_) | Found::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
+            Found::Open(upload) => return Err(upload.occupied()),
+            Found::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
             Found::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
             Found::Absent(_opening) => self.open_ranged(target, add)?,
         };
@@ -184,6 +198,7 @@ impl Uploads {
     fn open_ranged(&self, target: &UploadTarget, add: &AddRange) -> Result<Arc<RangedUpload>, NotStarted> {
         let AddRange { id, whole, hash, .. } = *add;
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
         if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
             return Err(refusal::other_length().into());
@@ -204,12 +219,16 @@ impl Uploads {
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile) -> Result<UploadStart, NotStarted> {
-        let WholeFile { length, digest, replace } = whole;
+        let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool());
-        let after = AfterBody::Finish { digest, replace };
+        // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
+        let in_order =
+            digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);
+        let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool())
+            .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
+        let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
         Ok(UploadStart::ready(InboundUpload::prepare(
             pipeline,
             after,

@@ -39,6 +39,8 @@ pub(crate) struct UploadReply {
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait until another request has reserved the space of the upload.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for another upload that awaits its next range. It is given up 3 s after its last one, and then synced.
+const BETWEEN_RANGES_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long to wait for the lock of another upload, whose closed connection may not be noticed yet.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 /// The interval between attempts to start an upload.
@@ -98,6 +100,7 @@ fn longest_wait(why: &NotStarted) -> Duration {
         NotStarted::Refused(_) => Duration::ZERO,
         NotStarted::Superseding => SUPERSEDED_TIMEOUT,
         NotStarted::Opening => OPENING_TIMEOUT,
+        NotStarted::BetweenRanges => BETWEEN_RANGES_TIMEOUT,
         NotStarted::Busy => BUSY_TIMEOUT,
     }
 }

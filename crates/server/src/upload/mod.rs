@@ -14,6 +14,7 @@ pub(crate) mod abandoned;
 mod active;
 mod begin;
 mod body_reader;
+mod collection;
 mod digests;
 mod handler;
 mod ranged;

@@ -6,8 +6,8 @@
 //!                                                                                             (a thread of the upload)
 //! ```
 //!
-//! The upload ends here once no range has arrived for a while, or as soon as another request needs its file. What arrived is
-//! then on the device and in the journal.
+//! The upload ends here once no range has arrived for a while, or as soon as another request of this upload needs its file. What
+//! arrived is then on the device and in the journal.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
 use super::begin::NotStarted;
 use super::refusal;
+use super::request::UploadOperation;
 use crate::reply::Reply;
 
 /// The most ranges of one upload that are received at once: as many as a client has streams.
@@ -40,6 +41,14 @@ struct Uploads {
     open: Vec<Arc<RangedUpload>>,
     /// Targets and IDs of uploads whose space is being reserved.
     opening: Vec<(PathBuf, UploadId)>,
+    reserved: Vec<Reservation>,
+}
+
+/// A target that is kept for an upload that has ended here for a request of its own.
+struct Reservation {
+    target: PathBuf,
+    id: UploadId,
+    until: Instant,
 }
 
 /// The right to open the upload to a target, until dropped.
@@ -133,11 +142,43 @@ impl RangedUploads {
         Found::Absent(Opening(self, target.to_owned()))
     }
 
-    /// Ends the upload to `target` where no range of it is being received; with `id` also where that is its ID and its
-    /// connections are silent. Returns whether it is ending.
-    pub(super) fn retire(&self, target: &Path, id: Option<UploadId>) -> bool {
-        let upload = self.lock().open.iter().find(|upload| upload.target == target).cloned();
-        upload.is_some_and(|upload| upload.retire(id == Some(upload.id)))
+    /// Ends the upload to `target` for `operation`, where that is of the same upload and no range is being received, or all
+    /// connections are silent.
+    ///
+    /// # Errors
+    /// What the operation waits for. An upload is not ended for another one: its next range may be on its way.
+    pub(super) fn make_way(&self, target: &Path, operation: &UploadOperation) -> Result<(), NotStarted> {
+        use UploadOperation::{AddRange, Discard, Status};
+        let (mut uploads, now) = (self.lock(), Instant::now());
+        uploads.reserved.retain(|reserved| reserved.until > now);
+        let asks_only = matches!(operation, Status(_) | Discard(_));
+        let Some(upload) = uploads.open.iter().find(|upload| upload.target == target).cloned() else {
+            let mut others = uploads.reserved.iter().filter(|other| Some(other.id) != operation.id());
+            return match others.any(|other| other.target == target) && !asks_only {
+                true => Err(NotStarted::BetweenRanges),
+                false => Ok(()),
+            };
+        };
+        match operation {
+            AddRange(_) => Ok(()),
+            _ if operation.id() == Some(upload.id) => {
+                if !upload.retire() {
+                    return Ok(());
+                }
+                // Once it has ended, its own request comes before any other upload's.
+                let (target, id) = (target.to_owned(), upload.id);
+                uploads.reserved.retain(|reserved| reserved.target != target);
+                uploads.reserved.push(Reservation { target, id, until: now + SILENT_AFTER });
+                Err(NotStarted::Superseding)
+            }
+            _ if asks_only => Ok(()),
+            _ => Err(upload.occupied()),
+        }
+    }
+
+    /// Ends the reservation of a target for an upload whose request has locked the file.
+    pub(super) fn has_locked(&self, target: &Path) {
+        self.lock().reserved.retain(|reserved| reserved.target != target);
     }
 
     /// Ends every upload as soon as the ranges that arrive now have ended.
@@ -283,14 +324,19 @@ impl RangedUpload {
         self.changed.notify_all();
     }
 
-    /// Ends the upload where no range is being received, or where `may_cancel` and all connections are silent; returns whether
-    /// it is ending.
-    fn retire(&self, may_cancel: bool) -> bool {
+    /// Returns what another upload to the same target waits for.
+    pub(super) fn occupied(&self) -> NotStarted {
+        let state = self.lock();
+        let ends = state.queue.is_none() || state.retires;
+        if ends || state.claims.is_empty() { NotStarted::BetweenRanges } else { NotStarted::Busy }
+    }
+
+    /// Ends the upload where no range is being received, or where all connections are silent; returns whether it is ending.
+    fn retire(&self) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
         let silent = |claim: &Claim| claim.liveness.cancel.is_cancelled() || claim.liveness.is_silent(now);
-        let unused = state.claims.is_empty() || may_cancel && state.claims.iter().all(silent);
-        if !unused {
+        if !state.claims.iter().all(silent) {
             return state.retires;
         }
         state.claims.iter().for_each(|claim| claim.liveness.cancel.cancel());

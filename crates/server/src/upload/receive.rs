@@ -4,14 +4,16 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::checksum::Checksum;
-use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_OFFSET, upload_bool};
+use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_MTIME, UPLOAD_OFFSET, upload_bool};
+use longhaul_core::proto::metalink::{MetalinkName, Pieces};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::delivery_meter::DeliveryMeter;
+use longhaul_engine::digest::WantedDigests;
 use longhaul_engine::passing_digest::PassingDigest;
 use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
@@ -23,16 +25,17 @@ use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::digests::UploadDigests;
 use super::refusal;
-use crate::Limits;
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;
+use crate::{Limits, piece_digests};
 
 /// What to do when the body is received.
 pub(super) enum AfterBody {
     /// Keep the partial file for further parts.
     KeepPartial,
-    /// The file is complete: verify its digest, and give it its final name.
-    Finish { digest: Option<Checksum>, replace: bool },
+    /// The file is complete: verify its digest, and give it its final name. Where the digest is wrong, the upload is kept for a
+    /// client that takes the digests of pieces, and deleted for any other.
+    Finish { digest: Option<Checksum>, modified: Option<SystemTime>, replace: bool, takes_pieces: bool },
 }
 
 /// An upload whose space is reserved; dropping it removes a partial file that cannot be resumed.
@@ -161,7 +164,7 @@ impl InboundUpload {
     /// Concludes a request whose body is written; the file is received up to `end`.
     fn conclude(&self, end: Bytes, cancel: &Cancel) -> Result<Reply, Reply> {
         let pipeline = &self.pipeline;
-        let AfterBody::Finish { digest, replace } = &self.after else {
+        let AfterBody::Finish { digest, modified, replace, takes_pieces } = &self.after else {
             pipeline.sync_names().map_err(|error| refusal::output(&error))?;
             let head = ReplyHead::new(204)
                 .with(UPLOAD_OFFSET, &end.get().to_string())
@@ -179,15 +182,42 @@ impl InboundUpload {
             match found {
                 None => return Err(ReceiveError::Cancelled.reply()),
                 Some(found) if found != *wanted => {
+                    tracing::warn!(path = %pipeline.part().target().display(), %found, %wanted, "wrong digest");
+                    if let Some(pieces) = takes_pieces.then(|| self.pieces(cancel)).flatten() {
+                        return Err(pieces);
+                    }
                     pipeline.part().discard();
                     return Err(Reply::text(422, &format!("the file has the digest {found}, not {wanted}")));
                 }
                 Some(_) => {}
             }
         }
+        let timed = modified.map(|modified| pipeline.part().set_modified(modified));
+        if let Some(Err(error)) = &timed {
+            tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
+        }
         let finished = pipeline.finish(*replace).map_err(|error| refusal::pipeline(&error))?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(Reply::empty(ReplyHead::new(if self.exists { 204 } else { 201 })))
+        let mut head = ReplyHead::new(if self.exists { 204 } else { 201 });
+        if let Some(Ok(())) = timed {
+            head.add(UPLOAD_MTIME, "accepted");
+        }
+        Ok(Reply::empty(head))
+    }
+}
+
+impl InboundUpload {
+    /// Returns the reply with the digests of the file's pieces as the device has them; `None` where they cannot be told.
+    fn pieces(&self, cancel: &Cancel) -> Option<Reply> {
+        let (pipeline, size) = (&self.pipeline, self.pipeline.size()?);
+        let name = pipeline.part().target().file_name()?.to_str()?.to_owned();
+        let name = MetalinkName::parse(&name).ok()?;
+        let length = Pieces::length_for(size);
+        let wanted = WantedDigests { whole: None, pieces: Some((Algorithm::Blake3, length)) };
+        let read = pipeline.read_back(wanted, cancel);
+        let read = read.inspect_err(|error| tracing::warn!("the pieces are not hashed: {error}")).ok()??;
+        let pieces = Pieces { length, algorithm: Algorithm::Blake3, digests: read.pieces };
+        Some(piece_digests::document(422, name, size, pieces))
     }
 }
 

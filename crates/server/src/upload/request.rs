@@ -1,10 +1,14 @@
 //! Parses the head of an upload request; reads nothing from the disk.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
     ContentRange, PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE,
-    UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes,
+    UPLOAD_LENGTH, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool,
+    parse_upload_bytes,
 };
+use longhaul_core::proto::metalink;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -42,6 +46,10 @@ pub(super) struct AppendPart {
     pub(super) digest: Option<Checksum>,
     /// Whether the client asks for a BLAKE3 digest of what is received, not of what is read back.
     pub(super) hash: bool,
+    /// Whether the client knows what to do with the digests of pieces where that of the file is wrong.
+    pub(super) takes_pieces: bool,
+    /// The time of modification that the file is to have.
+    pub(super) modified: Option<SystemTime>,
     /// Whether an existing file may be replaced.
     pub(super) replace: bool,
 }
@@ -66,6 +74,8 @@ pub(super) struct WholeFile {
     /// `None` with chunked coding.
     pub(super) length: Option<Bytes>,
     pub(super) digest: Option<Checksum>,
+    /// The time of modification that the file is to have.
+    pub(super) modified: Option<SystemTime>,
     /// Whether an existing file may be replaced.
     pub(super) replace: bool,
 }
@@ -121,7 +131,8 @@ impl UploadOperation {
             RequestBody::Length(length) => Some(length),
             RequestBody::Chunked => None,
         };
-        Ok(Self::WholeFile(WholeFile { length, digest: digest(request)?, replace }))
+        let (digest, modified) = (digest(request)?, modified(request)?);
+        Ok(Self::WholeFile(WholeFile { length, digest, modified, replace }))
     }
 
     fn append(request: &RequestHead, id: UploadId, replace: bool) -> Result<Self, Reply> {
@@ -149,8 +160,12 @@ impl UploadOperation {
         if length.is_some_and(|length| offset > length) {
             return bad("the part begins past the end of the file");
         }
-        let (digest, hash) = (digest(request)?, wants_blake3(request));
-        Ok(Self::AppendPart(AppendPart { id, offset, length, complete, digest, hash, replace }))
+        let (digest, hash, modified) = (digest(request)?, wants_blake3(request), modified(request)?);
+        let takes_pieces = request.list("accept").is_some_and(|accepted| {
+            accepted.split(',').any(|media| media.trim().eq_ignore_ascii_case(metalink::MEDIA_TYPE))
+        });
+        let part = AppendPart { id, offset, length, complete, digest, hash, takes_pieces, modified, replace };
+        Ok(Self::AppendPart(part))
     }
 }
 
@@ -196,6 +211,15 @@ fn wants_blake3(request: &RequestHead) -> bool {
     let wanted = request.list(WANT_REPR_DIGEST).unwrap_or_default();
     let wanted = wanted.split(',').filter_map(|member| member.split_once('='));
     wanted.into_iter().any(|(name, weight)| name.trim() == "blake3" && weight.trim() != "0")
+}
+
+/// Reads the time of modification that the file is to have.
+fn modified(request: &RequestHead) -> Result<Option<SystemTime>, Reply> {
+    let Some(field) = request.header(UPLOAD_MTIME) else { return Ok(None) };
+    let time =
+        field.trim().parse().ok().and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    let refused = || Reply::text(400, "X-OC-Mtime must be a time in seconds since 1970");
+    time.map(Some).ok_or_else(refused)
 }
 
 fn digest(request: &RequestHead) -> Result<Option<Checksum>, Reply> {
@@ -297,8 +321,9 @@ mod tests {
 
     #[test]
     fn put_receives_a_whole_file() {
-        let whole =
-            |length, replace| Ok(UploadOperation::WholeFile(WholeFile { length, digest: None, replace }));
+        let whole = |length, replace| {
+            Ok(UploadOperation::WholeFile(WholeFile { length, digest: None, modified: None, replace }))
+        };
         assert_eq!(read("PUT /f", &["Content-Length: 7"]), whole(Some(Bytes::new(7)), true));
         assert_eq!(
             read("PUT /f", &["If-None-Match: *", "Content-Length: 0"]),

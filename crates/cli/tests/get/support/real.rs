@@ -72,7 +72,7 @@ fn site_dir() -> (TempDir, Certificates) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     // The servers that give up root write here too.
-    for name in ["files", "files/dav", "files/dav/private", "locks"] {
+    for name in ["files", "files/dav", "files/dav/private", "files/tree", "locks"] {
         let path = dir.path().join(name);
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
@@ -126,7 +126,9 @@ http {{
     location /closing/ {{ alias {root}/files/; keepalive_timeout 0; }}
     location /one-each/ {{ alias {root}/files/; keepalive_requests 1; }}
     location /no-ranges/ {{ alias {root}/files/; max_ranges 0; }}
-    location /dav/ {{ dav_methods PUT; client_max_body_size 0; }}
+    location /tree/ {{ autoindex on; autoindex_format json; }}
+    location /pages/ {{ alias {root}/files/tree/; autoindex on; }}
+    location /dav/ {{ dav_methods PUT MKCOL; client_max_body_size 0; }}
     location /dav/small/ {{ dav_methods PUT; client_max_body_size 1m; }}
     location /dav/private/ {{
       dav_methods PUT; client_max_body_size 0; auth_basic x; auth_basic_user_file {root}/logins;
@@ -157,6 +159,7 @@ impl Apache {
         let modules: String = [
             "mpm_event",
             "authz_core",
+            "autoindex",
             "ssl",
             "mime",
             "dir",
@@ -186,6 +189,9 @@ Listen 127.0.0.1:{port}
 Listen 127.0.0.1:{tls_port}
 <Directory {root}/files>
   Require all granted
+</Directory>
+<Directory {root}/files/tree>
+  Options +Indexes
 </Directory>
 DavLockDB {root}/locks/db
 <Directory {root}/files/dav>

@@ -29,6 +29,11 @@ impl Writable {
         Self::with(&["--tls-cert", "server.pem", "--tls-key", "server.key"], "https")
     }
 
+    /// Takes and serves names that begin with a dot too.
+    pub(crate) fn hidden() -> Self {
+        Self::with(&["--hidden"], "http")
+    }
+
     fn with(options: &[&str], scheme: &'static str) -> Self {
         // On the disk, not in a tmpfs: the writers shall meet a real file system.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

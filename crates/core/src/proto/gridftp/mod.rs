@@ -3,6 +3,7 @@
 //! A client writes a [`Command`] and reads a [`Reply`] with a [`ReplyReader`]. In MODE E the data connections carry
 //! blocks with a [`BlockHeader`] each; a [`TransferLedger`] decides when a transfer is complete.
 
+mod adat;
 mod checksum;
 mod command;
 mod date;
@@ -13,8 +14,10 @@ mod listing;
 mod markers;
 mod passive;
 mod reply;
+mod signing_policy;
 mod transfer_ledger;
 
+pub use adat::{TokenError, adat_token, decode_token, encode_token};
 pub use checksum::{checksum_algorithm_name, parse_checksum};
 pub use command::{Command, CommandError, Protection};
 pub use date::{format_date, parse_date};
@@ -25,6 +28,7 @@ pub use listing::{ListingEntry, ListingReader};
 pub use markers::{PerformanceMarker, parse_performance_marker, parse_range_marker};
 pub use passive::{PassiveError, parse_epsv, parse_pasv, parse_spas};
 pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyError, ReplyReader};
+pub use signing_policy::{MAX_POLICY, PolicyError, SigningPolicy, Verdict};
 pub use transfer_ledger::{LedgerError, TransferLedger};
 
 /// Reads digits only: `parse` alone would take a plus sign.

@@ -38,14 +38,14 @@ pub use link::{DuplicateLink, Link};
 pub use multipart::MultipartByteranges;
 pub use range_answer::{RangeAnswer, RangeError};
 pub use reply_head::{ReplyHead, reason};
-pub use request::{Ask, RangeRequest, Request, UploadPart, UploadRange};
+pub use request::{Ask, FileRange, RangeRequest, Request, UploadPart, UploadRange};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
 pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, HeadError, ResponseHead};
 pub use retry_after::retry_after;
 pub use upload::{
-    PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UploadId,
-    WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
+    PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_MTIME,
+    UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
 };
 pub use upload_ranges::{
     UPLOAD_LIMIT, UPLOAD_RANGES, held_ranges, parse_concurrent_ranges, parse_held_ranges, upload_limit,

@@ -6,6 +6,7 @@ use super::{
     ContentRange, HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
     Validator, WANT_REPR_DIGEST, upload_bool,
 };
+use crate::proto::metalink;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
@@ -55,10 +56,17 @@ pub enum Ask<'a> {
     Options,
     /// To put a whole file of this length there; the bytes follow the server's consent (100-continue).
     Put(Bytes),
-    /// To add a part to an upload; the bytes follow the server's consent.
+    /// To add a part to an upload; the bytes follow at once, or the server's consent.
     Patch(UploadPart),
     /// To add a range to an upload, whatever else the server has of it; the bytes follow at once.
     PatchRange(UploadRange),
+    /// To store a range of a file in its place (RFC 9110, section 14.5); the bytes follow at once.
+    PutRange(FileRange),
+    /// To rename the target, in place of a file that has the URL `to` (RFC 4918, section 9.9).
+    Move {
+        /// The new URL, in absolute form.
+        to: &'a str,
+    },
     /// To give an upload its name.
     Complete {
         /// The upload's size.
@@ -70,6 +78,8 @@ pub enum Ask<'a> {
     },
     /// To drop the target.
     Delete,
+    /// To make a directory there (RFC 4918, section 9.3).
+    MakeCollection,
 }
 
 /// A part of an upload (docs/uploads.md).
@@ -83,6 +93,8 @@ pub struct UploadPart {
     pub whole: Bytes,
     /// Whether the server is asked to hash the upload as it is received. The upload is completed with a BLAKE3 digest.
     pub hash: bool,
+    /// Whether the bytes are sent only once the server consents (100-continue), a round trip later.
+    pub expects: bool,
 }
 
 /// A range of an upload, one of several that may be sent at once (docs/uploads.md).
@@ -94,6 +106,15 @@ pub struct UploadRange {
     pub whole: Bytes,
     /// As of [`UploadPart::hash`].
     pub hash: bool,
+}
+
+/// A range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileRange {
+    /// The range; never empty.
+    pub range: ByteRange,
+    /// The whole file's size.
+    pub whole: Bytes,
 }
 
 /// A request over HTTP/1.1.
@@ -131,9 +152,11 @@ impl Ask<'_> {
             Self::Get(_) => "GET",
             Self::Head => "HEAD",
             Self::Options => "OPTIONS",
-            Self::Put(_) => "PUT",
+            Self::Put(_) | Self::PutRange(_) => "PUT",
+            Self::Move { .. } => "MOVE",
             Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. } => "PATCH",
             Self::Delete => "DELETE",
+            Self::MakeCollection => "MKCOL",
         }
     }
 
@@ -144,15 +167,24 @@ impl Ask<'_> {
 
     /// Returns whether a body follows the head.
     pub fn has_body(&self) -> bool {
-        if let Self::PatchRange(part) = self {
-            return !part.range.is_empty();
+        match self {
+            Self::PatchRange(UploadRange { range, .. }) | Self::PutRange(FileRange { range, .. }) => {
+                !range.is_empty()
+            }
+            Self::Put(length) | Self::Patch(UploadPart { length, .. }) => *length > Bytes::ZERO,
+            _ => false,
         }
-        matches!(self, Self::Put(length) | Self::Patch(UploadPart { length, .. }) if *length > Bytes::ZERO)
+    }
+
+    /// Returns whether the body is to be sent only once the server consents.
+    pub fn expects_continue(&self) -> bool {
+        self.has_body() && matches!(self, Self::Put(_) | Self::Patch(UploadPart { expects: true, .. }))
     }
 
     /// Returns whether the request has this field of its own, whatever the user's headers say.
     fn sets(&self, header: &HeaderField) -> bool {
-        const OF_A_PART: [&str; 7] = [
+        const OF_A_PART: [&str; 8] = [
+            "accept",
             "content-type",
             "content-range",
             UPLOAD_OFFSET,
@@ -161,8 +193,14 @@ impl Ask<'_> {
             REPR_DIGEST,
             WANT_REPR_DIGEST,
         ];
-        matches!(self, Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. })
-            && OF_A_PART.iter().any(|name| header.is(name))
+        match self {
+            Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. } => {
+                OF_A_PART.iter().any(|name| header.is(name))
+            }
+            Self::PutRange(_) => header.is("content-range"),
+            Self::Move { .. } => header.is("destination") || header.is("overwrite"),
+            _ => false,
+        }
     }
 
     fn write(&self, head: &mut Head) {
@@ -175,11 +213,19 @@ impl Ask<'_> {
             }
             // As for a GET: a length in the answer is then that of the file.
             Self::Head => head.field("Accept-Encoding", &"identity"),
-            Self::Options | Self::Delete => {}
-            Self::Put(length) => head.body(*length),
+            Self::Options | Self::Delete | Self::MakeCollection => {}
+            Self::Put(length) => head.body(*length, self.expects_continue()),
+            Self::PutRange(FileRange { range, whole }) => {
+                head.field("Content-Range", &ContentRange::Part { range: *range, total: Some(*whole) });
+                head.body(range.len(), false);
+            }
+            Self::Move { to } => {
+                head.field("Destination", to);
+                head.field("Overwrite", &"T");
+            }
             Self::Patch(part) => {
                 head.part(part.offset, part.whole, false, part.hash);
-                head.body(part.length);
+                head.body(part.length, self.expects_continue());
             }
             Self::PatchRange(UploadRange { range, whole, hash }) => {
                 head.field("Content-Type", &PARTIAL_UPLOAD);
@@ -187,14 +233,16 @@ impl Ask<'_> {
                 head.field(UPLOAD_COMPLETE, &upload_bool(false));
                 head.want_digest(*hash);
                 // Without Expect: other ranges are on their way already.
-                head.field("Content-Length", &range.len().get());
+                head.body(range.len(), false);
             }
             Self::Complete { whole, digest, hash } => {
                 head.part(*whole, *whole, true, *hash);
                 if let Some(digest) = digest {
                     head.field(REPR_DIGEST, digest);
+                    // Where that is wrong, the digests of pieces say which bytes are to be sent again.
+                    head.field("Accept", &metalink::MEDIA_TYPE);
                 }
-                head.body(Bytes::ZERO);
+                head.body(Bytes::ZERO, false);
             }
         }
     }
@@ -234,9 +282,9 @@ impl Head {
         }
     }
 
-    fn body(&mut self, length: Bytes) {
+    fn body(&mut self, length: Bytes, expects: bool) {
         self.field("Content-Length", &length.get());
-        if length > Bytes::ZERO {
+        if expects {
             self.field("Expect", &"100-continue");
         }
     }
@@ -275,7 +323,7 @@ mod tests {
     #[test]
     fn writes_uploads() {
         let (offset, length, whole) = (Bytes::new(5), Bytes::new(2), Bytes::new(7));
-        let part = UploadPart { offset, length, whole, hash: false };
+        let part = UploadPart { offset, length, whole, hash: false, expects: true };
         assert_eq!(
             ask(&[], Ask::Patch(part)),
             "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
@@ -286,8 +334,10 @@ mod tests {
             ask(&[], Ask::Complete { whole, digest: Some("blake3=:AA==:"), hash: false }),
             "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
              Upload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
-             Repr-Digest: blake3=:AA==:\r\nContent-Length: 0\r\n\r\n"
+             Repr-Digest: blake3=:AA==:\r\nAccept: application/metalink4+xml\r\nContent-Length: 0\r\n\r\n"
         );
+        let unasked = ask(&[], Ask::Patch(UploadPart { expects: false, ..part }));
+        assert!(unasked.ends_with("\r\nContent-Length: 2\r\n\r\n"), "{unasked}");
         let hashed = ask(&[], Ask::Patch(UploadPart { hash: true, ..part }));
         assert!(hashed.contains("\r\nWant-Repr-Digest: blake3=10\r\n"), "{hashed}");
         let typed = ["Content-Type: text/plain".parse().unwrap()];
@@ -309,6 +359,20 @@ mod tests {
             "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
              Content-Range: bytes 5-6/9\r\nUpload-Complete: ?0\r\nWant-Repr-Digest: blake3=10\r\n\
              Content-Length: 2\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn writes_ranges_of_a_file_and_its_new_name() {
+        let part = FileRange { range: ByteRange::new(5, 7), whole: Bytes::new(9) };
+        let own = ["Content-Range: bytes 0-0/1".parse().unwrap(), "Overwrite: F".parse().unwrap()];
+        assert_eq!(
+            ask(&own[..1], Ask::PutRange(part)),
+            "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Range: bytes 5-6/9\r\nContent-Length: 2\r\n\r\n"
+        );
+        assert_eq!(
+            ask(&own[1..], Ask::Move { to: "http://h:81/c" }),
+            "MOVE /a?b HTTP/1.1\r\nHost: h:81\r\nDestination: http://h:81/c\r\nOverwrite: T\r\n\r\n"
         );
     }
 

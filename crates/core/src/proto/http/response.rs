@@ -200,6 +200,11 @@ impl ResponseHead {
         self.members("accept-patch").iter().any(|media| media == PARTIAL_UPLOAD)
     }
 
+    /// Returns whether a list field has this member, in lower case.
+    pub fn has_member(&self, name: &str, member: &str) -> bool {
+        self.members(name).iter().any(|found| found == member)
+    }
+
     /// Returns the length that the head announces; to a HEAD, that of the file. `None` where the head contradicts itself.
     pub fn content_length(&self) -> Option<Bytes> {
         self.stated_length().ok().flatten()
@@ -219,6 +224,16 @@ impl ResponseHead {
     /// Returns the entity tag.
     pub fn etag(&self) -> Option<ETag> {
         self.single("etag").and_then(ETag::parse)
+    }
+
+    /// Returns when the file was modified last.
+    pub fn last_modified(&self) -> Option<SystemTime> {
+        httpdate::parse_http_date(self.single("last-modified")?).ok()
+    }
+
+    /// Returns the URL of the next page of what is listed (RFC 8288, `rel=next`), as written.
+    pub fn next_page(&self) -> Option<String> {
+        self.links().find(|link| link.has_relation("next")).map(|link| link.target().to_owned())
     }
 
     /// Returns what identifies this state of the file, if anything does strongly.

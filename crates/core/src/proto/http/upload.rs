@@ -17,6 +17,9 @@ pub const UPLOAD_COMPLETE: &str = "Upload-Complete";
 pub const REPR_DIGEST: &str = "Repr-Digest";
 /// The digests that the sender asks for, each with a weight from 0 to 10 (RFC 9530, section 4).
 pub const WANT_REPR_DIGEST: &str = "Want-Repr-Digest";
+/// The time of modification that an uploaded file is to have, in seconds since 1970. The answer `accepted` confirms it. The field is
+/// that of ownCloud and Nextcloud.
+pub const UPLOAD_MTIME: &str = "X-OC-Mtime";
 
 /// Tells one state of one source file from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -23,6 +23,8 @@ use crate::checksum::{Algorithm, Checksum};
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
+/// The media type of a document (RFC 5854, section 7.1).
+pub const MEDIA_TYPE: &str = "application/metalink4+xml";
 /// The largest document that is read: room for the SHA-256 digests of 200,000 pieces.
 pub const MAX_DOCUMENT: Bytes = Bytes::mib(16);
 /// The most files in one document.

@@ -254,7 +254,7 @@ impl Pacer {
     fn listen(&mut self, seen: &Observation, now: Duration) {
         let rtt = seen.min_rtt.get();
         let PacerPhase::Listen { trains, since } = &mut self.phase else { return };
-        let rate = trains.observe(seen.goodput, rtt, self.params.uncertainty, now);
+        let rate = trains.observe(&self.params, seen.goodput, rtt, now);
         let is_over = now.saturating_sub(*since.get_or_insert(now)) > rtt * self.params.listen_rtts;
         if is_over || rate.unwrap_or(self.capacity) > self.params.unpaced_from {
             self.phase = PacerPhase::Free;

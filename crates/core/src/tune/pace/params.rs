@@ -15,6 +15,8 @@ pub struct Params {
     pub uncertainty: f64,
     /// In slow start the bottleneck's rate is measured for this many RTTs: from ten segments to 10 Gbit/s at 300 ms are 15.
     pub listen_rtts: u32,
+    /// A pause of this share of the RTT ends a burst: less than a window pauses for, more than most delayed acknowledgements.
+    pub gap: f64,
     /// A path that delivers more without a pace gets none: its queue is deep, and a wrong cap
     /// costs more than losses. Measured with `put` at 10 Gbit/s (docs/pacing.md).
     pub unpaced_from: Rate,
@@ -59,6 +61,7 @@ impl Default for Params {
             min_rtt: Duration::from_millis(10),
             uncertainty: 0.15,
             listen_rtts: 20,
+            gap: 0.125,
             unpaced_from: Rate::bits_per_sec(3_000_000_000),
             probe_queue: Duration::from_micros(3500),
             first_gain: 0.25,

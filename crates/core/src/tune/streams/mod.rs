@@ -34,8 +34,8 @@ use std::time::Duration;
 use crate::tune::stream_limit::StreamLimit;
 use crate::units::{Bytes, Rate, Rtt};
 
-use statistics::IntervalStatistics;
 pub(crate) use initial_count::streams as initial_streams;
+use statistics::IntervalStatistics;
 use step_backoff::StepBackoff;
 use trial::Level;
 

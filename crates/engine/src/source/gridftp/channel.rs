@@ -63,6 +63,12 @@ impl Channel {
         &self.transport
     }
 
+    /// Returns whether something is to be taken that is no longer in the socket: a header that was received with the payload before
+    /// it, or bytes that were decrypted with others.
+    pub(super) fn has_buffered(&mut self) -> bool {
+        self.filled == BLOCK_HEADER || self.transport.has_decrypted()
+    }
+
     /// Returns what is still to come of the present block; empty between two blocks.
     pub(super) fn payload(&self) -> ByteRange {
         self.payload
@@ -76,11 +82,6 @@ impl Channel {
     /// Returns whether bytes of a block were read that is not complete.
     pub(super) fn is_within_block(&self) -> bool {
         self.filled > 0 || !self.payload.is_empty()
-    }
-
-    /// Returns whether the next header was received with the payload before it.
-    pub(super) fn has_header(&self) -> bool {
-        self.filled == BLOCK_HEADER
     }
 
     /// Reads the next header.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use longhaul_core::proto::gridftp::{Command, Reply, ReplyReader};
 use longhaul_core::units::Rtt;
 use longhaul_sys::tcp_info;
+use rustls::ClientConnection;
 
 use super::error::FtpError;
+use super::gsi::ControlSecurity;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 
@@ -22,8 +24,15 @@ pub(super) struct ControlConnection {
     /// This host's address.
     pub(super) local: SocketAddr,
     replies: ReplyReader,
+    security: Option<Security>,
     /// How long one reply may take.
     pub(super) limit: Duration,
+}
+
+/// GSI over the connection, and the replies within its tokens.
+struct Security {
+    gsi: ControlSecurity,
+    replies: ReplyReader,
 }
 
 impl ControlConnection {
@@ -35,12 +44,35 @@ impl ControlConnection {
     ) -> Result<Self, FtpError> {
         let local = transport.socket().local_addr();
         let local = local.map_err(|source| FtpError::Send { at: at.to_owned(), source })?;
-        Ok(Self { transport, peer, local, replies: ReplyReader::default(), limit })
+        Ok(Self { transport, peer, local, replies: ReplyReader::default(), security: None, limit })
     }
 
     /// Returns the transport, to be waited for beside data connections.
     pub(super) fn transport(&self) -> &Transport {
         &self.transport
+    }
+
+    /// Goes on within TLS. The handshake takes place with the next command, which is not sent before the server is verified.
+    ///
+    /// # Errors
+    /// [`FtpError::Unrequested`] where the server has sent more than its consent: that came in clear and proves nothing.
+    pub(super) fn begin_tls(self, session: ClientConnection, at: &str) -> Result<Self, FtpError> {
+        match self.transport {
+            Transport::Plain(socket) if !self.replies.has_pending() => {
+                Ok(Self { transport: Transport::tls(session, socket), ..self })
+            }
+            _ => Err(FtpError::Unrequested { at: at.to_owned(), what: "text before TLS".to_owned() }),
+        }
+    }
+
+    /// Goes on with every command and reply protected by GSI.
+    pub(super) fn protect(&mut self, gsi: ControlSecurity) {
+        self.security = Some(Security { gsi, replies: ReplyReader::default() });
+    }
+
+    /// Returns whether bytes were decrypted that have not been read.
+    pub(super) fn has_decrypted(&mut self) -> bool {
+        self.transport.has_decrypted()
     }
 
     /// Returns the RTT of the connection.
@@ -62,7 +94,10 @@ impl ControlConnection {
         for command in commands {
             tracing::debug!(target: "longhaul::ftp", "> {command}");
             let line = command.encode().map_err(|source| FtpError::Command { at: at.to_owned(), source })?;
-            flight.extend_from_slice(&line);
+            match &mut self.security {
+                Some(security) => flight.extend(security.gsi.wrap(&line)?),
+                None => flight.extend_from_slice(&line),
+            }
         }
         let deadline = Deadline::new(cancel, self.limit);
         let mut pending = flight.as_slice();
@@ -91,7 +126,7 @@ impl ControlConnection {
             Ok(Received::Data(n)) => self.replies.feed(&buffer[..n]),
             Ok(Received::Idle) => return Ok(None),
             Ok(Received::End { .. }) => return Err(FtpError::Closed { at: at.to_owned() }),
-            Err(source) => return Err(FtpError::Receive { at: at.to_owned(), source }),
+            Err(source) => return Err(FtpError::of_receive(at, source)),
         }
         self.buffered_reply(at)
     }
@@ -101,14 +136,26 @@ impl ControlConnection {
     /// # Errors
     /// As of [`Self::poll_reply`].
     pub(super) fn buffered_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        let reply = self.replies.next_reply();
-        let reply = reply.map_err(|source| FtpError::Reply { at: at.to_owned(), source })?;
+        let reply = self.next_reply(at)?;
         if let Some(reply) = &reply {
             tracing::debug!(target: "longhaul::ftp", "< {reply}");
         }
         match reply {
             Some(reply) if reply.code == 421 => Err(FtpError::Busy { at: at.to_owned(), reply }),
             reply => Ok(reply),
+        }
+    }
+
+    /// Returns the next reply, out of its token where the connection is protected.
+    fn next_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
+        let fail = |source| FtpError::Reply { at: at.to_owned(), source };
+        let Some(security) = &mut self.security else { return self.replies.next_reply().map_err(fail) };
+        loop {
+            if let Some(reply) = security.replies.next_reply().map_err(fail)? {
+                return Ok(Some(reply));
+            }
+            let Some(token) = self.replies.next_reply().map_err(fail)? else { return Ok(None) };
+            security.replies.feed(&security.gsi.unwrap(&token)?);
         }
     }
 
@@ -151,7 +198,9 @@ impl ControlConnection {
 
     /// Returns whether the connection can be kept: nothing is left of an earlier exchange, and the server has not closed it.
     pub(super) fn is_quiet(&mut self) -> bool {
-        !self.replies.has_pending() && self.transport.poll_readable(&mut [0], Duration::ZERO).is_none()
+        let has_pending = self.replies.has_pending()
+            || self.security.as_ref().is_some_and(|security| security.replies.has_pending());
+        !has_pending && self.transport.poll_readable(&mut [0], Duration::ZERO).is_none()
     }
 }
 

@@ -7,8 +7,8 @@ use longhaul_core::proto::gridftp::Command;
 
 use super::channel::Channel;
 use super::data_listener::DataListener;
+use super::data_protection::DataProtection;
 use super::error::FtpError;
-use crate::connect::Transport;
 
 /// More connections than were asked for are accepted up to this factor: a server may not know the number.
 const MORE_THAN_ASKED: usize = 4;
@@ -23,11 +23,12 @@ pub(super) struct DataPath {
     pub(super) channels: Vec<Channel>,
     /// How many connections were accepted so far.
     accepted: u64,
+    protection: DataProtection,
 }
 
 impl DataPath {
-    pub(super) fn new(listener: DataListener, parallelism: usize) -> Self {
-        Self { listener, parallelism, channels: Vec::new(), accepted: 0 }
+    pub(super) fn new(listener: DataListener, parallelism: usize, protection: DataProtection) -> Self {
+        Self { listener, parallelism, channels: Vec::new(), accepted: 0, protection }
     }
 
     /// Returns the commands that let the server connect here.
@@ -50,7 +51,9 @@ impl DataPath {
                 return Err(FtpError::Unrequested { at: at.to_owned(), what });
             }
             self.accepted += 1;
-            self.channels.push(Channel::new(Transport::Plain(socket), peer, self.accepted));
+            let transport =
+                self.protection.over_accepted(socket).map_err(|error| FtpError::of_tls(at, &error))?;
+            self.channels.push(Channel::new(transport, peer, self.accepted));
         }
         Ok(self.channels.len() - before)
     }

@@ -8,9 +8,10 @@ use longhaul_core::proto::gridftp::{BlockError, CommandError, LedgerError, Passi
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
+use super::gsi::GsiError;
 use crate::connect::ConnectError;
 use crate::failure::FailureKind;
-use crate::source::http::HttpError;
+use crate::source::http::{HttpError, of_tls};
 use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// An error of an FTP or GridFTP source.
@@ -22,9 +23,9 @@ pub(crate) enum FtpError {
     /// The host was not reached.
     #[error(transparent)]
     Connect(ConnectError),
-    /// The file with logins cannot be read.
+    /// The file with logins, or the one with root certificates, cannot be read.
     #[error(transparent)]
-    Netrc(#[from] HttpError),
+    File(#[from] HttpError),
     /// A command cannot be written.
     #[error("cannot ask {at} for this file: {source}")]
     Command { at: String, source: CommandError },
@@ -43,6 +44,15 @@ pub(crate) enum FtpError {
     /// What came is not a reply.
     #[error("cannot use the reply of {at}: {source}; is this the right port and scheme?")]
     Reply { at: String, source: ReplyError },
+    /// TLS failed: the certificate is not trusted, or the two ends do not agree.
+    #[error("cannot set up TLS with {at}: {why}")]
+    Tls { at: String, why: String },
+    /// Authentication by certificates failed, or the protected control connection is broken.
+    #[error(transparent)]
+    Gsi(#[from] GsiError),
+    /// The server does not encrypt.
+    #[error("{at} does not encrypt {what}: {reply}; {remedy}")]
+    NotEncrypted { at: String, what: &'static str, reply: Reply, remedy: &'static str },
     /// The login was refused.
     #[error("{at} refused the login of '{user}': {reply}; give a login in the URL or in ~/.netrc")]
     Login { at: String, user: String, reply: Reply },
@@ -108,6 +118,23 @@ fn hint(reply: &Reply) -> &'static str {
 }
 
 impl FtpError {
+    /// Makes the error of a failed receive over the control connection: one of TLS itself gets a hint.
+    pub(super) fn of_receive(at: &str, source: io::Error) -> Self {
+        let Some(tls) = of_tls(&source) else { return Self::Receive { at: at.to_owned(), source } };
+        let hint = match tls {
+            rustls::Error::InvalidCertificate(_) => {
+                "; if you trust the server's certificate authority, give its certificate with --cacert FILE"
+            }
+            _ => "",
+        };
+        Self::Tls { at: at.to_owned(), why: format!("{tls}{hint}") }
+    }
+
+    /// Makes the error of TLS settings that cannot be used.
+    pub(super) fn of_tls(at: &str, error: &rustls::Error) -> Self {
+        Self::Tls { at: at.to_owned(), why: error.to_string() }
+    }
+
     /// Returns whether the server did not reach this host, as behind a NAT.
     pub(super) fn is_unreached(&self) -> bool {
         match self {
@@ -151,7 +178,7 @@ impl FtpError {
         match self {
             Self::Url { .. } | Self::Command { .. } => FailureKind::Usage,
             Self::Connect(error) => error.class(),
-            Self::Netrc(_) => FailureKind::NotFound,
+            Self::File(_) => FailureKind::NotFound,
             Self::Send { .. }
             | Self::Receive { .. }
             | Self::Closed { .. }
@@ -164,7 +191,10 @@ impl FtpError {
             | Self::TooMuch { .. }
             | Self::Block { .. }
             | Self::Ledger { .. }
-            | Self::Unrequested { .. } => FailureKind::Protocol,
+            | Self::Unrequested { .. }
+            | Self::Tls { .. }
+            | Self::NotEncrypted { .. } => FailureKind::Protocol,
+            Self::Gsi(error) => error.class(),
             Self::Login { .. } => FailureKind::Denied,
             Self::Busy { .. } => FailureKind::Unavailable,
             Self::Refused { reply, .. } => Self::class_of(reply),

@@ -35,7 +35,7 @@ const MOST_AHEAD: usize = 8;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// After a data connection breaks, the server's own report is waited for so long.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// A connection whose transfer is not known is taken for one of the present transfer where nothing else has come for so long.
+/// A connection beyond those asked for is read where nothing else has come for so long.
 const STUCK: Duration = Duration::from_millis(500);
 /// How often what is left in sockets is read after the control connection was lost: a server that goes on sending is not followed.
 const DRAIN_ROUNDS: usize = 256;
@@ -206,7 +206,10 @@ impl Exchange<'_, '_, '_, '_> {
                 return Ok(());
             };
             let listener = if fits { None } else { Some(self.listen(streams)?) };
-            self.request(range, listener.map(|listener| DataPath::new(listener, streams)))?;
+            self.request(
+                range,
+                listener.map(|listener| DataPath::new(listener, streams, self.session.protection.clone())),
+            )?;
         }
         Ok(())
     }
@@ -258,10 +261,8 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Waits for something to arrive, a tick at most, and takes it.
     fn serve(&mut self) -> Result<(), Failure> {
+        self.assign_turns();
         let ready = self.wait(self.place.door.config.timeouts.tick);
-        if ready.listener {
-            self.accept()?;
-        }
         if ready.control {
             let at = self.place.door.at();
             let mut reply = self.session.control.poll_reply(at)?;
@@ -270,16 +271,23 @@ impl Exchange<'_, '_, '_, '_> {
                 reply = self.session.control.buffered_reply(self.place.door.at())?;
             }
         }
-        self.assign_turns();
         // From the last to the first, as one that is closed is replaced by the last.
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
+        }
+        if ready.listener {
+            self.accept()?;
         }
         Ok(())
     }
 
     /// Waits for what is readable, a tick at most.
-    fn wait(&self, tick: Duration) -> Ready {
+    fn wait(&mut self, tick: Duration) -> Ready {
+        // poll(2) does not see what has been received already.
+        let control_buffered = self.session.control.has_decrypted();
+        let channels = self.session.data.as_mut().map_or(&mut [][..], |data| &mut data.channels);
+        let buffered: Vec<bool> = channels.iter_mut().map(Channel::has_buffered).collect();
+        let is_waiting = control_buffered || buffered.contains(&true);
         let data = self.session.data.as_ref();
         let flags = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = vec![PollFd::new(self.session.control.transport().socket(), flags)];
@@ -287,22 +295,21 @@ impl Exchange<'_, '_, '_, '_> {
         let channels = data.map_or(&[][..], |data| &data.channels);
         // One whose transfer is not known yet is not waited for; it stays in the list, as the indices are the channels'.
         let flags_of = |channel: &Channel| if channel.turn.is_some() { flags } else { PollFlags::empty() };
-        fds.extend(channels.iter().map(|channel| PollFd::new(channel.transport().socket(), flags_of(channel))));
-        // A header that came with the payload before it is in no socket any more.
-        let has_header = channels.iter().any(Channel::has_header);
-        let tick = if has_header { Duration::ZERO } else { tick };
+        fds.extend(
+            channels.iter().map(|channel| PollFd::new(channel.transport().socket(), flags_of(channel))),
+        );
+        let tick = if is_waiting { Duration::ZERO } else { tick };
         let timeout = Timespec::try_from(tick).ok();
         // An interrupted poll is a short one.
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return Ready::default();
         }
         let mut readable = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = readable.next().unwrap_or(false);
+        let control = readable.next().unwrap_or(false) || control_buffered;
         let listener = data.is_some() && readable.next().unwrap_or(false);
-        let is_ready = |(index, ready): (usize, bool)| {
-            let channel = &channels[index];
-            (channel.turn.is_some() && (ready || channel.has_header())).then_some(index)
-        };
+        let readable = readable.zip(buffered).map(|(readable, buffered)| readable || buffered);
+        let is_ready =
+            |(index, ready): (usize, bool)| (ready && channels[index].turn.is_some()).then_some(index);
         Ready { control, listener, channels: readable.enumerate().filter_map(is_ready).collect() }
     }
 
@@ -325,7 +332,7 @@ impl Exchange<'_, '_, '_, '_> {
         let Some(open) = self.transfers.iter().find(|transfer| !transfer.ledger.all_ended()) else { return };
         let turn = Some(open.number);
         let mut sending = data.channels.iter().filter(|channel| channel.turn == turn).count();
-        let is_stuck = self.last_data.elapsed() >= STUCK;
+        let is_stuck = !open.replied && self.last_data.elapsed() >= STUCK;
         let ended = usize::try_from(open.ledger.ended()).unwrap_or(usize::MAX);
         let asked = data.parallelism;
         for channel in data.channels.iter_mut().filter(|channel| channel.turn.is_none()) {

@@ -160,6 +160,7 @@ impl<'e> GridFtpSource<'e> {
         };
         Description {
             size: state.size,
+            modified: state.modified,
             identity,
             name: FileName::from_url_path(self.url.path()).map(|name| name.as_str().to_owned()),
             divisible: by_ranges && self.is_shared(rtt),

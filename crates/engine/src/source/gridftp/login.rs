@@ -6,9 +6,12 @@ use longhaul_core::proto::gridftp::{Command, Features, Reply};
 use longhaul_core::proto::netrc::Login;
 
 use super::control::ControlConnection;
+use super::data_protection::DataProtection;
 use super::error::FtpError;
+use super::gsi::DataCredential;
 use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::RemoteState;
+use super::security;
 use super::sessions::{Mode, Session, SessionKey, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
@@ -16,6 +19,8 @@ use crate::source::http::{ClientConfig, Credentials, login_from_netrc};
 
 /// The user and the password of those without an account (RFC 1635).
 const ANONYMOUS: (&str, &str) = ("anonymous", "anonymous@");
+/// With GSI the certificate says who the user is (GFD.20, section 4); the password is not looked at.
+const MAPPED: (&str, &str) = (":globus-mapping:", "dummy");
 /// A server that does not answer the next command of a flight for so long has lost it.
 const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -28,34 +33,44 @@ pub(super) struct Door<'a> {
 }
 
 impl<'a> Door<'a> {
-    /// Chooses the login: the URL's, the user's, that of .netrc, or anonymous.
+    /// Chooses the login: the URL's, the user's, that of .netrc, or anonymous; with GSI the URL's, or that of the certificate.
     ///
     /// # Errors
-    /// [`FtpError::Netrc`].
+    /// [`FtpError::File`].
     pub(super) fn new(
         mut address: RemoteAddress,
         config: &'a ClientConfig,
         sessions: &'a Sessions,
     ) -> Result<Self, FtpError> {
+        if config.encrypt && address.scheme == Scheme::Ftp {
+            let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";
+            return Err(FtpError::Url { url: address.shown, why });
+        }
         let given = match &config.credentials {
             Some(Credentials::Basic(login)) => Some(login.clone()),
             _ => None,
         };
-        let mut login = address.login.clone().or(given);
-        if let (None, Some(netrc)) = (&login, &config.netrc) {
-            if let Some(Credentials::Basic(found)) = login_from_netrc(netrc, &address.host.to_string())? {
+        let mut login = address.login.clone();
+        if address.scheme != Scheme::GsiFtp {
+            login = login.or(given);
+            if let (None, Some(netrc)) = (&login, &config.netrc)
+                && let Some(Credentials::Basic(found)) = login_from_netrc(netrc, &address.host.to_string())?
+            {
                 login = Some(found);
             }
         }
-        let anonymous = || Login { user: ANONYMOUS.0.to_owned(), password: ANONYMOUS.1.to_owned() };
-        if login.is_none() {
+        if login.is_none() && address.scheme != Scheme::GsiFtp {
             address.make_absolute();
         }
+        let usual = if address.scheme == Scheme::GsiFtp { MAPPED } else { ANONYMOUS };
+        let usual = || Login { user: usual.0.to_owned(), password: usual.1.to_owned() };
         let key = SessionKey {
             scheme: address.scheme,
             host: address.host.clone(),
             port: address.port,
-            login: login.unwrap_or_else(anonymous),
+            login: login.unwrap_or_else(usual),
+            encrypt: config.encrypt,
+            ca_file: config.ca_file.clone(),
             recv_buffer: config.recv_buffer,
             congestion: config.congestion.clone(),
         };
@@ -91,6 +106,21 @@ impl<'a> Door<'a> {
                 Err(error) => tracing::debug!("a kept session is of no more use: {error}"),
             }
         }
+        self.log_in(cancel)
+    }
+
+    /// Returns a session for requests about a directory: a kept one, which may be broken by now, or a new one.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(super) fn open_for_directory(&self, cancel: &Cancel) -> Result<Session, FtpError> {
+        match self.sessions.take(&self.key) {
+            Some(session) => Ok(session),
+            None => Ok(self.log_in(cancel)?.0),
+        }
+    }
+
+    fn log_in(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
         if !self.sessions.is_sequential(&self.key) {
             match self.log_in_by_flight(cancel) {
                 Err(FtpError::Timeout { step: "a flight of commands", .. }) => {
@@ -103,8 +133,11 @@ impl<'a> Door<'a> {
     }
 
     /// Connects and reads the greeting.
-    fn connect(&self, cancel: &Cancel) -> Result<ControlConnection, FtpError> {
-        let RemoteAddress { host, port, .. } = &self.address;
+    fn connect(&self, cancel: &Cancel) -> Result<(ControlConnection, DataProtection), FtpError> {
+        let RemoteAddress { host, port, scheme, .. } = &self.address;
+        if *scheme == Scheme::GsiFtp {
+            security::check_credentials()?;
+        }
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         // The buffer that a user sets is for data.
         let settings = SocketSettings { recv_buffer: None, ..self.settings() };
@@ -122,24 +155,40 @@ impl<'a> Door<'a> {
         if !greeting.is_positive() {
             return Err(FtpError::Busy { at: self.at().to_owned(), reply: greeting });
         }
-        self.secure(control)
+        self.secure(control, cancel)
     }
 
-    /// Protects the control connection as the scheme demands.
-    fn secure(&self, control: ControlConnection) -> Result<ControlConnection, FtpError> {
+    /// Protects the control connection as the scheme demands; returns how data connections are protected.
+    fn secure(
+        &self,
+        mut control: ControlConnection,
+        cancel: &Cancel,
+    ) -> Result<(ControlConnection, DataProtection), FtpError> {
+        let at = self.at();
         match self.address.scheme {
-            Scheme::Ftp => Ok(control),
+            Scheme::Ftp => Ok((control, DataProtection::Clear)),
+            Scheme::Ftps => security::begin_tls(self, control, cancel),
             Scheme::GsiFtp => {
-                let why = "this build has no GSI; use ftp:// where the server takes it";
-                Err(FtpError::Url { url: self.at().to_owned(), why })
+                let mut exchange = |command: &Command<'_>| {
+                    let reply = control.ask(std::slice::from_ref(command), at, cancel)?.pop();
+                    reply.ok_or_else(|| FtpError::Closed { at: at.to_owned() })
+                };
+                let gsi = security::authenticate(&mut exchange, &self.address.host)?;
+                control.protect(gsi);
+                let encrypted = || DataCredential::generate(&self.address.host.to_string());
+                let protection = match self.key.encrypt {
+                    true => DataProtection::Gsi(encrypted()?),
+                    false => DataProtection::Clear,
+                };
+                Ok((control, protection))
             }
         }
     }
 
-    /// Returns the commands from the login to the state of the file.
-    fn commands(&self) -> [Command<'_>; 7] {
+    /// Returns the commands from the login to the state of the file, then those that protect data connections.
+    fn commands<'c>(&'c self, protection: &'c DataProtection) -> Vec<Command<'c>> {
         let (path, login) = (&self.address.path, &self.key.login);
-        [
+        let mut commands = vec![
             Command::User(&login.user),
             Command::Pass(&login.password),
             Command::Feat,
@@ -147,13 +196,15 @@ impl<'a> Door<'a> {
             Command::Mlst(path),
             Command::Size(path),
             Command::Mdtm(path),
-        ]
+        ];
+        commands.extend(security::data_commands(self.address.scheme, protection));
+        commands
     }
 
     /// Sends all commands at once: a login takes one round trip after the greeting.
     fn log_in_by_flight(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
-        let mut control = self.connect(cancel)?;
-        let commands = self.commands();
+        let (mut control, protection) = self.connect(cancel)?;
+        let commands = self.commands(&protection);
         control.send(&commands, self.at(), cancel)?;
         let limit = control.limit;
         let mut replies = vec![control.reply("the login", limit, self.at(), cancel)?];
@@ -163,14 +214,14 @@ impl<'a> Door<'a> {
             let next = next.or_else(|error| self.check_login(&replies).and(Err(error)))?;
             replies.push(next);
         }
-        self.logged_in(control, &replies)
+        self.logged_in(control, protection, &replies)
     }
 
     /// Sends one command after the other.
     fn log_in_by_steps(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
-        let mut control = self.connect(cancel)?;
+        let (mut control, protection) = self.connect(cancel)?;
         let mut replies: Vec<Reply> = Vec::new();
-        for (index, command) in self.commands().iter().enumerate() {
+        for (index, command) in self.commands(&protection).iter().enumerate() {
             // A user without a password is logged in by the name.
             let skipped = index == 1 && replies.first().is_some_and(Reply::is_positive);
             let reply = if skipped {
@@ -181,7 +232,7 @@ impl<'a> Door<'a> {
             replies.extend(reply);
             self.check_login(&replies)?;
         }
-        self.logged_in(control, &replies)
+        self.logged_in(control, protection, &replies)
     }
 
     /// Fails where the replies so far say that the login is refused.
@@ -206,10 +257,11 @@ impl<'a> Door<'a> {
     fn logged_in(
         &self,
         control: ControlConnection,
+        protection: DataProtection,
         replies: &[Reply],
     ) -> Result<(Session, RemoteState), FtpError> {
         self.check_login(replies)?;
-        let [_, _, features, image, mlst, size, time] = replies else {
+        let [_, _, features, image, mlst, size, time, protected @ ..] = replies else {
             return Err(FtpError::Unrequested {
                 at: self.at().to_owned(),
                 what: "another number of replies".into(),
@@ -218,10 +270,14 @@ impl<'a> Door<'a> {
         if !image.is_positive() {
             return Err(FtpError::Refused { at: self.at().to_owned(), verb: "TYPE", reply: image.clone() });
         }
-        let (state, look) = RemoteState::first(mlst, size, time, self.at())?;
+        security::check_data(self, &protection, protected)?;
+        let (state, look) = match self.address.is_directory {
+            true => (RemoteState::default(), RemoteState::how_to_look(mlst)),
+            false => RemoteState::first(mlst, size, time, self.at())?,
+        };
         let features = Features::parse(features);
-        let session =
-            Session { control, key: self.key.clone(), features, look, mode: Mode::Stream, data: None };
+        let (key, mode) = (self.key.clone(), Mode::Stream);
+        let session = Session { control, key, features, look, mode, protection, data: None };
         Ok((session, state))
     }
 }

@@ -39,11 +39,34 @@ pub(super) fn retrieve(
             return Err(refused("REST", reply));
         }
     }
+    begun(door, session, "RETR", cancel)?;
+    Ok(transport)
+}
+
+/// Connects to the server and begins to list the directory.
+///
+/// # Errors
+/// As of [`retrieve`].
+pub(super) fn list(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
+    session.use_mode_stream(door.at(), cancel)?;
+    let transport = connect(door, session, cancel)?;
+    session.control.send(&[Command::Mlsd(&door.address.path)], door.at(), cancel)?;
+    begun(door, session, "MLSD", cancel)?;
+    Ok(transport)
+}
+
+/// Waits until the server begins to send.
+fn begun(
+    door: &Door<'_>,
+    session: &mut Session,
+    verb: &'static str,
+    cancel: &Cancel,
+) -> Result<(), FtpError> {
     let deadline = Deadline::new(cancel, session.control.limit);
     loop {
         match session.control.poll_reply(door.at())? {
-            Some(reply) if reply.is_preliminary() => return Ok(transport),
-            Some(reply) => return Err(refused("RETR", reply)),
+            Some(reply) if reply.is_preliminary() => return Ok(()),
+            Some(reply) => return Err(FtpError::Refused { at: door.at().to_owned(), verb, reply }),
             None => check(&deadline, door.at(), "beginning to send")?,
         }
     }
@@ -68,7 +91,7 @@ fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Tr
     };
     let deadline = Deadline::new(cancel, door.config.timeouts.connect);
     let (socket, _) = dial(&address.to_string(), &[address], door.settings(), &deadline)?;
-    Ok(Transport::Plain(socket))
+    session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
 }
 
 /// Waits for the reply that ends a retrieval. Where this host has closed the data connection, any reply does: the server noticed.
@@ -91,11 +114,18 @@ pub(super) fn end(
             Err(FtpError::Refused { at: at.to_owned(), verb: "RETR", reply })
         };
     }
-    // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all.
+    // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all, but where proftpd sends it while
+    // the transfer still ends.
     session.control.send(&[Command::Noop], at, cancel)?;
+    let (mut noop, mut ended) = (false, false);
     for _ in 0..3 {
         let reply = session.control.reply("the transfer", limit, at, cancel)?;
         if reply.code == 200 {
+            noop = true
+        } else {
+            ended = true
+        }
+        if noop && ended {
             return Ok(());
         }
     }

@@ -13,18 +13,22 @@ use crate::source::http::{Credentials, SafeUrl};
 pub(super) enum Scheme {
     /// FTP, or GridFTP without security.
     Ftp,
+    /// FTP within TLS, which the client requests (RFC 4217).
+    Ftps,
     /// GridFTP with GSI.
     GsiFtp,
 }
 
-/// A file on an FTP server.
+/// A file or a directory on an FTP server.
 #[derive(Debug, Clone)]
 pub(super) struct RemoteAddress {
     pub(super) scheme: Scheme,
     pub(super) host: Host<String>,
     pub(super) port: u16,
-    /// The file's path as the server is asked for it.
+    /// The path as the server is asked for it.
     pub(super) path: Vec<u8>,
+    /// Whether a directory is named.
+    pub(super) is_directory: bool,
     /// The login within the URL.
     pub(super) login: Option<Login>,
     /// The URL without secrets, for messages.
@@ -32,15 +36,37 @@ pub(super) struct RemoteAddress {
 }
 
 impl RemoteAddress {
-    /// Takes a URL apart.
+    /// Takes the URL of a file apart.
     ///
     /// The path of an `ftp://` URL is relative to the directory of the login, and absolute where it begins with `%2F` or a second
     /// slash (RFC 1738, section 3.2.2). That of a `gsiftp://` URL is absolute, as for globus-url-copy, and relative after `/~/`.
     /// For anonymous users there is [`Self::make_absolute`].
     pub(super) fn of(url: &Url) -> Result<Self, FtpError> {
+        let address = Self::of_any(url)?;
+        if address.path.is_empty() || address.path.ends_with(b"/") {
+            let why = "it names a directory; name a file, or use -r";
+            return Err(FtpError::Url { url: address.shown, why });
+        }
+        Ok(address)
+    }
+
+    /// Takes the URL of a directory apart, as of a file; without a path it is that of the login.
+    pub(super) fn of_directory(url: &Url) -> Result<Self, FtpError> {
+        let mut address = Self::of_any(url)?;
+        while address.path.len() > 1 && address.path.ends_with(b"/") {
+            address.path.pop();
+        }
+        if address.path.is_empty() {
+            address.path.push(b'.');
+        }
+        Ok(Self { is_directory: true, ..address })
+    }
+
+    fn of_any(url: &Url) -> Result<Self, FtpError> {
         let fail = |why| FtpError::Url { url: SafeUrl::of(url).to_string(), why };
         let scheme = match url.scheme() {
             "ftp" => Scheme::Ftp,
+            "ftps" => Scheme::Ftps,
             "gsiftp" => Scheme::GsiFtp,
             _ => return Err(fail("its scheme is not one of FTP")),
         };
@@ -53,25 +79,23 @@ impl RemoteAddress {
         let path = path.rsplit_once(";type=").map_or(path, |(path, _)| path);
         let decoded: Vec<u8> = percent_decode_str(path).collect();
         let path = match scheme {
-            Scheme::Ftp => decoded,
+            Scheme::Ftp | Scheme::Ftps => decoded,
             Scheme::GsiFtp => {
                 decoded.strip_prefix(b"~/").map_or_else(|| [b"/", &decoded[..]].concat(), <[u8]>::to_vec)
             }
         };
-        if path.is_empty() || path.ends_with(b"/") {
-            return Err(fail("it names a directory; name a file"));
-        }
         let login = match Credentials::of_url(url) {
             Some(Credentials::Basic(login)) => Some(login),
             _ => None,
         };
-        Ok(Self { scheme, host, port, path, login, shown: SafeUrl::of(url).to_string() })
+        let shown = SafeUrl::of(url).to_string();
+        Ok(Self { scheme, host, port, path, is_directory: false, login, shown })
     }
 
     /// Makes the path absolute: the directory of an anonymous login is the root, but for GridFTP servers that are no jail, and
     /// globus-url-copy takes each path for an absolute one.
     pub(super) fn make_absolute(&mut self) {
-        if self.scheme == Scheme::Ftp && !self.path.starts_with(b"/") {
+        if self.scheme != Scheme::GsiFtp && !self.path.starts_with(b"/") {
             self.path.insert(0, b'/');
         }
     }
@@ -90,6 +114,7 @@ mod tests {
         for (url, port, path) in [
             ("ftp://h/a/b%20c", 21, "a/b c"),
             ("ftp://h:2121//etc/x", 2121, "/etc/x"),
+            ("ftps://h/x", 21, "x"),
             ("ftp://h/%2Fetc/x;type=i", 21, "/etc/x"),
             ("gsiftp://h/data/f", 2811, "/data/f"),
             ("gsiftp://h:1/~/f", 1, "f"),
@@ -101,6 +126,23 @@ mod tests {
         let login = of("ftp://ann:s%40cret@h/f").login.unwrap();
         assert_eq!((login.user.as_str(), login.password.as_str()), ("ann", "s@cret"));
         assert!(!of("ftp://ann:secret@h/f").shown.contains("secret"));
+    }
+
+    #[test]
+    fn directory_has_a_path_without_a_slash_at_its_end() {
+        for (url, path) in [
+            ("ftp://h", "."),
+            ("ftp://h/", "."),
+            ("ftp://h/a/b/", "a/b"),
+            ("ftp://h//", "/"),
+            ("ftp://h/%2Fd/", "/d"),
+            ("gsiftp://h/", "/"),
+            ("gsiftp://h/d/", "/d"),
+            ("gsiftp://h/~/", "."),
+        ] {
+            let address = RemoteAddress::of_directory(&url.parse().unwrap()).unwrap();
+            assert_eq!(address.path, path.as_bytes(), "{url}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::error::FtpError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RemoteState {
     pub(super) size: Option<Bytes>,
-    modified: Option<SystemTime>,
+    pub(super) modified: Option<SystemTime>,
 }
 
 /// The commands that ask for the state of a file; each has one reply.
@@ -99,6 +99,11 @@ impl RemoteState {
         }
         let by_size = LookCommands::SizeAndTime;
         Ok((by_size.read(&[size.clone(), time.clone()], at)?, by_size))
+    }
+
+    /// Chooses how to ask for files after a login that was not for a file, from the reply to MLST of a directory.
+    pub(super) fn how_to_look(mlst: &Reply) -> LookCommands {
+        if parse_mlst(mlst).is_ok() { LookCommands::Mlst } else { LookCommands::SizeAndTime }
     }
 
     /// Returns what ranges of the file are combined under; the size is compared besides.

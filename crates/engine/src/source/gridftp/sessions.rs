@@ -1,6 +1,7 @@
 //! Logged-in control connections that are kept for the next file of an engine.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use url::Host;
 
 use super::control::ControlConnection;
 use super::data_path::DataPath;
+use super::data_protection::DataProtection;
 use super::error::FtpError;
 use super::remote_address::Scheme;
 use super::remote_state::{LookCommands, RemoteState};
@@ -30,6 +32,10 @@ pub(super) struct SessionKey {
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) login: Login,
+    /// Whether data is to be encrypted.
+    pub(super) encrypt: bool,
+    /// The root certificates besides the system's.
+    pub(super) ca_file: Option<PathBuf>,
     /// Options of its sockets.
     pub(super) recv_buffer: Option<Bytes>,
     pub(super) congestion: Option<String>,
@@ -51,6 +57,8 @@ pub(super) struct Session {
     pub(super) features: Features,
     pub(super) look: LookCommands,
     pub(super) mode: Mode,
+    /// Whether data connections are encrypted.
+    pub(super) protection: DataProtection,
     /// The data connections of MODE E, which the server uses again.
     pub(super) data: Option<DataPath>,
 }

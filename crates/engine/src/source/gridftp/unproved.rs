@@ -8,8 +8,10 @@ use super::remote_state::RemoteState;
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
 
-/// How much is taken back so that a file is not complete before it is proved.
-const WITHHELD: Bytes = Bytes::kib(64);
+/// How much is taken back so that a file is not complete before it is proved. Less than what counts as progress
+/// ([`Backoff::PROGRESS`](longhaul_core::retry::Backoff::PROGRESS)): a server that reports a failure behind the last byte each time
+/// is not asked for ever.
+const WITHHELD: Bytes = Bytes::kib(32);
 
 /// What a worker has delivered and no look at the file has proved yet.
 ///
@@ -32,6 +34,11 @@ impl Unproved {
     /// Notes that all bytes so far are.
     pub(super) fn prove_all(&mut self) {
         self.0 = RangeSet::new();
+    }
+
+    /// Returns whether nothing is left to be proved.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().next().is_none()
     }
 
     /// Makes sure that the transfer is not taken for complete while some of its bytes are not proved: a part of them comes again.

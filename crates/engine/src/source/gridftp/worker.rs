@@ -56,10 +56,12 @@ impl<'s> GridFtpWorker<'s> {
             }
             return Ok(Some(first.session));
         }
-        if !stream.wait_for_work() {
+        let has_work = stream.wait_for_work();
+        if !has_work && (self.unproved.is_empty() || stream.stop().is_cancelled()) {
             return Ok(None);
         }
-        let opened = door.open(&stream.renew_cancel());
+        // What came before a break is proved by the look of the login, though nothing is left to lease.
+        let opened = if has_work { door.open(&stream.renew_cancel()) } else { door.open(stream.stop()) };
         let (session, state) = opened.map_err(|error| match error {
             // This login has worked before: the server takes no further one.
             FtpError::Login { at, reply, .. } => FtpError::Busy { at, reply },

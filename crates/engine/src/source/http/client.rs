@@ -309,7 +309,7 @@ impl Client {
 
 impl HttpError {
     /// Returns an error where `head` is no success.
-    pub(super) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
+    pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
         match (head.status(), head.content_range()) {
             // The other 2xx bring no file: 202 is a notice, 204 has no content.

@@ -44,6 +44,8 @@ pub struct ClientConfig {
     pub proxies: ProxyPolicy,
     /// A PEM file with root certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// Whether data must be encrypted on its way: schemes that do not are refused.
+    pub encrypt: bool,
     /// The timeouts of each step.
     pub timeouts: Timeouts,
     /// The value of User-Agent, unless `headers` holds one.
@@ -67,6 +69,7 @@ impl Default for ClientConfig {
             netrc: None,
             proxies: ProxyPolicy::default(),
             ca_file: None,
+            encrypt: false,
             timeouts: Timeouts::default(),
             user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
             recv_buffer: None,

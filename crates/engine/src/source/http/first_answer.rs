@@ -210,6 +210,7 @@ impl HttpSource<'_> {
         Description {
             size: file.size,
             identity: file.identity.clone().filter(|_| file.size.is_some()),
+            modified: opened.head.last_modified(),
             name: name.as_ref().map(|name| name.as_str().to_owned()),
             divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
             first,

@@ -86,6 +86,14 @@ impl ResolvedUrl {
         next
     }
 
+    /// Returns the target whose path is this one's and `suffix` behind it, without a query.
+    pub(crate) fn beside(&self, suffix: &str) -> Self {
+        let mut next = self.clone();
+        next.url.set_path(&format!("{}{suffix}", self.url.path()));
+        next.url.set_query(None);
+        next
+    }
+
     /// Returns this target without the part `query` of its query.
     pub(crate) fn without_query(&self, query: &str) -> Self {
         let mut next = self.clone();

@@ -16,7 +16,7 @@ use super::safe_url::UrlAndPeer;
 use crate::connect::{Deadline, Received, TlsStream, Transport};
 
 /// Reads the root certificates in a PEM file.
-pub(super) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
+pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     let fail = |why: String| HttpError::CaFile { path: path.to_owned(), why };
     let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
@@ -25,7 +25,7 @@ pub(super) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// Makes the TLS settings: the system's roots and `extra`, HTTP/1.1 only.
-pub(super) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, HttpError> {
+pub(crate) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, HttpError> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
@@ -61,7 +61,7 @@ pub(super) fn handshake(
         Host::Ipv6(address) => ServerName::IpAddress(std::net::IpAddr::V6(*address).into()),
     };
     let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
-    let mut tls = TlsStream { session, socket };
+    let mut tls = TlsStream { session: session.into(), socket };
     while tls.session.is_handshaking() {
         check(deadline, at, "the TLS handshake")?;
         let step = if tls.session.wants_write() {
@@ -108,7 +108,7 @@ pub(super) fn receive_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     }
 }
 
-fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+pub(crate) fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
 }
 

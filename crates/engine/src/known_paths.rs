@@ -1,4 +1,4 @@
-//! What is remembered of paths: read once, as a job begins, and renewed at its end.
+//! What is remembered of paths: read once, as a transfer begins, and renewed at its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::path_memory::{self, KnownPath, MemoryError, Paths};
 use longhaul_core::event::{Event, Warning};
 
-/// The paths that a job knows of.
-pub(super) struct KnownPaths {
+/// The paths that a transfer knows of.
+pub(crate) struct KnownPaths {
     /// `None` where nothing is to be kept, or can be.
     file: Option<PathBuf>,
     paths: Arc<Paths>,
@@ -15,7 +15,7 @@ pub(super) struct KnownPaths {
 
 impl KnownPaths {
     /// Reads what is remembered; where that cannot be, the user is told, and nothing is known.
-    pub(super) fn read(file: Option<&Path>, emit: &dyn Fn(&Event)) -> Self {
+    pub(crate) fn read(file: Option<&Path>, emit: &dyn Fn(&Event)) -> Self {
         let Some(file) = file else { return Self { file: None, paths: Arc::default() } };
         match Paths::read(file) {
             Ok(paths) => Self { file: Some(file.to_owned()), paths: Arc::new(paths) },
@@ -29,12 +29,12 @@ impl KnownPaths {
     }
 
     /// Returns what earlier transfers have found.
-    pub(super) fn paths(&self) -> Arc<Paths> {
+    pub(crate) fn paths(&self) -> Arc<Paths> {
         Arc::clone(&self.paths)
     }
 
     /// Keeps `path` for the next transfer; where that cannot be, the user is told.
-    pub(super) fn keep(&self, path: KnownPath, emit: &dyn Fn(&Event)) {
+    pub(crate) fn keep(&self, path: KnownPath, emit: &dyn Fn(&Event)) {
         if let Some(Err(error)) = self.file.as_deref().map(|file| path_memory::keep(file, path)) {
             tell(&error, emit);
         }

@@ -1,19 +1,20 @@
 //! `longhaul get URL...`.
 
+mod tree;
+mod url_list;
+
 use std::fs::File;
 use std::io::Read;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
+use longhaul_core::admission::JobAdmission;
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::{JobId, JobObserver, JobTag};
+use longhaul_core::event::{JobObserver, JobTag};
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
@@ -28,20 +29,37 @@ use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::source::is_known_scheme;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
+use crate::batch::Batch;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::transfer_args::TransferArgs;
-use crate::values::{AutoOr, app_buffer};
+use crate::values::{AutoOr, app_buffer, parallel};
 use crate::{exit, interrupt, record, say};
 
 /// What to fetch, and how.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// The files: http:// or https:// URLs, or metalinks (.meta4), which name several sources of a file
-    #[arg(required = true, value_name = "URL|FILE.meta4")]
+    #[arg(required_unless_present = "input", value_name = "URL|FILE.meta4")]
     sources: Vec<Operand>,
+
+    /// A file with further URLs, one a line, or - for stdin
+    ///
+    /// Blank lines and lines that begin with # are skipped. Indented lines below a URL hold its options: out=NAME, checksum=ALG:HEX.
+    /// -o is a directory then.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    input: Option<PathBuf>,
+
+    /// Fetches a directory with all below it: from longhaul serve, nginx with autoindex, or index pages of Apache
+    ///
+    /// What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
+    /// have the time at which they were fetched. A file whose size and time have not changed is not fetched again, unless --no-resume
+    /// is given. Names that lead elsewhere are refused, and the rest goes on.
+    #[arg(short, long, conflicts_with = "input")]
+    recursive: bool,
 
     /// Where to put it: a file, or a directory that exists or ends in / (several URLs need a directory)
     ///
@@ -93,6 +111,12 @@ pub(crate) struct GetArgs {
     #[arg(long)]
     assume_unchanged: bool,
 
+    /// Encrypts the data of gsiftp:// too; a URL or server that sends data in clear is refused
+    ///
+    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data. https:// and ftps:// always encrypt.
+    #[arg(long)]
+    encrypt: bool,
+
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -126,16 +150,6 @@ impl FromStr for Operand {
 
 /// The most sources of one file: more connections than these have streams for.
 const MOST_SOURCES: usize = 16;
-/// The most files at once; each has threads and connections of its own.
-const MOST_PARALLEL: usize = 64;
-
-fn parallel(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n @ 1..=MOST_PARALLEL) => Ok(n),
-        _ => Err(format!("write a number from 1 to {MOST_PARALLEL}")),
-    }
-}
-
 /// `--writer`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum WriterArg {
@@ -195,10 +209,13 @@ fn segment(text: &str) -> Result<Bytes, String> {
 
 /// Fetches every file; the exit code is that of the first that fails, or of an interruption.
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
+    if args.recursive {
+        return tree::run(args);
+    }
     let cancel = Cancel::new();
     let setup = || {
         let files = files(args)?;
-        let options = options(args, files.len())?;
+        let options = options(args, files.len() > 1)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((files, options))
     };
@@ -209,47 +226,37 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
             return exit::of_setup(&error).into();
         }
     };
-    // There is at least one.
     let what = files.first().map(RemoteFile::shown).unwrap_or_default();
-    let session = match args.transfer.begin(Side::Get, &what, files.len()) {
+    let session = match args.transfer.begin(Side::Get, &what, Some(files.len())) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };
     let engine = Engine::new(args.app_buffer);
-    let (first_failure, interrupted) = (OnceLock::new(), AtomicBool::new(false));
-    let several = files.len() > 1;
-    let all_started =
-        engine.run_each(files.into_iter().zip(1..), args.parallel, &cancel, |(file, number)| {
-            let tag = JobTag::new(JobId::new(number), &file.shown());
-            let job = Job {
-                urls: file.urls,
-                output: target(args.output.as_deref(), several),
-                expected: file.expected,
-                options: options.clone(),
-            };
-            let mut size = None;
-            let get = |observer: JobObserver<'_>| {
-                engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
-            };
-            // One file's failure, even this program's own, must not cost the others.
-            let run = || session.run(&tag, get, exit::of_transfer);
-            if let Err(code) = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(exit::SOFTWARE)) {
-                interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
-                let _ = first_failure.set(code);
-            }
-            size
-        });
-    session.end();
-    // A file that was not begun has no result of its own.
-    let stopped = interrupted.into_inner() || !all_started;
-    let code = if stopped { Some(exit::INTERRUPTED) } else { first_failure.into_inner() };
-    code.map_or(ExitCode::SUCCESS, ExitCode::from)
+    let several = files.len() > 1 || args.input.is_some();
+    let admission = JobAdmission::new(args.parallel);
+    let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
+    batch.run(files.into_iter(), |session, job, file| {
+        let tag = JobTag::new(job, &file.shown());
+        let job = Job {
+            urls: file.urls,
+            output: target(args.output.as_deref(), several, file.name.as_deref()),
+            expected: file.expected,
+            options: options.clone(),
+        };
+        let mut size = None;
+        let get = |observer: JobObserver<'_>| {
+            engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+        };
+        session.run(&tag, get, exit::of_transfer).map(|()| size)
+    })
 }
 
 /// A file to fetch: its URLs, and what is known of it beforehand.
 struct RemoteFile {
     urls: Vec<Url>,
     expected: Expected,
+    /// The name that the user chose for it in the output directory.
+    name: Option<String>,
 }
 
 impl RemoteFile {
@@ -258,7 +265,7 @@ impl RemoteFile {
     }
 }
 
-/// Collects what the operands name: a URL is a file, a metalink one or more.
+/// Collects what the operands and the list name: a URL is a file, a metalink one or more.
 fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
     let mut files = Vec::new();
     for source in &args.sources {
@@ -266,13 +273,27 @@ fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
             Operand::Url(url) => {
                 let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
                 let expected = Expected { checksum: args.checksum.clone(), ..Expected::default() };
-                files.push(RemoteFile { urls, expected });
+                files.push(RemoteFile { urls, expected, name: None });
             }
             Operand::Metalink(path) => files.extend(of_metalink(path, args)?),
         }
     }
+    if let Some(list) = &args.input {
+        if args.checksum.is_some() || !args.mirror.is_empty() {
+            bail!("--checksum and --mirror are for one file; in the list, write checksum= below its URL");
+        }
+        files.extend(url_list::read(list)?.into_iter().map(|line| RemoteFile {
+            urls: vec![line.url],
+            expected: Expected { checksum: line.checksum, ..Expected::default() },
+            name: line.name,
+        }));
+    }
     if files.len() > 1 && (args.checksum.is_some() || !args.mirror.is_empty()) {
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
+    }
+    let is_clear = |url: &&Url| matches!(url.scheme(), "http" | "ftp");
+    if let Some(url) = files.iter().flat_map(|file| &file.urls).find(is_clear).filter(|_| args.encrypt) {
+        bail!("{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs", SafeUrl::of(url));
     }
     Ok(files)
 }
@@ -286,21 +307,22 @@ fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
     };
     let metalink = read().with_context(|| format!("cannot use the metalink {}", path.display()))?;
     let of_file = |file: MetalinkFile| {
-        let usable = |url: Url| matches!(url.scheme(), "http" | "https").then_some(url);
+        let usable = |url: Url| is_known_scheme(url.scheme()).then_some(url);
         let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
         let urls: Vec<_> = named.take(MOST_SOURCES).chain(args.mirror.iter().cloned()).collect();
         if urls.is_empty() {
-            bail!("{} in the metalink {} has no http or https URL", file.name, path.display());
+            bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
         }
         let checksum = args.checksum.clone().or_else(|| file.best_checksum().cloned());
         let name = file.name.components().last().map(|name| name.to_string());
-        Ok(RemoteFile { urls, expected: Expected { name, size: file.size, checksum, pieces: file.pieces } })
+        let expected = Expected { name, size: file.size, checksum, pieces: file.pieces, modified: None };
+        Ok(RemoteFile { urls, expected, name: None })
     };
     metalink.files.into_iter().map(of_file).collect()
 }
 
-/// Makes the options that all files share.
-fn options(args: &GetArgs, files: usize) -> anyhow::Result<JobOptions> {
+/// Makes the options that all files share; `several` files may have them.
+fn options(args: &GetArgs, several: bool) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     Ok(JobOptions {
         streams: args.streams.wanted()?,
@@ -319,14 +341,18 @@ fn options(args: &GetArgs, files: usize) -> anyhow::Result<JobOptions> {
         .map(RateLimit::new),
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
+        keep_time: args.recursive,
         retries: common.retries,
         stall: common.stall_timeout,
-        client: client(args, files)?,
+        client: client(args, several)?,
     })
 }
 
-/// Tells a file from a directory: what ends in / is one, and so is the place for several files.
-fn target(output: Option<&Path>, several: bool) -> Output {
+/// Tells a file from a directory: what ends in / is one, and so is the place for several files; `name` is one in it.
+fn target(output: Option<&Path>, several: bool, name: Option<&str>) -> Output {
+    if let Some(name) = name {
+        return Output::File(output.unwrap_or(Path::new(".")).join(name));
+    }
     match output {
         None => Output::Directory(PathBuf::from(".")),
         Some(path) if several || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
@@ -336,9 +362,9 @@ fn target(output: Option<&Path>, several: bool) -> Output {
     }
 }
 
-fn client(args: &GetArgs, files: usize) -> anyhow::Result<ClientConfig> {
+fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
     if let Some(record) = args.transfer.record.file() {
-        if files > 1 {
+        if several {
             bail!("--record is for one file; fetch the others with commands of their own");
         }
         if args.output.as_ref().is_some_and(|output| record::is_same(record, output)) {
@@ -359,6 +385,7 @@ fn client(args: &GetArgs, files: usize) -> anyhow::Result<ClientConfig> {
             AutoOr::Auto => None,
             AutoOr::Value(size) => Some(size),
         },
+        encrypt: args.encrypt,
         ..client
     })
 }
@@ -369,10 +396,16 @@ mod tests {
 
     #[test]
     fn a_target_is_a_directory_only_where_that_is_said() {
-        assert_eq!(target(None, false), Output::Directory(".".into()));
-        assert_eq!(target(Some(Path::new("a/")), false), Output::Directory("a/".into()));
-        assert_eq!(target(Some(Path::new("a")), true), Output::Directory("a".into()));
-        assert_eq!(target(Some(Path::new("a")), false), Output::File("a".into()));
+        let is_directory = |output: Option<&str>, several| {
+            matches!(target(output.map(Path::new), several, None), Output::Directory(_))
+        };
+        assert!(
+            is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true)
+        );
+        assert!(!is_directory(Some("a"), false));
+        assert!(
+            matches!(target(Some(Path::new("a")), true, Some("b")), Output::File(path) if path == Path::new("a/b"))
+        );
     }
 
     #[test]

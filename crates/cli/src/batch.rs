@@ -1,0 +1,104 @@
+//! The files of one command: several at once, each with a result of its own, and one exit code for all.
+
+use std::convert::identity;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use longhaul_core::admission::JobAdmission;
+use longhaul_core::event::{JobId, JobTag};
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::tree::{WalkError, Walked};
+
+use crate::session::Session;
+use crate::summary::Unchanged;
+use crate::{exit, say};
+
+/// How many entries a walk may be ahead of the transfers: listing goes on while files are under way, in bounded memory.
+const WALKED_AHEAD: usize = 1024;
+
+/// What the files of a command share.
+pub(crate) struct Batch<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) session: Session,
+    pub(crate) cancel: &'a Cancel,
+    /// How many files are transferred at once.
+    pub(crate) admission: JobAdmission,
+}
+
+/// The size of a file that is complete, where that is known.
+pub(crate) type FileResult = Result<Option<Bytes>, exit::Code>;
+
+impl Batch<'_> {
+    /// Transfers every file by `task`, which reports what has become of it; ends the session.
+    ///
+    /// Returns the exit code of the first file that fails, or that of an interruption.
+    pub(crate) fn run<J: Send>(
+        self,
+        files: impl Iterator<Item = J> + Send,
+        task: impl Fn(&Session, JobId, J) -> FileResult + Sync,
+    ) -> ExitCode {
+        let Self { engine, session, cancel, admission } = self;
+        let (first_failure, interrupted, count) =
+            (OnceLock::new(), AtomicBool::new(false), AtomicU64::new(0));
+        let all_started = engine.run_each(files, admission, cancel, |file| {
+            let job = JobId::new(count.fetch_add(1, Ordering::Relaxed) + 1);
+            // One file's failure, even this program's own, must not cost the others.
+            let run = catch_unwind(AssertUnwindSafe(|| task(&session, job, file)));
+            let result = run.map_or(Err(exit::SOFTWARE), identity);
+            result.unwrap_or_else(|code| {
+                interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
+                let _ = first_failure.set(code);
+                None
+            })
+        });
+        session.end();
+        // A file that was not begun has no result of its own.
+        let stopped = interrupted.into_inner() || !all_started;
+        let code = if stopped { Some(exit::INTERRUPTED) } else { first_failure.into_inner() };
+        code.map_or(ExitCode::SUCCESS, ExitCode::from)
+    }
+
+    /// Transfers the files of a walk, which goes ahead on a thread of its own. What the walk refuses fails like a file.
+    pub(crate) fn run_walk<F: Send>(
+        self,
+        walk: impl Iterator<Item = Walked<F>> + Send,
+        task: impl Fn(&Session, JobId, F) -> FileResult + Sync,
+    ) -> ExitCode {
+        let cancel = self.cancel;
+        thread::scope(|threads| {
+            let (found, files) = sync_channel(WALKED_AHEAD);
+            let walker =
+                move || walk.map(|walked| found.send(walked)).take_while(Result::is_ok).for_each(drop);
+            let walker = match thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
+                Ok(walker) => walker,
+                Err(error) => {
+                    say::error(format_args!("cannot start a thread for the walk: {error}"));
+                    return exit::OS.into();
+                }
+            };
+            let code = self.run(files.into_iter(), |session, job, walked| match walked {
+                Walked::File(file) => task(session, job, file),
+                Walked::Skipped { what, why } => {
+                    tracing::warn!("leaving out {what}: {why}");
+                    Ok(None)
+                }
+                Walked::Failed(error) => {
+                    let tag = JobTag::new(job, &error.what());
+                    session.run::<Unchanged, WalkError>(&tag, |_| Err(error), exit::of_walk).map(|()| None)
+                }
+            });
+            match walker.join() {
+                Err(_) => exit::SOFTWARE.into(),
+                // The walk ends without a word where it is interrupted.
+                Ok(()) if cancel.is_cancelled() => exit::INTERRUPTED.into(),
+                Ok(()) => code,
+            }
+        })
+    }
+}

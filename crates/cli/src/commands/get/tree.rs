@@ -1,0 +1,106 @@
+//! `longhaul get -r URL/`: a directory with all below it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use longhaul_core::admission::JobAdmission;
+use longhaul_core::event::{JobObserver, JobTag};
+use longhaul_core::proto::listing::check_name;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::TransferError;
+use longhaul_engine::source::http::SafeUrl;
+use longhaul_engine::tree::TreeOptions;
+use longhaul_scope::record::schema::Side;
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::{GetArgs, Operand, options};
+use crate::batch::Batch;
+use crate::summary::Unchanged;
+use crate::{exit, interrupt, say};
+
+/// Fetches a directory; the exit code is that of the first file or directory that fails, or of an interruption.
+pub(super) fn run(args: &GetArgs) -> ExitCode {
+    let cancel = Cancel::new();
+    let setup = || {
+        let url = url(args)?;
+        let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
+        let options = options(args, true)?;
+        interrupt::listen(&cancel)?;
+        Ok::<_, anyhow::Error>((url, target, options))
+    };
+    let (url, target, options) = match setup() {
+        Ok(setup) => setup,
+        Err(error) => {
+            say::error(format_args!("{error:#}"));
+            return exit::of_setup(&error).into();
+        }
+    };
+    let engine = Engine::new(args.app_buffer);
+    let listing =
+        TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
+    let tree = match engine.remote_tree(url, &target, listing) {
+        Ok(tree) => tree,
+        Err(error) => {
+            say::error(&error);
+            return exit::of_tree(&error).into();
+        }
+    };
+    let session = match args.transfer.begin(Side::Get, &SafeUrl::of(url).to_string(), None) {
+        Ok(session) => session,
+        Err(code) => return code.into(),
+    };
+    let admission = JobAdmission::new(args.parallel);
+    let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
+    batch.run_walk(tree.walk(&cancel), |session, job, file| {
+        let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+        if let Some((path, size)) = options.resume.then(|| tree.unchanged(&file, &cancel)).flatten() {
+            let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
+            return session.run(&tag, there, exit::of_transfer).map(|()| Some(size));
+        }
+        let job = tree.job(&file, options.clone());
+        let mut size = None;
+        let get = |observer: JobObserver<'_>| {
+            engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+        };
+        session.run(&tag, get, exit::of_transfer).map(|()| size)
+    })
+}
+
+/// Returns the one directory that is named.
+fn url(args: &GetArgs) -> anyhow::Result<&Url> {
+    if args.checksum.is_some() || !args.mirror.is_empty() {
+        bail!("--checksum and --mirror are for one file, not for a directory");
+    }
+    match &args.sources[..] {
+        [Operand::Url(url)] => Ok(url),
+        _ => bail!("-r takes the URL of one directory; fetch others with commands of their own"),
+    }
+}
+
+/// Returns the directory here that has the name of the one on the server, or that of the server.
+fn named_after(url: &Url) -> anyhow::Result<PathBuf> {
+    let last = url.path_segments().and_then(|mut segments| segments.rfind(|segment| !segment.is_empty()));
+    let name = match last {
+        Some(segment) => percent_decode_str(segment).decode_utf8_lossy().into_owned(),
+        None => url.host_str().unwrap_or_default().to_owned(),
+    };
+    check_name(name.as_bytes())
+        .with_context(|| format!("cannot name a directory after {}: use -o", SafeUrl::of(url)))?;
+    Ok(PathBuf::from(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_is_named_after_the_last_name_or_the_host() {
+        let named = |url: &str| named_after(&url.parse().unwrap()).ok();
+        assert_eq!(named("http://h/a/b%20c/"), Some("b c".into()));
+        assert_eq!(named("http://h:81/"), Some("h".into()));
+        assert_eq!(named("http://h/a/..%2fb/"), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Trees of real FTP and GridFTP servers, listed by MLSD.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use crate::support::{Globus, Proftpd, Vsftpd, assert_equal, fetched_and_unchanged, get, make_tree};
+
+/// Fetches a tree of so many files twice: the second run fetches only what has changed.
+fn fetch_all(url: &str, tree: &Path, files: usize) {
+    let run = get().args(["-r", "-o", "t", url]);
+    run.run().ok();
+    assert_equal(tree, &run.path("t"));
+    assert_eq!(fs::metadata(run.path("t/a b")).unwrap().mtime(), 1_000_000_000);
+    fs::remove_file(run.path("t/sub/zero")).unwrap();
+    let run = run.again(["-r", "--json", "-o", "t", url]);
+    let (fetched, unchanged) = fetched_and_unchanged(&run.run().ok());
+    assert_eq!((fetched, unchanged.len()), (vec!["zero".to_owned()], files - 1));
+    assert_equal(tree, &run.path("t"));
+}
+
+/// Returns the absolute path of `name` as a URL (RFC 1738, section 3.2.2).
+fn url(server: &Globus, name: &str) -> String {
+    format!("ftp://127.0.0.1:{}/{}", server.port(), server.path(name).display())
+}
+
+#[test]
+fn globus() {
+    let Some(server) = Globus::start() else { return };
+    let tree = server.path("t");
+    make_tree(&tree);
+    // Globus drops bytes outside of ASCII from the paths of commands.
+    fs::rename(tree.join("dir with space & \u{fc}"), tree.join("dir with space &")).unwrap();
+    ["", "dir with space &"]
+        .iter()
+        .for_each(|directory| fs::remove_file(tree.join(directory).join("\u{fc}\u{20ac}")).unwrap());
+    fetch_all(&url(&server, "t/"), &tree, 18);
+}
+
+#[test]
+fn proftpd() {
+    let Some(server) = Proftpd::start() else { return };
+    make_tree(&server.path("t"));
+    fetch_all(&server.url("t/"), &server.path("t"), 20);
+}
+
+#[test]
+fn links_to_a_directory_above_end() {
+    let Some(server) = Globus::start() else { return };
+    fs::create_dir_all(server.path("t/sub")).unwrap();
+    fs::write(server.path("t/sub/f"), "f").unwrap();
+    symlink("..", server.path("t/sub/up")).unwrap();
+    let run = get().args(["-r", "-o", "t", &url(&server, "t/")]);
+    let ended = run.run();
+    assert_eq!(ended.status.code(), Some(65), "{ended:?}");
+    assert!(ended.stderr.contains("a directory that it lies in"), "{ended:?}");
+    assert_eq!(fs::read(run.path("t/sub/f")).unwrap(), b"f");
+    // Listings name no root: the loop shows once the second directory comes again.
+    assert!(!run.path("t/sub/up/sub").exists());
+}
+
+#[test]
+fn missing_directory_and_server_without_mlsd_are_named() {
+    if let Some(server) = Globus::start() {
+        get().args(["-r", &url(&server, "missing/")]).run().fails(66, &["MLSD", "missing"]);
+    }
+    if let Some(server) = Vsftpd::start() {
+        let run = get().args(["-r", "-o", "t", &server.url("")]);
+        run.run().fails(76, &["refused MLSD"]);
+    }
+}

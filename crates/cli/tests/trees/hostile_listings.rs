@@ -1,0 +1,213 @@
+//! Listings that no server should send: each bad entry is refused by its name, and the rest is fetched.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::{Ended, Get, Listed, get, listing, same};
+
+fn fetch(server: &crate::support::Server) -> (Get, Ended) {
+    let run = get().args(["-r", "-o", "in/t", &server.url("/d/")]);
+    fs::create_dir(run.path("in")).unwrap();
+    let ended = run.run();
+    (run, ended)
+}
+
+/// Returns the names below a directory, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn refuses(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+    for word in words {
+        assert!(ended.stderr.contains(word), "'{word}' is missing: {ended:?}");
+    }
+}
+
+#[test]
+fn names_that_lead_elsewhere() {
+    let long = "x".repeat(256);
+    let bad = [
+        "../up",
+        "/etc/x",
+        "..",
+        ".",
+        "",
+        "a/b",
+        "nul\\u0000",
+        &long,
+        "good.longhaul-part",
+        "good.longhaul-journal",
+    ];
+    let mut entries: Vec<_> = bad.iter().map(|name| (*name, "file")).collect();
+    entries.extend([("..", "directory"), ("../..", "directory"), ("good", "file")]);
+    let server = Listed::serve([("/d/", listing(&entries)), ("/d/good", Listed::File(b"good".to_vec()))]);
+    let (run, ended) = fetch(&server);
+    refuses(
+        &ended,
+        65,
+        &["'../up'", "'/etc/x'", "'..'", "'a/b'", "nul\\x00", "longer than 255", "good.longhaul-part"],
+    );
+    assert_eq!(ended.stderr.lines().filter(|line| line.contains("refused '")).count(), 12, "{ended:?}");
+    assert_eq!(names(&run.path("in/t")), ["good"]);
+    assert_eq!(names(&run.path("in")), ["t"]);
+    assert_eq!(names(run.dir()), ["in"]);
+    assert!(server.asks().iter().all(|ask| ["/d/", "/d/good"].contains(&ask.target.as_str())));
+}
+
+#[test]
+fn links_of_a_page_that_lead_elsewhere() {
+    let page = "<title>Index of /d/</title><a href='../'>up</a><a href='/etc/passwd'>x</a><a href='..%2f..%2fx'>x</a>\
+        <a href='http://elsewhere/d/x'>x</a><a href='?C=N'>x</a><a href='good'>x</a><a href='sub/'>x</a><a href='sub/f'>x</a>";
+    let server = Listed::serve([
+        ("/d/", Listed::Html(page.into())),
+        ("/d/sub/", Listed::Html("<title>Index of</title>".into())),
+        ("/d/good", Listed::File(b"good".to_vec())),
+    ]);
+    let (run, ended) = fetch(&server);
+    refuses(&ended, 65, &["'../../x'"]);
+    assert_eq!(names(&run.path("in/t")), ["good", "sub"]);
+    assert_eq!(names(run.dir()), ["in"]);
+}
+
+#[test]
+fn two_entries_of_one_name() {
+    let entries = "[{\"name\":\"a\",\"type\":\"file\"},{\"name\":\"b\",\"type\":\"directory\"},{\"name\":\"x\",\"href\":\"%61\",\"type\":\"file\"},\
+        {\"name\":\"a\",\"type\":\"directory\"},{\"name\":\"b\",\"type\":\"file\"}]";
+    let server = Listed::serve([
+        ("/d/", Listed::Json(entries.into())),
+        ("/d/a", Listed::File(b"first".to_vec())),
+        ("/d/b/", listing(&[("c", "file")])),
+        ("/d/b/c", Listed::File(b"c".to_vec())),
+    ]);
+    let (run, ended) = fetch(&server);
+    refuses(&ended, 65, &["a second 'a'", "a second 'b'"]);
+    same(run.path("in/t/a"), b"first");
+    same(run.path("in/t/b/c"), b"c");
+}
+
+#[test]
+fn links_in_the_output_are_not_followed() {
+    let server = Listed::serve([
+        (
+            "/d/",
+            listing(&[
+                ("link", "directory"),
+                ("file", "directory"),
+                ("final", "file"),
+                ("dir", "file"),
+                ("good", "file"),
+            ]),
+        ),
+        ("/d/link/", listing(&[("owned", "file")])),
+        ("/d/link/owned", Listed::File(b"bad".to_vec())),
+        ("/d/final", Listed::File(b"bad".to_vec())),
+        ("/d/dir", Listed::File(b"bad".to_vec())),
+        ("/d/good", Listed::File(b"good".to_vec())),
+    ]);
+    let run = get().args(["-r", "-o", "t", &server.url("/d/")]);
+    fs::create_dir_all(run.path("t/dir")).unwrap();
+    fs::create_dir(run.path("outside")).unwrap();
+    fs::write(run.path("outside/precious"), "precious").unwrap();
+    fs::write(run.path("t/file"), "mine").unwrap();
+    symlink("../outside", run.path("t/link")).unwrap();
+    symlink("../outside/precious", run.path("t/final")).unwrap();
+    let ended = run.run();
+    refuses(&ended, 73, &["t/link", "symbolic link", "t/file", "t/final", "t/dir"]);
+    assert_eq!(names(&run.path("outside")), ["precious"]);
+    same(run.path("outside/precious"), b"precious");
+    same(run.path("t/file"), b"mine");
+    same(run.path("t/good"), b"good");
+}
+
+#[test]
+fn loops_end() {
+    let unique =
+        |id: &str| Listed::Json(format!("[{{\"name\":\"l\",\"type\":\"directory\",\"unique\":\"{id}\"}}]"));
+    let server = Listed::serve([
+        (
+            "/d/",
+            listing(&[("l", "directory"), ("moved", "directory"), ("up", "directory"), ("good", "file")]),
+        ),
+        ("/d/l/", unique("1")),
+        ("/d/l/l/", unique("1")),
+        ("/d/moved/", Listed::Moved("/d/")),
+        ("/d/up/", Listed::Moved("/")),
+        ("/", listing(&[("d", "directory")])),
+        ("/d/good", Listed::File(b"good".to_vec())),
+    ]);
+    let (run, ended) = fetch(&server);
+    refuses(&ended, 65, &["/d/l/l/l/", "a directory that it lies in", "/d/moved/", "is not below it"]);
+    same(run.path("in/t/good"), b"good");
+    assert!(run.path("in/t/l/l").is_dir());
+}
+
+#[test]
+fn endless_depth_ends() {
+    let server = crate::support::Server::new(|peer| {
+        while let Some(_ask) = peer.ask() {
+            let text = "[{\"name\":\"n\",\"type\":\"directory\"}]";
+            let length = text.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
+            );
+            if !peer.send(head) {
+                return;
+            }
+        }
+    });
+    let (_, ended) = fetch(&server);
+    refuses(&ended, 65, &["more than 100 directories deep"]);
+}
+
+#[test]
+fn what_is_no_listing_or_is_refused_costs_only_its_own_directory() {
+    let server = Listed::serve([
+        (
+            "/d/",
+            listing(&[
+                ("cut", "directory"),
+                ("page", "directory"),
+                ("denied", "directory"),
+                ("pipe", "other"),
+                ("good", "file"),
+            ]),
+        ),
+        ("/d/cut/", Listed::Json("[{\"name\":\"first\",\"type\":\"file\"},".into())),
+        ("/d/cut/first", Listed::File(b"first".to_vec())),
+        ("/d/page/", Listed::Html("<title>Welcome</title><a href='x'>x</a>".into())),
+        ("/d/denied/", Listed::Refused(403)),
+        ("/d/good", Listed::File(b"good".to_vec())),
+    ]);
+    let (run, ended) = fetch(&server);
+    refuses(&ended, 65, &["cut off", "no index", "403", "pipe"]);
+    same(run.path("in/t/good"), b"good");
+    same(run.path("in/t/cut/first"), b"first");
+}
+
+#[test]
+fn next_page_must_be_of_the_same_directory() {
+    for next in ["/other/", "http://elsewhere/d/?after=a", "", "//h/d/?x", "<"] {
+        let server = crate::support::Server::new(move |peer| {
+            while peer.ask().is_some() {
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nLink: <{next}>; rel=next\r\nContent-Length: 2\r\n\r\n[]"
+                );
+                if !peer.send(head) {
+                    return;
+                }
+            }
+        });
+        let (_, ended) = fetch(&server);
+        // What is no link counts as none.
+        let expected = if next.is_empty() { 0 } else { 65 };
+        assert_eq!(ended.status.code(), Some(expected), "{next}: {ended:?}");
+        assert!(server.asks().len() <= 2, "{next}");
+    }
+}

@@ -1,0 +1,13 @@
+//! Directories and lists of files, from end to end: the real program against real servers, and against scripted ones that list what
+//! no real server does.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+mod support;
+
+mod ftp_trees;
+mod get_again;
+mod get_trees;
+mod hostile_listings;
+mod put_trees;
+mod url_lists;

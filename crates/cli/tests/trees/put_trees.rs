@@ -1,0 +1,139 @@
+//! Trees that are sent.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, SystemTime};
+
+use rustix::process::Signal;
+
+use crate::support::{
+    Apache, Nginx, Site, Writable, assert_equal, content, fetched_and_unchanged, get, make_tree, many_files,
+    put,
+};
+
+#[test]
+fn what_is_put_and_got_again_is_equal() {
+    let server = Writable::hidden();
+    let token = server.token();
+    let run = put().args(["-r", "t", &server.url("/a/new/place/"), "--token"]).args([&token]);
+    make_tree(&run.path("t"));
+    run.run().ok();
+    assert_equal(&run.path("t"), &server.path("a/new/place"));
+    let back = get().args(["-r", "-o", "t", &server.url("/a/new/place/")]);
+    back.run().ok();
+    assert_equal(&run.path("t"), &back.path("t"));
+
+    // Again: only what has changed.
+    let again = |run: crate::support::Get| {
+        run.again(["--json", "-r", "t", &server.url("/a/new/place"), "--token"]).args([&token])
+    };
+    let run = again(run);
+    let (sent, unchanged) = fetched_and_unchanged(&run.run().ok());
+    assert_eq!((sent.len(), unchanged.len()), (0, 20));
+    fs::write(run.path("t/a b"), "changed").unwrap();
+    fs::write(run.path("t/sub/new"), "new").unwrap();
+    let (sent, _) = fetched_and_unchanged(&run.run().ok());
+    assert_eq!(sent, ["a%20b", "new"]);
+    assert_equal(&run.path("t"), &server.path("a/new/place"));
+    // An older file of the same size is another one.
+    fs::write(run.path("t/a b"), "CHANGED").unwrap();
+    let file = fs::File::options().write(true).open(run.path("t/a b")).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(800_000_000)).unwrap();
+    crate::support::age(&run.path("t/sub"), 900_000_000);
+    let (sent, _) = fetched_and_unchanged(&run.run().ok());
+    assert_eq!(sent, ["a%20b", "large", "new", "zero"]);
+    assert_equal(&run.path("t"), &server.path("a/new/place"));
+}
+
+#[test]
+fn links_and_pipes_are_left_out_with_a_warning() {
+    let server = Writable::start();
+    let run = put().args(["-r", "t", &server.url("/"), "--token"]).args([server.token()]);
+    fs::create_dir(run.path("t")).unwrap();
+    fs::write(run.path("t/file"), "file").unwrap();
+    fs::write(run.path("t/f.longhaul-part"), "part").unwrap();
+    symlink("file", run.path("t/link")).unwrap();
+    symlink(".", run.path("t/loop")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, run.path("t/pipe"), rustix::fs::Mode::RUSR).unwrap();
+    let ended = run.run().ok();
+    for word in ["t/link", "t/loop", "t/pipe", "f.longhaul-part", "symbolic link"] {
+        assert!(ended.stderr.contains(word), "{word}: {ended:?}");
+    }
+    assert_eq!(server.names(), ["file"]);
+}
+
+#[test]
+fn refused_directory_costs_only_what_it_holds() {
+    let server = Writable::start();
+    let run = put().args(["-r", "t", &server.url("/"), "--token"]).args([server.token()]);
+    // Hidden names are not taken without --hidden.
+    fs::create_dir_all(run.path("t/.hidden")).unwrap();
+    fs::write(run.path("t/.hidden/f"), "f").unwrap();
+    fs::write(run.path("t/file"), "file").unwrap();
+    run.run().fails(77, &["/.hidden/", "403"]);
+    assert_eq!(server.names(), ["file"]);
+    let denied = run.again(["-r", "t", &server.url("/x/")]).run();
+    assert_eq!(denied.status.code(), Some(77), "{denied:?}");
+}
+
+#[test]
+fn many_files_after_a_kill() {
+    let server = Writable::start();
+    let run = put().args(["-q", "-r", "t", &server.url("/t/"), "--token"]).args([server.token()]);
+    many_files(&run.path("t"), 300);
+    fs::write(run.path("t/large"), content(8 << 20, 9)).unwrap();
+    let mut running = run.start();
+    running
+        .until("a file is there", || fs::read_dir(server.path("t/d1")).is_ok_and(|names| names.count() > 10));
+    running.signal(Signal::KILL);
+    running.end();
+    run.run().ok();
+    assert_equal(&run.path("t"), &server.path("t"));
+}
+
+fn put_all(site: &Site) {
+    let run = put().args(["-r", "t", &site.url("/dav/t/")]);
+    many_files(&run.path("t"), 60);
+    fs::create_dir(run.path("t/empty")).unwrap();
+    run.run().ok();
+    assert_equal(&run.path("t"), &site.path("dav/t"));
+    fs::write(run.path("t/d1/f1"), "changed").unwrap();
+    crate::support::age(&run.path("t/d2"), 4_000_000_000);
+    let run = run.again(["--json", "-r", "t", &site.url("/dav/t/")]);
+    let (sent, unchanged) = fetched_and_unchanged(&run.run().ok());
+    assert_eq!((sent.len(), unchanged.len()), (21, 39), "{sent:?}");
+    assert_equal(&run.path("t"), &site.path("dav/t"));
+}
+
+#[test]
+fn apache() {
+    let Some(site) = Apache::start() else { return };
+    put_all(&site);
+}
+
+#[test]
+fn nginx() {
+    let Some(site) = Nginx::start() else { return };
+    put_all(&site);
+}
+
+#[test]
+fn several_files_go_at_once_and_share_a_limit() {
+    let server = Writable::start();
+    let names = ["a", "b", "c", "d"];
+    let run = put().args(["--limit", "40Mbit"]).args(names).args([&server.url("/"), "--token"]);
+    let run = run.args([server.token()]);
+    names.iter().for_each(|name| fs::write(run.path(name), content(3 << 20, 1)).unwrap());
+    let ended = run.run().ok();
+    // 12 MiB at 5 MB a second.
+    assert!(ended.time.as_secs_f64() > 1.8, "{ended:?}");
+    assert_eq!(server.names(), names);
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let run = put().args(["-r", "missing", "http://127.0.0.1:9/"]);
+    run.run().fails(66, &["missing"]);
+    fs::write(run.path("file"), "").unwrap();
+    run.again(["-r", "file", "http://127.0.0.1:9/"]).run().fails(66, &["file"]);
+}

@@ -1,0 +1,77 @@
+//! Security tokens in base64 on an FTP control connection (RFC 2228, section 3).
+//!
+//! ```text
+//! ADAT <base64>          235 | 335 ADAT=<base64>      while both ends authenticate
+//! ENC <base64>           632 <base64>                 afterwards: one protected command or reply
+//! ```
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use thiserror::Error;
+
+use super::Reply;
+
+/// The largest token accepted, in bytes. A TLS handshake with a chain of ten certificates takes 20 KiB.
+const MAX_TOKEN: usize = 256 * 1024;
+
+/// A token that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TokenError {
+    /// The text is not base64.
+    #[error("a security token is not base64")]
+    NotBase64,
+    /// The token is longer than 256 KiB.
+    #[error("a security token is longer than {MAX_TOKEN} bytes")]
+    TooLong,
+}
+
+/// Writes a token as the argument of ADAT or ENC.
+pub fn encode_token(token: &[u8]) -> String {
+    STANDARD.encode(token)
+}
+
+/// Reads the token in a 235 or 335 reply; `None` where it has none.
+///
+/// # Errors
+/// [`TokenError`] where the text after `ADAT=` is no token.
+pub fn adat_token(reply: &Reply) -> Result<Option<Vec<u8>>, TokenError> {
+    let found = reply.lines.iter().find_map(|line| line.trim_start().strip_prefix("ADAT="));
+    found.map(decode_token).transpose()
+}
+
+/// Reads the token that is the whole text of one line of a 631, 632 or 633 reply.
+///
+/// # Errors
+/// [`TokenError`] where the text is no token.
+pub fn decode_token(text: &str) -> Result<Vec<u8>, TokenError> {
+    let text = text.trim();
+    if text.len() > MAX_TOKEN / 3 * 4 + 4 {
+        return Err(TokenError::TooLong);
+    }
+    STANDARD.decode(text).map_err(|_| TokenError::NotBase64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(lines: &[&str]) -> Reply {
+        Reply { code: 335, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
+    }
+
+    #[test]
+    fn tokens_survive_the_round_trip() {
+        assert_eq!(encode_token(b"\x17\x03"), "FwM=");
+        assert_eq!(adat_token(&reply(&["ADAT=FwM="])), Ok(Some(b"\x17\x03".to_vec())));
+        assert_eq!(adat_token(&reply(&["GSSAPI Authentication succeeded"])), Ok(None));
+        assert_eq!(adat_token(&reply(&["some text", " ADAT=MA=="])), Ok(Some(b"0".to_vec())));
+        assert_eq!(decode_token(" FwM= "), Ok(b"\x17\x03".to_vec()));
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        assert_eq!(adat_token(&reply(&["ADAT=%%"])), Err(TokenError::NotBase64));
+        assert_eq!(decode_token("FwM"), Err(TokenError::NotBase64));
+        assert_eq!(decode_token(&"A".repeat(MAX_TOKEN * 2)), Err(TokenError::TooLong));
+    }
+}

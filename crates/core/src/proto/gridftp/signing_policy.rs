@@ -1,0 +1,250 @@
+//! Signing policies of certificate authorities: which subjects a CA may certify (the EACL files of the Globus Toolkit).
+//!
+//! ```text
+//! access_id_CA  X509    '/C=CH/O=Grid/CN=Grid CA'
+//! pos_rights    globus  CA:sign
+//! cond_subjects globus  '"/C=CH/O=Grid/*" "/DC=ch/DC=grid/*"'
+//! ```
+//!
+//! Names are written as OpenSSL does on one line, with a slash before each attribute.
+
+use thiserror::Error;
+
+/// The largest file accepted: 1 MiB. Those of IGTF are below 2 KiB.
+pub const MAX_POLICY: usize = 1 << 20;
+
+/// What the entries of one file permit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SigningPolicy {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    authority: String,
+    subjects: Vec<String>,
+}
+
+/// A file that is no signing policy.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {why}")]
+pub struct PolicyError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+/// The answer of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The authority may certify the subject.
+    Permitted,
+    /// The authority is named, and none of its patterns matches the subject.
+    Denied,
+    /// The authority is not named.
+    NotNamed,
+}
+
+impl SigningPolicy {
+    /// Reads a policy. Only positive rights to sign are understood; any other line is an error, so that no restriction is lost.
+    ///
+    /// # Errors
+    /// [`PolicyError`] with the line.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let mut policy = Self::default();
+        let mut may_sign = false;
+        for (index, line) in text.lines().enumerate() {
+            let fail = |why| PolicyError { line: index + 1, why };
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (keyword, rest) = split_word(line);
+            let (authority, value) = split_word(rest);
+            match keyword {
+                "access_id_CA" => {
+                    if !authority.eq_ignore_ascii_case("x509") {
+                        return Err(fail("access_id_CA is not of type X509"));
+                    }
+                    let name = single(value).ok_or(fail("the name of the authority is not in quotes"))?;
+                    policy.entries.push(Entry { authority: normal_name(name), subjects: Vec::new() });
+                    may_sign = false;
+                }
+                "pos_rights" if value.trim() == "CA:sign" => may_sign = true,
+                "cond_subjects" if may_sign => {
+                    let entry = policy.entries.last_mut().ok_or(fail("cond_subjects before access_id_CA"))?;
+                    let found =
+                        patterns(value).ok_or(fail("the patterns of cond_subjects are not in quotes"))?;
+                    entry.subjects.extend(found.into_iter().map(normal_name));
+                }
+                "cond_subjects" => return Err(fail("cond_subjects without pos_rights globus CA:sign")),
+                "pos_rights" => return Err(fail("a right other than CA:sign")),
+                "neg_rights" => return Err(fail("neg_rights is not supported")),
+                _ => {
+                    return Err(fail(
+                        "an unknown keyword: access_id_CA, pos_rights or cond_subjects belong here",
+                    ));
+                }
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Returns whether the policy lets `authority` certify `subject`; both are names on one line.
+    pub fn judge(&self, authority: &str, subject: &str) -> Verdict {
+        let (authority, subject) = (normal_name(authority), normal_name(subject));
+        let mut entries = self.entries.iter().filter(|entry| entry.authority == authority).peekable();
+        if entries.peek().is_none() {
+            return Verdict::NotNamed;
+        }
+        let permitted = entries.flat_map(|entry| &entry.subjects).any(|pattern| matches(pattern, &subject));
+        if permitted { Verdict::Permitted } else { Verdict::Denied }
+    }
+}
+
+fn split_word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()))
+}
+
+/// Takes one value out of its quotes; what follows may be a comment.
+fn single(text: &str) -> Option<&str> {
+    let (inside, rest) = quoted(text)?;
+    (rest.trim().is_empty() || rest.trim_start().starts_with('#')).then_some(inside)
+}
+
+/// Takes the patterns out of `'"a" "b"'`, `'a'` or `"a"`.
+fn patterns(text: &str) -> Option<Vec<&str>> {
+    let mut rest = single(text)?.trim();
+    if !rest.starts_with('"') {
+        return Some(vec![rest]);
+    }
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (inside, after) = quoted(rest)?;
+        found.push(inside);
+        rest = after.trim_start();
+    }
+    Some(found)
+}
+
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    let quote = text.chars().next().filter(|first| matches!(first, '"' | '\''))?;
+    text[1..].split_once(quote)
+}
+
+/// Writes the attributes that have several short names in one way.
+fn normal_name(name: &str) -> String {
+    const SYNONYMS: [(&str, &str); 3] =
+        [("/Email=", "/emailAddress="), ("/E=", "/emailAddress="), ("/USERID=", "/UID=")];
+    SYNONYMS.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
+}
+
+/// Matches a pattern in which `*` is any text and `?` any character, without recursion: O(pattern x text).
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // The last star, and the text from which what follows it is tried.
+    let mut retry = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p, t));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((star, from)) = retry else { return false };
+                retry = Some((star, from + 1));
+                (p, t) = (star + 1, from + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CERN: &str = "\
+# EACL
+access_id_CA      X509         '/DC=ch/DC=cern/CN=CERN Root'
+pos_rights        globus        CA:sign
+cond_subjects     globus     '\"/DC=ch/DC=cern/*\" \"/O=Grid/O=CERN/CN=?\"'
+
+access_id_CA X509 \"/C=DE/CN=Other\"
+pos_rights globus CA:sign
+cond_subjects globus '/C=DE/Email=*'
+";
+
+    #[test]
+    fn permits_what_a_pattern_matches() {
+        let policy = SigningPolicy::parse(CERN).unwrap();
+        for (authority, subject, verdict) in [
+            ("/DC=ch/DC=cern/CN=CERN Root", "/DC=ch/DC=cern/OU=x/CN=host/a", Verdict::Permitted),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=A", Verdict::Permitted),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=AB", Verdict::Denied),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/C=DE/CN=a", Verdict::Denied),
+            ("/C=DE/CN=Other", "/C=DE/emailAddress=a@b", Verdict::Permitted),
+            ("/C=DE/CN=Other", "/DC=ch/DC=cern/CN=a", Verdict::Denied),
+            ("/C=FR/CN=Unknown", "/DC=ch/DC=cern/CN=a", Verdict::NotNamed),
+        ] {
+            assert_eq!(policy.judge(authority, subject), verdict, "{authority} -> {subject}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_understand() {
+        for (text, line) in [
+            ("neg_rights globus CA:sign", 1),
+            ("access_id_CA X509 /C=DE", 1),
+            ("access_id_CA X509 '/C=DE'\npos_rights globus CA:revoke", 2),
+            ("access_id_CA X509 '/C=DE'\ncond_subjects globus '/C=DE/*'", 2),
+            ("pos_rights globus CA:sign\ncond_subjects globus '/C=DE/*'", 2),
+            ("access_id_CA X509 '/C=DE'\npos_rights globus CA:sign\ncond_subjects globus '\"/C=DE/*'", 3),
+            ("hello", 1),
+        ] {
+            assert_eq!(SigningPolicy::parse(text).unwrap_err().line, line, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_authority_without_patterns_certifies_nothing() {
+        let policy = SigningPolicy::parse("access_id_CA X509 '/C=DE'\npos_rights globus CA:sign\n").unwrap();
+        assert_eq!(policy.judge("/C=DE", "/C=DE/CN=a"), Verdict::Denied);
+    }
+
+    #[test]
+    fn stars_try_every_place() {
+        assert!(matches("*a*ab", "xaabab"));
+        assert!(matches("*", ""));
+        assert!(!matches("*a*ab", "xaaba"));
+        assert!(!matches("", "a"));
+        // Quadratic at most; a recursive match would not return.
+        assert!(!matches(&"*a".repeat(40), &"a".repeat(39)));
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in "(?s).{0,300}", authority in ".{0,20}", subject in ".{0,40}") {
+            if let Ok(policy) = SigningPolicy::parse(&text) {
+                policy.judge(&authority, &subject);
+            }
+        }
+
+        #[test]
+        fn a_text_matches_itself_and_every_prefix_with_a_star(text in "[a-z/=]{0,20}", cut in 0usize..20) {
+            prop_assert!(matches(&text, &text));
+            let prefix = text.get(..cut.min(text.len())).unwrap_or("");
+            let pattern = format!("{prefix}*");
+            prop_assert!(matches(&pattern, &text));
+        }
+    }
+}

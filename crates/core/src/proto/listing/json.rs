@@ -1,0 +1,251 @@
+//! A JSON array of entries, read one entry at a time: a directory may have millions.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::BufRead;
+
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+use super::{ListedEntry, ListedKind, ListingError};
+use crate::units::Bytes;
+
+/// The longest entry: a name of 255 bytes is at most 1,530 when every byte is escaped as `\u00xx`.
+const MAX_ENTRY: usize = 16 << 10;
+
+/// Reads the entries of a JSON listing in their order.
+///
+/// An entry is an object with `name`, `type` (`file`, `directory`, else another kind), `size` in bytes and `mtime` as an HTTP date.
+/// `longhaul serve` adds `href`, the percent-encoded name, which counts before `name`, and `unique` to directories.
+#[derive(Debug)]
+pub struct JsonEntries<R> {
+    reader: R,
+    place: Place,
+    /// The entry that is being read.
+    entry: Vec<u8>,
+}
+
+/// Where in the array the reader stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    BeforeArray,
+    /// After the opening bracket.
+    FirstEntry,
+    /// After a comma.
+    NextEntry,
+    InEntry {
+        depth: usize,
+        string: bool,
+        escaped: bool,
+    },
+    AfterEntry,
+    AfterArray,
+    /// After the end of the text, or an error.
+    Ended,
+}
+
+impl<R: BufRead> JsonEntries<R> {
+    /// Reads from `reader`, which ends where the listing does.
+    pub fn new(reader: R) -> Self {
+        Self { reader, place: Place::BeforeArray, entry: Vec::new() }
+    }
+
+    fn read_entry(&mut self) -> Result<Option<ListedEntry>, ListingError> {
+        loop {
+            let bytes = self.reader.fill_buf()?;
+            if bytes.is_empty() {
+                return match std::mem::replace(&mut self.place, Place::Ended) {
+                    Place::AfterArray => Ok(None),
+                    _ => Err(malformed("the JSON listing is cut off")),
+                };
+            }
+            let (mut used, mut complete) = (0, false);
+            for &byte in bytes {
+                used += 1;
+                let next =
+                    self.place.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
+                if matches!(next, Place::InEntry { .. }) || matches!(self.place, Place::InEntry { .. }) {
+                    self.entry.push(byte);
+                }
+                complete = matches!(self.place, Place::InEntry { .. }) && next == Place::AfterEntry;
+                self.place = next;
+                if complete {
+                    break;
+                }
+            }
+            self.reader.consume(used);
+            if self.entry.len() > MAX_ENTRY {
+                return Err(malformed("an entry of the JSON listing is too long"));
+            }
+            if complete {
+                let entry = parse(&self.entry);
+                self.entry.clear();
+                return entry.map(Some);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Returns where the reader stands after `byte`; `None` where that may not follow.
+    fn after(self, byte: u8) -> Option<Self> {
+        const IN: Place = Place::InEntry { depth: 1, string: false, escaped: false };
+        match (self, byte) {
+            (Self::InEntry { depth, string: true, escaped }, _) => {
+                let string = escaped || byte != b'"';
+                Some(Self::InEntry { depth, string, escaped: !escaped && byte == b'\\' })
+            }
+            (Self::InEntry { depth, .. }, _) => Some(match byte {
+                b'"' => Self::InEntry { depth, string: true, escaped: false },
+                b'{' | b'[' => Self::InEntry { depth: depth + 1, string: false, escaped: false },
+                b'}' | b']' if depth == 1 => Self::AfterEntry,
+                b'}' | b']' => Self::InEntry { depth: depth - 1, string: false, escaped: false },
+                _ => self,
+            }),
+            (Self::Ended, _) => None,
+            (_, b' ' | b'\t' | b'\r' | b'\n') => Some(self),
+            (Self::BeforeArray, b'[') => Some(Self::FirstEntry),
+            (Self::FirstEntry | Self::NextEntry, b'{') => Some(IN),
+            (Self::FirstEntry | Self::AfterEntry, b']') => Some(Self::AfterArray),
+            (Self::AfterEntry, b',') => Some(Self::NextEntry),
+            _ => None,
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for JsonEntries<R> {
+    type Item = Result<ListedEntry, ListingError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.place == Place::Ended {
+            return None;
+        }
+        let entry = self.read_entry();
+        if entry.is_err() {
+            self.place = Place::Ended;
+        }
+        entry.transpose()
+    }
+}
+
+/// An entry as it is written.
+#[derive(Deserialize)]
+struct WrittenEntry<'a> {
+    name: Option<NameBytes>,
+    #[serde(borrow)]
+    href: Option<Cow<'a, str>>,
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    size: Option<u64>,
+    #[serde(borrow)]
+    mtime: Option<Cow<'a, str>>,
+    unique: Option<String>,
+}
+
+/// A string of JSON that need not be UTF-8: nginx writes the bytes of a file's name.
+struct NameBytes(Vec<u8>);
+
+impl<'de> Deserialize<'de> for NameBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = NameBytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<NameBytes, E> {
+                Ok(NameBytes(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+fn parse(text: &[u8]) -> Result<ListedEntry, ListingError> {
+    let written: WrittenEntry<'_> = serde_json::from_slice(text)
+        .map_err(|error| malformed(&format!("an entry of the JSON listing cannot be understood: {error}")))?;
+    let href = written.href.map(|href| percent_decode_str(&href).collect());
+    let name = href.or(written.name.map(|name| name.0));
+    let kind = match &*written.kind {
+        "file" => ListedKind::File,
+        "directory" => ListedKind::Directory,
+        _ => ListedKind::Other,
+    };
+    Ok(ListedEntry {
+        name: name.ok_or_else(|| malformed("an entry of the JSON listing has no name"))?,
+        kind,
+        size: written.size.filter(|_| kind == ListedKind::File).map(Bytes::new),
+        modified: written.mtime.and_then(|date| httpdate::parse_http_date(&date).ok()),
+        unique: written.unique.filter(|_| kind == ListedKind::Directory),
+    })
+}
+
+fn malformed(why: &str) -> ListingError {
+    ListingError::Malformed(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    fn read(text: &[u8]) -> Result<Vec<ListedEntry>, ListingError> {
+        let all = JsonEntries::new(text).collect::<Result<Vec<_>, _>>();
+        // Wherever the reader's buffer ends.
+        let in_pieces: Result<Vec<_>, _> = JsonEntries::new(BufReader::with_capacity(1, text)).collect();
+        assert_eq!(all.as_ref().ok(), in_pieces.as_ref().ok());
+        all
+    }
+
+    #[test]
+    fn reads_what_nginx_writes() {
+        let text = b"[\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\n\
+            { \"name\":\"a \\\"b\\\" \\u0041\xff]}\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":7 },\n\
+            { \"name\":\"pipe\", \"type\":\"other\", \"mtime\":\"?\" }\n]";
+        let entries = read(text).unwrap();
+        let modified = Some(UNIX_EPOCH + Duration::from_secs(784_111_777));
+        assert_eq!((&entries[0].name[..], entries[0].kind), (&b"d"[..], ListedKind::Directory));
+        assert_eq!((&entries[1].name[..], entries[1].kind), (&b"a \"b\" A\xff]}"[..], ListedKind::File));
+        assert_eq!((entries[1].size, entries[1].modified), (Some(Bytes::new(7)), modified));
+        assert_eq!((entries[2].kind, entries[2].modified), (ListedKind::Other, None));
+        assert_eq!(read(b" [ ] \r\n").unwrap(), []);
+    }
+
+    #[test]
+    fn percent_encoded_name_counts_before_the_shown_one() {
+        let entry =
+            read(br#"[{"name":"?","href":"%FF%2e","type":"directory","unique":"1:2"}]"#).unwrap().remove(0);
+        assert_eq!((&entry.name[..], entry.unique.as_deref()), (&b"\xff."[..], Some("1:2")));
+    }
+
+    #[test]
+    fn refuses_what_is_no_whole_listing() {
+        let long = format!("[{{\"name\":\"{}\",\"type\":\"file\"}}]", "x".repeat(MAX_ENTRY));
+        for text in [
+            "",
+            "[",
+            "[{}]",
+            "[{\"name\":\"a\",\"type\":\"file\"}",
+            "[{\"name\":\"a\",\"type\":\"file\"},]",
+            "[{\"name\":\"a\",\"type\":\"file\"}] x",
+            "{}",
+            "[1]",
+            "null",
+            "<html>",
+            "[{\"name\":1,\"type\":\"file\"}]",
+            "[{\"name\":\"a\",\"type\":\"file\",\"size\":-1}]",
+            "[{\"name\":\"a\"}]",
+            "[{\"type\":\"file\"}]",
+            "[{]",
+            &long,
+        ] {
+            assert!(matches!(read(text.as_bytes()), Err(ListingError::Malformed(_))), "{text:.40}");
+        }
+    }
+}

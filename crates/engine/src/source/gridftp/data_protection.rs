@@ -1,0 +1,80 @@
+//! Whether data connections are encrypted, and how.
+//!
+//! A data connection is [`Clear`](DataProtection::Clear) unless the server has accepted PROT P and both ends can prove who they
+//! are: with GSI, PROT P alone is accepted and the data still crosses the network in clear.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
+
+use super::gsi::DataCredential;
+use crate::connect::Transport;
+
+/// How many tickets of one control connection are kept: each data connection uses one and brings one or two.
+const TICKETS: usize = 32;
+
+/// The protection of the data connections of one control connection.
+#[derive(Debug, Clone)]
+pub(super) enum DataProtection {
+    /// None.
+    Clear,
+    /// GSI: TLS with a certificate of this control connection at both ends.
+    Gsi(DataCredential),
+    /// FTPS: TLS that resumes the session of the control connection.
+    Ftps(FtpsClient),
+}
+
+/// The TLS settings of one FTPS control connection and its data connections.
+#[derive(Debug, Clone)]
+pub(super) struct FtpsClient {
+    settings: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl FtpsClient {
+    /// Takes the settings of HTTPS: certificates are verified alike.
+    ///
+    /// Servers accept a data connection only with a session of its own control connection, and each process of a server has
+    /// keys of its own for tickets: sessions of other control connections must not be offered.
+    pub(super) fn new(https: &ClientConfig, name: ServerName<'static>) -> Self {
+        let mut settings = https.clone();
+        settings.alpn_protocols = Vec::new();
+        settings.resumption = Resumption::in_memory_sessions(TICKETS);
+        Self { settings: Arc::new(settings), name }
+    }
+
+    /// Returns a new TLS connection.
+    pub(super) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(Arc::clone(&self.settings), self.name.clone())
+    }
+}
+
+impl DataProtection {
+    /// Returns the transport over a connection that the server has opened. The handshake takes place while data is received.
+    pub(super) fn over_accepted(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
+        let session = match self {
+            Self::Clear => return Ok(Transport::Plain(socket)),
+            Self::Gsi(credential) => Connection::from(ServerConnection::new(Arc::clone(&credential.server))?),
+            // RFC 4217, section 7: the FTP client is the TLS client, whichever end connects.
+            Self::Ftps(client) => Connection::from(client.connection()?),
+        };
+        Ok(Transport::tls(session, socket))
+    }
+
+    /// Returns the transport over a connection to the server. The handshake takes place while data is received.
+    pub(super) fn over_connected(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
+        let session = match self {
+            Self::Clear => return Ok(Transport::Plain(socket)),
+            Self::Gsi(credential) => {
+                // The name is not looked at: the certificate is known.
+                let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+                Connection::from(ClientConnection::new(Arc::clone(&credential.client), name)?)
+            }
+            Self::Ftps(client) => Connection::from(client.connection()?),
+        };
+        Ok(Transport::tls(session, socket))
+    }
+}

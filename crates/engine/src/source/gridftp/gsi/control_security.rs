@@ -1,0 +1,93 @@
+//! The protected control connection: commands and replies as TLS records in base64 (RFC 2228, section 4).
+
+use std::io::{Read, Write};
+
+use longhaul_core::proto::gridftp::{Reply, decode_token, encode_token};
+use rustls::ClientConnection;
+
+use super::error::GsiError;
+
+/// An authenticated control connection: every command and reply after it is encrypted.
+pub(crate) struct ControlSecurity {
+    session: ClientConnection,
+    host: String,
+}
+
+impl ControlSecurity {
+    pub(super) fn new(session: ClientConnection, host: String) -> Self {
+        Self { session, host }
+    }
+
+    /// Encrypts a command with its CRLF; returns the `ENC` command that carries it, with CRLF.
+    ///
+    /// # Errors
+    /// [`GsiError::Protection`] where the TLS connection has ended.
+    pub(crate) fn wrap(&mut self, command: &[u8]) -> Result<Vec<u8>, GsiError> {
+        let record = encrypt(&mut self.session, command).map_err(|why| self.broken(why))?;
+        Ok(format!("ENC {}\r\n", encode_token(&record)).into_bytes())
+    }
+
+    /// Decrypts a 631, 632 or 633 reply; returns the bytes of the replies in it. Replies are given in the order of their arrival.
+    ///
+    /// # Errors
+    /// [`GsiError::Protection`] where the reply is in clear, holds no token, or was changed on the way.
+    pub(crate) fn unwrap(&mut self, reply: &Reply) -> Result<Vec<u8>, GsiError> {
+        if !reply.is_protected() {
+            return Err(self.broken(format!("the server sent a reply in clear: {reply}")));
+        }
+        let mut clear = Vec::new();
+        for line in reply.lines.iter().filter(|line| !line.trim().is_empty()) {
+            let record = decode_token(line).map_err(|error| self.broken(error.to_string()))?;
+            let part = decrypt(&mut self.session, &record).map_err(|error| self.broken(error.to_string()))?;
+            clear.extend(part);
+        }
+        Ok(clear)
+    }
+
+    fn broken(&self, why: String) -> GsiError {
+        GsiError::Protection { host: self.host.clone(), why }
+    }
+}
+
+/// Encrypts bytes and takes all records that the connection has to send.
+pub(super) fn encrypt(session: &mut ClientConnection, clear: &[u8]) -> Result<Vec<u8>, String> {
+    let mut records = Vec::new();
+    let mut left = clear;
+    while !left.is_empty() {
+        // The connection's buffer is bounded: it takes a part at a time.
+        let taken = session.writer().write(left).map_err(|error| error.to_string())?;
+        left = &left[taken..];
+        take_records(session, &mut records)?;
+        if taken == 0 {
+            return Err("the connection takes no more data".to_owned());
+        }
+    }
+    Ok(records)
+}
+
+/// Takes the records that the connection has to send.
+pub(super) fn take_records(session: &mut ClientConnection, records: &mut Vec<u8>) -> Result<(), String> {
+    while session.wants_write() {
+        session.write_tls(records).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Gives records to the connection; returns the clear bytes.
+pub(super) fn decrypt(session: &mut ClientConnection, mut records: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+    let mut clear = Vec::new();
+    while !records.is_empty() {
+        // Each call takes a part; a read error of memory is the connection's own: its buffer is full.
+        let taken =
+            session.read_tls(&mut records).map_err(|error| rustls::Error::General(error.to_string()))?;
+        let state = session.process_new_packets()?;
+        let from = clear.len();
+        clear.resize(from + state.plaintext_bytes_to_read(), 0);
+        let read = session.reader().read_exact(&mut clear[from..]);
+        read.map_err(|error| rustls::Error::General(error.to_string()))?;
+        if taken == 0 || state.peer_has_closed() {
+            return Err(rustls::Error::General("the server has closed the protected connection".to_owned()));
+        }
+    }
+    Ok(clear)
+}

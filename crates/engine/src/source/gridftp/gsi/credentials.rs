@@ -1,0 +1,363 @@
+//! The user's credentials: a proxy certificate, or a user certificate and its key.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::prelude::*;
+
+use super::distinguished_name::one_line;
+use super::error::GsiError;
+
+/// The largest file with certificates or a key that is read: 1 MiB.
+const MAX_FILE: u64 = 1 << 20;
+
+const RENEW_PROXY: &str = "make a new one with grid-proxy-init or voms-proxy-init";
+const RENEW_CERTIFICATE: &str = "ask your certificate authority for a new one";
+
+/// Where credentials are looked for, first to last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CredentialPlaces {
+    /// X509_USER_PROXY: nothing else is looked at where it is set.
+    proxy_variable: Option<PathBuf>,
+    /// `/tmp/x509up_uUID`
+    default_proxy: PathBuf,
+    /// X509_USER_CERT and X509_USER_KEY.
+    pair_variables: Option<(PathBuf, PathBuf)>,
+    /// `~/.globus/usercert.pem` and `userkey.pem`
+    default_pair: Option<(PathBuf, PathBuf)>,
+}
+
+impl CredentialPlaces {
+    /// Returns the places that the environment names, and the usual ones.
+    pub(crate) fn from_env() -> Self {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let home = variable("HOME").map(|home| home.join(".globus"));
+        let certificate = variable("X509_USER_CERT");
+        Self {
+            proxy_variable: variable("X509_USER_PROXY"),
+            default_proxy: format!("/tmp/x509up_u{}", rustix::process::getuid().as_raw()).into(),
+            // A file may hold both certificate and key.
+            pair_variables: certificate
+                .map(|certificate| (certificate.clone(), variable("X509_USER_KEY").unwrap_or(certificate))),
+            default_pair: home.map(|home| (home.join("usercert.pem"), home.join("userkey.pem"))),
+        }
+    }
+}
+
+/// A certificate chain and its key, checked to be valid when they were read.
+#[derive(Debug, Clone)]
+pub(crate) struct Credentials {
+    key: Arc<CertifiedKey>,
+    subject: String,
+}
+
+impl Credentials {
+    /// Reads the first credentials that exist; `now` must lie within their validity.
+    ///
+    /// # Errors
+    /// [`GsiError`] where there are none, a file cannot be used, is open to others, or has expired.
+    pub(crate) fn find(places: &CredentialPlaces, now: SystemTime) -> Result<Self, GsiError> {
+        if let Some(proxy) = &places.proxy_variable {
+            return Self::from_proxy(proxy, now);
+        }
+        if places.default_proxy.exists() {
+            // /tmp is open to everyone: another user's file there must not decide the identity.
+            let owner = open(&places.default_proxy)?.1.uid();
+            if owner != rustix::process::getuid().as_raw() {
+                let why = format!("it belongs to another user ({owner}): remove it, or set X509_USER_PROXY");
+                return Err(GsiError::Credentials { path: places.default_proxy.clone(), why });
+            }
+            return Self::from_proxy(&places.default_proxy, now);
+        }
+        if let Some((certificate, key)) = &places.pair_variables {
+            return Self::from_pair(certificate, key, now);
+        }
+        if let Some((certificate, key)) = places.default_pair.as_ref().filter(|(path, _)| path.exists()) {
+            return Self::from_pair(certificate, key, now);
+        }
+        let mut looked = vec!["X509_USER_PROXY".to_owned(), places.default_proxy.display().to_string()];
+        looked.push("X509_USER_CERT".to_owned());
+        looked.extend(places.default_pair.as_ref().map(|(path, _)| path.display().to_string()));
+        Err(GsiError::NoCredentials { looked: looked.join(", ") })
+    }
+
+    /// Returns the subject of the first certificate, on one line.
+    pub(crate) fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Returns what rustls signs with.
+    pub(super) fn certified_key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.key)
+    }
+
+    fn from_proxy(path: &Path, now: SystemTime) -> Result<Self, GsiError> {
+        let text = read_secret(path)?;
+        Self::from_pem((path, &text), (path, &text), now)
+    }
+
+    fn from_pair(certificate: &Path, key: &Path, now: SystemTime) -> Result<Self, GsiError> {
+        let certificates = read(open(certificate)?.0, certificate)?;
+        let secret = read_secret(key)?;
+        Self::from_pem((certificate, &certificates), (key, &secret), now)
+    }
+
+    fn from_pem(
+        (path, certificates): (&Path, &[u8]),
+        (key_path, secret): (&Path, &[u8]),
+        now: SystemTime,
+    ) -> Result<Self, GsiError> {
+        let fail = |path: &Path, why: String| GsiError::Credentials { path: path.to_owned(), why };
+        let chain = CertificateDer::pem_slice_iter(certificates).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| fail(path, format!("{error}; a PEM file is needed")))?;
+        let Some(first) = chain.first() else {
+            return Err(fail(path, "it holds no certificate; a PEM file is needed".to_owned()));
+        };
+        let subject = subject_of(first).ok_or_else(|| fail(path, "its certificate is damaged".to_owned()))?;
+        for certificate in &chain {
+            check_validity(certificate, path, now)?;
+        }
+        if is_encrypted(secret) {
+            let why = "its key is encrypted, and no passphrase is asked for: run grid-proxy-init, which makes a proxy without one";
+            return Err(fail(key_path, why.to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(secret)
+            .map_err(|error| fail(key_path, format!("its private key cannot be read: {error}")))?;
+        let key = ring::sign::any_supported_type(&key).map_err(|error| {
+            fail(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
+        })?;
+        // CertifiedKey::from_der would refuse proxies: their critical extension is unknown to rustls.
+        let of_certificate =
+            X509Certificate::from_der(first).ok().map(|(_, parsed)| parsed.public_key().raw.to_vec());
+        if of_certificate.as_deref() != key.public_key().as_deref() {
+            return Err(fail(
+                key_path,
+                format!("its key is not that of the certificate in {}", path.display()),
+            ));
+        }
+        let pair = CertifiedKey::new(chain, key);
+        Ok(Self { key: Arc::new(pair), subject })
+    }
+}
+
+/// Opens a file; what its metadata says is of this very file.
+fn open(path: &Path) -> Result<(File, std::fs::Metadata), GsiError> {
+    let fail = |why: String| GsiError::Credentials { path: path.to_owned(), why };
+    // Opening a pipe without this flag would wait for a writer.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path);
+    let file = file.map_err(|error| fail(error.to_string()))?;
+    let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
+    if !metadata.is_file() {
+        return Err(fail("it is no regular file".to_owned()));
+    }
+    if metadata.len() > MAX_FILE {
+        return Err(fail(format!("it is longer than {MAX_FILE} bytes")));
+    }
+    Ok((file, metadata))
+}
+
+fn read(file: File, path: &Path) -> Result<Vec<u8>, GsiError> {
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE)
+        .read_to_end(&mut bytes)
+        .map_err(|error| GsiError::Credentials { path: path.to_owned(), why: error.to_string() })?;
+    Ok(bytes)
+}
+
+/// Reads a file that holds a key: no other user may read it.
+fn read_secret(path: &Path) -> Result<Vec<u8>, GsiError> {
+    let (file, metadata) = open(path)?;
+    if metadata.mode() & 0o077 != 0 {
+        let why = format!("other users can read its key: chmod 600 {}", path.display());
+        return Err(GsiError::Credentials { path: path.to_owned(), why });
+    }
+    read(file, path)
+}
+
+/// Returns whether a PEM file holds its key encrypted, as PKCS#8 or in OpenSSL's older form.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(pem);
+    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    X509Certificate::from_der(certificate).ok().map(|(_, parsed)| one_line(parsed.subject()))
+}
+
+fn check_validity(certificate: &CertificateDer<'_>, path: &Path, now: SystemTime) -> Result<(), GsiError> {
+    let fail = |why: &str| GsiError::Credentials { path: path.to_owned(), why: why.to_owned() };
+    let (_, parsed) =
+        X509Certificate::from_der(certificate).map_err(|_| fail("one of its certificates is damaged"))?;
+    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let validity = parsed.validity();
+    if now < validity.not_before.timestamp() {
+        return Err(fail("it is not valid yet: check this host's clock"));
+    }
+    if now <= validity.not_after.timestamp() {
+        return Ok(());
+    }
+    let (what, remedy) = if is_proxy(&parsed) {
+        ("proxy certificate", RENEW_PROXY)
+    } else {
+        ("certificate", RENEW_CERTIFICATE)
+    };
+    let ago = Duration::from_secs((now - validity.not_after.timestamp()).unsigned_abs());
+    Err(GsiError::Expired { what, path: path.to_owned(), ago, remedy })
+}
+
+/// Returns whether a certificate is a proxy: by the extension of RFC 3820, or, before it, by its last common name.
+fn is_proxy(certificate: &X509Certificate<'_>) -> bool {
+    const PROXY_CERT_INFO: &str = "1.3.6.1.5.5.7.1.14";
+    let extension = certificate.extensions().iter().any(|one| one.oid.to_id_string() == PROXY_CERT_INFO);
+    let last = certificate.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
+    extension || matches!(last, Some("proxy" | "limited proxy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    use rcgen::{CertificateParams, CustomExtension, DnType, KeyPair};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    struct Made {
+        dir: tempfile::TempDir,
+    }
+
+    impl Made {
+        /// Writes a proxy in one file, and a certificate and key in two, all valid until `until`.
+        fn until(until: SystemTime) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::default();
+            params.not_after = until.into();
+            params.distinguished_name.push(DnType::CommonName, "Ann User");
+            let plain = params.self_signed(&key).unwrap().pem();
+            params.custom_extensions = vec![CustomExtension::from_oid_content(
+                &[1, 3, 6, 1, 5, 5, 7, 1, 14],
+                // ProxyCertInfo with the policy language id-ppl-inheritAll.
+                vec![0x30, 0x0c, 0x30, 0x0a, 6, 8, 0x2b, 6, 1, 5, 5, 7, 0x15, 1],
+            )];
+            let proxy = params.self_signed(&key).unwrap().pem();
+            let made = Self { dir };
+            made.write("proxy.pem", &format!("{proxy}{}{plain}", key.serialize_pem()), 0o600);
+            made.write("cert.pem", &plain, 0o644);
+            made.write("key.pem", &key.serialize_pem(), 0o400);
+            made
+        }
+
+        fn write(&self, name: &str, text: &str, mode: u32) {
+            let path = self.path(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn places(&self) -> CredentialPlaces {
+            CredentialPlaces { default_proxy: self.path("none"), ..CredentialPlaces::default() }
+        }
+
+        fn proxy(&self) -> CredentialPlaces {
+            CredentialPlaces { proxy_variable: Some(self.path("proxy.pem")), ..self.places() }
+        }
+
+        fn pair(&self) -> CredentialPlaces {
+            let pair = (self.path("cert.pem"), self.path("key.pem"));
+            CredentialPlaces { pair_variables: Some(pair), ..self.places() }
+        }
+    }
+
+    fn error(places: &CredentialPlaces, now: SystemTime) -> String {
+        Credentials::find(places, now).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_proxy_and_a_pair_of_files_are_read() {
+        let now = SystemTime::now();
+        let made = Made::until(now + HOUR);
+        let default =
+            CredentialPlaces { default_proxy: made.path("proxy.pem"), ..CredentialPlaces::default() };
+        for (places, certificates) in [(made.proxy(), 2), (made.pair(), 1), (default, 2)] {
+            let found = Credentials::find(&places, now).unwrap();
+            assert!(found.subject().ends_with("/CN=Ann User"), "{}", found.subject());
+            assert_eq!(found.certified_key().cert.len(), certificates);
+        }
+    }
+
+    #[test]
+    fn expired_credentials_name_the_file_and_the_remedy() {
+        let now = SystemTime::now();
+        let made = Made::until(now - 3 * HOUR);
+        let proxy = error(&made.proxy(), now);
+        assert!(
+            proxy.contains("proxy certificate in") && proxy.contains("proxy.pem expired 3 hours ago"),
+            "{proxy}"
+        );
+        assert!(proxy.contains("grid-proxy-init"), "{proxy}");
+        let plain = error(&made.pair(), now);
+        assert!(plain.contains("cert.pem expired") && plain.contains("certificate authority"), "{plain}");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let now = SystemTime::now();
+        let made = Made::until(now + HOUR);
+        let key = std::fs::read_to_string(made.path("key.pem")).unwrap();
+        std::fs::remove_file(made.path("key.pem")).unwrap();
+        made.write("key.pem", &key, 0o640);
+        assert!(error(&made.pair(), now).contains("chmod 600"));
+    }
+
+    #[test]
+    fn an_encrypted_key_is_named_as_such() {
+        let now = SystemTime::now();
+        let made = Made::until(now + HOUR);
+        std::fs::remove_file(made.path("key.pem")).unwrap();
+        for text in [
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n",
+        ] {
+            made.write("key.pem", text, 0o600);
+            assert!(error(&made.pair(), now).contains("encrypted"));
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let now = SystemTime::now();
+        let (made, other) = (Made::until(now + HOUR), Made::until(now + HOUR));
+        let places = CredentialPlaces {
+            pair_variables: Some((made.path("cert.pem"), other.path("key.pem"))),
+            ..made.places()
+        };
+        assert!(error(&places, now).contains("is not that of the certificate"));
+    }
+
+    #[test]
+    fn missing_and_damaged_files_are_errors() {
+        let now = SystemTime::now();
+        let made = Made::until(now + HOUR);
+        assert!(error(&made.places(), now).contains("grid-proxy-init"));
+        made.write("proxy.pem", "hello", 0o600);
+        assert!(error(&made.proxy(), now).contains("no certificate"));
+        let directory =
+            CredentialPlaces { proxy_variable: Some(made.dir.path().to_owned()), ..made.places() };
+        assert!(error(&directory, now).contains("no regular file"));
+        let early = Made::until(now + HOUR);
+        assert!(error(&early.pair(), UNIX_EPOCH).contains("clock"));
+    }
+}

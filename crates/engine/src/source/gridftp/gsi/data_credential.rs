@@ -1,0 +1,196 @@
+//! The credential of encrypted data connections: made for one control connection, and given to the server over it (DCSC).
+//!
+//! ```text
+//!  DCSC P base64(certificate, key, certificate)   DCAU A   PROT P
+//!  data: TLS, the end that connects is its client; each end presents this certificate and accepts no other
+//! ```
+//!
+//! The key crosses the network only over the control connection, which is authenticated and encrypted, and it dies with it.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, DistinguishedName, DnType, IsCa, KeyPair};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName as Issuer, ServerConfig,
+    SignatureScheme,
+};
+
+use super::error::GsiError;
+
+/// TLS settings for either end of data connections that prove one self-signed certificate.
+#[derive(Debug, Clone)]
+pub(crate) struct DataCredential {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+    /// The argument of DCSC P.
+    pub(crate) dcsc: String,
+}
+
+impl DataCredential {
+    /// Makes a new key (P-256) and its certificate.
+    ///
+    /// # Errors
+    /// [`GsiError::Handshake`] where the system has no random numbers.
+    pub(crate) fn generate(host: &str) -> Result<Self, GsiError> {
+        let fail = |why: String| GsiError::Handshake { host: host.to_owned(), why };
+        let key = KeyPair::generate().map_err(|error| fail(error.to_string()))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        // Globus sends it as the name of the TLS server, so it must be a host's.
+        params.distinguished_name.push(DnType::CommonName, "longhaul-data");
+        // Globus takes a certificate that may sign others for no end of a connection.
+        params.is_ca = IsCa::ExplicitNoCa;
+        let certificate = params.self_signed(&key).map_err(|error| fail(error.to_string()))?;
+        let pem = certificate.pem();
+        let dcsc = STANDARD.encode(format!("{pem}{}{pem}", key.serialize_pem()));
+
+        let chain = vec![certificate.der().clone()];
+        let own_key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(ring::default_provider());
+        let pinned =
+            Arc::new(Pinned { certificate: certificate.der().clone(), provider: Arc::clone(&provider) });
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| fail(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&pinned) as Arc<dyn ServerCertVerifier>)
+            .with_client_auth_cert(chain.clone(), own_key())
+            .map_err(|error| fail(error.to_string()))?;
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| fail(error.to_string()))?
+            .with_client_cert_verifier(pinned)
+            .with_single_cert(chain, own_key())
+            .map_err(|error| fail(error.to_string()))?;
+        // A sender does not read: what it has not read when it closes would reset the connection and lose data.
+        server.send_tls13_tickets = 0;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), dcsc })
+    }
+}
+
+/// Accepts one certificate, and the proof that the peer has its key.
+#[derive(Debug)]
+struct Pinned {
+    certificate: CertificateDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Pinned {
+    fn check(&self, presented: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let same = presented.as_ref() == self.certificate.as_ref();
+        same.then_some(()).ok_or(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn tls12(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn tls13(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.tls12(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.tls13(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
+    }
+}
+
+impl ClientCertVerifier for Pinned {
+    fn root_hint_subjects(&self) -> &[Issuer] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.tls12(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.tls13(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
+    }
+}

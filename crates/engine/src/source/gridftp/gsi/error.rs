@@ -1,0 +1,217 @@
+//! The errors of GSI; every message names the file or the peer, and a remedy.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::failure::FailureKind;
+
+/// An error of authentication with certificates, or of the protected control connection after it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum GsiError {
+    /// No proxy and no user certificate was found.
+    #[error(
+        "no credentials for gsiftp://: looked for {looked}; run grid-proxy-init or voms-proxy-init, or set X509_USER_PROXY"
+    )]
+    NoCredentials {
+        /// The places.
+        looked: String,
+    },
+    /// A file of the credentials cannot be used.
+    #[error("cannot use the credentials in {}: {why}", .path.display())]
+    Credentials {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// The credentials are no longer valid.
+    #[error("the {what} in {} expired {} ago: {remedy}", .path.display(), shown_age(*.ago))]
+    Expired {
+        /// Proxy or certificate.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// How long ago.
+        ago: Duration,
+        /// How to renew it.
+        remedy: &'static str,
+    },
+    /// No directory holds the certificates of authorities.
+    #[error(
+        "no certificate authorities for gsiftp://: looked for {looked}; install the CA certificates of your grid, or set X509_CERT_DIR"
+    )]
+    NoTrust {
+        /// The places.
+        looked: String,
+    },
+    /// A directory of authorities cannot be read, or has none.
+    #[error(
+        "cannot use the certificate authorities in {}: {why}; X509_CERT_DIR names another directory", .path.display()
+    )]
+    Trust {
+        /// The directory or file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The server's certificate is of an authority that is not trusted.
+    #[error(
+        "{host} has a certificate of an unknown authority, {issuer}: if you trust it, add its certificate and signing policy to {}", .directory.display()
+    )]
+    UnknownAuthority {
+        /// The host as connected to.
+        host: String,
+        /// The issuer's name.
+        issuer: String,
+        /// The directory of authorities.
+        directory: PathBuf,
+    },
+    /// The server's certificate has expired, or is not valid yet.
+    #[error("the certificate of {host} is {state}: tell the server's operator, and check this host's clock")]
+    ServerValidity {
+        /// The host as connected to.
+        host: String,
+        /// `expired` or `not valid yet`, with the time.
+        state: String,
+    },
+    /// The server's certificate is for another host.
+    #[error(
+        "the certificate of {host} is for {subject}{names}: use a host name that it is for; the server may be an impostor"
+    )]
+    WrongHost {
+        /// The host as connected to.
+        host: String,
+        /// The certificate's subject.
+        subject: String,
+        /// The names that the certificate is for.
+        names: String,
+    },
+    /// The authority must not certify the server's name.
+    #[error(
+        "the signing policy of {authority} does not let it certify {subject}, the certificate of {host}: see {}; tell the authority or the server's operator", .file.display()
+    )]
+    PolicyViolated {
+        /// The host as connected to.
+        host: String,
+        /// The authority.
+        authority: String,
+        /// The subject that it certified.
+        subject: String,
+        /// The file with the policy.
+        file: PathBuf,
+    },
+    /// The authority has no signing policy that can be read.
+    #[error("no signing policy for {authority}, which certified {host}: {why}; install it at {}", .file.display())]
+    NoPolicy {
+        /// The host as connected to.
+        host: String,
+        /// The authority.
+        authority: String,
+        /// What is wrong.
+        why: String,
+        /// Where the policy belongs.
+        file: PathBuf,
+    },
+    /// A certificate of the server is revoked.
+    #[error("the certificate of {host} is revoked by its authority: do not use this server")]
+    Revoked {
+        /// The host as connected to.
+        host: String,
+    },
+    /// A revocation list is too old to tell.
+    #[error(
+        "a revocation list for the certificate of {host} has expired: renew the lists in {} with fetch-crl", .directory.display()
+    )]
+    ListExpired {
+        /// The host as connected to.
+        host: String,
+        /// The directory of authorities.
+        directory: PathBuf,
+    },
+    /// The server's certificate is not acceptable for another reason.
+    #[error("the certificate of {host} cannot be accepted: {why}")]
+    ServerCertificate {
+        /// The host as connected to.
+        host: String,
+        /// The reason.
+        why: String,
+    },
+    /// The server does not offer GSI.
+    #[error("{host} refused GSI authentication: {reply}; for a server without GSI use ftp:// or ftps://")]
+    NotOffered {
+        /// The host as connected to.
+        host: String,
+        /// The server's reply.
+        reply: String,
+    },
+    /// The server refused the credentials.
+    #[error(
+        "{host} refused the credentials of {subject}: {reply}; check that the server trusts their authority and that they are not expired"
+    )]
+    Refused {
+        /// The host as connected to.
+        host: String,
+        /// The subject of the credentials.
+        subject: String,
+        /// The server's reply.
+        reply: String,
+    },
+    /// The handshake failed, or its messages make no sense.
+    #[error("the GSI handshake with {host} failed: {why}")]
+    Handshake {
+        /// The host as connected to.
+        host: String,
+        /// The reason.
+        why: String,
+    },
+    /// A protected command or reply cannot be made or understood.
+    #[error("the protected control connection with {host} is broken: {why}")]
+    Protection {
+        /// The host as connected to.
+        host: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+impl GsiError {
+    /// Returns its class, which decides the exit code.
+    pub(crate) fn class(&self) -> FailureKind {
+        match self {
+            Self::NoCredentials { .. }
+            | Self::Credentials { .. }
+            | Self::Expired { .. }
+            | Self::Refused { .. } => FailureKind::Denied,
+            Self::NoTrust { .. } | Self::Trust { .. } => FailureKind::Usage,
+            _ => FailureKind::Protocol,
+        }
+    }
+}
+
+/// Shows an age by its largest unit.
+fn shown_age(ago: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")];
+    let seconds = ago.as_secs();
+    let (unit, name) = UNITS.iter().find(|(unit, _)| seconds >= 2 * unit).unwrap_or(&UNITS[3]);
+    format!("{} {name}", seconds / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_shown_by_their_largest_unit() {
+        for (seconds, shown) in [
+            (0, "0 seconds"),
+            (119, "119 seconds"),
+            (120, "2 minutes"),
+            (7200, "2 hours"),
+            (864_000, "10 days"),
+        ] {
+            assert_eq!(shown_age(Duration::from_secs(seconds)), shown);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Directories over FTP and GridFTP: MLSD (RFC 3659, section 7).
+
+use std::io::{BufReader, Read};
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::proto::gridftp::{
+    Command, FactsError, FileKind, ListingEntry, ListingReader, Reply, parse_mlst,
+};
+use longhaul_core::proto::listing::{ListedEntry, ListedKind};
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::Bytes;
+use url::Url;
+
+use super::error::FtpError;
+use super::login::Door;
+use super::passive;
+use super::remote_address::RemoteAddress;
+use super::remote_state::is_unknown_command;
+use super::sessions::Sessions;
+use crate::cancel::Cancel;
+use crate::connect::{Received, Transport};
+use crate::failure::FailureKind;
+use crate::source::http::SafeUrl;
+use crate::source::listing::{
+    FileFacts, ListerOptions, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
+};
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// The longest listing: some 10 million entries.
+const LONGEST: Bytes = Bytes::gib(1);
+
+/// Lists the directories of an FTP server; the sessions are those of the files.
+pub(crate) struct FtpLister {
+    sessions: Arc<Sessions>,
+    options: ListerOptions,
+}
+
+impl FtpLister {
+    pub(crate) fn new(sessions: &Arc<Sessions>, options: ListerOptions) -> Self {
+        Self { sessions: Arc::clone(sessions), options }
+    }
+
+    fn door(&self, address: Result<RemoteAddress, FtpError>) -> Result<Door<'_>, FtpError> {
+        Door::new(address?, &self.options.config, &self.sessions)
+    }
+
+    /// Tries again where the server was merely slow or busy.
+    fn retrying<T>(
+        &self,
+        cancel: &Cancel,
+        mut attempt: impl FnMut() -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let mut backoff = Backoff::new(self.options.retries);
+        loop {
+            let error = match attempt() {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            if error.retry != Retry::Backoff || error.cause == Cause::Unreachable {
+                return Err(error);
+            }
+            let Some(wait) = backoff.failed(None, fastrand::f64()) else { return Err(error) };
+            tracing::debug!("a listing is tried again: {error}");
+            if cancel.sleep(wait) {
+                return Err(SourceError::interrupted());
+            }
+        }
+    }
+
+    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<Spool, SourceError> {
+        let door = self.door(RemoteAddress::of_directory(directory))?;
+        let mut session = door.open_for_directory(cancel)?;
+        let mut transport = passive::list(&door, &mut session, cancel)?;
+        let spool = self.receive(&door, &mut transport, cancel)?;
+        // proftpd reports the end only once this side has closed too.
+        drop(transport);
+        let limit = session.control.limit;
+        passive::end(&door, &mut session, "MLSD", false, limit, cancel)?;
+        self.sessions.keep(session);
+        Ok(spool)
+    }
+
+    /// Makes a directory; where that is refused, looks whether it is there, and makes the one above it.
+    fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+        let door = self.door(RemoteAddress::of_directory(directory))?;
+        let path = &door.address.path;
+        let mut session = door.open_for_directory(cancel)?;
+        let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
+            let reply = session.control.ask(&[command], door.at(), cancel)?.pop();
+            reply.ok_or_else(|| FtpError::Closed { at: door.at().to_owned() }.into())
+        };
+        let made = ask(Command::Mkd(path))?;
+        let is_new = made.is_positive();
+        let exists = is_new || {
+            let facts = ask(Command::Mlst(path))?;
+            match parse_mlst(&facts) {
+                Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
+                // Without RNTO it renames nothing.
+                Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
+                Err(_) => false,
+            }
+        };
+        if exists {
+            self.sessions.keep(session);
+            return Ok(is_new);
+        }
+        let refused = FtpError::Refused { at: door.at().to_owned(), verb: "MKD", reply: made };
+        let above = directory.join("..").ok().filter(|above| above.path() != directory.path());
+        match above {
+            Some(above) if self.make_once(&above, cancel).is_ok_and(|is_new| is_new) => {
+                self.make_once(directory, cancel)
+            }
+            _ => Err(refused.into()),
+        }
+    }
+
+    fn receive(
+        &self,
+        door: &Door<'_>,
+        transport: &mut Transport,
+        cancel: &Cancel,
+    ) -> Result<Spool, SourceError> {
+        let (mut spool, mut buffer, mut last) =
+            (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
+        loop {
+            match transport.receive(&mut buffer) {
+                Ok(Received::Data(length)) => {
+                    last = Instant::now();
+                    spool.add(&buffer[..length]).map_err(|error| {
+                        let message = format!("cannot keep the listing of {}: {error}", door.at());
+                        failed(FailureKind::Disk, message)
+                    })?;
+                }
+                Ok(Received::Idle) if last.elapsed() > self.options.stall => {
+                    return Err(SourceError::stalled(door.at(), Bytes::new(1), self.options.stall));
+                }
+                Ok(Received::Idle) => {}
+                Ok(Received::End { .. }) => return Ok(spool),
+                Err(source) => return Err(FtpError::Data { at: door.at().to_owned(), source }.into()),
+            }
+            if cancel.is_cancelled() {
+                return Err(SourceError::interrupted());
+            }
+            if spool.length() > LONGEST {
+                let message = format!("the listing of {} is longer than {LONGEST}", door.at());
+                return Err(failed(FailureKind::Data, message));
+            }
+        }
+    }
+}
+
+fn failed(class: FailureKind, message: String) -> SourceError {
+    SourceError::new(class, Retry::Never, Cause::Connection, message)
+}
+
+impl RemoteDirectories for FtpLister {
+    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
+        let mut directory = directory.clone();
+        if !directory.path().ends_with('/') {
+            directory.set_path(&format!("{}/", directory.path()));
+        }
+        let spool = self.retrying(cancel, || self.list_once(&directory, cancel))?;
+        let shown = SafeUrl::of(&directory).to_string();
+        let reader = spool.into_reader().map_err(|error| {
+            failed(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
+        })?;
+        let entries = FtpEntries {
+            directory: directory.clone(),
+            shown,
+            reader,
+            lines: ListingReader::default(),
+            ended: false,
+        };
+        Ok(OpenListing { directory, entries: Box::new(entries) })
+    }
+
+    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
+        self.retrying(cancel, || {
+            let (session, state) = self.door(RemoteAddress::of(file))?.open(cancel)?;
+            self.sessions.keep(session);
+            Ok(FileFacts { size: state.size, modified: state.modified })
+        })
+    }
+
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+        self.retrying(cancel, || self.make_once(directory, cancel))
+    }
+
+    fn at_once(&self) -> usize {
+        // Each is a login, and servers allow few.
+        2
+    }
+}
+
+/// The entries of a listing, parsed as they are taken.
+struct FtpEntries<R> {
+    directory: Url,
+    shown: String,
+    reader: BufReader<R>,
+    lines: ListingReader,
+    ended: bool,
+}
+
+impl<R> FtpEntries<R> {
+    fn unusable(&self, why: &str) -> SourceError {
+        failed(FailureKind::Data, format!("refused an entry of {}: {why}", self.shown))
+    }
+
+    fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, SourceError> {
+        let ListingEntry { name, facts } = entry.map_err(|error| self.unusable(&error.to_string()))?;
+        let kind = match facts.kind {
+            FileKind::File => ListedKind::File,
+            FileKind::Directory => ListedKind::Directory,
+            FileKind::ListedOrParent | FileKind::Link | FileKind::Other => ListedKind::Other,
+        };
+        let name = name.as_bytes().to_vec();
+        let url = child_url(&self.directory, &name, kind == ListedKind::Directory);
+        let unique =
+            facts.unique.filter(|_| kind == ListedKind::Directory).map(|unique| format!("{unique:x}"));
+        let size = facts.size.filter(|_| kind == ListedKind::File);
+        Ok(RemoteEntry { entry: ListedEntry { name, kind, size, modified: facts.modify, unique }, url })
+    }
+}
+
+impl<R: Read> Iterator for FtpEntries<R> {
+    type Item = Result<RemoteEntry, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            if let Some(entry) = self.lines.next_entry() {
+                return Some(self.entry(entry));
+            }
+            if self.ended {
+                return None;
+            }
+            let read = self.reader.read(&mut buffer);
+            match read {
+                Ok(0) => {
+                    self.ended = true;
+                    if self.lines.is_cut_off() {
+                        return Some(Err(self.unusable("the listing ends within a line")));
+                    }
+                }
+                Ok(length) => self.lines.feed(&buffer[..length]),
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(self.unusable(&error.to_string())));
+                }
+            }
+        }
+    }
+}

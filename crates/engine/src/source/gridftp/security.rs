@@ -1,0 +1,104 @@
+//! What the scheme of a URL demands of a session: TLS for ftps://, GSI for gsiftp://, and encrypted data connections.
+//!
+//! | URL | control connection | data connections |
+//! |---|---|---|
+//! | `ftp://` | clear | clear |
+//! | `ftps://` | TLS | TLS (PROT P) |
+//! | `gsiftp://` | GSI | clear (DCAU N); TLS where the user asks for it (DCSC P, DCAU A, PROT P) |
+//!
+//! No scheme falls back to another: a server that does not encrypt what is to be encrypted ends the transfer.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use longhaul_core::proto::gridftp::{Command, Protection, Reply};
+use rustls::pki_types::ServerName;
+use url::Host;
+
+use super::control::ControlConnection;
+use super::data_protection::{DataProtection, FtpsClient};
+use super::error::FtpError;
+use super::gsi::{self, AuthenticateError, ControlSecurity, CredentialPlaces, Credentials, Trust};
+use super::login::Door;
+use super::remote_address::Scheme;
+use crate::cancel::Cancel;
+use crate::source::http::{read_ca_file, tls_settings};
+
+/// The largest protected block (PBSZ) with GSI, which Globus requires to be said and does not use.
+const GSI_BUFFER: u32 = 1 << 20;
+
+/// Fails where the user has no valid credentials, before anything is sent.
+pub(super) fn check_credentials() -> Result<(), FtpError> {
+    Credentials::find(&CredentialPlaces::from_env(), SystemTime::now())?;
+    Ok(())
+}
+
+/// Authenticates with the user's credentials and the authorities of this host.
+pub(super) fn authenticate(
+    exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, FtpError>,
+    host: &Host<String>,
+) -> Result<ControlSecurity, FtpError> {
+    let now = SystemTime::now();
+    let (credentials, trust) = (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env()?);
+    gsi::authenticate(exchange, host, &credentials, &trust, now).map_err(|error| match error {
+        AuthenticateError::Exchange(error) => error,
+        AuthenticateError::Gsi(error) => error.into(),
+    })
+}
+
+/// Requests TLS, verifies the server, and asks for data connections within TLS (RFC 4217).
+pub(super) fn begin_tls(
+    door: &Door<'_>,
+    mut control: ControlConnection,
+    cancel: &Cancel,
+) -> Result<(ControlConnection, DataProtection), FtpError> {
+    let at = door.at();
+    let fail = |why: String| FtpError::Tls { at: at.to_owned(), why };
+    let extra = door.config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
+    let name = match &door.address.host {
+        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
+        Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
+        Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
+    };
+    let client = FtpsClient::new(&*tls_settings(&extra)?, name);
+    for reply in control.ask(&[Command::Auth("TLS")], at, cancel)? {
+        if reply.code != 234 {
+            let remedy = "a server without TLS is reached by ftp:// only, where everything crosses the network in clear";
+            return Err(FtpError::NotEncrypted { at: at.to_owned(), what: "the login", reply, remedy });
+        }
+    }
+    let session = client.connection().map_err(|error| FtpError::of_tls(at, &error))?;
+    Ok((control.begin_tls(session, at)?, DataProtection::Ftps(client)))
+}
+
+/// Returns the commands that protect data connections, to be sent after the login.
+pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<Command<'_>> {
+    match (scheme, protection) {
+        (_, DataProtection::Ftps(_)) => vec![Command::Pbsz(0), Command::Prot(Protection::Private)],
+        (_, DataProtection::Gsi(credential)) => vec![
+            Command::DcscCredential(&credential.dcsc),
+            Command::DcauSelf,
+            Command::Pbsz(GSI_BUFFER),
+            Command::Prot(Protection::Private),
+        ],
+        // Without it the server asks for delegated credentials on each data connection.
+        (Scheme::GsiFtp, DataProtection::Clear) => vec![Command::DcauNone],
+        (Scheme::Ftp | Scheme::Ftps, DataProtection::Clear) => Vec::new(),
+    }
+}
+
+/// Checks the replies to [`data_commands`]: no data is fetched less protected than the user was promised.
+pub(super) fn check_data(
+    door: &Door<'_>,
+    protection: &DataProtection,
+    replies: &[Reply],
+) -> Result<(), FtpError> {
+    let Some(refusal) = replies.iter().find(|reply| !reply.is_positive()) else { return Ok(()) };
+    let remedy = match protection {
+        DataProtection::Clear => "it asks for delegated credentials, which are not supported",
+        DataProtection::Gsi(_) => "leave out --encrypt to fetch the data in clear",
+        DataProtection::Ftps(_) => "ftps:// fetches no data in clear",
+    };
+    let (at, reply) = (door.at().to_owned(), refusal.clone());
+    Err(FtpError::NotEncrypted { at, what: "data connections as they are needed", reply, remedy })
+}

@@ -1,0 +1,304 @@
+//! Directories over HTTP: JSON listings of `longhaul serve` and nginx, index pages of Apache and nginx.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
+use longhaul_core::proto::listing::{HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError};
+use longhaul_core::units::Bytes;
+use percent_encoding::percent_decode_str;
+use url::{Position, Url};
+
+use super::client::{Client, Opened};
+use super::clients::Clients;
+use super::error::HttpError;
+use super::safe_url::UrlAndPeer;
+use super::short_exchange::retrying;
+use super::{Read, SafeUrl};
+use crate::cancel::Cancel;
+use crate::failure::FailureKind;
+use crate::source::listing::{
+    Entries, FileFacts, ListerOptions, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
+};
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// What is asked for: `longhaul serve` answers with JSON; the others send what they are set up for.
+const ACCEPT: &str = "application/json, text/html;q=0.5";
+/// How many directories are listed at once: on a long path each takes a round trip.
+const LISTINGS_AT_ONCE: usize = 16;
+/// The longest listing: some 8 million entries.
+const LONGEST: Bytes = Bytes::gib(1);
+
+/// Lists the directories of an HTTP server.
+#[derive(Clone)]
+pub(crate) struct HttpLister {
+    client: Arc<Client>,
+    options: ListerOptions,
+}
+
+impl HttpLister {
+    /// Makes one for the server of `url`.
+    pub(crate) fn new(clients: &Clients, url: &Url, mut options: ListerOptions) -> Result<Self, HttpError> {
+        options.config.headers.retain(|header| !header.is("accept"));
+        options.config.headers.push(accept()?);
+        let client = clients.get(&options.config)?;
+        client.target(url)?;
+        Ok(Self { client, options })
+    }
+
+    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(Opened, Spool), SourceError> {
+        let log = |event: &_| tracing::debug!(?event, "listing {}", SafeUrl::of(directory));
+        let (opened, listing) = retrying(self.options.retries, cancel, &log, || {
+            let mut opened = self.client.open(directory, None, cancel)?;
+            let listing = self.receive(&mut opened)?;
+            Ok((opened, listing))
+        })?;
+        Ok((opened, listing?))
+    }
+
+    /// Sends a request without a body; tries again where the server is busy.
+    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<(ResponseHead, UrlAndPeer), HttpError> {
+        let log = |event: &_| tracing::debug!(?event, "asking for {}", SafeUrl::of(url));
+        retrying(self.options.retries, cancel, &log, || {
+            let (head, at) = self.client.exchange(url, ask, cancel)?;
+            match head.status() {
+                408 | 425 | 429 | 500 | 502..=504 => HttpError::of_status(&at, &head).map(|()| (head, at)),
+                _ => Ok((head, at)),
+            }
+        })
+    }
+
+    /// Receives a listing whole, so that no connection waits for the files of its directory. The outer error is worth another try.
+    fn receive(&self, opened: &mut Opened) -> Result<Result<Spool, SourceError>, HttpError> {
+        let (mut spool, mut buffer, mut last) =
+            (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
+        let shown = opened.target.safe_url().to_string();
+        loop {
+            match opened.connection.read_body(&mut buffer)? {
+                Read::Data(length) => {
+                    last = Instant::now();
+                    if let Err(error) = spool.add(&buffer[..length]) {
+                        let message = format!("cannot keep the listing of {shown}: {error}");
+                        return Ok(Err(failed(FailureKind::Disk, message)));
+                    }
+                }
+                Read::Idle if last.elapsed() > self.options.stall => {
+                    return Ok(Err(SourceError::stalled(&shown, Bytes::new(1), self.options.stall)));
+                }
+                Read::Idle => {}
+                Read::End => return Ok(Ok(spool)),
+            }
+            if spool.length() > LONGEST {
+                return Ok(Err(failed(
+                    FailureKind::Data,
+                    format!("the listing of {shown} is longer than {LONGEST}"),
+                )));
+            }
+        }
+    }
+}
+
+/// Returns the directory above; `None` for the root.
+fn parent(url: &Url) -> Option<Url> {
+    let above = url.join("..").ok()?;
+    (above.path() != url.path()).then_some(above)
+}
+
+fn accept() -> Result<HeaderField, HttpError> {
+    Ok(HeaderField::new("Accept", ACCEPT)?)
+}
+
+fn failed(class: FailureKind, message: String) -> SourceError {
+    SourceError::new(class, Retry::Never, Cause::Connection, message)
+}
+
+impl RemoteDirectories for HttpLister {
+    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
+        let page = Page::request(self, directory, cancel)?;
+        let directory = page.directory.clone();
+        let pages = Pages { lister: self.clone(), cancel: cancel.clone(), page: Some(page) };
+        Ok(OpenListing { directory, entries: Box::new(pages) })
+    }
+
+    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
+        let (head, at) = self.ask(file, Ask::Head, cancel)?;
+        HttpError::of_status(&at, &head)?;
+        Ok(FileFacts { size: head.content_length(), modified: head.last_modified() })
+    }
+
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+        let (head, at) = self.ask(directory, Ask::MakeCollection, cancel)?;
+        match head.status() {
+            200..=299 => Ok(true),
+            // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
+            405 | 501 => Ok(false),
+            409 if parent(directory)
+                .is_some_and(|above| self.make(&above, cancel).is_ok_and(|is_new| is_new)) =>
+            {
+                self.make(directory, cancel)
+            }
+            _ => {
+                HttpError::of_status(&at, &head)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
+        let answer = self.ask(directory, Ask::Options, cancel);
+        answer.is_ok_and(|(head, _)| head.text(UPLOAD_MTIME) == Some("accepted"))
+    }
+
+    fn at_once(&self) -> usize {
+        LISTINGS_AT_ONCE
+    }
+}
+
+/// One page of a listing; most listings have one.
+struct Page {
+    directory: Url,
+    entries: Entries,
+    next: Option<Url>,
+}
+
+impl Page {
+    fn request(lister: &HttpLister, url: &Url, cancel: &Cancel) -> Result<Self, SourceError> {
+        let (Opened { head, target, connection, .. }, spool) = lister.open(url, cancel)?;
+        lister.client.keep(connection);
+        // The login of the URL stays with what is below it.
+        let mut directory = if target.is_redirected() { target.url().clone() } else { url.clone() };
+        if !directory.path().ends_with('/') {
+            directory.set_path(&format!("{}/", directory.path()));
+        }
+        directory.set_fragment(None);
+        let next = next_page(&head, &directory)?;
+        directory.set_query(None);
+        let shown = SafeUrl::of(&directory).to_string();
+        let unusable = move |error: ListingError| {
+            let message = format!("cannot use the listing of {shown}: {error}");
+            failed(
+                if matches!(error, ListingError::Read(_)) { FailureKind::Disk } else { FailureKind::Data },
+                message,
+            )
+        };
+        let reader = spool.into_reader().map_err(|error| unusable(error.into()))?;
+        let base = directory.clone();
+        let entries: Entries = match media_type(&head).as_str() {
+            "application/json" => Box::new(JsonEntries::new(reader).map(move |entry| {
+                let entry = entry.map_err(&unusable)?;
+                let url = child_url(&base, &entry.name, entry.kind == ListedKind::Directory);
+                Ok(RemoteEntry { entry, url })
+            })),
+            "text/html" | "application/xhtml+xml" => {
+                let links = HtmlLinks::new(reader).map(move |link| link.map_err(&unusable));
+                Box::new(links.filter_map(move |link| link.map(|link| linked(&base, &link)).transpose()))
+            }
+            _ => {
+                let why = format!(
+                    "{} lists no files: it sent {}; a directory needs longhaul serve, nginx with autoindex, or an index page of Apache",
+                    SafeUrl::of(&directory),
+                    head.describe_content()
+                );
+                return Err(failed(FailureKind::Data, why));
+            }
+        };
+        Ok(Self { directory, entries, next })
+    }
+}
+
+fn media_type(head: &ResponseHead) -> String {
+    let media_type = head.text("content-type").unwrap_or_default();
+    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Returns the URL of the next page, which must be of the same directory.
+fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, SourceError> {
+    let Some(next) = head.next_page() else { return Ok(None) };
+    let url = directory.join(&next).ok();
+    let path = |url: &Url| url[Position::BeforeHost..Position::AfterPath].to_owned();
+    let same = url.filter(|url| path(url) == path(directory) && url.query() != directory.query());
+    same.map(Some).ok_or_else(|| {
+        let message = format!(
+            "the listing of {} goes on at '{}', which is not its next page",
+            SafeUrl::of(directory),
+            next.escape_debug()
+        );
+        failed(FailureKind::Data, message)
+    })
+}
+
+/// Returns the entry that a link of an index page names; `None` for any other link, as to the directory above, or one that sorts.
+fn linked(directory: &Url, link: &str) -> Option<RemoteEntry> {
+    let mut url = directory.join(link).ok()?;
+    url.set_fragment(None);
+    if url.origin() != directory.origin() || url.query().is_some() {
+        return None;
+    }
+    let below = url.path().strip_prefix(directory.path())?;
+    let (segment, kind) = match below.strip_suffix('/') {
+        Some(segment) => (segment, ListedKind::Directory),
+        None => (below, ListedKind::File),
+    };
+    if segment.is_empty() || segment.contains('/') {
+        return None;
+    }
+    let name = percent_decode_str(segment).collect();
+    // Index pages show sizes in rounded units and times without a zone.
+    let entry = ListedEntry { name, kind, size: None, modified: None, unique: None };
+    Some(RemoteEntry { entry, url })
+}
+
+/// The entries of all pages; each page is requested when the one before is used up.
+struct Pages {
+    lister: HttpLister,
+    cancel: Cancel,
+    page: Option<Page>,
+}
+
+impl Iterator for Pages {
+    type Item = Result<RemoteEntry, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let page = self.page.as_mut()?;
+            if let Some(entry) = page.entries.next() {
+                return Some(entry);
+            }
+            let next = self.page.take().and_then(|page| page.next)?;
+            match Page::request(&self.lister, &next, &self.cancel) {
+                Ok(page) => self.page = Some(page),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_links_to_entries_of_the_directory_count() {
+        let directory: Url = "http://h/a%20b/".parse().unwrap();
+        let entry = |link: &str| linked(&directory, link).map(|found| (found.entry.name, found.entry.kind));
+        assert_eq!(entry("x%2Fy"), Some((b"x/y".to_vec(), ListedKind::File)));
+        assert_eq!(entry("./c/"), Some((b"c".to_vec(), ListedKind::Directory)));
+        assert_eq!(entry("/a%20b/%ff"), Some((b"\xff".to_vec(), ListedKind::File)));
+        assert_eq!(entry("..%2f"), Some((b"../".to_vec(), ListedKind::File)));
+        for link in [
+            "",
+            "./",
+            "../",
+            "/",
+            "?C=N;O=D",
+            "c/d",
+            "http://other/a%20b/x",
+            "/a%20bc",
+            "mailto:x",
+            "%2e%2e/x",
+            "//",
+        ] {
+            assert_eq!(entry(link), None, "{link}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Requests without a body whose answer is their head: of the tools around a transfer, not of its bytes.
+
+use longhaul_core::event::Event;
+use longhaul_core::proto::http::{Ask, ResponseHead};
+use longhaul_core::retry::Backoff;
+use longhaul_core::units::Bytes;
+use url::Url;
+
+use super::Retry;
+use super::client::Client;
+use super::error::HttpError;
+use super::redirect::Redirects;
+use super::safe_url::UrlAndPeer;
+use crate::cancel::Cancel;
+
+/// The most of an answer's body that is read so that the connection can be used again.
+const WORTH_READING: Bytes = Bytes::kib(64);
+
+impl Client {
+    /// Sends a request and returns the head of its answer, whatever its status; follows redirects that keep the method, and answers
+    /// one 401 by a login from .netrc.
+    ///
+    /// # Errors
+    /// Those of reaching and understanding the server.
+    pub(crate) fn exchange(
+        &self,
+        url: &Url,
+        ask: Ask<'_>,
+        cancel: &Cancel,
+    ) -> Result<(ResponseHead, UrlAndPeer), HttpError> {
+        let mut target = self.target(url)?;
+        let mut redirects = self.redirects(&target);
+        let mut connection = self.connect(&mut target, cancel)?;
+        loop {
+            let head = match connection.send(ask).and_then(|()| connection.read_head()) {
+                Ok(head) => head,
+                Err(error) if connection.was_closed_while_idle(&error) => {
+                    connection = self.connect_fresh(&mut target, cancel)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let status = head.status();
+            let follows =
+                Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
+            let next = match follows {
+                true => Some(redirects.follow(&target, &head)?),
+                false => self.answer_challenge(&target, &head)?,
+            };
+            let at = connection.at().clone();
+            let is_idle = connection.discard_body(WORTH_READING);
+            let Some(next) = next else {
+                if is_idle {
+                    self.keep(connection);
+                }
+                return Ok((head, at));
+            };
+            let stays = next.url().origin() == target.url().origin();
+            target = next;
+            if stays && is_idle {
+                self.aim(&mut connection, &target)?;
+            } else {
+                self.keep(connection);
+                connection = self.connect(&mut target, cancel)?;
+            }
+        }
+    }
+}
+
+/// Tries again what the server or the network has failed at, as often as `retries` allow.
+///
+/// # Errors
+/// The last error, or [`HttpError::Cancelled`].
+pub(crate) fn retrying<T>(
+    retries: u32,
+    cancel: &Cancel,
+    emit: &dyn Fn(&Event),
+    mut attempt: impl FnMut() -> Result<T, HttpError>,
+) -> Result<T, HttpError> {
+    let mut backoff = Backoff::new(retries);
+    loop {
+        let error = match attempt() {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let asked_to_wait = match error.retry() {
+            Retry::Never => return Err(error),
+            Retry::Now if error.is_before_connection() => return Err(error),
+            Retry::Now => None,
+            Retry::After(wait) => Some(wait),
+        };
+        let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
+        emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
+        if cancel.sleep(wait) {
+            return Err(HttpError::Cancelled);
+        }
+    }
+}

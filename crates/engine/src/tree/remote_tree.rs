@@ -1,0 +1,126 @@
+//! A directory of a server that is fetched into a directory here.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::units::Bytes;
+use rustix::fs::{FileType, Stat};
+use url::Url;
+
+use super::remote_walk::RemoteWalk;
+use super::walk_error::TreeError;
+use crate::cancel::Cancel;
+use crate::engine::Engine;
+use crate::job::{Expected, Job, JobOptions};
+use crate::sink::directory::Directory;
+use crate::sink::output::Output;
+use crate::sink::part_file::remove_stray_journal;
+use crate::source::gridftp::FtpLister;
+use crate::source::http::{ClientConfig, HttpLister};
+use crate::source::listing::{FileFacts, ListerOptions, RemoteDirectories};
+
+/// How a tree is listed.
+#[derive(Debug, Clone)]
+pub struct TreeOptions {
+    /// How to talk to the server.
+    pub client: ClientConfig,
+    /// How many failures in a row a listing may have.
+    pub retries: u32,
+    /// How long a server may send nothing.
+    pub stall: Duration,
+}
+
+/// A directory of a server, and the directory here that it is fetched into.
+pub struct RemoteTree {
+    url: Url,
+    lister: Arc<dyn RemoteDirectories>,
+    target: Arc<Directory>,
+}
+
+/// A file as a listing has it, with a path that is safe below the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedFile {
+    /// Where it is.
+    pub url: Url,
+    /// Where it goes, below the target.
+    pub path: PathBuf,
+    /// Its size, where the listing has it.
+    pub size: Option<Bytes>,
+    /// Its time of modification, where the listing has it.
+    pub modified: Option<SystemTime>,
+}
+
+impl Engine {
+    /// Opens the directory at `url`, to be fetched into `target`, which is made where it is missing. Nothing is requested yet.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn remote_tree(
+        &self,
+        url: &Url,
+        target: &Path,
+        options: TreeOptions,
+    ) -> Result<RemoteTree, TreeError> {
+        let opened = std::fs::create_dir_all(target).and_then(|()| Directory::open(target));
+        let failed = |source| TreeError::Target { path: target.to_owned(), source };
+        let target = Arc::new(opened.map_err(failed)?);
+        let lister = self.remote_directories(url, options, Arc::clone(&target))?;
+        Ok(RemoteTree { url: url.clone(), lister, target })
+    }
+
+    /// Chooses the protocol of a URL; long listings are kept in the file system of `spool`.
+    pub(super) fn remote_directories(
+        &self,
+        url: &Url,
+        options: TreeOptions,
+        spool: Arc<Directory>,
+    ) -> Result<Arc<dyn RemoteDirectories>, TreeError> {
+        let TreeOptions { client: config, retries, stall } = options;
+        let options = ListerOptions { config, retries, stall, spool };
+        Ok(match url.scheme() {
+            "ftp" | "ftps" | "gsiftp" => Arc::new(FtpLister::new(self.sessions(), options)),
+            _ => Arc::new(HttpLister::new(self.clients(), url, options)?),
+        })
+    }
+}
+
+impl RemoteTree {
+    /// Walks the tree: a directory before what it holds. Ends early once `cancel` is set.
+    pub fn walk(&self, cancel: &Cancel) -> RemoteWalk {
+        RemoteWalk::new(Arc::clone(&self.lister), &self.url, Arc::clone(&self.target), cancel.clone())
+    }
+
+    /// Makes the job that fetches a file of the tree.
+    pub fn job(&self, file: &ListedFile, options: JobOptions) -> Job {
+        Job {
+            urls: vec![file.url.clone()],
+            output: Output::Beneath { root: Arc::clone(&self.target), path: file.path.clone() },
+            expected: Expected { modified: file.modified, ..Expected::default() },
+            options,
+        }
+    }
+
+    /// Returns where a file of the tree is here and its size, where it has the size and the time that it has on the server.
+    ///
+    /// Asks the server where the listing does not say; a server that does not say either has its file fetched.
+    pub fn unchanged(&self, file: &ListedFile, cancel: &Cancel) -> Option<(PathBuf, Bytes)> {
+        let directory = self.target.beneath(file.path.parent().unwrap_or(Path::new(""))).ok()?;
+        let name = file.path.file_name()?;
+        let is_file = |there: &Stat| FileType::from_raw_mode(there.st_mode).is_file();
+        let there = directory.look(name, false).ok().filter(is_file)?;
+        let mut facts = FileFacts { size: file.size, modified: file.modified };
+        if facts.size.is_none() || facts.modified.is_none() {
+            facts = self.lister.look(&file.url, cancel).unwrap_or_default();
+        }
+        let seconds = facts.modified?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        // Apache gives an empty file no length.
+        let size = facts.size.unwrap_or_default();
+        let same_size = u64::try_from(there.st_size) == Ok(size.get());
+        if !same_size || u64::try_from(there.st_mtime) != Ok(seconds) {
+            return None;
+        }
+        remove_stray_journal(&directory, name);
+        Some((self.target.path_of(file.path.as_os_str()), size))
+    }
+}

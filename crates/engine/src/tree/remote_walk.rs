@@ -1,0 +1,210 @@
+//! Walks the directories of a server: depth first, with the next few listings under way.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use longhaul_core::proto::listing::{ListedKind, check_name};
+use url::Url;
+
+use super::Walked;
+use super::remote_tree::ListedFile;
+use super::walk_error::WalkError;
+use crate::cancel::Cancel;
+use crate::sink::directory::Directory;
+use crate::sink::part_names::is_partial;
+use crate::source::http::SafeUrl;
+use crate::source::listing::{Entries, OpenListing, RemoteDirectories, RemoteEntry};
+use crate::source::origin;
+use crate::threads::named;
+use crate::transfer::error::SourceError;
+
+/// The most directories below each other: links to a directory above end here where the server does not show them. The longest path of
+/// Linux, 4,096 bytes, has room for names of 40 bytes then.
+const MOST_LEVELS: usize = 100;
+
+/// The walk of a tree. Names are checked, and directories are made, before what they hold is returned.
+pub struct RemoteWalk {
+    lister: Arc<dyn RemoteDirectories>,
+    target: Arc<Directory>,
+    cancel: Cancel,
+    /// The root, until it is listed.
+    start: Option<Url>,
+    /// The directories from the root down to the one that is being read.
+    levels: Vec<Level>,
+}
+
+/// A directory that is being read.
+struct Level {
+    url: Url,
+    path: PathBuf,
+    unique: Option<String>,
+    entries: Entries,
+    /// Hashes of the names so far: 16 bytes each, as a directory may have millions.
+    seen: HashSet<[u8; 16]>,
+    /// Directories of this level, in their order, whose listings are under way.
+    ahead: VecDeque<(Found, Listing)>,
+}
+
+/// What a thread of its own has listed, once it has.
+type Listing = Receiver<Result<OpenListing, SourceError>>;
+
+/// A directory that is to be listed.
+struct Found {
+    url: Url,
+    path: PathBuf,
+    unique: Option<String>,
+}
+
+impl RemoteWalk {
+    pub(super) fn new(
+        lister: Arc<dyn RemoteDirectories>,
+        url: &Url,
+        target: Arc<Directory>,
+        cancel: Cancel,
+    ) -> Self {
+        Self { lister, target, cancel, start: Some(url.clone()), levels: Vec::new() }
+    }
+
+    /// Begins to list a directory; where no thread can be started, lists it at once.
+    fn list_ahead(&self, directory: &Url) -> Listing {
+        let (done, listing) = sync_channel(1);
+        let (lister, url, cancel) = (Arc::clone(&self.lister), directory.clone(), self.cancel.clone());
+        let list = move || {
+            // Fails only where the walk has ended.
+            let _ = done.send(lister.list(&url, &cancel));
+        };
+        match named("lister").spawn(list.clone()) {
+            Ok(_) => {}
+            Err(_) => list(),
+        }
+        listing
+    }
+
+    /// Goes on with what a directory holds.
+    fn enter(&mut self, found: Found, listing: &Listing) -> Result<(), WalkError> {
+        let Found { url, path, unique } = found;
+        let shown = SafeUrl::of(&url);
+        let listed =
+            listing.recv().unwrap_or_else(|_| Err(SourceError::panicked("a thread that lists a directory")));
+        let OpenListing { directory, entries } =
+            listed.map_err(|source| WalkError::Listing { directory: shown.clone(), source })?;
+        if let Some(root) = self.levels.first()
+            && !(origin(&directory) == origin(&root.url) && directory.path().starts_with(root.url.path()))
+        {
+            return Err(WalkError::Elsewhere { directory: shown, elsewhere: SafeUrl::of(&directory) });
+        }
+        if let Some(above) = self.levels.iter().find(|level| level.url.path() == directory.path()) {
+            return Err(WalkError::Loop { directory: shown, above: SafeUrl::of(&above.url) });
+        }
+        let (seen, ahead) = (HashSet::new(), VecDeque::new());
+        self.levels.push(Level { url: directory, path, unique, entries, seen, ahead });
+        Ok(())
+    }
+
+    /// Makes a directory of the last level, and begins to list it.
+    fn find(&mut self, found: Found) -> Result<(), WalkError> {
+        if self.levels.len() > MOST_LEVELS {
+            return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MOST_LEVELS });
+        }
+        let is_same = |level: &&Level| found.unique.is_some() && level.unique == found.unique;
+        if let Some(above) = self.levels.iter().find(is_same) {
+            return Err(WalkError::Loop {
+                directory: SafeUrl::of(&found.url),
+                above: SafeUrl::of(&above.url),
+            });
+        }
+        self.target.make_beneath(&found.path).map_err(|source| {
+            let path = self.target.path_of(found.path.as_os_str());
+            WalkError::MakeDirectory { path, source }
+        })?;
+        let listing = self.list_ahead(&found.url);
+        if let Some(level) = self.levels.last_mut() {
+            level.ahead.push_back((found, listing));
+        }
+        Ok(())
+    }
+
+    /// Takes the next step of the last level: an entry, or a directory that has been listed ahead.
+    fn step(&mut self) -> Option<Walked<ListedFile>> {
+        let level = self.levels.last_mut()?;
+        let entry = if level.ahead.len() < self.lister.at_once() { level.entries.next() } else { None };
+        match entry {
+            Some(Ok(found)) => self.take(found),
+            Some(Err(source)) => {
+                Some(Walked::Failed(WalkError::Listing { directory: SafeUrl::of(&level.url), source }))
+            }
+            None => match level.ahead.pop_front() {
+                Some((found, listing)) => self.enter(found, &listing).err().map(Walked::Failed),
+                None => {
+                    self.levels.pop();
+                    None
+                }
+            },
+        }
+    }
+
+    /// Checks an entry of the last level; `None` for a directory, which is listed.
+    fn take(&mut self, found: RemoteEntry) -> Option<Walked<ListedFile>> {
+        let RemoteEntry { entry, url } = found;
+        let level = self.levels.last_mut()?;
+        let directory = || SafeUrl::of(&level.url);
+        let name = || entry.name.escape_ascii().to_string();
+        if let Err(source) = check_name(&entry.name) {
+            return Some(Walked::Failed(WalkError::Name { directory: directory(), name: name(), source }));
+        }
+        if is_partial(&entry.name) {
+            return Some(Walked::Failed(WalkError::PartialName { directory: directory(), name: name() }));
+        }
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&blake3::hash(&entry.name).as_bytes()[..16]);
+        if !level.seen.insert(hash) {
+            return Some(Walked::Failed(WalkError::Twice {
+                directory: SafeUrl::of(&level.url),
+                name: name(),
+            }));
+        }
+        let path = level.path.join(OsStr::from_bytes(&entry.name));
+        match entry.kind {
+            ListedKind::Other => Some(Walked::Skipped {
+                what: SafeUrl::of(&url).to_string(),
+                why: "it is neither a file nor a directory",
+            }),
+            ListedKind::File => {
+                Some(Walked::File(ListedFile { url, path, size: entry.size, modified: entry.modified }))
+            }
+            ListedKind::Directory => {
+                self.find(Found { url, path, unique: entry.unique }).err().map(Walked::Failed)
+            }
+        }
+    }
+}
+
+impl Iterator for RemoteWalk {
+    type Item = Walked<ListedFile>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return None;
+            }
+            let walked = if let Some(url) = self.start.take() {
+                let listing = self.list_ahead(&url);
+                self.enter(Found { url, path: PathBuf::new(), unique: None }, &listing)
+                    .err()
+                    .map(Walked::Failed)
+            } else if self.levels.is_empty() {
+                return None;
+            } else {
+                self.step()
+            };
+            // What fails by the interruption is no failure of its own.
+            if walked.is_some() && !self.cancel.is_cancelled() {
+                return walked;
+            }
+        }
+    }
+}

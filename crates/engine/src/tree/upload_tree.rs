@@ -1,0 +1,187 @@
+//! A directory here that is sent into a directory of a server.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use longhaul_core::proto::http::{HeaderField, UPLOAD_MTIME};
+use longhaul_core::units::Bytes;
+use url::Url;
+use walkdir::{DirEntry, IntoIter, WalkDir};
+
+use super::Walked;
+use super::remote_tree::TreeOptions;
+use super::walk_error::{TreeError, WalkError};
+use crate::cancel::Cancel;
+use crate::engine::Engine;
+use crate::sink::directory::Directory;
+use crate::sink::part_names::is_partial;
+use crate::source::http::SafeUrl;
+use crate::source::listing::{RemoteDirectories, child_url};
+
+/// A directory here, and the one on a server that it is sent into.
+pub struct UploadTree {
+    remote: Arc<dyn RemoteDirectories>,
+    root: PathBuf,
+    /// Whether the server gives an uploaded file the time that it has here, once that was asked for.
+    keeps_times: OnceLock<bool>,
+    url: Url,
+}
+
+/// A file here, and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its URL on the server.
+    pub url: Url,
+    /// Its size.
+    pub size: Bytes,
+    /// Its time of modification in seconds since 1970; `None` before that.
+    pub modified: Option<u64>,
+    /// Whether its directory on the server was made just now, and so has no file of its name.
+    pub is_new: bool,
+}
+
+impl Engine {
+    /// Opens the directory `root`, to be sent into the one at `url`. Nothing is requested yet.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn upload_tree(&self, root: &Path, url: &Url, options: TreeOptions) -> Result<UploadTree, TreeError> {
+        let failed = |source| TreeError::Source { path: root.to_owned(), source };
+        if !std::fs::metadata(root).map_err(failed)?.is_dir() {
+            return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+        }
+        let spool = Arc::new(Directory::open(root).map_err(failed)?);
+        let remote = self.remote_directories(url, options, spool)?;
+        let mut url = url.clone();
+        if !url.path().ends_with('/') {
+            url.set_path(&format!("{}/", url.path()));
+        }
+        Ok(UploadTree { remote, root: root.to_owned(), keeps_times: OnceLock::new(), url })
+    }
+}
+
+impl UploadTree {
+    /// Walks the directory: a directory is made on the server before what it holds is returned. Ends early once `cancel` is set.
+    ///
+    /// Symbolic links are not followed.
+    pub fn walk(&self, cancel: &Cancel) -> UploadWalk {
+        UploadWalk {
+            remote: Arc::clone(&self.remote),
+            cancel: cancel.clone(),
+            root: self.url.clone(),
+            entries: WalkDir::new(&self.root).into_iter(),
+            above: Vec::new(),
+        }
+    }
+
+    /// Returns whether the server has a file of this size and time already.
+    ///
+    /// A server that gives files the time of their upload has it if its file is not older.
+    pub fn is_unchanged(&self, file: &LocalFile, cancel: &Cancel) -> bool {
+        let Some(modified) = file.modified.filter(|_| !file.is_new) else { return false };
+        let Ok(there) = self.remote.look(&file.url, cancel) else { return false };
+        let Some(time) = there.modified.and_then(seconds) else { return false };
+        // Apache gives an empty file no length.
+        let size = there.size.unwrap_or_default();
+        let keeps_times = || *self.keeps_times.get_or_init(|| self.remote.keeps_times(&self.url, cancel));
+        let same_time = time == modified || (time > modified && !keeps_times());
+        size == file.size && same_time
+    }
+}
+
+impl LocalFile {
+    /// Returns the header that gives the file its time on servers which know it.
+    pub fn time_header(&self) -> Option<HeaderField> {
+        HeaderField::new(UPLOAD_MTIME, &self.modified?.to_string()).ok()
+    }
+}
+
+fn seconds(time: SystemTime) -> Option<u64> {
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+/// The walk of a directory here.
+pub struct UploadWalk {
+    remote: Arc<dyn RemoteDirectories>,
+    cancel: Cancel,
+    root: Url,
+    entries: IntoIter,
+    /// The directories from the root down to the one that is being read, and whether each is new.
+    above: Vec<(Url, bool)>,
+}
+
+impl UploadWalk {
+    /// Makes a directory on the server.
+    fn enter(&mut self, entry: &DirEntry) -> Result<(), WalkError> {
+        let url = match self.above.last() {
+            Some((above, _)) => child_url(above, entry.file_name().as_encoded_bytes(), true),
+            None => self.root.clone(),
+        };
+        let is_new = match url.path() {
+            "/" => Ok(false),
+            _ => self.remote.make(&url, &self.cancel),
+        };
+        let is_new =
+            is_new.map_err(|source| WalkError::MakeRemote { directory: SafeUrl::of(&url), source })?;
+        self.above.push((url, is_new));
+        Ok(())
+    }
+
+    fn file(&self, entry: &DirEntry) -> Option<Walked<LocalFile>> {
+        let (above, is_new) = self.above.last()?;
+        let kind = entry.file_type();
+        let name = entry.file_name().as_encoded_bytes();
+        let skipped = |why| Some(Walked::Skipped { what: entry.path().display().to_string(), why });
+        match kind {
+            kind if kind.is_symlink() => skipped("it is a symbolic link"),
+            kind if !kind.is_file() => skipped("it is neither a file nor a directory"),
+            _ if is_partial(name) => skipped("it is a partial file of an unfinished transfer"),
+            _ => Some(match entry.metadata() {
+                Ok(metadata) => Walked::File(LocalFile {
+                    path: entry.path().to_owned(),
+                    url: child_url(above, name, false),
+                    size: Bytes::new(metadata.len()),
+                    modified: metadata.modified().ok().and_then(seconds),
+                    is_new: *is_new,
+                }),
+                Err(error) => Walked::Failed(unreadable(entry.path(), error)),
+            }),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: walkdir::Error) -> WalkError {
+    WalkError::ReadDirectory { path: path.to_owned(), source: error.into() }
+}
+
+impl Iterator for UploadWalk {
+    type Item = Walked<LocalFile>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return None;
+            }
+            let entry = match self.entries.next()? {
+                Ok(entry) => entry,
+                Err(error) => {
+                    let path = error.path().map(Path::to_owned).unwrap_or_default();
+                    return Some(Walked::Failed(unreadable(&path, error)));
+                }
+            };
+            self.above.truncate(entry.depth());
+            if !entry.file_type().is_dir() {
+                return self.file(&entry);
+            }
+            if let Err(error) = self.enter(&entry) {
+                self.entries.skip_current_dir();
+                if !self.cancel.is_cancelled() {
+                    return Some(Walked::Failed(error));
+                }
+            }
+        }
+    }
+}

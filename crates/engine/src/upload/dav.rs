@@ -1,0 +1,128 @@
+//! Ranges of one file to Apache's mod_dav_fs, which stores PUT with Content-Range where it belongs.
+//!
+//! ```text
+//!   PUT name.longhaul-X, byte 1 --> HEAD: two bytes? --> PUT name.longhaul-X, ranges --> HEAD: the size? --> MOVE
+//!                                         '-- no: DELETE, and one PUT of the whole file
+//! ```
+//!
+//! RFC 9110, section 14.5, lets a server ignore Content-Range: it would replace the file by the part. Ranges therefore go to a
+//! temporary name, and only where OPTIONS names mod_dav_fs and a range of one byte shows that it is stored in its place.
+
+use std::time::{Duration, Instant};
+
+use longhaul_core::proto::http::{Ask, FileRange, ResponseHead};
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::units::Bytes;
+
+use super::error::UploadError;
+use super::range_peer::{RangeKind, RangeTarget};
+use super::ranges::{self, TakenRanges};
+use super::request::PutRequest;
+use super::session::{UploadSession, UploadStep};
+use crate::cancel::Cancel;
+use crate::source::http::{Connection, HttpError, ResolvedUrl};
+use crate::streams::CountControl;
+
+/// The class of compliance by which mod_dav_fs names itself in the DAV field.
+const MOD_DAV_FS: &str = "<http://apache.org/dav/propset/fs/1>";
+/// How long to try to delete the temporary file after a failure, or an interrupt by the user.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Returns over how many connections ranges may be tried, by the answer to OPTIONS; `None` where they are not.
+pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<usize> {
+    let is_apache = head.text("server").is_some_and(|server| server.starts_with("Apache"));
+    // Each of several requests would meet a condition on the state of the file.
+    let conditional = request
+        .client
+        .headers
+        .iter()
+        .any(|header| header.name().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-")));
+    let plain_name = request.url.query().is_none();
+    (is_apache && head.has_member("dav", MOD_DAV_FS) && plain_name && !conditional).then_some(MOST_STREAMS)
+}
+
+/// Sends the file as ranges of a temporary one, where several streams pay. Returns whether the file has its name; else the
+/// server is as before, and takes no ranges.
+pub(super) fn send(session: &mut UploadSession<'_>, taken: &TakenRanges) -> Result<bool, UploadError> {
+    let size = session.progress.size;
+    if session.target.is_redirected() || size < Bytes::new(2) {
+        return Ok(false);
+    }
+    let Some(control) = ranges::control(session, taken, &RangeSet::new()) else { return Ok(false) };
+    session.reader = ranges::reader(session.reader, session.request.reader);
+    session.progress.found(&RangeSet::new(), session.source, session.reader);
+    let file = session.target.clone();
+    let temporary = file.beside(&format!(".longhaul-{:016x}", fastrand::u64(..)));
+    session.aim(temporary.clone());
+    let sent = send_under(session, &temporary, &file, control);
+    if !matches!(sent, Ok(true)) {
+        discard(session, temporary);
+    }
+    session.return_to_original();
+    sent
+}
+
+/// Sends the file under the `temporary` name, and moves it to that of `file`.
+fn send_under(
+    session: &mut UploadSession<'_>,
+    temporary: &ResolvedUrl,
+    file: &ResolvedUrl,
+    control: CountControl,
+) -> Result<bool, UploadError> {
+    let size = session.progress.size;
+    if !stores_ranges(session, size)? || session.target.url() != temporary.url() {
+        return Ok(false);
+    }
+    let target = RangeTarget { url: temporary.clone(), kind: RangeKind::File, began: false };
+    ranges::send(session, &target, &RangeSet::new(), control)?;
+    session.check_source()?;
+    let length = session.exchange(step(Ask::Head))?;
+    if length.head.status() != 200 || length.head.content_length() != Some(size) {
+        tracing::warn!("{} has not the size of what was sent: the file is sent in one piece", session.at());
+        return Ok(false);
+    }
+    let moved = session.exchange(step(Ask::Move { to: file.url().as_str() }))?;
+    let status = moved.head.status();
+    if !(200..300).contains(&status) {
+        tracing::warn!("{} was not moved ({status}): the file is sent in one piece", session.at());
+    }
+    Ok((200..300).contains(&status))
+}
+
+/// Sends the second byte, and asks for the size of what the server has then.
+fn stores_ranges(session: &mut UploadSession<'_>, whole: Bytes) -> Result<bool, UploadError> {
+    let range = ByteRange::new(1, 2);
+    let probe = UploadStep { body: Some(range), ..step(Ask::PutRange(FileRange { range, whole })) };
+    let mut size = |connection: &mut Connection| Ok(connection.send(Ask::Head).map(|()| true)?);
+    let stored = session.exchange_before(probe, Some(&mut size))?;
+    if !(200..300).contains(&stored.head.status()) {
+        session.close();
+        return Ok(false);
+    }
+    let found = match session.trailing_answer()? {
+        Some(found) => found,
+        None => session.exchange(step(Ask::Head))?,
+    };
+    Ok(found.head.status() == 200 && found.head.content_length() == Some(Bytes::new(range.end())))
+}
+
+fn step(ask: Ask<'_>) -> UploadStep<'_> {
+    UploadStep { name: "a part of the file", query: None, ask, body: None }
+}
+
+/// Deletes the temporary file, even after an interrupt; where that fails its name is told.
+fn discard(session: &mut UploadSession<'_>, mut temporary: ResolvedUrl) {
+    session.close();
+    let cancel = Cancel::new().child_until(Instant::now() + DISCARD_TIMEOUT);
+    let delete = |target: &mut ResolvedUrl| {
+        let mut connection = session.client.connect_fresh(target, &cancel)?;
+        connection.send(Ask::Delete)?;
+        Ok::<_, HttpError>(connection.read_head()?.status())
+    };
+    match delete(&mut temporary) {
+        Ok(200..300 | 404) => {}
+        Ok(status) => tracing::warn!("{} is left on the server: {status}", temporary.safe_url()),
+        Err(error) => tracing::warn!("{} may be left on the server: {error}", temporary.safe_url()),
+    }
+}

@@ -1,0 +1,47 @@
+//! Finds which bytes on the server differ from the source's, by digests of pieces.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use longhaul_core::proto::metalink::Pieces;
+use longhaul_core::ranges::RangeSet;
+use longhaul_core::units::Bytes;
+
+use super::error::UploadError;
+use super::session::UploadSession;
+use crate::digest::{PrefixDigest, WantedDigests};
+use crate::source::http::HttpError;
+
+/// How much of the source is read at once.
+const BLOCK: Bytes = Bytes::kib(256);
+
+/// Returns the ranges of the source whose digests are not those of `pieces`; empty where all agree.
+///
+/// # Errors
+/// Those of reading the source; [`UploadError::Answer`] where the digests are not one for each piece.
+pub(super) fn differing(session: &UploadSession<'_>, pieces: &Pieces) -> Result<RangeSet, UploadError> {
+    let (source, progress) = (session.source, session.progress);
+    let size = progress.size;
+    let pieces_wanted = Some((pieces.algorithm, pieces.length));
+    let mut digest = PrefixDigest::new(WantedDigests { whole: None, pieces: pieces_wanted });
+    let mut block = vec![0; BLOCK.as_usize()];
+    while digest.hashed() < size.get() {
+        if progress.cancel.is_cancelled() {
+            return Err(HttpError::Cancelled.into());
+        }
+        let most = (size - Bytes::new(digest.hashed())).min(BLOCK).as_usize();
+        match source.file().read_at(&mut block[..most], digest.hashed()) {
+            Ok(0) => return Err(UploadError::Changed(source.path().clone())),
+            Ok(n) => digest.update(&block[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(UploadError::cannot_read(source.path().clone(), error)),
+        }
+    }
+    session.check_source()?;
+    let wrong = pieces.differing(&digest.digests().pieces, size);
+    let wrong = wrong.ok_or_else(|| UploadError::Answer {
+        at: session.at(),
+        why: "the digests of its pieces are not of a file of this size".to_owned(),
+    })?;
+    Ok(wrong.into_iter().collect())
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs every test; a few that fail are run once more, alone, and those that then pass are named.
+#
+# Tests of timing share the machine with each other, so one may fail for want of CPU time. A test that fails twice fails the run;
+# so do more than MOST_AGAIN failures, or a test program that ends without naming a failed test.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly MOST_AGAIN=5
+cargo=${CARGO:-cargo}
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+
+# In a background job signals may be ignored, which programs inherit and respect; the tests send them.
+run() { env --default-signal=HUP,INT,TERM "$cargo" test --locked "$@" 2>&1; }
+
+if run --workspace --no-fail-fast | tee "$output"; then exit 0; fi
+
+mapfile -t targets < <(sed -n 's/^    `\(-.*\)`$/\1/p' "$output" | sort -u)
+mapfile -t failed < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output" | sed 's/ - should panic$//' | sort -u)
+if [ ${#targets[@]} = 0 ] || [ ${#failed[@]} = 0 ] || [ ${#failed[@]} -gt $MOST_AGAIN ] || grep -q '(signal: ' "$output"; then
+    echo "test: failed: ${failed[*]:-see above}" >&2
+    exit 1
+fi
+for target in "${targets[@]}"; do
+    echo "test: once more, alone: $target: ${failed[*]}"
+    read -ra arguments <<<"$target"
+    run "${arguments[@]}" -- --exact --test-threads=1 "${failed[@]}" | tee "$output"
+    # A target that failed without a failed test of its own has no excuse.
+    ran=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$output" | awk '{sum += $1} END {print sum + 0}')
+    [ "$ran" -gt 0 ] || { echo "test: $target failed, and no test of it did" >&2; exit 1; }
+done
+echo "test: WARNING: failed beside others and passed alone: ${failed[*]}" >&2
