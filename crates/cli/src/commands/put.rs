@@ -10,7 +10,7 @@ use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
-use longhaul_engine::upload::{self, PutRequest};
+use longhaul_engine::upload::{self, FtpSessions, PutRequest};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
@@ -22,7 +22,7 @@ use crate::{exit, interrupt, record, say};
 /// What to send, and how.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The files, and last where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
+    /// The files, and last where to: the file's http://, https://, ftp:// or gsiftp:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
@@ -105,8 +105,10 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
         Err(code) => return code.into(),
     };
     let mut first_failure = None;
+    let sessions = FtpSessions::default();
     for (path, number) in args.paths().iter().zip(1..) {
-        if let Err(code) = send(args, &url, path, JobId::new(number), &client, (&session, &cancel)) {
+        let job = JobId::new(number);
+        if let Err(code) = send(args, &url, path, job, (&client, &sessions), (&session, &cancel)) {
             first_failure.get_or_insert(code);
         }
         if cancel.is_cancelled() {
@@ -122,7 +124,7 @@ fn send(
     url: &Url,
     path: &Path,
     job: JobId,
-    client: &ClientConfig,
+    (client, sessions): (&ClientConfig, &FtpSessions),
     (session, cancel): (&Session, &Cancel),
 ) -> Result<(), exit::Code> {
     let url = upload::destination(url, path).map_err(|error| {
@@ -149,6 +151,7 @@ fn send(
         sample: args.transfer.record.interval(),
         memory: args.memory.memory(),
         client: client.clone(),
+        sessions: sessions.clone(),
     };
     let put = |observer: JobObserver<'_>| upload::put(&request, observer, cancel);
     session.run(&tag, put, exit::of_upload)
