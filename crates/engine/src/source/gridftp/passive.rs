@@ -101,6 +101,7 @@ fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Tr
 pub(super) fn end(
     door: &Door<'_>,
     session: &mut Session,
+    verb: &'static str,
     broken_off: bool,
     limit: Duration,
     cancel: &Cancel,
@@ -111,7 +112,7 @@ pub(super) fn end(
         return if reply.is_positive() {
             Ok(())
         } else {
-            Err(FtpError::Refused { at: at.to_owned(), verb: "RETR", reply })
+            Err(FtpError::Refused { at: at.to_owned(), verb, reply })
         };
     }
     // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all, but where proftpd sends it while
