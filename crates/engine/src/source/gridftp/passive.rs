@@ -1,5 +1,6 @@
 //! A data connection to the server in MODE S (RFC 959, 2428, 3659).
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::proto::gridftp::{Command, Reply, parse_epsv, parse_pasv};
@@ -72,23 +73,33 @@ fn begun(
     }
 }
 
-/// Opens a data connection to the host of the control connection.
-fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
+/// Requests where the server accepts data connections; an address of another host than the control connection's is refused.
+pub(super) fn address(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
     let at = door.at();
     let control = &mut session.control;
     let server = control.peer.ip();
     let passive = |source| FtpError::Passive { at: at.to_owned(), source };
     let mut reply = control.ask(&[Command::Epsv], at, cancel)?.pop();
-    let address = match &reply {
-        Some(epsv) if epsv.is_positive() => parse_epsv(epsv, server).map_err(passive)?,
+    match &reply {
+        Some(epsv) if epsv.is_positive() => parse_epsv(epsv, server).map_err(passive),
         _ => {
             reply = control.ask(&[Command::Pasv], at, cancel)?.pop();
             match &reply {
-                Some(pasv) => parse_pasv(pasv, server).map_err(passive)?,
-                None => return Err(FtpError::Closed { at: at.to_owned() }),
+                Some(pasv) => parse_pasv(pasv, server).map_err(passive),
+                None => Err(FtpError::Closed { at: at.to_owned() }),
             }
         }
-    };
+    }
+}
+
+/// Opens a data connection to the host of the control connection.
+pub(super) fn connect(
+    door: &Door<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<Transport, FtpError> {
+    let at = door.at();
+    let address = address(door, session, cancel)?;
     let deadline = Deadline::new(cancel, door.config.timeouts.connect);
     let (socket, _) = dial(&address.to_string(), &[address], door.settings(), &deadline)?;
     session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
