@@ -76,7 +76,10 @@ impl FtpLister {
         // proftpd reports the end only once this side has closed too.
         drop(transport);
         let limit = session.control.limit;
-        passive::end(&door, &mut session, "MLSD", false, limit, cancel)?;
+        let reply = session.control.reply("the listing", limit, door.at(), cancel)?;
+        if !reply.is_positive() {
+            return Err(FtpError::Refused { at: door.at().to_owned(), verb: "MLSD", reply }.into());
+        }
         self.sessions.keep(session);
         Ok(spool)
     }
