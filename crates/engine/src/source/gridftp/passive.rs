@@ -74,7 +74,11 @@ fn begun(
 }
 
 /// Requests where the server accepts data connections; an address of another host than the control connection's is refused.
-pub(super) fn address(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
+pub(super) fn address(
+    door: &Door<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<SocketAddr, FtpError> {
     let at = door.at();
     let control = &mut session.control;
     let server = control.peer.ip();
@@ -112,6 +116,7 @@ pub(super) fn connect(
 pub(super) fn end(
     door: &Door<'_>,
     session: &mut Session,
+    verb: &'static str,
     broken_off: bool,
     limit: Duration,
     cancel: &Cancel,
@@ -122,7 +127,7 @@ pub(super) fn end(
         return if reply.is_positive() {
             Ok(())
         } else {
-            Err(FtpError::Refused { at: at.to_owned(), verb: "RETR", reply })
+            Err(FtpError::Refused { at: at.to_owned(), verb, reply })
         };
     }
     // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all, but where proftpd sends it while

@@ -75,7 +75,7 @@ fn fetch_range(
     let broken_off = place.described.state.size.is_none_or(|size| reached < size.get());
     let limit = session.control.limit;
     // No flag of the stream: what has come is to be proved, though nothing is left to lease.
-    passive::end(door, session, broken_off, limit, stream.stop())?;
+    passive::end(door, session, "RETR", broken_off, limit, stream.stop())?;
     look(place, session, stream.stop())?;
     place.worker.unproved.prove_all();
     Ok(())
@@ -160,7 +160,7 @@ fn fetch_whole(
         receive_all(place, &mut transport, stream)?;
         stream.end_connection();
         let limit = session.control.limit;
-        passive::end(door, session, false, limit, stream.stop())?;
+        passive::end(door, session, "RETR", false, limit, stream.stop())?;
     }
     stream.flush();
     stream.complete();
