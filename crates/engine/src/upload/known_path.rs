@@ -104,6 +104,7 @@ mod tests {
 
     use super::*;
     use crate::path_memory;
+    use crate::rate_limit::RateLimit;
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(100));
 
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(known(now, true), Some(rate));
         assert_eq!(known(now, false), None);
         assert_eq!(known(Rtt::new(now.get() * 100), true), None);
-        let limited = PutRequest { limit: Some(rate), ..request.clone() };
+        let limited = PutRequest { limit: Some(RateLimit::new(rate)), ..request.clone() };
         assert!(UploadPath::read(&limited, &|_| {}).pacing(&limited, &socket).observer.is_none());
     }
 }

@@ -118,7 +118,8 @@ mod tests {
         (0..2_000).find_map(|i| {
             let now = Duration::from_micros(i * 200);
             let (round, into) = (i * 200 / 100_000, i * 200 % 100_000);
-            let arrived = if (held.start * 1000..held.end * 1000).contains(&into) { held.start * 1000 } else { into };
+            let arrived =
+                if (held.start * 1000..held.end * 1000).contains(&into) { held.start * 1000 } else { into };
             let delivered = 1000 * (40_000 * round + arrived.min(40_000));
             trains.observe(&Params::default(), Bytes::new(delivered), RTT, now)
         })
@@ -141,7 +142,12 @@ mod tests {
     fn steady_flow_is_not_a_burst() {
         let mut trains = PacketTrains::default();
         for i in 0..20_000_u64 {
-            let rate = trains.observe(&Params::default(), Bytes::new(i * 25_000), RTT, Duration::from_micros(200 * i));
+            let rate = trains.observe(
+                &Params::default(),
+                Bytes::new(i * 25_000),
+                RTT,
+                Duration::from_micros(200 * i),
+            );
             assert_eq!(rate, None);
         }
     }
