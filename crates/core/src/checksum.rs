@@ -73,6 +73,13 @@ impl Checksum {
         &self.hex
     }
 
+    /// Returns the digest's bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        // There are hexadecimal digits only, and an even number of them.
+        let digit = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default() as u8;
+        self.hex.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | digit(d))).collect()
+    }
+
     /// Makes one of a digest's bytes; `None` where the algorithm's has another length.
     pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Self> {
         let hex = || digest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -16,7 +16,7 @@ use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::TreeOptions;
-use longhaul_engine::upload::{self, PutRequest, UploadError};
+use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
@@ -31,7 +31,7 @@ use crate::{exit, interrupt, record, say};
 /// What to send, and how.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The files, and last where to: the file's http:// or https:// URL, or one ending in / that takes it under its own name (several files need that)
+    /// The files, and last where to: the file's http://, https://, ftp:// or gsiftp:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
@@ -231,6 +231,7 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         sample: common.record.interval(),
         memory: args.memory.memory(),
         client: common.client()?,
+        sessions: FtpSessions::default(),
     })
 }
 

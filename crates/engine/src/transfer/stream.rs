@@ -279,6 +279,16 @@ impl<'a> Stream<'a> {
 
     /// Accounts for `bytes` received from `socket` into the front of [`Self::buffer`]; returns whether a segment is complete.
     pub(crate) fn delivered(&mut self, bytes: usize, left: ByteRange, socket: &TcpStream) -> bool {
+        self.keep_delivered(bytes, left, socket).1
+    }
+
+    /// Does the same, and returns first how many of the leading bytes are kept: the rest was stolen meanwhile.
+    pub(crate) fn keep_delivered(
+        &mut self,
+        bytes: usize,
+        left: ByteRange,
+        socket: &TcpStream,
+    ) -> (Bytes, bool) {
         let arrived = ByteRange::with_len(left.start(), Bytes::new(bytes as u64));
         let rate = self.intake.rate();
         let own = self.receive(arrived, rate).as_usize();
@@ -291,7 +301,7 @@ impl<'a> Stream<'a> {
         } else {
             self.intake.flush_if_slow();
         }
-        done
+        (Bytes::new(own as u64), done)
     }
 
     /// Accounts for bytes of leases at this rate; returns how many of the leading ones are still leased.
@@ -365,7 +375,7 @@ impl<'a> Stream<'a> {
         if self.is_draining() {
             return None;
         }
-        let shares = self.transfer.has_other_source(self.handle.source);
+        let shares = self.has_other_source();
         self.transfer.schedule.with(|schedule, now| {
             // Beside other sources chunks shrink towards the end, so that all finish at once.
             let part = Bytes::new(schedule.left().get() / PARTS_BESIDE_OTHERS).max(LEAST_CHUNK);
@@ -458,6 +468,11 @@ impl<'a> Stream<'a> {
     /// Returns how long a connection may deliver next to nothing.
     pub(crate) fn stall_timeout(&self) -> Duration {
         self.options.stall
+    }
+
+    /// Returns whether another source delivers the file, or may.
+    pub(crate) fn has_other_source(&self) -> bool {
+        self.transfer.has_other_source(self.handle.source)
     }
 
     /// Returns whether every byte of the file is there.

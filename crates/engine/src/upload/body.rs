@@ -1,6 +1,7 @@
 //! Sends a part of the file as a request's body, and polls for an answer meanwhile: a server may refuse before its end.
 
 use std::io;
+use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -92,7 +93,7 @@ pub(super) struct Pump<'a> {
 impl<'a> Pump<'a> {
     /// Makes the pump of a connection; `stall` is after how long it counts as dead.
     pub(super) fn new(connection: &Connection, progress: &'a UploadProgress<'a>, stall: Duration) -> Self {
-        Self { progress, stall: Stall::new(connection, stall), text: Vec::new() }
+        Self { progress, stall: Stall::new(connection.socket(), stall), text: Vec::new() }
     }
 
     fn run(
@@ -133,7 +134,7 @@ impl<'a> Pump<'a> {
             {
                 trailing = None;
             }
-            let outstanding = self.stall.check(connection)?;
+            let outstanding = self.stall.check(connection.socket())?;
             if all_sent && trailing.is_none() && outstanding == Some(0) {
                 return Ok(());
             }
@@ -206,8 +207,13 @@ impl DropBehind {
 
 /// Waits for `limit` at most until the socket can be read, or, where `writes`, be written.
 pub(super) fn wait(connection: &Connection, writes: bool, limit: Duration) -> PollFlags {
+    wait_for(connection.socket(), writes, limit)
+}
+
+/// Waits as [`wait`] does, for a socket.
+pub(super) fn wait_for(socket: &TcpStream, writes: bool, limit: Duration) -> PollFlags {
     let wanted = PollFlags::IN | PollFlags::RDHUP | if writes { PollFlags::OUT } else { PollFlags::empty() };
-    let mut fds = [PollFd::new(connection.socket(), wanted)];
+    let mut fds = [PollFd::new(socket, wanted)];
     // An interrupted poll is a short one; the caller polls again.
     let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
     fds[0].revents()
@@ -221,8 +227,8 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    fn new(connection: &Connection, limit: Duration) -> Self {
-        let acked = tcp_info::read(connection.socket()).ok().and_then(|info| info.bytes_acked());
+    pub(super) fn new(socket: &TcpStream, limit: Duration) -> Self {
+        let acked = tcp_info::read(socket).ok().and_then(|info| info.bytes_acked());
         Self { limit, since: Instant::now(), acked }
     }
 
@@ -233,8 +239,8 @@ impl Stall {
 
     /// Fails where less than [`LEAST_DELIVERY`] was acknowledged within the limit; returns how many bytes are not acknowledged, where
     /// the kernel tells.
-    pub(super) fn check(&mut self, connection: &Connection) -> Result<Option<u64>, BodyError> {
-        let Ok(info) = tcp_info::read(connection.socket()) else { return Ok(None) };
+    pub(super) fn check(&mut self, socket: &TcpStream) -> Result<Option<u64>, BodyError> {
+        let Ok(info) = tcp_info::read(socket) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
         let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + LEAST_DELIVERY);

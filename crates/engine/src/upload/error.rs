@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
+use crate::source::gridftp::FtpError;
 use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer};
 use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
 
@@ -20,6 +21,16 @@ pub enum UploadError {
     /// The connection to the server, or its answer.
     #[error(transparent)]
     Http(#[from] HttpError),
+    /// An FTP server, or the connection to it.
+    #[error("{message}")]
+    Ftp {
+        /// The class.
+        kind: FailureKind,
+        /// Whether a retry can help.
+        retried: bool,
+        /// The operation, the URL, the server's reply and a remedy.
+        message: String,
+    },
     /// The source cannot be opened or read.
     #[error("cannot {operation} {}: {source}", .path.display())]
     Source {
@@ -188,6 +199,7 @@ impl UploadError {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
             Self::Http(error) => error.kind().into(),
             Self::Streams(error) => error.kind(),
+            Self::Ftp { kind, .. } => *kind,
             Self::Source { operation: "read", .. } => Kind::Disk,
             Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Kind::from(ErrorKind::Denied)
@@ -210,12 +222,25 @@ impl UploadError {
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
+            Self::Ftp { retried: true, .. } => Retry::Now,
             Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Retry::Now,
             Self::Refused { status: 408 | 425 | 429 | 500 | 502..=504, retry_after, .. } => {
                 retry_after.map_or(Retry::Now, Retry::After)
             }
             _ => Retry::Never,
         }
+    }
+}
+
+impl From<FtpError> for UploadError {
+    fn from(error: FtpError) -> Self {
+        let kind = match error.class() {
+            FailureKind::Interrupted => return HttpError::Cancelled.into(),
+            // What is missing is the place to create the file in.
+            FailureKind::NotFound => FailureKind::CannotCreate,
+            kind => kind,
+        };
+        Self::Ftp { kind, retried: error.may_be_retried(), message: error.to_string() }
     }
 }
 

@@ -11,11 +11,13 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::error::UploadError;
 use super::progress::UploadProgress;
+use crate::digest::{PrefixDigest, WantedDigests};
 use crate::send::{ReadAhead, Reader, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::named;
@@ -29,22 +31,22 @@ const NICE: i32 = 10;
 
 /// A digest that its own thread computes.
 pub(super) struct Hashing {
-    hashed: Receiver<Result<blake3::Hash, UploadError>>,
+    hashed: Receiver<Result<Checksum, UploadError>>,
     /// Kept once it is known: every attempt to complete the upload needs it.
-    hash: Option<blake3::Hash>,
+    hash: Option<Checksum>,
 }
 
 impl Hashing {
     /// Starts the thread that follows the sender.
     pub(super) fn start<'scope>(
         threads: &'scope Scope<'scope, '_>,
-        source: &'scope Arc<SourceFile>,
-        reader: Reader,
+        (source, reader): (&'scope Arc<SourceFile>, Reader),
         progress: &'scope UploadProgress<'scope>,
+        algorithm: Algorithm,
     ) -> Result<Self, UploadError> {
         let (tell, hashed) = crossbeam_channel::bounded(1);
         // The receiver is gone where the upload has failed.
-        let hash = move || drop(tell.send(follow(source, reader, progress)));
+        let hash = move || drop(tell.send(follow(source, reader, progress, algorithm)));
         named("hasher")
             .spawn_scoped(threads, hash)
             .map_err(|error| UploadError::Thread("the digest", error))?;
@@ -52,7 +54,7 @@ impl Hashing {
     }
 
     /// Returns the digest; `None` where it is not known within `limit`.
-    pub(super) fn within(&mut self, limit: Duration) -> Result<Option<blake3::Hash>, UploadError> {
+    pub(super) fn within(&mut self, limit: Duration) -> Result<Option<Checksum>, UploadError> {
         if self.hash.is_none() {
             self.hash = match self.hashed.recv_timeout(limit) {
                 Ok(hashed) => Some(hashed?),
@@ -60,7 +62,7 @@ impl Hashing {
                 Err(RecvTimeoutError::Disconnected) => return Err(UploadError::NoDigest),
             };
         }
-        Ok(self.hash)
+        Ok(self.hash.clone())
     }
 }
 
@@ -69,15 +71,16 @@ fn follow(
     source: &Arc<SourceFile>,
     reader: Reader,
     progress: &UploadProgress<'_>,
-) -> Result<blake3::Hash, UploadError> {
+    algorithm: Algorithm,
+) -> Result<Checksum, UploadError> {
     // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
     let _ = rustix::process::setpriority_process(None, NICE);
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
     match reader {
         Reader::PageCache { .. } => through_the_cache(source, progress, &mut hasher)?,
         Reader::Direct { alignment } => past_the_cache(source, alignment, progress, &mut hasher)?,
     }
-    Ok(hasher.finalize())
+    hasher.digests().whole.ok_or(UploadError::NoDigest)
 }
 
 /// Waits for the sender's progress.
@@ -88,7 +91,7 @@ fn wait(progress: &UploadProgress<'_>) -> Result<(), UploadError> {
 fn through_the_cache(
     source: &SourceFile,
     progress: &UploadProgress<'_>,
-    hasher: &mut blake3::Hasher,
+    hasher: &mut PrefixDigest,
 ) -> Result<(), UploadError> {
     let mut buffer = vec![0; PIECE.as_usize()];
     let mut at = Bytes::ZERO;
@@ -120,7 +123,7 @@ fn past_the_cache(
     source: &Arc<SourceFile>,
     alignment: u64,
     progress: &UploadProgress<'_>,
-    hasher: &mut blake3::Hasher,
+    hasher: &mut PrefixDigest,
 ) -> Result<(), UploadError> {
     let all = ByteRange::with_len(0, progress.size);
     let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all)

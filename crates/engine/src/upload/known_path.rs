@@ -124,6 +124,7 @@ mod tests {
             sample: None,
             memory: Some(memory.to_owned()),
             client: crate::source::http::ClientConfig::default(),
+            sessions: super::super::request::FtpSessions::default(),
         }
     }
 

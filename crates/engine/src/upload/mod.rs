@@ -10,6 +10,8 @@
 //!           |                           (a range_worker each: PATCH, PATCH, ..)
 //!           '-> plain:     PUT --> HEAD (size)
 //!               '-> dav:   ranges of a temporary file --> MOVE
+//!
+//!   ftp://, gsiftp://: gridftp/, STOR of a temporary file --> CKSM --> RNTO
 //! ```
 //!
 //! Requests before a comma do not wait for their answer.
@@ -21,6 +23,7 @@ mod answer;
 mod body;
 mod dav;
 mod error;
+mod gridftp;
 mod hashing;
 mod known_path;
 mod mismatch;
@@ -33,6 +36,7 @@ mod ranges;
 mod request;
 mod resumable;
 mod session;
+mod shared_pace;
 
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -50,7 +54,7 @@ use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 
 pub use error::UploadError;
-pub use request::{PutOutcome, PutRequest, destination};
+pub use request::{FtpSessions, PutOutcome, PutRequest, destination};
 
 use crate::cancel::Cancel;
 use crate::pacing::CongestionPlan;
@@ -59,6 +63,7 @@ use crate::source::http::{Client, ClientConfig, HttpError, Retry};
 use crate::streams::CountControl;
 use crate::threads::named;
 use answer::UploadAnswer;
+use gridftp::FtpUpload;
 use hashing::Hashing;
 use known_path::UploadPath;
 use longhaul_core::checksum::{Algorithm, Checksum};
@@ -89,6 +94,7 @@ pub fn put(
             .map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
     }
     let congestion = CongestionPlan::plan(request.congestion.as_deref(), request.pace);
+    let is_ftp = matches!(request.url.scheme(), "ftp" | "ftps" | "gsiftp");
     let client = Client::new(ClientConfig { congestion: congestion.initial, ..request.client.clone() })?;
     let size = Bytes::new(source.metadata().len());
     let progress = UploadProgress::new(request, start, observer, cancel, size);
@@ -106,8 +112,12 @@ pub fn put(
         let watch = move || monitor::watch(progress, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
         let found = (congestion.paced, &path);
-        let session = UploadSession::new(request, progress, (&source, reader), &client, found);
-        let result = session.and_then(|session| Upload::new(session, threads).run());
+        let result = if is_ftp {
+            FtpUpload::new(request, progress, (&source, reader), found, threads).run()
+        } else {
+            let session = UploadSession::new(request, progress, (&source, reader), &client, found);
+            session.and_then(|session| Upload::new(session, threads).run())
+        };
         progress.cancel.cancel();
         drop(alive);
         (watcher.ok().and_then(|watcher| watcher.join().ok()), result)
@@ -131,7 +141,7 @@ pub fn put(
         goodput: progress.goodput(time),
         streams: progress.streams(),
         retransmits: facts.retransmits,
-        digest: digest.as_ref().and_then(|hash| Checksum::new(Algorithm::Blake3, hash.as_bytes())),
+        digest,
         finding: advice::diagnose_sender(&facts),
     })
 }
@@ -199,7 +209,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     }
 
     /// Repeats attempts until the server has the file or an error is final; returns the digest that both ends have compared.
-    fn run(mut self) -> Result<Option<blake3::Hash>, UploadError> {
+    fn run(mut self) -> Result<Option<Checksum>, UploadError> {
         loop {
             let error = match self.attempt() {
                 Ok(digest) => return Ok(digest),
@@ -223,7 +233,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         }
     }
 
-    fn attempt(&mut self) -> Result<Option<blake3::Hash>, UploadError> {
+    fn attempt(&mut self) -> Result<Option<Checksum>, UploadError> {
         if self.protocol.is_none() {
             self.protocol = Some(self.choose_protocol()?);
         }
@@ -246,7 +256,12 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             session.progress.found(&held, session.source, session.reader);
             if session.request.verify.is_some() && hashing.is_none() {
                 *hashing =
-                    Some(Hashing::start(self.threads, session.source, session.reader, session.progress)?);
+                    Some(Hashing::start(
+                    self.threads,
+                    (session.source, session.reader),
+                    session.progress,
+                    Algorithm::Blake3,
+                )?);
             }
             if held.total() == session.progress.size && there.is_some() {
                 break;
@@ -352,7 +367,7 @@ fn send_again(
 fn wait_for_digest(
     session: &mut UploadSession<'_>,
     hashing: &mut Hashing,
-) -> Result<blake3::Hash, UploadError> {
+) -> Result<Checksum, UploadError> {
     if let Some(digest) = hashing.within(IDLE)? {
         return Ok(digest);
     }

@@ -10,11 +10,13 @@ use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
 
+use super::error::UploadError;
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
 use crate::rate_limit::RateLimit;
 use crate::send::{Reader, RingUsage, SourceFile};
+use crate::source::http::HttpError;
 use crate::threads::{add, lock};
 use crate::transfer::{SharedSchedule, TransferState};
 
@@ -100,6 +102,11 @@ impl<'a> UploadProgress<'a> {
     /// Returns the sockets of the upload.
     pub(super) fn sockets(&self) -> &OpenSockets {
         &self.transfer.sources[0].sockets
+    }
+
+    /// Fails once the upload is cancelled.
+    pub(super) fn check_cancel(&self) -> Result<(), UploadError> {
+        if self.cancel.is_cancelled() { Err(HttpError::Cancelled.into()) } else { Ok(()) }
     }
 
     /// Sends an event to the observer.

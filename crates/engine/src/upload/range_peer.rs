@@ -1,24 +1,20 @@
 //! A server that takes ranges of one upload over several connections.
 
-use std::io;
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rate};
-use longhaul_sys::send_options::set_max_pacing_rate;
+use longhaul_core::units::Bytes;
 
 use super::body::DropBehind;
 use super::progress::UploadProgress;
 use super::range_worker::RangeWorker;
 use super::request::PutRequest;
 use super::session::UploadSession;
-use crate::pacing::{PacingHandle, PacingStart, PacingThread};
+use super::shared_pace::SharedPace;
 use crate::send::{Reader, SourceFile};
-use crate::source::http::{Client, Connection, ResolvedUrl};
+use crate::source::http::{Client, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::lock;
 
@@ -76,10 +72,7 @@ pub(super) struct RangePeer<'a> {
     pub(super) reader: Reader,
     pub(super) client: &'a Client,
     pub(super) target: &'a RangeTarget<'a>,
-    congestion: Option<&'a str>,
-    pacing: &'a PacingThread,
-    /// The rate that the user gave.
-    rate: Option<SharedRate>,
+    pub(super) pace: SharedPace<'a>,
     /// Whether the server has taken a range.
     accepts: AtomicBool,
     behind: Option<Mutex<DropBehind>>,
@@ -96,9 +89,7 @@ impl<'a> RangePeer<'a> {
             reader,
             client: session.client,
             target,
-            congestion: session.congestion.as_deref(),
-            pacing: &session.pacing,
-            rate: SharedRate::of(request.pace),
+            pace: SharedPace::new(&session.pacing, request.pace, session.congestion.as_deref()),
             accepts: AtomicBool::new(false),
             behind: DropBehind::of(source, reader).map(Mutex::new),
             shown: target.url.safe_url().to_string(),
@@ -117,84 +108,6 @@ impl<'a> RangePeer<'a> {
             lock(behind).follow(present, self.progress);
         }
     }
-
-    /// Paces a connection; a rate that the user gave is for all connections together.
-    pub(super) fn pace(&self, connection: &Connection) -> PacedConnection<'_> {
-        let (socket, pace) = (connection.socket(), self.request.pace);
-        let pacer = self.pacing.pace(socket, pace, self.congestion, PacingStart::default());
-        let shared = pacer.and_then(|pacer| {
-            let share = self.rate.as_ref().map(|rate| rate.share(socket)).transpose()?;
-            Ok(PacedConnection { pacer, _share: share })
-        });
-        let paced = shared.inspect_err(|error| tracing::warn!("not paced: {error}")).unwrap_or_default();
-        paced.pause();
-        paced
-    }
-}
-
-/// What paces a connection, until dropped.
-#[derive(Default)]
-pub(super) struct PacedConnection<'a> {
-    /// What measures the path, where the user gave no rate.
-    pacer: Option<PacingHandle>,
-    _share: Option<RateShare<'a>>,
-}
-
-impl PacedConnection<'_> {
-    /// Pauses the pacer: nothing is being sent.
-    pub(super) fn pause(&self) {
-        self.pacer.iter().for_each(PacingHandle::pause);
-    }
-
-    /// Resumes the pacer.
-    pub(super) fn resume(&self) {
-        self.pacer.iter().for_each(PacingHandle::resume);
-    }
-}
-
-/// A rate that the open connections share evenly: each that opens or closes changes the pace of all.
-struct SharedRate {
-    rate: Rate,
-    sockets: Mutex<Vec<Arc<TcpStream>>>,
-}
-
-impl SharedRate {
-    fn of(pace: Pace) -> Option<Self> {
-        let Pace::Rate(rate) = pace else { return None };
-        Some(Self { rate, sockets: Mutex::default() })
-    }
-
-    /// Gives a connection its share, until that is dropped.
-    fn share(&self, socket: &TcpStream) -> io::Result<RateShare<'_>> {
-        let socket = Arc::new(socket.try_clone()?);
-        // The new connection is the last to get its pace: the sum never exceeds the rate.
-        lock(&self.sockets).push(Arc::clone(&socket));
-        let share = RateShare { rate: self, socket };
-        self.divide()?;
-        Ok(share)
-    }
-
-    fn divide(&self) -> io::Result<()> {
-        let sockets = lock(&self.sockets);
-        let share = self.rate.as_bits_per_sec() / sockets.len().max(1) as u64;
-        // The kernel paces by whole bytes.
-        let share = Rate::bits_per_sec(share.max(8));
-        sockets.iter().try_for_each(|socket| set_max_pacing_rate(socket, share))
-    }
-}
-
-/// A connection's share of a rate.
-struct RateShare<'a> {
-    rate: &'a SharedRate,
-    socket: Arc<TcpStream>,
-}
-
-impl Drop for RateShare<'_> {
-    fn drop(&mut self) {
-        lock(&self.rate.sockets).retain(|socket| !Arc::ptr_eq(socket, &self.socket));
-        // Where the kernel refuses, the others keep their pace.
-        let _ = self.rate.divide();
-    }
 }
 
 impl StreamPeer for RangePeer<'_> {
@@ -208,34 +121,5 @@ impl StreamPeer for RangePeer<'_> {
 
     fn receives(&self) -> bool {
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use longhaul_sys::tcp_info;
-
-    use super::*;
-
-    #[test]
-    fn connections_share_the_rate_whenever_they_open() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let sockets: Vec<_> = std::iter::repeat_with(connect).take(16).collect();
-        let whole = Rate::bytes_per_sec(16_000_000);
-        let shared = SharedRate::of(Pace::Rate(whole)).unwrap();
-        let paces = |open: std::ops::Range<usize>| -> Vec<u64> {
-            let info = sockets[open].iter().map(|socket| tcp_info::read(socket).unwrap());
-            info.map(|info| info.tcpi_max_pacing_rate().unwrap()).collect()
-        };
-        let mut shares = Vec::new();
-        for open in [1, 2, 4, 8, 16] {
-            shares.extend(sockets[shares.len()..open].iter().map(|socket| shared.share(socket).unwrap()));
-            assert_eq!(paces(0..open), vec![16_000_000 / open as u64; open]);
-        }
-        shares.truncate(4);
-        assert_eq!(paces(0..4), [4_000_000; 4]);
     }
 }

@@ -10,6 +10,7 @@
 //! connection breaks, all ranges without an answer can be leased again.
 
 use std::collections::VecDeque;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
@@ -21,7 +22,8 @@ use socket2::SockRef;
 use super::answer::UploadAnswer;
 use super::body::{self, BodyError, Pump, TICK};
 use super::error::UploadError;
-use super::range_peer::{PacedConnection, RangePeer};
+use super::range_peer::RangePeer;
+use super::shared_pace::PacedConnection;
 use super::ranges::ALIGNMENT;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
@@ -31,7 +33,7 @@ use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// How often the acknowledgements are read where nothing can be sent.
-const ACK_TICK: Duration = Duration::from_millis(10);
+pub(super) const ACK_TICK: Duration = Duration::from_millis(10);
 /// How long to wait before a range is sent again that another connection of this upload still locks on the server.
 const LOCKED_WAIT: Duration = Duration::from_millis(500);
 /// How often that is tried in a row: the server gives up a silent connection after 3 s, and waits for it itself meanwhile.
@@ -68,7 +70,7 @@ impl<'p> RangeWorker<'p> {
         let client = self.peer.client;
         let mut connection = client.connect(&mut self.target, &cancel)?;
         client.aim(&mut connection, &self.peer.target.requested(&self.target))?;
-        let paced = self.peer.pace(&connection);
+        let paced = self.peer.pace.pace(connection.socket());
         let is_first = !stream.has_connected();
         stream.connected(connection.socket(), connection.peer());
         if is_first {
@@ -317,7 +319,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled, or its leases are stolen.
     fn account(&mut self) -> Result<(), SourceError> {
         // Without the kernel's counters a range is acknowledged by its answer alone.
-        let acked = in_flight(&self.connection).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
+        let acked = in_flight(self.connection.socket()).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
         for sent in &mut self.unanswered {
             let reached = sent.range.start() + acked.saturating_sub(sent.before);
             // The last block is kept until the answer: the range then still counts as leased.
@@ -333,7 +335,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             return Err(SourceError::stolen(&self.worker.peer.target.url.safe_url().to_string()));
         }
         let at = self.connection.at();
-        let outstanding = self.pump.stall.check(&self.connection).map_err(|error| error.at(at))?;
+        let outstanding = self.pump.stall.check(self.connection.socket()).map_err(|error| error.at(at))?;
         if outstanding == Some(0) {
             self.stream.keep_alive();
         }
@@ -352,8 +354,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
 }
 
 /// Returns how many bytes the kernel has been given and the peer's TCP has not acknowledged, where the kernel reports that.
-fn in_flight(connection: &Connection) -> Option<u64> {
-    let tcp = tcp_info::read(connection.socket()).ok()?;
+pub(super) fn in_flight(socket: &TcpStream) -> Option<u64> {
+    let tcp = tcp_info::read(socket).ok()?;
     let sent = tcp.tcpi_bytes_sent()?.saturating_sub(tcp.tcpi_bytes_retrans()?);
     // The handshake's first byte is acknowledged, too.
     let acked = tcp.bytes_acked().map_or(0, Bytes::get).saturating_sub(1);

@@ -10,8 +10,10 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 
 use super::error::UploadError;
+use super::known_path::UploadPath;
 use super::progress::prefix;
 use super::range_peer::{RangePeer, RangeTarget};
+use super::request::PutRequest;
 use super::session::UploadSession;
 use crate::rate_limit::RateLimit;
 use crate::send::{Reader, ReaderChoice};
@@ -40,10 +42,24 @@ pub(super) fn control(
     taken: &TakenRanges,
     held: &RangeSet,
 ) -> Option<CountControl> {
-    let most = taken.at_once?.min(MOST_STREAMS);
     let (request, size) = (session.request, session.progress.size);
-    let left = size - held.total();
     let rtt = session.rtt().unwrap_or_default();
+    let left = size - held.total();
+    let control = control_of((request, session.path), rtt, left, taken.at_once?);
+    // Ranges behind the first gap would be sent again in one request.
+    let has_prefix_only = held.total() == prefix(held, size);
+    let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
+    (!one_request && left > Bytes::ZERO).then_some(control)
+}
+
+/// Chooses the number of streams for `left` bytes to a server that takes `most`.
+pub(super) fn control_of(
+    (request, path): (&PutRequest, &UploadPath),
+    rtt: Rtt,
+    left: Bytes,
+    most: usize,
+) -> CountControl {
+    let most = most.min(MOST_STREAMS);
     let start = CountStart {
         divisible: true,
         alone: left < WORTH_SEVERAL
@@ -53,18 +69,14 @@ pub(super) fn control(
         left,
         rest: left,
         most,
-        remembered: session.path.remembered(rtt),
+        remembered: path.remembered(rtt),
         multiplexed: false,
     };
     let streams = match request.streams {
         Streams::Fixed(streams) => Streams::Fixed(streams.min(most)),
         streams => streams,
     };
-    let control = chosen(streams, &start);
-    // Ranges behind the first gap would be sent again in one request.
-    let has_prefix_only = held.total() == prefix(held, size);
-    let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
-    (!one_request && left > Bytes::ZERO).then_some(control)
+    chosen(streams, &start)
 }
 
 /// Returns whether the send buffer that this host grants lets one connection have as much in flight as may be wanted.

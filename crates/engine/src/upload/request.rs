@@ -1,6 +1,8 @@
 //! The request and the outcome of an upload.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::advice::Finding;
@@ -13,6 +15,7 @@ use super::error::UploadError;
 use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
 use crate::send::ReaderChoice;
+use crate::source::gridftp::Sessions;
 use crate::source::http::ClientConfig;
 use crate::transfer::Streams;
 use longhaul_core::checksum::Checksum;
@@ -48,6 +51,24 @@ pub struct PutRequest {
     pub memory: Option<PathBuf>,
     /// The client's settings.
     pub client: ClientConfig,
+    /// Sessions with FTP servers that earlier uploads have left.
+    pub sessions: FtpSessions,
+}
+
+/// Logged-in sessions with FTP servers, kept from one upload to the next; clones share them.
+#[derive(Clone, Default)]
+pub struct FtpSessions(Arc<Sessions>);
+
+impl FtpSessions {
+    pub(super) fn get(&self) -> &Sessions {
+        &self.0
+    }
+}
+
+impl fmt::Debug for FtpSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FtpSessions")
+    }
 }
 
 /// A complete upload.

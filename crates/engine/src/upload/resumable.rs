@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::checksum::Algorithm;
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::proto::http::{
     Ask, ResponseHead, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, UploadPart, parse_held_ranges,
@@ -215,7 +215,7 @@ impl UploadResource {
     pub(super) fn complete(
         &self,
         session: &mut UploadSession<'_>,
-        digest: Option<&blake3::Hash>,
+        digest: Option<&Checksum>,
         ahead: Option<UploadAnswer>,
     ) -> Result<Completion, UploadError> {
         let digest = digest.map(repr_digest);
@@ -233,8 +233,8 @@ impl UploadResource {
     }
 }
 
-fn repr_digest(digest: &blake3::Hash) -> String {
-    format!("blake3=:{}:", STANDARD.encode(digest.as_bytes()))
+fn repr_digest(digest: &Checksum) -> String {
+    format!("blake3=:{}:", STANDARD.encode(digest.bytes()))
 }
 
 fn hashes_in_passing(session: &UploadSession<'_>) -> bool {

@@ -166,6 +166,7 @@ fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
         sample: None,
         memory: None,
         client: ClientConfig { ca_file: Some(dir.path().join("ca.pem")), ..quick() },
+        sessions: upload::FtpSessions::default(),
     };
     match upload::put(
         &request,

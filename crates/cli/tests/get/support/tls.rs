@@ -1,6 +1,6 @@
 //! A certificate authority made for one test.
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,8 @@ pub(crate) struct Certificates {
 pub(crate) fn certificates(dir: &Path) -> Certificates {
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // OpenSSL takes a certificate whose issuer has the subject's name for a self-signed one.
+    ca.distinguished_name.push(DnType::CommonName, "authority of a test");
     let ca_key = KeyPair::generate().unwrap();
     let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
     let issuer = Issuer::new(ca, ca_key);

@@ -14,10 +14,12 @@ pub(super) struct Channel {
     pub(super) peer: SocketAddr,
     /// Its number on the control connection.
     pub(super) number: u64,
-    /// The transfer that its next block belongs to.
-    pub(super) turn: u64,
-    /// Whether a block has come over it.
-    pub(super) begun: bool,
+    /// The transfer that its next block belongs to; `None` until that is known.
+    pub(super) turn: Option<u64>,
+    /// Whether it has carried a whole part of a transfer before.
+    has_served: bool,
+    /// Whether it has sent a block of the present transfer.
+    has_begun: bool,
     header: [u8; BLOCK_HEADER],
     filled: usize,
     /// What is still to come of the present block, in the offsets of its transfer.
@@ -40,13 +42,14 @@ pub(super) enum ChannelEvent {
 }
 
 impl Channel {
-    pub(super) fn new(transport: Transport, peer: SocketAddr, number: u64, turn: u64) -> Self {
+    pub(super) fn new(transport: Transport, peer: SocketAddr, number: u64) -> Self {
         Self {
             transport,
             peer,
             number,
-            turn,
-            begun: false,
+            turn: None,
+            has_served: false,
+            has_begun: false,
             header: [0; BLOCK_HEADER],
             filled: 0,
             payload: ByteRange::new(0, 0),
@@ -71,6 +74,11 @@ impl Channel {
         self.payload
     }
 
+    /// Returns whether the server may close it now: it has sent its part of a transfer, and nothing of the next.
+    pub(super) fn is_between_transfers(&self) -> bool {
+        self.has_served && !self.has_begun && !self.is_within_block()
+    }
+
     /// Returns whether bytes of a block were read that is not complete.
     pub(super) fn is_within_block(&self) -> bool {
         self.filled > 0 || !self.payload.is_empty()
@@ -89,6 +97,7 @@ impl Channel {
             }
         }
         self.filled = 0;
+        self.has_begun = true;
         let header = match BlockHeader::decode(&self.header) {
             Ok(header) => header,
             Err(error) => return Ok(Err(error)),
@@ -117,7 +126,10 @@ impl Channel {
     /// Ends the present block, whose payload has arrived; returns whether the channel's part of the transfer has ended with it.
     pub(super) fn end_block(&mut self) -> bool {
         let ended = std::mem::take(&mut self.ends_data);
-        self.turn += u64::from(ended);
+        if ended {
+            self.turn = self.turn.map(|turn| turn + 1);
+            (self.has_served, self.has_begun) = (true, false);
+        }
         ended
     }
 }

@@ -42,8 +42,8 @@ impl DataPath {
         [Command::Parallelism(streams), port]
     }
 
-    /// Accepts every connection that waits, for the transfer `turn`; returns how many.
-    pub(super) fn accept(&mut self, turn: u64, at: &str) -> Result<usize, FtpError> {
+    /// Accepts every connection that waits; returns how many.
+    pub(super) fn accept(&mut self, at: &str) -> Result<usize, FtpError> {
         let before = self.channels.len();
         while let Some((socket, peer)) = self.listener.accept()? {
             if self.channels.len() >= ALWAYS_ACCEPTED.max(self.parallelism * MORE_THAN_ASKED) {
@@ -53,7 +53,7 @@ impl DataPath {
             self.accepted += 1;
             let transport =
                 self.protection.over_accepted(socket).map_err(|error| FtpError::of_tls(at, &error))?;
-            self.channels.push(Channel::new(transport, peer, self.accepted, turn));
+            self.channels.push(Channel::new(transport, peer, self.accepted));
         }
         Ok(self.channels.len() - before)
     }
@@ -65,6 +65,6 @@ impl DataPath {
 
     /// Makes the path ready for the transfers of another file, which are counted from zero again.
     pub(super) fn restart_turns(&mut self) {
-        self.channels.iter_mut().for_each(|channel| channel.turn = 0);
+        self.channels.iter_mut().for_each(|channel| channel.turn = Some(0));
     }
 }

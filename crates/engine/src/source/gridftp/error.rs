@@ -60,7 +60,7 @@ pub(crate) enum FtpError {
     #[error("{at} serves no further connection for now: {reply}")]
     Busy { at: String, reply: Reply },
     /// A command failed.
-    #[error("{at} refused {verb}: {reply}{}", hint(.reply))]
+    #[error("{at} refused {verb}: {reply}{}", hint(.verb, .reply))]
     Refused { at: String, verb: &'static str, reply: Reply },
     /// The address for data connections cannot be used.
     #[error("cannot open a data connection to {at}: {source}")]
@@ -109,8 +109,21 @@ impl From<ConnectError> for FtpError {
 }
 
 /// Returns a remedy for a reply.
-fn hint(reply: &Reply) -> &'static str {
-    match FtpError::class_of(reply) {
+fn hint(verb: &str, reply: &Reply) -> &'static str {
+    let class = FtpError::class_of(reply);
+    if matches!(verb, "STOR" | "ESTO" | "RNTO") {
+        return match class {
+            FailureKind::NotFound => {
+                ": the directory must exist there and be writable, and the name must not be that of a directory; create a \
+                 directory with MKD, or send a whole one with put -r"
+            }
+            FailureKind::Denied => ": this login may not write there",
+            FailureKind::Disk => ": make room there and run again",
+            FailureKind::Temporary => ": try again later",
+            _ => "",
+        };
+    }
+    match class {
         FailureKind::NotFound => ": check the URL; a path of ftp:// is relative to the login's directory",
         FailureKind::Temporary => ": try again later",
         _ => "",
@@ -166,6 +179,9 @@ impl FtpError {
         match reply.code {
             _ if says(reply, &["permission denied", "not permitted", "access denied"]) => FailureKind::Denied,
             _ if says(reply, &["no such file", "not found", "does not exist"]) => FailureKind::NotFound,
+            452 | 552 => FailureKind::Disk,
+            _ if says(reply, &["no space left", "disk full", "quota exceeded"]) => FailureKind::Disk,
+            _ if says(reply, &["is a directory"]) => FailureKind::NotFound,
             421 | 425 | 426 | 450 | 451 => FailureKind::Temporary,
             _ if reply.is_transient() => FailureKind::Temporary,
             530..=532 | 534 | 535 => FailureKind::Denied,
@@ -174,7 +190,7 @@ impl FtpError {
         }
     }
 
-    fn class(&self) -> FailureKind {
+    pub(crate) fn class(&self) -> FailureKind {
         match self {
             Self::Url { .. } | Self::Command { .. } => FailureKind::Usage,
             Self::Connect(error) => error.class(),
@@ -204,14 +220,14 @@ impl FtpError {
         }
     }
 
-    fn may_be_retried(&self) -> bool {
+    pub(crate) fn may_be_retried(&self) -> bool {
         match self {
             Self::Connect(error) => error.may_be_retried(),
             // Globus says 500 for a data connection that was lost.
             Self::Refused { verb, reply, .. } => match Self::class_of(reply) {
                 FailureKind::Temporary => true,
                 class => {
-                    class == FailureKind::Protocol && reply.code == 500 && matches!(*verb, "ERET" | "RETR")
+                    class == FailureKind::Protocol && reply.code == 500 && matches!(*verb, "ERET" | "RETR" | "ESTO" | "STOR")
                 }
             },
             // What is missing or cut may come over another connection.

@@ -35,6 +35,10 @@ const MOST_AHEAD: usize = 8;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// After a data connection breaks, the server's own report is waited for so long.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// A connection beyond those asked for is read where nothing else has come for so long.
+const STUCK: Duration = Duration::from_millis(500);
+/// How often what is left in sockets is read after the control connection was lost: a server that goes on sending is not followed.
+const DRAIN_ROUNDS: usize = 256;
 /// Calls to receive from one connection before the others have their turn.
 const CALLS_IN_TURN: usize = 8;
 /// How much is read at once of what another stream has taken over.
@@ -77,6 +81,8 @@ struct Exchange<'a, 'p, 's, 't> {
     look: Vec<Reply>,
     /// When the exchange last made progress, and the bytes since.
     mark: (Instant, u64),
+    /// When data last arrived.
+    last_data: Instant,
     /// Why a data connection is of no more use, and since when that is known.
     broken: Option<(FtpError, Instant)>,
 }
@@ -101,10 +107,14 @@ pub(super) fn fetch(
         due: VecDeque::new(),
         look: Vec::new(),
         mark: (Instant::now(), 0),
+        last_data: Instant::now(),
         broken: None,
     };
     exchange.take_in_channels();
     let done = exchange.run();
+    if let Err(Failure::Ftp(FtpError::Closed { .. } | FtpError::Receive { .. } | FtpError::Busy { .. })) = done {
+        exchange.drain();
+    }
     let holds_window = exchange.intakes.iter().any(Intake::holds_window);
     drop(exchange);
     match done {
@@ -153,6 +163,18 @@ impl Exchange<'_, '_, '_, '_> {
             self.serve()?;
             self.retire()?;
             self.check_progress()?;
+        }
+    }
+
+    /// Receives what has arrived by now, after the control connection was lost: it need not come again.
+    fn drain(&mut self) {
+        for _ in 0..DRAIN_ROUNDS {
+            let ready = self.wait(Duration::ZERO);
+            // From the last to the first, as above.
+            let all = ready.channels.iter().rev().try_for_each(|index| self.serve_channel(*index));
+            if ready.channels.is_empty() || all.is_err() {
+                return;
+            }
         }
     }
 
@@ -239,7 +261,8 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Waits for something to arrive, a tick at most, and takes it.
     fn serve(&mut self) -> Result<(), Failure> {
-        let ready = self.wait();
+        self.assign_turns();
+        let ready = self.wait(self.place.door.config.timeouts.tick);
         if ready.control {
             let at = self.place.door.at();
             let mut reply = self.session.control.poll_reply(at)?;
@@ -252,15 +275,14 @@ impl Exchange<'_, '_, '_, '_> {
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
         }
-        // After the channels: their ends of data show which transfer a new connection is for.
         if ready.listener {
             self.accept()?;
         }
         Ok(())
     }
 
-    /// Waits for what is readable.
-    fn wait(&mut self) -> Ready {
+    /// Waits for what is readable, a tick at most.
+    fn wait(&mut self, tick: Duration) -> Ready {
         // poll(2) does not see what has been received already.
         let control_buffered = self.session.control.has_decrypted();
         let channels = self.session.data.as_mut().map_or(&mut [][..], |data| &mut data.channels);
@@ -271,8 +293,12 @@ impl Exchange<'_, '_, '_, '_> {
         let mut fds = vec![PollFd::new(self.session.control.transport().socket(), flags)];
         fds.extend(data.map(|data| PollFd::new(data.listener.socket(), PollFlags::IN)));
         let channels = data.map_or(&[][..], |data| &data.channels);
-        fds.extend(channels.iter().map(|channel| PollFd::new(channel.transport().socket(), flags)));
-        let tick = if is_waiting { Duration::ZERO } else { self.place.door.config.timeouts.tick };
+        // One whose transfer is not known yet is not waited for; it stays in the list, as the indices are the channels'.
+        let flags_of = |channel: &Channel| if channel.turn.is_some() { flags } else { PollFlags::empty() };
+        fds.extend(
+            channels.iter().map(|channel| PollFd::new(channel.transport().socket(), flags_of(channel))),
+        );
+        let tick = if is_waiting { Duration::ZERO } else { tick };
         let timeout = Timespec::try_from(tick).ok();
         // An interrupted poll is a short one.
         if poll(&mut fds, timeout.as_ref()).is_err() {
@@ -282,20 +308,40 @@ impl Exchange<'_, '_, '_, '_> {
         let control = readable.next().unwrap_or(false) || control_buffered;
         let listener = data.is_some() && readable.next().unwrap_or(false);
         let readable = readable.zip(buffered).map(|(readable, buffered)| readable || buffered);
-        let channels = readable.enumerate().filter_map(|(index, ready)| ready.then_some(index)).collect();
-        Ready { control, listener, channels }
+        let is_ready =
+            |(index, ready): (usize, bool)| (ready && channels[index].turn.is_some()).then_some(index);
+        Ready { control, listener, channels: readable.enumerate().filter_map(is_ready).collect() }
     }
 
-    /// Accepts what the server has opened: for the first transfer whose connections are not all known.
+    /// Accepts what the server has opened.
     fn accept(&mut self) -> Result<(), Failure> {
-        let open = self.transfers.iter().find(|transfer| !transfer.ledger.all_ended());
-        let turn = open.map_or(self.next_number, |transfer| transfer.number);
         let Some(data) = &mut self.session.data else { return Ok(()) };
-        if data.accept(turn, self.place.door.at())? > 0 {
+        if data.accept(self.place.door.at())? > 0 {
             self.take_in_channels();
             self.mark = (Instant::now(), 0);
         }
         Ok(())
+    }
+
+    /// Finds out which transfer new connections belong to: the first one that is not at its end, as long as it lacks connections.
+    ///
+    /// A server that opens connections anew for each transfer may have begun the next one, while the data of this one still lies in
+    /// the sockets.
+    fn assign_turns(&mut self) {
+        let Some(data) = &mut self.session.data else { return };
+        let Some(open) = self.transfers.iter().find(|transfer| !transfer.ledger.all_ended()) else { return };
+        let turn = Some(open.number);
+        let mut sending = data.channels.iter().filter(|channel| channel.turn == turn).count();
+        let is_stuck = !open.replied && self.last_data.elapsed() >= STUCK;
+        let ended = usize::try_from(open.ledger.ended()).unwrap_or(usize::MAX);
+        let asked = data.parallelism;
+        for channel in data.channels.iter_mut().filter(|channel| channel.turn.is_none()) {
+            let is_lacking = !open.replied && sending.saturating_add(ended) < asked;
+            if sending == 0 || is_stuck || is_lacking {
+                channel.turn = turn;
+                sending += 1;
+            }
+        }
     }
 
     /// Begins to measure connections that have no intake yet.
@@ -401,25 +447,12 @@ impl Exchange<'_, '_, '_, '_> {
 
     fn take_header(&mut self, index: usize, header: BlockHeader) -> Result<(), Failure> {
         let Some(data) = &self.session.data else { return Ok(()) };
-        let channel = &data.channels[index];
-        let (number, turn, is_new) = (channel.number, channel.turn, !channel.begun);
+        let (number, turn) = (data.channels[index].number, data.channels[index].turn);
         let at = self.at();
-        let Some(transfer) = self.transfer_mut(turn) else {
+        let Some(transfer) = turn.and_then(|turn| self.transfer_mut(turn)) else {
             return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
         };
-        let mut announced = transfer.ledger.announce(number, header);
-        let mut moved = turn;
-        // Some servers open new connections for each transfer; this one may be of the next, while ends of this are under way.
-        if announced.is_err()
-            && is_new
-            && let Some(next) = self.transfer_mut(turn + 1)
-        {
-            (announced, moved) = (next.ledger.announce(number, header), turn + 1);
-        }
-        announced.map_err(|source| FtpError::Ledger { at, source })?;
-        if let Some(data) = &mut self.session.data {
-            (data.channels[index].begun, data.channels[index].turn) = (true, moved);
-        }
+        transfer.ledger.announce(number, header).map_err(|source| FtpError::Ledger { at, source })?;
         if header.payload().is_none() {
             self.end_block(index);
         }
@@ -432,7 +465,7 @@ impl Exchange<'_, '_, '_, '_> {
         let at = self.at();
         let Some(data) = &mut self.session.data else { return Ok(false) };
         let (channel, intake) = (&mut data.channels[index], &mut self.intakes[index]);
-        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.number == channel.turn)
+        let Some(transfer) = self.transfers.iter_mut().find(|transfer| Some(transfer.number) == channel.turn)
         else {
             return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
         };
@@ -468,6 +501,7 @@ impl Exchange<'_, '_, '_, '_> {
         let arrived = ByteRange::with_len(place.start(), Bytes::new(n));
         transfer.ledger.receive(ByteRange::with_len(block.start(), Bytes::new(n)));
         self.mark.1 += n;
+        self.last_data = Instant::now();
         let own = self.stream.delivered_over(intake, arrived, rate, channel.transport().socket());
         if own > Bytes::ZERO && !transfer.proved {
             self.place.worker.unproved.deliver(ByteRange::with_len(arrived.start(), own));
@@ -497,10 +531,9 @@ impl Exchange<'_, '_, '_, '_> {
         let at = self.at();
         let Some(data) = &self.session.data else { return Ok(()) };
         let channel = &data.channels[index];
-        let transfer = self.transfers.iter().find(|transfer| transfer.number == channel.turn);
+        let transfer = self.transfers.iter().find(|transfer| Some(transfer.number) == channel.turn);
         let got = transfer.map_or(Bytes::ZERO, |transfer| transfer.ledger.received());
-        // One that has sent nothing of a transfer may be replaced by another.
-        if !between || got > Bytes::ZERO {
+        if !between || !channel.is_between_transfers() {
             return Err(FtpError::ClosedEarly { at, got }.into());
         }
         self.drop_channel(index);
@@ -520,7 +553,7 @@ impl Exchange<'_, '_, '_, '_> {
             let number = front.number;
             let channels = self.session.data.as_ref().map_or(&[][..], |data| &data.channels);
             let is_coming =
-                channels.iter().any(|channel| channel.turn == number && channel.is_within_block());
+                channels.iter().any(|channel| channel.turn == Some(number) && channel.is_within_block());
             if !front.replied || !front.proved || !front.ledger.all_ended() || is_coming {
                 return Ok(());
             }

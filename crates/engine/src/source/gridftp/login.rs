@@ -10,7 +10,7 @@ use super::data_protection::DataProtection;
 use super::error::FtpError;
 use super::gsi::DataCredential;
 use super::remote_address::{RemoteAddress, Scheme};
-use super::remote_state::RemoteState;
+use super::remote_state::{LookCommands, RemoteState};
 use super::security;
 use super::sessions::{Mode, Session, SessionKey, Sessions};
 use crate::cancel::Cancel;
@@ -23,6 +23,9 @@ const ANONYMOUS: (&str, &str) = ("anonymous", "anonymous@");
 const MAPPED: (&str, &str) = (":globus-mapping:", "dummy");
 /// A server that does not answer the next command of a flight for so long has lost it.
 const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A session, and the state of the file or why the server does not tell it.
+type Opened = (Session, Result<RemoteState, FtpError>);
 
 /// How to reach and to log in to the server of a file.
 pub(super) struct Door<'a> {
@@ -96,13 +99,21 @@ impl<'a> Door<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(super) fn open(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+        let (session, state) = self.open_for_any(cancel)?;
+        Ok((session, state?))
+    }
+
+    /// Returns a session as [`Self::open`] does, and the state of the file, or why the server does not tell it: it may not exist.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
         while let Some(mut session) = self.sessions.take(&self.key) {
             match session.look(&self.address.path, self.at(), cancel) {
-                Ok(state) => return Ok((session, state)),
+                Ok(state) => return Ok((session, Ok(state))),
                 // What the server says of the file holds; a session that has broken meanwhile is replaced.
-                Err(error @ (FtpError::Refused { .. } | FtpError::Cancelled | FtpError::Command { .. })) => {
-                    return Err(error);
-                }
+                Err(error @ FtpError::Refused { .. }) => return Ok((session, Err(error))),
+                Err(error @ (FtpError::Cancelled | FtpError::Command { .. })) => return Err(error),
                 Err(error) => tracing::debug!("a kept session is of no more use: {error}"),
             }
         }
@@ -202,7 +213,7 @@ impl<'a> Door<'a> {
     }
 
     /// Sends all commands at once: a login takes one round trip after the greeting.
-    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);
         control.send(&commands, self.at(), cancel)?;
@@ -218,7 +229,7 @@ impl<'a> Door<'a> {
     }
 
     /// Sends one command after the other.
-    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let mut replies: Vec<Reply> = Vec::new();
         for (index, command) in self.commands(&protection).iter().enumerate() {
@@ -259,7 +270,7 @@ impl<'a> Door<'a> {
         control: ControlConnection,
         protection: DataProtection,
         replies: &[Reply],
-    ) -> Result<(Session, RemoteState), FtpError> {
+    ) -> Result<Opened, FtpError> {
         self.check_login(replies)?;
         let [_, _, features, image, mlst, size, time, protected @ ..] = replies else {
             return Err(FtpError::Unrequested {
@@ -271,11 +282,15 @@ impl<'a> Door<'a> {
             return Err(FtpError::Refused { at: self.at().to_owned(), verb: "TYPE", reply: image.clone() });
         }
         security::check_data(self, &protection, protected)?;
-        let (state, look) = match self.address.is_directory {
-            true => (RemoteState::default(), RemoteState::how_to_look(mlst)),
-            false => RemoteState::first(mlst, size, time, self.at())?,
-        };
         let features = Features::parse(features);
+        let (state, look) = match RemoteState::first(mlst, size, time, self.at()) {
+            _ if self.address.is_directory => (Ok(RemoteState::default()), RemoteState::how_to_look(mlst)),
+            Ok((state, look)) => (Ok(state), look),
+            Err(error) => {
+                let lists = features.lists("MLST");
+                (Err(error), if lists { LookCommands::Mlst } else { LookCommands::SizeAndTime })
+            }
+        };
         let (key, mode) = (self.key.clone(), Mode::Stream);
         let session = Session { control, key, features, look, mode, protection, data: None };
         Ok((session, state))

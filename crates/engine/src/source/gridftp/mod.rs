@@ -4,6 +4,7 @@
 //!  GridFtpSource::describe   dial -> ControlConnection -> login: USER PASS FEAT TYPE MLST SIZE MDTM in one flight
 //!  extended_mode (MODE E)    one control connection; PORT, ERET chunk after chunk; the server opens N data connections
 //!  stream_mode (MODE S)      a control connection a stream; EPSV, REST, RETR; closed at the end of the range
+//!  store                     what upload/gridftp asks a server for: EPSV, STOR, ESTO, CKSM, MFMT, RNTO
 //!  Sessions                  keeps logged-in control connections, and their data connections, for the next file
 //! ```
 //!
@@ -26,10 +27,13 @@ mod remote_address;
 mod remote_state;
 mod security;
 mod sessions;
+mod store;
 mod stream_mode;
 mod unproved;
 mod worker;
 
+pub(crate) use error::FtpError;
 pub(crate) use gridftp_source::GridFtpSource;
 pub(crate) use lister::FtpLister;
 pub(crate) use sessions::Sessions;
+pub(crate) use store::{BlockDialler, StoreDoor, StoreSession, StoreStart};

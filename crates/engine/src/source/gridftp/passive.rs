@@ -1,5 +1,6 @@
 //! A data connection to the server in MODE S (RFC 959, 2428, 3659).
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::proto::gridftp::{Command, Reply, parse_epsv, parse_pasv};
@@ -13,32 +14,23 @@ use super::sessions::Session;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport, dial};
 
-/// A retrieval that has begun.
-pub(super) struct Retrieval {
-    pub(super) transport: Transport,
-    /// Whether the server ends it with the range; else with the file.
-    pub(super) ends_with_range: bool,
-}
-
-/// Connects to the server and begins to fetch `range`; `None` fetches the whole file from its start.
+/// Connects to the server and begins to fetch the file from `start` on, to its end.
 ///
 /// # Errors
 /// [`FtpError`]; an address of another host than the control connection's is one.
 pub(super) fn retrieve(
     door: &Door<'_>,
     session: &mut Session,
-    range: Option<ByteRange>,
+    start: u64,
     cancel: &Cancel,
-) -> Result<Retrieval, FtpError> {
+) -> Result<Transport, FtpError> {
     session.use_mode_stream(door.at(), cancel)?;
     let transport = connect(door, session, cancel)?;
     let path = &door.address.path;
-    let ends_with_range = range.is_some() && session.features.partial_retrieve();
-    let commands = match range {
-        Some(range) if ends_with_range => vec![Command::EretPartial(range, path)],
-        // A file that is fetched from its start needs no REST.
-        Some(range) if range.start() > 0 => vec![Command::Rest(range.start()), Command::Retr(path)],
-        _ => vec![Command::Retr(path)],
+    let commands = match start {
+        // Fetched from its start it needs no REST.
+        0 => vec![Command::Retr(path)],
+        start => vec![Command::Rest(start), Command::Retr(path)],
     };
     session.control.send(&commands, door.at(), cancel)?;
     let refused = |verb, reply: Reply| FtpError::Refused { at: door.at().to_owned(), verb, reply };
@@ -48,8 +40,8 @@ pub(super) fn retrieve(
             return Err(refused("REST", reply));
         }
     }
-    begun(door, session, if ends_with_range { "ERET" } else { "RETR" }, cancel)?;
-    Ok(Retrieval { transport, ends_with_range })
+    begun(door, session, "RETR", cancel)?;
+    Ok(transport)
 }
 
 /// Connects to the server and begins to list the directory.
@@ -81,23 +73,33 @@ fn begun(
     }
 }
 
-/// Opens a data connection to the host of the control connection.
-fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
+/// Requests where the server accepts data connections; an address of another host than the control connection's is refused.
+pub(super) fn address(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
     let at = door.at();
     let control = &mut session.control;
     let server = control.peer.ip();
     let passive = |source| FtpError::Passive { at: at.to_owned(), source };
     let mut reply = control.ask(&[Command::Epsv], at, cancel)?.pop();
-    let address = match &reply {
-        Some(epsv) if epsv.is_positive() => parse_epsv(epsv, server).map_err(passive)?,
+    match &reply {
+        Some(epsv) if epsv.is_positive() => parse_epsv(epsv, server).map_err(passive),
         _ => {
             reply = control.ask(&[Command::Pasv], at, cancel)?.pop();
             match &reply {
-                Some(pasv) => parse_pasv(pasv, server).map_err(passive)?,
-                None => return Err(FtpError::Closed { at: at.to_owned() }),
+                Some(pasv) => parse_pasv(pasv, server).map_err(passive),
+                None => Err(FtpError::Closed { at: at.to_owned() }),
             }
         }
-    };
+    }
+}
+
+/// Opens a data connection to the host of the control connection.
+pub(super) fn connect(
+    door: &Door<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<Transport, FtpError> {
+    let at = door.at();
+    let address = address(door, session, cancel)?;
     let deadline = Deadline::new(cancel, door.config.timeouts.connect);
     let (socket, _) = dial(&address.to_string(), &[address], door.settings(), &deadline)?;
     session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
@@ -110,7 +112,6 @@ fn connect(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Tr
 pub(super) fn end(
     door: &Door<'_>,
     session: &mut Session,
-    verb: &'static str,
     broken_off: bool,
     limit: Duration,
     cancel: &Cancel,
@@ -121,7 +122,7 @@ pub(super) fn end(
         return if reply.is_positive() {
             Ok(())
         } else {
-            Err(FtpError::Refused { at: at.to_owned(), verb, reply })
+            Err(FtpError::Refused { at: at.to_owned(), verb: "RETR", reply })
         };
     }
     // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all, but where proftpd sends it while
@@ -153,7 +154,7 @@ pub(super) fn read_part(
     cancel: &Cancel,
 ) -> Result<Vec<u8>, FtpError> {
     let at = door.at();
-    let Retrieval { mut transport, .. } = retrieve(door, session, Some(part), cancel)?;
+    let mut transport = retrieve(door, session, part.start(), cancel)?;
     let deadline = Deadline::new(cancel, session.control.limit);
     let mut bytes = vec![0; part.len().as_usize()];
     let mut filled = 0;

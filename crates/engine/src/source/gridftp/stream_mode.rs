@@ -6,7 +6,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::error::FtpError;
-use super::passive::{self, Retrieval};
+use super::passive;
 use super::sessions::Session;
 use super::unproved::compare;
 use super::worker::Place;
@@ -49,15 +49,15 @@ fn fetch_range(
 ) -> Result<(), SourceError> {
     let door = place.door;
     let cancel = stream.renew_cancel();
-    let Retrieval { mut transport, ends_with_range } =
-        passive::retrieve(door, session, Some(range), &cancel)?;
+    let mut transport = passive::retrieve(door, session, range.start(), &cancel)?;
     connected(&transport, stream, session);
-    let received = receive(place, &mut transport, stream);
+    let mut reached = range.start();
+    let received = receive(place, &mut transport, stream, &mut reached);
     // What samples the socket holds it too.
     stream.end_connection();
     drop(transport);
-    let came_to_end = match received {
-        Ok(()) => true,
+    match received {
+        Ok(()) => {}
         // The server's report counts before what the data connection shows.
         Err(Failure::Early(error)) => {
             return Err(match session.control.reply("the transfer", REPORT_PATIENCE, door.at(), &cancel) {
@@ -70,12 +70,12 @@ fn fetch_range(
             });
         }
         Err(Failure::Source(error)) => return Err(error),
-    };
-    let size = place.described.state.size.map_or(u64::MAX, Bytes::get);
-    let broken_off = came_to_end && !ends_with_range && range.end() < size;
+    }
+    // Of a range that another stream has shortened the end is not known here: what is not the file's end was broken off.
+    let broken_off = place.described.state.size.is_none_or(|size| reached < size.get());
     let limit = session.control.limit;
     // No flag of the stream: what has come is to be proved, though nothing is left to lease.
-    passive::end(door, session, "RETR", broken_off, limit, stream.stop())?;
+    passive::end(door, session, broken_off, limit, stream.stop())?;
     look(place, session, stream.stop())?;
     place.worker.unproved.prove_all();
     Ok(())
@@ -111,13 +111,15 @@ fn receive(
     place: &mut Place<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
+    reached: &mut u64,
 ) -> Result<(), Failure> {
     let at = || place.door.at().to_owned();
     while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
         match transport.receive(stream.buffer(left)?) {
             Ok(Received::Data(n)) => {
-                place.worker.unproved.deliver(ByteRange::with_len(left.start(), Bytes::new(n as u64)));
-                stream.delivered(n, left, transport.socket());
+                *reached = left.start() + n as u64;
+                let (own, _) = stream.keep_delivered(n, left, transport.socket());
+                place.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) => {
@@ -153,12 +155,12 @@ fn fetch_whole(
     place.worker.is_begun = true;
     if size != Some(Bytes::ZERO) {
         let cancel = stream.renew_cancel();
-        let Retrieval { mut transport, .. } = passive::retrieve(door, session, None, &cancel)?;
+        let mut transport = passive::retrieve(door, session, 0, &cancel)?;
         connected(&transport, stream, session);
         receive_all(place, &mut transport, stream)?;
         stream.end_connection();
         let limit = session.control.limit;
-        passive::end(door, session, "RETR", false, limit, stream.stop())?;
+        passive::end(door, session, false, limit, stream.stop())?;
     }
     stream.flush();
     stream.complete();

@@ -107,8 +107,8 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 
     fn leave(&mut self, stream: &mut Stream<'_>) {
-        // What a stopped transfer keeps is proved by the next run's look at the file.
-        if stream.stop().is_cancelled() {
+        // What a transfer keeps that ends here is proved by the next run's look at the file. Another source must not complete it.
+        if stream.stop().is_cancelled() || !stream.has_other_source() {
             return;
         }
         if let Err(error) = self.unproved.take_back(stream) {

@@ -193,3 +193,103 @@ impl ServerCertVerifier for ServerVerifier {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::time::{Duration, SystemTime};
+
+    use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+    use rustls::crypto::ring;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn params(name: &str, hosts: &[&str]) -> CertificateParams {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "Grid");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+    }
+
+    fn authority(name: &str) -> CertificateParams {
+        let mut params = params(name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    }
+
+    /// A root, trusted with its policies, an authority below it, and a host's certificate.
+    struct Chain {
+        dir: tempfile::TempDir,
+        host: CertificateDer<'static>,
+        below: CertificateDer<'static>,
+    }
+
+    impl Chain {
+        fn new(until: SystemTime, policies: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let keys =
+                [KeyPair::generate().unwrap(), KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
+            let [root_key, below_key, host_key] = keys;
+            let root = authority("Root").self_signed(&root_key).unwrap();
+            let root_issuer = Issuer::new(authority("Root"), root_key);
+            let below = authority("Below").signed_by(&below_key, &root_issuer).unwrap();
+            let mut host = params("a.example", &["a.example"]);
+            host.not_after = until.into();
+            let host = host.signed_by(&host_key, &Issuer::new(authority("Below"), below_key)).unwrap();
+            fs::write(dir.path().join("0a.0"), root.pem()).unwrap();
+            fs::write(dir.path().join("0a.signing_policy"), policies).unwrap();
+            Self { dir, host: host.der().clone(), below: below.der().clone() }
+        }
+
+        fn verify(&self, host: &str, now: SystemTime) -> Result<(), String> {
+            let verifier = ServerVerifier {
+                trust: Trust::load(self.dir.path()).unwrap(),
+                provider: Arc::new(ring::default_provider()),
+                host: host.to_owned(),
+                now: UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap()),
+            };
+            let name = ServerName::try_from(host.to_owned()).unwrap();
+            verifier
+                .verify(&self.host, std::slice::from_ref(&self.below), &name)
+                .map_err(|error| error.to_string())
+        }
+    }
+
+    fn policy(authority: &str, subjects: &str) -> String {
+        format!(
+            "access_id_CA X509 '{authority}'\npos_rights globus CA:sign\ncond_subjects globus '{subjects}'\n"
+        )
+    }
+
+    #[test]
+    fn every_authority_of_the_chain_needs_its_policy() {
+        let now = SystemTime::now();
+        let root = policy("/O=Grid/CN=Root", "/O=Grid/*");
+        let both = |subjects| root.clone() + &policy("/O=Grid/CN=Below", subjects);
+        Chain::new(now + HOUR, &both("/O=Grid/CN=a.example")).verify("a.example", now).unwrap();
+        let denied =
+            Chain::new(now + HOUR, &both("/O=Grid/CN=b.example")).verify("a.example", now).unwrap_err();
+        assert!(denied.contains("/O=Grid/CN=Below does not let it certify /O=Grid/CN=a.example"), "{denied}");
+        let missing = Chain::new(now + HOUR, &root).verify("a.example", now).unwrap_err();
+        assert!(missing.contains("no signing policy for /O=Grid/CN=Below"), "{missing}");
+        let narrow = policy("/O=Grid/CN=Root", "/O=Other/*") + &policy("/O=Grid/CN=Below", "/O=Grid/*");
+        let denied = Chain::new(now + HOUR, &narrow).verify("a.example", now).unwrap_err();
+        assert!(denied.contains("/O=Grid/CN=Root does not let it certify /O=Grid/CN=Below"), "{denied}");
+    }
+
+    #[test]
+    fn validity_and_host_have_texts_of_their_own() {
+        let now = SystemTime::now();
+        let policies = policy("/O=Grid/CN=Root", "/O=Grid/*") + &policy("/O=Grid/CN=Below", "/O=Grid/*");
+        let expired = Chain::new(now - HOUR, &policies).verify("a.example", now).unwrap_err();
+        assert!(expired.contains("the certificate of a.example is expired"), "{expired}");
+        let early =
+            Chain::new(now + HOUR, &policies).verify("a.example", SystemTime::UNIX_EPOCH).unwrap_err();
+        assert!(early.contains("not valid yet"), "{early}");
+        let other = Chain::new(now + HOUR, &policies).verify("b.example", now).unwrap_err();
+        assert!(other.contains("b.example is for /O=Grid/CN=a.example (a.example)"), "{other}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Who may fetch from whom, and what crosses the network in clear: gsiftp:// and ftps:// against real servers.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+mod sniffer;
+#[path = "../gridftp/support/mod.rs"]
+mod support;
+
+mod credentials;
+mod encrypted_data;
+mod ftps;
+mod server_certificate;

@@ -1,0 +1,59 @@
+//! Everything that crosses this host's interfaces, searched for a text.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::support::skip;
+
+/// ETH_P_ALL: packets of every protocol (linux/if_ether.h), as packet(7) wants it.
+const ALL_PROTOCOLS: i32 = 0x0003_u16.to_be() as i32;
+
+/// Counts the packets that hold a text, until it is stopped.
+pub(crate) struct Sniffer {
+    stop: Arc<AtomicBool>,
+    found: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sniffer {
+    /// Starts to look for `text`; `None` where that needs root.
+    pub(crate) fn start(text: &str) -> Option<Self> {
+        let Ok(mut socket) = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(ALL_PROTOCOLS)))
+        else {
+            skip("seeing packets needs root");
+            return None;
+        };
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (stop, found) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let text = text.as_bytes().to_vec();
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&found));
+        let thread = std::thread::spawn(move || {
+            // The largest packet of the loopback device.
+            let mut packet = vec![0; 1 << 17];
+            loop {
+                match socket.read(&mut packet) {
+                    Ok(n) if packet[..n].windows(text.len()).any(|window| window == text) => {
+                        count.fetch_add(1, Ordering::SeqCst);
+                    }
+                    Ok(_) => {}
+                    // What was queued has been read.
+                    Err(_) if stopped.load(Ordering::SeqCst) => return,
+                    Err(_) => {}
+                }
+            }
+        });
+        Some(Self { stop, found, thread: Some(thread) })
+    }
+
+    /// Stops, and returns how many packets held the text.
+    pub(crate) fn found(mut self) -> usize {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap();
+        self.found.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,110 @@
+//! A server that receives one file over several data connections, which this host opens (MODE E, GFD.20).
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use longhaul_core::units::Bytes;
+
+use super::block_worker::BlockWorker;
+use crate::cancel::Cancel;
+use crate::send::{Reader, SourceFile};
+use crate::source::gridftp::BlockDialler;
+use crate::source::http::UrlAndPeer;
+use crate::source::{StreamPeer, StreamWorker};
+use crate::threads::lock;
+use crate::upload::body::DropBehind;
+use crate::upload::error::UploadError;
+use crate::upload::progress::UploadProgress;
+use crate::upload::request::PutRequest;
+use crate::upload::shared_pace::SharedPace;
+
+/// What the data connections of one STOR or ESTO have in common.
+pub(super) struct BlockPeer<'a> {
+    pub(super) request: &'a PutRequest,
+    pub(super) progress: &'a UploadProgress<'a>,
+    pub(super) source: &'a Arc<SourceFile>,
+    pub(super) reader: Reader,
+    pub(super) dialler: BlockDialler<'a>,
+    pub(super) pace: SharedPace<'a>,
+    /// The URL and the server's address, for errors.
+    pub(super) at: UrlAndPeer,
+    shown: String,
+    behind: Option<Mutex<DropBehind>>,
+    /// Connections that have sent all of their blocks, and not yet the one that ends their part.
+    sent: Mutex<Vec<TcpStream>>,
+    /// Raised once the store has failed.
+    over: Cancel,
+    failure: Mutex<Option<UploadError>>,
+}
+
+impl<'a> BlockPeer<'a> {
+    pub(super) fn new(
+        request: &'a PutRequest,
+        progress: &'a UploadProgress<'a>,
+        (source, reader): (&'a Arc<SourceFile>, Reader),
+        dialler: BlockDialler<'a>,
+        (pace, at): (SharedPace<'a>, UrlAndPeer),
+    ) -> Self {
+        Self {
+            request,
+            progress,
+            source,
+            reader,
+            dialler,
+            pace,
+            shown: at.url.to_string(),
+            at,
+            behind: DropBehind::of(source, reader).map(Mutex::new),
+            sent: Mutex::default(),
+            over: progress.cancel.child(),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Ends the store: without one of its connections the server gives up all of it.
+    pub(super) fn fail(&self, error: UploadError) {
+        lock(&self.failure).get_or_insert(error);
+        self.over.cancel();
+    }
+
+    /// Returns whether the store has failed, or the upload is cancelled.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Takes why the store has failed.
+    pub(super) fn take_failure(&self) -> Option<UploadError> {
+        lock(&self.failure).take()
+    }
+
+    /// Keeps a connection whose blocks are all sent: it is ended with the others, once their number is final.
+    pub(super) fn all_sent(&self, connection: TcpStream) {
+        lock(&self.sent).push(connection);
+    }
+
+    /// Takes the connections that have sent all of their blocks.
+    pub(super) fn take_sent(&self) -> Vec<TcpStream> {
+        std::mem::take(&mut lock(&self.sent))
+    }
+
+    /// Notes that the server has the file up to `present` without a gap.
+    pub(super) fn acknowledged(&self, present: Bytes) {
+        if let Some(behind) = &self.behind {
+            lock(behind).follow(present, self.progress);
+        }
+    }
+}
+
+impl StreamPeer for BlockPeer<'_> {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn worker(&self) -> Box<dyn StreamWorker + '_> {
+        Box::new(BlockWorker { peer: self })
+    }
+
+    fn receives(&self) -> bool {
+        true
+    }
+}

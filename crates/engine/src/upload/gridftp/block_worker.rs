@@ -1,0 +1,260 @@
+//! One data connection of a store in MODE E: leases ranges, and sends them as blocks of a header and a payload.
+//!
+//! What the peer's TCP has acknowledged counts as moved. Blocks that are given to the kernel cannot be taken back: where another stream
+//! steals a lease, this one stops at the end of its block, and bytes that are sent twice are the same at the same offset.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use longhaul_core::proto::gridftp::BlockHeader;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use rustix::event::PollFlags;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::SendFlags;
+
+use super::block_peer::BlockPeer;
+use crate::send::{SendError, Supply, TURN};
+use crate::source::StreamWorker;
+use crate::threads::add;
+use crate::transfer::Stream;
+use crate::transfer::error::SourceError;
+use crate::upload::body::{Stall, TICK, wait_for};
+use crate::upload::error::UploadError;
+use crate::upload::range_worker::{ACK_TICK, in_flight};
+use crate::upload::shared_pace::PacedConnection;
+
+/// The payload of a block: large enough that headers cost nothing, small enough that a stolen lease ends soon. Globus reads it in
+/// pieces of its own block size (256 KiB).
+const BLOCK: Bytes = Bytes::mib(2);
+
+/// The protocol's side of one stream.
+pub(super) struct BlockWorker<'p> {
+    pub(super) peer: &'p BlockPeer<'p>,
+}
+
+impl StreamWorker for BlockWorker<'_> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        let peer = self.peer;
+        if peer.is_over() || stream.is_over() {
+            return Ok(());
+        }
+        let cancel = stream.renew_cancel();
+        let socket = peer.dialler.dial(&cancel)?;
+        let paced = peer.pace.pace(&socket);
+        let is_first = !stream.has_connected();
+        stream.connected(&socket, peer.dialler.address());
+        stream.answered();
+        if is_first {
+            cancel.sleep(stream.slow_start_offset());
+        }
+        let sent = BlockSender::new(peer, stream, &socket, paced).run();
+        match sent {
+            Ok(()) => peer.all_sent(socket),
+            Err(error) => peer.fail(error),
+        }
+        Ok(())
+    }
+}
+
+/// A block that was given to the connection, in whole or in part.
+struct SentBlock {
+    range: ByteRange,
+    /// How much the connection was given before the payload.
+    before: u64,
+    /// Up to where it counts as acknowledged.
+    counted: u64,
+}
+
+/// A data connection, and the stream whose leases it sends.
+struct BlockSender<'e, 's> {
+    peer: &'e BlockPeer<'e>,
+    stream: &'e mut Stream<'s>,
+    socket: &'e TcpStream,
+    paced: PacedConnection<'e>,
+    stall: Stall,
+    unacknowledged: VecDeque<SentBlock>,
+    /// How many bytes the connection was given, headers included.
+    given: u64,
+}
+
+impl<'e, 's> BlockSender<'e, 's> {
+    fn new(
+        peer: &'e BlockPeer<'e>,
+        stream: &'e mut Stream<'s>,
+        socket: &'e TcpStream,
+        paced: PacedConnection<'e>,
+    ) -> Self {
+        let stall = Stall::new(socket, peer.request.stall);
+        Self { peer, stream, socket, paced, stall, unacknowledged: VecDeque::new(), given: 0 }
+    }
+
+    /// Sends blocks until nothing is left to lease, or the store has failed.
+    fn run(&mut self) -> Result<(), UploadError> {
+        self.socket.set_nonblocking(true).map_err(|error| self.broken(error))?;
+        while !self.peer.is_over() {
+            if let Some(range) = self.stream.lease() {
+                self.paced.resume();
+                self.send_range(range)?;
+                continue;
+            }
+            if self.stream.is_all_leased() || self.stream.is_draining() {
+                // Nothing depends on when these bytes are acknowledged: the server's reply proves them all.
+                self.count(u64::MAX);
+            }
+            if !self.unacknowledged.is_empty() {
+                self.check_open(wait_for(self.socket, false, ACK_TICK))?;
+                self.account()?;
+                continue;
+            }
+            self.paced.pause();
+            if !self.stream.wait_for_work() {
+                break;
+            }
+            self.stall.restart();
+        }
+        Ok(())
+    }
+
+    /// Sends a leased range, block by block, as far as it stays leased.
+    fn send_range(&mut self, range: ByteRange) -> Result<(), UploadError> {
+        let peer = self.peer;
+        let supply = Supply::open(peer.source, peer.reader, range);
+        let mut supply =
+            supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
+        let mut at = range.start();
+        let mut sent = Ok(());
+        while at < range.end() && sent.is_ok() && !peer.is_over() && !self.stream.is_draining() {
+            let Some(left) = self.stream.leased_at(at) else { break };
+            let end = left.end().min(range.end()).min(at + BLOCK.get());
+            sent = self.send_block(ByteRange::new(at, end), &mut supply);
+            at = end;
+        }
+        add(&peer.progress.transfer.waits.writer, supply.waited());
+        sent
+    }
+
+    fn send_block(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), UploadError> {
+        let header = BlockHeader::data(range).encode();
+        let mut pending = header.as_slice();
+        while !pending.is_empty() && !self.peer.is_over() {
+            self.check_open(wait_for(self.socket, true, TICK))?;
+            // The payload follows in the same segment.
+            let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+            match retry_on_intr(|| rustix::net::send(self.socket, pending, flags)) {
+                Ok(sent) => pending = &pending[sent..],
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(self.broken(error.into())),
+            }
+            self.account()?;
+        }
+        self.given += header.len() as u64;
+        self.unacknowledged.push_back(SentBlock { range, before: self.given, counted: range.start() });
+        let mut at = range.start();
+        while at < range.end() && !self.peer.is_over() {
+            let ready = wait_for(self.socket, true, TICK);
+            self.check_open(ready)?;
+            if !ready.is_empty() {
+                at = self.send_payload(ByteRange::new(at, range.end()), supply)?;
+            }
+            self.account()?;
+        }
+        Ok(())
+    }
+
+    /// Sends some of a payload without blocking; returns the offset of what is left.
+    fn send_payload(&mut self, left: ByteRange, supply: &mut Supply) -> Result<u64, UploadError> {
+        let before = supply.sent();
+        let share = self.peer.progress.share(TURN).min(left.len());
+        let turn = supply.turn(self.socket, share);
+        let sent = supply.sent() - before;
+        self.given += sent.get();
+        if sent > Bytes::ZERO {
+            self.peer.progress.range_sent(ByteRange::with_len(left.start(), sent));
+        }
+        turn.map_err(|error| match error {
+            SendError::Socket(error) => self.broken(error),
+            error => UploadError::of_reading(error),
+        })?;
+        Ok(left.start() + sent.get())
+    }
+
+    /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled.
+    fn account(&mut self) -> Result<(), UploadError> {
+        // Without the kernel's counters everything counts at the end.
+        if let Some(in_flight) = in_flight(self.socket) {
+            self.count(self.given.saturating_sub(in_flight));
+        }
+        let outstanding = self.stall.check(self.socket).map_err(|error| error.at(&self.peer.at))?;
+        if outstanding == Some(0) {
+            self.stream.keep_alive();
+        }
+        Ok(())
+    }
+
+    /// Counts what the connection was given as acknowledged, up to the byte `acknowledged` of it.
+    fn count(&mut self, acknowledged: u64) {
+        let mut complete = false;
+        while let Some(block) = self.unacknowledged.front_mut() {
+            let range = block.range;
+            let given = self.given.min(acknowledged).saturating_sub(block.before);
+            let reached = range.start().saturating_add(given).min(range.end());
+            if reached > block.counted {
+                let part = ByteRange::new(block.counted, reached);
+                block.counted = reached;
+                self.stream.acknowledged(part, self.socket);
+            }
+            if reached < range.end() {
+                break;
+            }
+            self.unacknowledged.pop_front();
+            complete = true;
+            self.peer.acknowledged(self.peer.progress.range_confirmed(range));
+        }
+        if complete {
+            self.stream.drop_received();
+        }
+    }
+
+    /// Fails where the server has closed the connection: it sends nothing over it.
+    fn check_open(&self, ready: PollFlags) -> Result<(), UploadError> {
+        let closed = PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        if !ready.intersects(closed) {
+            return Ok(());
+        }
+        let error = self.socket.take_error().ok().flatten();
+        let why = || io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed a data connection");
+        Err(self.broken(error.unwrap_or_else(why)))
+    }
+
+    fn broken(&self, source: io::Error) -> UploadError {
+        UploadError::Send { at: self.peer.at.clone(), source }
+    }
+}
+
+/// How long one wait for room in a socket lasts.
+const ROOM: Duration = Duration::from_millis(100);
+
+/// Sends a header without payload over a connection that does not block, within `limit`.
+pub(super) fn send_header(
+    socket: &TcpStream,
+    header: BlockHeader,
+    mut wait: impl FnMut() -> Result<(), UploadError>,
+    broken: impl Fn(io::Error) -> UploadError,
+) -> Result<(), UploadError> {
+    let header = header.encode();
+    let mut pending = header.as_slice();
+    while !pending.is_empty() {
+        match retry_on_intr(|| rustix::net::send(socket, pending, SendFlags::NOSIGNAL)) {
+            Ok(sent) => pending = &pending[sent..],
+            Err(Errno::AGAIN) => {
+                wait_for(socket, true, ROOM);
+                wait()?;
+            }
+            Err(error) => return Err(broken(error.into())),
+        }
+    }
+    Ok(())
+}

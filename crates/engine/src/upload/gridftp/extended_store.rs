@@ -1,0 +1,230 @@
+//! One STOR or ESTO in MODE E: streams send the blocks, this thread follows the control connection and ends the data connections.
+//!
+//! ```text
+//!   EPSV, STOR | ESTO A 0 --> N data connections: blocks .. --> all ranges sent --> EOD on each, the last with EODC --> 226
+//!        111, 112 markers <---------------------------------------------'
+//! ```
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::RecvTimeoutError;
+use longhaul_core::proto::gridftp::{BlockHeader, Reply, parse_range_marker};
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::schedule::{Blocks, RangeScheduler};
+use longhaul_core::units::Bytes;
+
+use super::FtpUpload;
+use super::block_peer::BlockPeer;
+use super::block_worker::send_header;
+use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
+use crate::source::http::HttpError;
+use crate::streams::{CountControl, Starter, StreamSet};
+use crate::transfer::StreamOptions;
+use crate::upload::error::UploadError;
+use crate::upload::ranges::ALIGNMENT;
+use crate::upload::range_worker::in_flight;
+
+/// How often the control connection is read while streams send.
+const LOOK: Duration = Duration::from_millis(5);
+/// The server's report of a broken transfer is waited for so long: it explains more than a data connection that was closed.
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Sends what the server lacks, and returns once it has stored all of it. Ranges that it reports as stored are added to `stored`.
+///
+/// # Errors
+/// [`UploadError`].
+pub(super) fn send(
+    upload: &FtpUpload<'_, '_>,
+    session: &mut StoreSession<'_>,
+    (held, start): (&RangeSet, StoreStart),
+    control: CountControl,
+    stored: &mut RangeSet,
+) -> Result<(), UploadError> {
+    let (request, progress) = (upload.request, upload.progress);
+    let (transfer, cancel) = (&progress.transfer, &progress.cancel);
+    let gaps = held.gaps(ByteRange::with_len(0, progress.size));
+    let address = session.listen_for_blocks(cancel)?;
+    let source = (upload.source, upload.reader);
+    let place = (upload.shared_pace(), upload.at(session));
+    let peer = BlockPeer::new(request, progress, source, session.dialler(address), place);
+    let verb = session.begin(start, progress.size - held.total(), cancel)?;
+
+    let mut scheduler =
+        RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
+    if let Some(chunk) = control.first_chunk() {
+        scheduler.allow(chunk);
+    }
+    transfer.schedule.plan(scheduler);
+    transfer.resume();
+    progress.begin_ranges(held);
+    // The windows to be held are the server's.
+    let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
+    let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
+    let mut report = Report { verb, stored, last: Instant::now(), reply: None };
+    thread::scope(|threads| {
+        let (alive, ended) = crossbeam_channel::bounded::<()>(0);
+        let starter = Starter { threads, inlet: None, alive };
+        let tuner = control.start(&set, starter.clone());
+        drop(starter);
+        // Nothing is sent: it is disconnected once every stream has ended.
+        while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if !peer.is_over()
+                && let Err(error) = report.read(session)
+            {
+                peer.fail(error);
+            }
+            if peer.is_over() && !set.is_dropped() {
+                set.drop_source();
+                // What waits for work looks again.
+                transfer.schedule.change(|_| ());
+            }
+        }
+        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
+            upload.path.found(found);
+        }
+    });
+    if let Some(error) = peer.take_failure() {
+        return Err(report.explain(session, error));
+    }
+    if let Some(error) = transfer.take_failure() {
+        return Err(error.into());
+    }
+    let given_up = transfer.take_given_up();
+    if !transfer.schedule.is_done() {
+        return Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from));
+    }
+    end_connections(upload, session, &peer, &mut report)
+}
+
+/// Ends every data connection, the last one with their number, and waits until the server has stored all.
+fn end_connections(
+    upload: &FtpUpload<'_, '_>,
+    session: &mut StoreSession<'_>,
+    peer: &BlockPeer<'_>,
+    report: &mut Report<'_>,
+) -> Result<(), UploadError> {
+    let progress = upload.progress;
+    let mut connections = peer.take_sent();
+    if connections.is_empty() {
+        // An empty file needs one, too.
+        let connection = peer.dialler.dial(&progress.cancel)?;
+        let fail = |source| UploadError::Send { at: peer.at.clone(), source };
+        connection.set_nonblocking(true).map_err(fail)?;
+        connections.push(connection);
+    }
+    let mut clock = StallClock::new(upload.request.stall);
+    let in_flight =
+        || connections.iter().fold(0, |sum, connection| sum + in_flight(connection).unwrap_or_default());
+    let channels = connections.len();
+    let fail = |source| UploadError::Send { at: peer.at.clone(), source };
+    for (number, connection) in connections.iter().enumerate() {
+        let header = if number + 1 == channels {
+            BlockHeader::end_of_file(channels as u64)
+        } else {
+            BlockHeader::end_of_data()
+        };
+        let wait = || {
+            progress.check_cancel()?;
+            report.read(session)?;
+            clock.check(in_flight(), report.last).map_err(|waited| stalled(peer, waited))
+        };
+        let sent = send_header(connection, header, wait, fail);
+        sent.map_err(|error| report.explain(session, error))?;
+    }
+    loop {
+        match report.reply.take() {
+            Some(reply) if reply.is_positive() => return Ok(()),
+            Some(reply) => return Err(session.refused(report.verb, reply).into()),
+            None => {}
+        }
+        progress.check_cancel()?;
+        let reply = session.poll_for_a_tick()?;
+        reply.into_iter().for_each(|reply| report.take(reply));
+        clock.check(in_flight(), report.last).map_err(|waited| session.timeout("storing the file", waited))?;
+    }
+}
+
+fn stalled(peer: &BlockPeer<'_>, waited: Duration) -> UploadError {
+    UploadError::Stalled { at: peer.at.clone(), waited }
+}
+
+/// What the server reports of a store.
+struct Report<'a> {
+    verb: &'static str,
+    stored: &'a mut RangeSet,
+    /// When it reported last.
+    last: Instant,
+    /// The reply that ends the store.
+    reply: Option<Reply>,
+}
+
+impl Report<'_> {
+    /// Reads what has arrived; fails where the server ends the store before it has everything.
+    fn read(&mut self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
+        while let Some(reply) = session.poll()? {
+            self.take(reply);
+        }
+        match self.reply.take() {
+            None => Ok(()),
+            Some(reply) if reply.is_positive() => Err(session.unrequested("the end of the upload").into()),
+            Some(reply) => Err(session.refused(self.verb, reply).into()),
+        }
+    }
+
+    fn take(&mut self, reply: Reply) {
+        self.last = Instant::now();
+        if let Some(ranges) = parse_range_marker(&reply) {
+            ranges.iter().for_each(|range| self.stored.insert(range));
+        }
+        if !reply.is_preliminary() {
+            self.reply.get_or_insert(reply);
+        }
+    }
+
+    /// Returns why the store has failed: as the server says, where it says so soon, or `error`.
+    fn explain(&mut self, session: &mut StoreSession<'_>, error: UploadError) -> UploadError {
+        if !matches!(error, UploadError::Send { .. }) {
+            return error;
+        }
+        let began = Instant::now();
+        while began.elapsed() < REPORT_PATIENCE {
+            match session.poll_for_a_tick() {
+                Ok(reply) => reply.into_iter().for_each(|reply| self.take(reply)),
+                Err(FtpError::Busy { at, reply }) => return FtpError::Busy { at, reply }.into(),
+                Err(_) => return error,
+            }
+            if let Some(reply) = self.reply.take_if(|reply| !reply.is_positive()) {
+                return session.refused(self.verb, reply).into();
+            }
+        }
+        error
+    }
+}
+
+/// Detects a server that neither takes bytes nor reports.
+struct StallClock {
+    limit: Duration,
+    since: Instant,
+    in_flight: u64,
+}
+
+impl StallClock {
+    fn new(limit: Duration) -> Self {
+        Self { limit, since: Instant::now(), in_flight: u64::MAX }
+    }
+
+    /// Fails with the time since anything has moved, where that is too long.
+    fn check(&mut self, in_flight: u64, reported: Instant) -> Result<(), Duration> {
+        if in_flight != self.in_flight {
+            (self.in_flight, self.since) = (in_flight, Instant::now());
+        }
+        self.since = self.since.max(reported);
+        if self.since.elapsed() > self.limit { Err(self.limit) } else { Ok(()) }
+    }
+}
+
+/// Returns how much of the file a store begins with: what is held is kept only where blocks go into it.
+pub(super) fn start(held: &RangeSet) -> StoreStart {
+    if held.total() == Bytes::ZERO { StoreStart::Anew } else { StoreStart::Into }
+}

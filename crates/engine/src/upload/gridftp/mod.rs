@@ -1,0 +1,295 @@
+//! Uploads to FTP and GridFTP servers: stored under a temporary name, proved by checksums, then renamed.
+//!
+//! ```text
+//!   StoreDoor::open --> what is held (CKSM of pieces) --> extended_store (MODE E, several streams) --> CKSM --> MFMT, RNFR, RNTO
+//!                                                     '-> stream_store   (MODE S, one stream)      --> SIZE --> RNFR, RNTO
+//! ```
+//!
+//! A wrong checksum leads back to the store, with the pieces that differ.
+
+mod block_peer;
+mod block_worker;
+mod extended_store;
+mod remote_pieces;
+mod stream_store;
+mod temporary_name;
+
+use std::sync::Arc;
+use std::thread::Scope;
+use std::time::Duration;
+
+use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::retry::Backoff;
+use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::units::Bytes;
+
+use super::MOST_REPAIRS;
+use super::error::{UploadError, of_bytes};
+use super::hashing::Hashing;
+use super::known_path::UploadPath;
+use super::progress::UploadProgress;
+use super::ranges;
+use super::request::PutRequest;
+use super::shared_pace::SharedPace;
+use crate::pacing::PacingThread;
+use crate::send::{Reader, SourceFile};
+use crate::source::gridftp::{StoreDoor, StoreSession};
+use crate::source::http::{HttpError, Retry, SafeUrl, UrlAndPeer};
+use temporary_name::TemporaryName;
+
+/// How often the wait for the own digest looks whether the upload is cancelled.
+const DIGEST_TICK: Duration = Duration::from_millis(100);
+
+/// An upload, through all its attempts.
+pub(super) struct FtpUpload<'scope, 'env> {
+    request: &'scope PutRequest,
+    progress: &'scope UploadProgress<'scope>,
+    source: &'scope Arc<SourceFile>,
+    reader: Reader,
+    /// What earlier uploads have found of the path.
+    path: &'scope UploadPath,
+    /// The congestion control after slow start.
+    congestion: Option<String>,
+    pacing: PacingThread,
+    threads: &'scope Scope<'scope, 'env>,
+    hashing: Option<Hashing>,
+    /// What the server has reported as stored in this run.
+    stored: RangeSet,
+    /// Whether this run has begun to store.
+    began: bool,
+    /// The most that the server was found to hold.
+    furthest: Option<Bytes>,
+    /// How often wrong ranges were sent again.
+    repairs: u32,
+}
+
+impl<'scope, 'env> FtpUpload<'scope, 'env> {
+    pub(super) fn new(
+        request: &'scope PutRequest,
+        progress: &'scope UploadProgress<'scope>,
+        (source, reader): (&'scope Arc<SourceFile>, Reader),
+        (congestion, path): (Option<String>, &'scope UploadPath),
+        threads: &'scope Scope<'scope, 'env>,
+    ) -> Self {
+        Self {
+            request,
+            progress,
+            source,
+            reader,
+            path,
+            congestion,
+            pacing: PacingThread::default(),
+            threads,
+            hashing: None,
+            stored: RangeSet::new(),
+            began: false,
+            furthest: None,
+            repairs: 0,
+        }
+    }
+
+    /// Repeats attempts until the server has the file or an error is final; returns the digest that both ends have compared.
+    pub(super) fn run(mut self) -> Result<Option<Checksum>, UploadError> {
+        let request = self.request;
+        let name = TemporaryName::claim(self.source, &request.url);
+        let sessions = request.sessions.get();
+        let door = StoreDoor::new(&request.url, &name.suffix, &request.client, sessions)?;
+        let mut backoff = Backoff::new(request.retries);
+        let result = loop {
+            let error = match self.attempt(&door, name.is_lasting(), &mut backoff) {
+                Ok(digest) => return Ok(digest),
+                Err(error) => error,
+            };
+            let wait = match error.retry() {
+                Retry::Never => break Err(error),
+                Retry::Now => None,
+                Retry::After(wait) => Some(wait),
+            };
+            let Some(wait) = backoff.failed(wait, fastrand::f64()) else { break Err(error) };
+            self.progress.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
+            if self.progress.cancel.sleep(wait) {
+                break Err(HttpError::Cancelled.into());
+            }
+        };
+        if !name.is_lasting() && self.began {
+            self.discard(&door);
+        }
+        result
+    }
+
+    /// Removes a temporary file that no later run would find.
+    fn discard(&self, door: &StoreDoor<'_>) {
+        // The upload may be cancelled; this takes as long as one command may.
+        let cancel = crate::cancel::Cancel::new();
+        match door.open(&cancel) {
+            Ok(mut session) => session.discard(&cancel),
+            Err(error) => tracing::debug!("a temporary file was not removed: {error}"),
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        door: &StoreDoor<'_>,
+        is_lasting: bool,
+        backoff: &mut Backoff,
+    ) -> Result<Option<Checksum>, UploadError> {
+        let mut session = door.open(&self.progress.cancel)?;
+        if session.encrypts() {
+            return Err(session.unencrypted_only().into());
+        }
+        let algorithm = session.algorithm();
+        let verified_by = algorithm.filter(|_| self.request.verify.is_some());
+        self.progress.set_resumable(session.takes_blocks() && algorithm.is_some() && is_lasting);
+        if verified_by.is_none() {
+            self.progress.skip_hashing();
+        }
+        let resumes = self.began || (self.request.resume && is_lasting);
+        let held = if resumes { self.held(&mut session, algorithm)? } else { RangeSet::new() };
+        let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
+        backoff.received(brought);
+        self.furthest = self.furthest.max(Some(held.total()));
+        let is_whole = session.held == Some(self.progress.size) && held.total() == self.progress.size;
+        if session.takes_blocks() {
+            self.reader = ranges::reader(self.reader, self.request.reader);
+        }
+        self.progress.found(&held, self.source, self.reader);
+        if let (Some(algorithm), None) = (verified_by, &self.hashing) {
+            let (source, progress) = (self.source, self.progress);
+            self.hashing = Some(Hashing::start(self.threads, (source, self.reader), progress, algorithm)?);
+        }
+        if !is_whole {
+            self.began = true;
+            self.send(&mut session, &held)?;
+        }
+        self.source.check().map_err(UploadError::of_reading)?;
+        let digest = self.verify(&mut session, verified_by)?;
+        session.rename(self.source.metadata().modified().ok(), &self.progress.cancel)?;
+        session.keep();
+        Ok(digest)
+    }
+
+    /// Returns what the server has of the file: as its checksums prove, or as it has reported in this run.
+    fn held(
+        &self,
+        session: &mut StoreSession<'_>,
+        algorithm: Option<Algorithm>,
+    ) -> Result<RangeSet, UploadError> {
+        let progress = self.progress;
+        let there = session.held.filter(|there| (Bytes::new(1)..=progress.size).contains(there));
+        let (Some(there), cancel) = (there, &progress.cancel) else { return Ok(RangeSet::new()) };
+        let range = ByteRange::with_len(0, there);
+        if let Some(algorithm) = algorithm {
+            return remote_pieces::agreeing(session, self.source, algorithm, range, cancel);
+        }
+        if session.takes_blocks() {
+            return Ok(self.stored.clone());
+        }
+        // One stream stores bytes in their order. What an earlier run has left cannot be proved.
+        let mut held = RangeSet::new();
+        if self.began && session.resumes_streams() {
+            held.insert(ByteRange::with_len(0, there.min(progress.read_so_far())));
+        }
+        Ok(held)
+    }
+
+    /// Sends what the server lacks.
+    fn send(&mut self, session: &mut StoreSession<'_>, held: &RangeSet) -> Result<(), UploadError> {
+        if !session.takes_blocks() {
+            let offset = super::progress::prefix(held, self.progress.size);
+            // A server may have no REST for what is stored.
+            let offset = if session.resumes_streams() { offset } else { Bytes::ZERO };
+            return stream_store::send(self, session, offset);
+        }
+        let start = extended_store::start(held);
+        let control = ranges::control_of(
+            (self.request, self.path),
+            session.rtt(),
+            self.progress.size - held.total(),
+            MOST_STREAMS,
+        );
+        let mut stored = std::mem::take(&mut self.stored);
+        if start == crate::source::gridftp::StoreStart::Anew {
+            stored = RangeSet::new();
+        }
+        let sent = extended_store::send(self, session, (held, start), control, &mut stored);
+        self.stored = stored;
+        sent
+    }
+
+    /// Compares what the server has with the source, and sends wrong pieces again; returns the digest that agrees.
+    fn verify(
+        &mut self,
+        session: &mut StoreSession<'_>,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Option<Checksum>, UploadError> {
+        let (progress, size) = (self.progress, self.progress.size);
+        let cancel = &progress.cancel;
+        let (Some(algorithm), Some(hashing)) = (algorithm, &mut self.hashing) else {
+            self.compare_sizes(session)?;
+            return Ok(None);
+        };
+        let digest = loop {
+            progress.check_cancel()?;
+            if let Some(digest) = hashing.within(DIGEST_TICK)? {
+                break digest;
+            }
+        };
+        progress.emit(&Event::Verifying);
+        let whole = ByteRange::with_len(0, size);
+        loop {
+            self.source.check().map_err(UploadError::of_reading)?;
+            match session.whole_checksum(algorithm, size, cancel)? {
+                Some(there) if there == digest => return Ok(Some(digest)),
+                Some(_) => {}
+                // It offers checksums, and computes none of this file.
+                None => {
+                    self.compare_sizes(session)?;
+                    return Ok(None);
+                }
+            }
+            let held = remote_pieces::agreeing(session, self.source, algorithm, whole, cancel)?;
+            let mut wrong = RangeSet::new();
+            held.gaps(whole).into_iter().for_each(|gap| wrong.insert(gap));
+            let at = self.at(session);
+            if self.repairs == MOST_REPAIRS || !session.takes_blocks() {
+                return Err(UploadError::Corrupted { at, ranges: wrong, rounds: self.repairs });
+            }
+            self.repairs += 1;
+            if wrong.total() == Bytes::ZERO {
+                // It has read other bytes than it has by now.
+                continue;
+            }
+            let server = at.to_string();
+            progress.emit(&Event::Warning(Warning::WrongOnServer { ranges: wrong, server }));
+            self.send(session, &held)?;
+        }
+    }
+
+    /// Fails where the server has another number of bytes than the source.
+    fn compare_sizes(&self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
+        let size = self.progress.size;
+        match session.size(&self.progress.cancel)? {
+            Some(there) if there != size => Err(UploadError::Answer {
+                at: self.at(session),
+                why: format!(
+                    "it has {} bytes of {}; run again with --no-resume",
+                    of_bytes(Some(there)),
+                    size.get()
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what paces the connections of one store.
+    fn shared_pace(&self) -> SharedPace<'_> {
+        SharedPace::new(&self.pacing, self.request.pace, self.congestion.as_deref())
+    }
+
+    /// Returns the URL and the server's address, for errors.
+    fn at(&self, session: &StoreSession<'_>) -> UrlAndPeer {
+        UrlAndPeer { url: SafeUrl::of(&self.request.url), peer: session.peer() }
+    }
+}

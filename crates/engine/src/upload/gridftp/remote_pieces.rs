@@ -1,0 +1,120 @@
+//! Which bytes on the server are the source's, found by the server's checksums of pieces.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+
+use crate::cancel::Cancel;
+use crate::digest::{PrefixDigest, WantedDigests};
+use crate::send::SourceFile;
+use crate::source::gridftp::StoreSession;
+use crate::source::http::HttpError;
+use crate::upload::error::UploadError;
+
+/// A range is compared in so many pieces at first.
+const PIECES: u64 = 64;
+/// A piece that differs is compared again in so many.
+const PARTS: u64 = 16;
+/// More pieces than this that differ are not looked at closer: most of the range is to be sent anyway.
+const FEW: usize = 4;
+/// No piece is smaller, but the last: a server opens and reads the file for each.
+const LEAST: Bytes = Bytes::mib(1);
+/// How much of the source is read at once.
+const READ: Bytes = Bytes::mib(1);
+
+/// Returns the parts of `range` that the server has as the source does.
+///
+/// # Errors
+/// Those of the server and of reading the source.
+pub(super) fn agreeing(
+    session: &mut StoreSession<'_>,
+    source: &SourceFile,
+    algorithm: Algorithm,
+    range: ByteRange,
+    cancel: &Cancel,
+) -> Result<RangeSet, UploadError> {
+    let mut agrees = RangeSet::new();
+    agrees.insert(range);
+    let mut wrong = differing(session, source, algorithm, cut(range, PIECES), cancel)?;
+    if (1..=FEW).contains(&wrong.len()) {
+        let parts = wrong.iter().flat_map(|piece| cut(*piece, PARTS)).collect();
+        wrong = differing(session, source, algorithm, parts, cancel)?;
+    }
+    wrong.into_iter().for_each(|piece| agrees.remove(piece));
+    Ok(agrees)
+}
+
+/// Cuts a range into about `count` pieces that end on multiples of [`LEAST`].
+fn cut(range: ByteRange, count: u64) -> Vec<ByteRange> {
+    let length = range.len().get().div_ceil(count).next_multiple_of(LEAST.get()).max(LEAST.get());
+    let starts = std::iter::successors(Some(range.start()), |start| start.checked_add(length));
+    let within = starts.take_while(|start| *start < range.end());
+    within.map(|start| ByteRange::new(start, range.end().min(start.saturating_add(length)))).collect()
+}
+
+/// Returns those of `pieces` whose checksums are not the source's.
+fn differing(
+    session: &mut StoreSession<'_>,
+    source: &SourceFile,
+    algorithm: Algorithm,
+    pieces: Vec<ByteRange>,
+    cancel: &Cancel,
+) -> Result<Vec<ByteRange>, UploadError> {
+    let there = session.checksums(algorithm, &pieces, cancel)?;
+    let mut wrong = Vec::new();
+    for (piece, there) in pieces.into_iter().zip(there) {
+        if there.is_none() || there != Some(digest(source, algorithm, piece, cancel)?) {
+            wrong.push(piece);
+        }
+    }
+    source.check().map_err(UploadError::of_reading)?;
+    Ok(wrong)
+}
+
+/// Computes the digest of a part of the source.
+fn digest(
+    source: &SourceFile,
+    algorithm: Algorithm,
+    range: ByteRange,
+    cancel: &Cancel,
+) -> Result<Checksum, UploadError> {
+    let mut digest = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
+    let mut buffer = vec![0; READ.min(range.len()).as_usize()];
+    let mut at = range.start();
+    while at < range.end() {
+        if cancel.is_cancelled() {
+            return Err(HttpError::Cancelled.into());
+        }
+        let most = buffer.len().min(Bytes::new(range.end() - at).as_usize());
+        match source.file().read_at(&mut buffer[..most], at) {
+            Ok(0) => return Err(UploadError::Changed(source.path().clone())),
+            Ok(n) => {
+                digest.update(&buffer[..n]);
+                at += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(UploadError::cannot_read(source.path().clone(), error)),
+        }
+    }
+    digest.digests().whole.ok_or(UploadError::NoDigest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_range_without_overlap() {
+        for (start, end) in [(0, 1), (0, 1 << 20), (5, (300 << 20) + 7), (1 << 20, 1 << 34)] {
+            let range = ByteRange::new(start, end);
+            let pieces = cut(range, PIECES);
+            assert!(pieces.len() as u64 <= PIECES && !pieces.is_empty());
+            assert_eq!((pieces[0].start(), pieces[pieces.len() - 1].end()), (start, end));
+            assert!(pieces.windows(2).all(|pair| pair[0].end() == pair[1].start()));
+        }
+        assert_eq!(cut(ByteRange::new(3, 3), PIECES), []);
+    }
+}
