@@ -77,7 +77,11 @@ impl Checksum {
     pub fn bytes(&self) -> Vec<u8> {
         // There are hexadecimal digits only, and an even number of them.
         let digit = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default() as u8;
-        self.hex.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | digit(d))).collect()
+        self.hex
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | digit(d)))
+            .collect()
     }
 
     /// Makes one of a digest's bytes; `None` where the algorithm's has another length.

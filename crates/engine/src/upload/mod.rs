@@ -255,8 +255,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             }
             session.progress.found(&held, session.source, session.reader);
             if session.request.verify.is_some() && hashing.is_none() {
-                *hashing =
-                    Some(Hashing::start(
+                *hashing = Some(Hashing::start(
                     self.threads,
                     (session.source, session.reader),
                     session.progress,
@@ -364,10 +363,7 @@ fn send_again(
 }
 
 /// Waits for the hasher; the connection is closed once that takes long.
-fn wait_for_digest(
-    session: &mut UploadSession<'_>,
-    hashing: &mut Hashing,
-) -> Result<Checksum, UploadError> {
+fn wait_for_digest(session: &mut UploadSession<'_>, hashing: &mut Hashing) -> Result<Checksum, UploadError> {
     if let Some(digest) = hashing.within(IDLE)? {
         return Ok(digest);
     }

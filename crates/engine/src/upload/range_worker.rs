@@ -23,8 +23,8 @@ use super::answer::UploadAnswer;
 use super::body::{self, BodyError, Pump, TICK};
 use super::error::UploadError;
 use super::range_peer::RangePeer;
-use super::shared_pace::PacedConnection;
 use super::ranges::ALIGNMENT;
+use super::shared_pace::PacedConnection;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
 use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
@@ -319,7 +319,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled, or its leases are stolen.
     fn account(&mut self) -> Result<(), SourceError> {
         // Without the kernel's counters a range is acknowledged by its answer alone.
-        let acked = in_flight(self.connection.socket()).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
+        let acked =
+            in_flight(self.connection.socket()).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
         for sent in &mut self.unanswered {
             let reached = sent.range.start() + acked.saturating_sub(sent.before);
             // The last block is kept until the answer: the range then still counts as leased.

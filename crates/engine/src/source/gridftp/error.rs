@@ -227,7 +227,9 @@ impl FtpError {
             Self::Refused { verb, reply, .. } => match Self::class_of(reply) {
                 FailureKind::Temporary => true,
                 class => {
-                    class == FailureKind::Protocol && reply.code == 500 && matches!(*verb, "ERET" | "RETR" | "ESTO" | "STOR")
+                    class == FailureKind::Protocol
+                        && reply.code == 500
+                        && matches!(*verb, "ERET" | "RETR" | "ESTO" | "STOR")
                 }
             },
             // What is missing or cut may come over another connection.

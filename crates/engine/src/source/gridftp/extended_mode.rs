@@ -112,7 +112,9 @@ pub(super) fn fetch(
     };
     exchange.take_in_channels();
     let done = exchange.run();
-    if let Err(Failure::Ftp(FtpError::Closed { .. } | FtpError::Receive { .. } | FtpError::Busy { .. })) = done {
+    if let Err(Failure::Ftp(FtpError::Closed { .. } | FtpError::Receive { .. } | FtpError::Busy { .. })) =
+        done
+    {
         exchange.drain();
     }
     let holds_window = exchange.intakes.iter().any(Intake::holds_window);

@@ -76,7 +76,7 @@ impl FtpLister {
         // proftpd reports the end only once this side has closed too.
         drop(transport);
         let limit = session.control.limit;
-        passive::end(&door, &mut session, "MLSD", false, limit, cancel)?;
+        passive::end(&door, &mut session, false, limit, cancel)?;
         self.sessions.keep(session);
         Ok(spool)
     }
@@ -185,6 +185,17 @@ impl RemoteDirectories for FtpLister {
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
         self.retrying(cancel, || self.make_once(directory, cancel))
+    }
+
+    fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
+        let opened = self
+            .door(RemoteAddress::of_directory(directory))
+            .and_then(|door| door.open_for_directory(cancel));
+        opened.is_ok_and(|session| {
+            let keeps = session.features.lists("MFMT");
+            self.sessions.keep(session);
+            keeps
+        })
     }
 
     fn at_once(&self) -> usize {

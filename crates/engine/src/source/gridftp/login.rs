@@ -131,7 +131,7 @@ impl<'a> Door<'a> {
         }
     }
 
-    fn log_in(&self, cancel: &Cancel) -> Result<(Session, RemoteState), FtpError> {
+    fn log_in(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
         if !self.sessions.is_sequential(&self.key) {
             match self.log_in_by_flight(cancel) {
                 Err(FtpError::Timeout { step: "a flight of commands", .. }) => {

@@ -74,7 +74,11 @@ fn begun(
 }
 
 /// Requests where the server accepts data connections; an address of another host than the control connection's is refused.
-pub(super) fn address(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
+pub(super) fn address(
+    door: &Door<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<SocketAddr, FtpError> {
     let at = door.at();
     let control = &mut session.control;
     let server = control.peer.ip();

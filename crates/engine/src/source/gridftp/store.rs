@@ -237,7 +237,8 @@ impl<'a> StoreSession<'a> {
 
     /// Makes the error of an upload that the server's protection rules out.
     pub(crate) fn unencrypted_only(&self) -> FtpError {
-        let why = "uploads are sent in clear, and this session encrypts data; leave out --encrypt, or use ftp://";
+        let why =
+            "uploads are sent in clear, and this session encrypts data; leave out --encrypt, or use ftp://";
         FtpError::Url { url: self.store.at().to_owned(), why }
     }
 

@@ -22,8 +22,8 @@ use crate::source::http::HttpError;
 use crate::streams::{CountControl, Starter, StreamSet};
 use crate::transfer::StreamOptions;
 use crate::upload::error::UploadError;
-use crate::upload::ranges::ALIGNMENT;
 use crate::upload::range_worker::in_flight;
+use crate::upload::ranges::ALIGNMENT;
 
 /// How often the control connection is read while streams send.
 const LOOK: Duration = Duration::from_millis(5);
@@ -141,7 +141,9 @@ fn end_connections(
         progress.check_cancel()?;
         let reply = session.poll_for_a_tick()?;
         reply.into_iter().for_each(|reply| report.take(reply));
-        clock.check(in_flight(), report.last).map_err(|waited| session.timeout("storing the file", waited))?;
+        clock
+            .check(in_flight(), report.last)
+            .map_err(|waited| session.timeout("storing the file", waited))?;
     }
 }
 
