@@ -53,7 +53,7 @@ pub(crate) struct GetArgs {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     input: Option<PathBuf>,
 
-    /// Fetches a directory with all below it: from longhaul serve, nginx with autoindex, or index pages of Apache
+    /// Fetches a directory with all below it: from longhaul serve, nginx with autoindex, index pages of Apache, or by MLSD of FTP
     ///
     /// What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
     /// have the time at which they were fetched. A file whose size and time have not changed is not fetched again, unless --no-resume
