@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-use crate::support::{Globus, Proftpd, Vsftpd, assert_equal, fetched_and_unchanged, get, make_tree};
+use crate::support::{
+    Globus, Proftpd, Vsftpd, age, assert_equal, fetched_and_unchanged, get, make_tree, many_files, put,
+};
 
 /// Fetches a tree of so many files twice: the second run fetches only what has changed.
 fn fetch_all(url: &str, tree: &Path, files: usize) {
@@ -42,6 +44,34 @@ fn proftpd() {
     let Some(server) = Proftpd::start() else { return };
     make_tree(&server.path("t"));
     fetch_all(&server.url("t/"), &server.path("t"), 20);
+}
+
+/// Sends a tree twice: the second run sends only what has changed.
+fn put_all(url: &str, there: &Path) {
+    let run = put().args(["-r", "t", url]);
+    many_files(&run.path("t"), 40);
+    fs::create_dir(run.path("t/empty")).unwrap();
+    run.run().ok();
+    assert_equal(&run.path("t"), there);
+    fs::write(run.path("t/d1/f1"), "changed").unwrap();
+    age(&run.path("t/d2"), 900_000_000);
+    let run = run.again(["--json", "-r", "t", url]);
+    let (sent, unchanged) = fetched_and_unchanged(&run.run().ok());
+    assert_eq!((sent.len(), unchanged.len()), (14, 26), "{sent:?}");
+    assert_equal(&run.path("t"), there);
+}
+
+#[test]
+fn put_to_globus() {
+    let Some(server) = Globus::start() else { return };
+    put_all(&url(&server, "new/place/"), &server.path("new/place"));
+}
+
+#[test]
+fn put_to_proftpd() {
+    let Some(server) = Proftpd::start() else { return };
+    let url = format!("ftp://ann:secret%20word@127.0.0.1:{}/new/place/", server.port());
+    put_all(&url, &server.path("new/place"));
 }
 
 #[test]

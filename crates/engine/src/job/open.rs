@@ -95,7 +95,7 @@ pub(super) fn open<'e>(
         }
     })?;
     let is_usable =
-        |url: &Url| !(job.urls.contains(url) || job.options.client.encrypt && url.scheme() == "http");
+        |url: &Url| !(job.urls.contains(url) || (job.options.client.encrypt && url.scheme() == "http"));
     for url in opened.description.duplicates.iter().take(MOST_DUPLICATES) {
         if is_usable(url) {
             opened.sources.push(source_of(url));

@@ -41,7 +41,9 @@ impl Transfer {
                 .map(|(channel, at)| scope.spawn(move || send(at, channel)))
                 .collect();
             // All are joined, also behind one that failed.
-            threads.into_iter().map(|thread| thread.join().unwrap()).fold(true, |all, one| all && one)
+            // Each is joined, whatever the ones before have sent.
+            let sent: Vec<bool> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            sent.into_iter().all(|sent| sent)
         })
     }
 

@@ -190,6 +190,17 @@ impl RemoteDirectories for FtpLister {
         self.retrying(cancel, || self.make_once(directory, cancel))
     }
 
+    fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
+        let opened = self
+            .door(RemoteAddress::of_directory(directory))
+            .and_then(|door| door.open_for_directory(cancel));
+        opened.is_ok_and(|session| {
+            let keeps = session.features.lists("MFMT");
+            self.sessions.keep(session);
+            keeps
+        })
+    }
+
     fn at_once(&self) -> usize {
         // Each is a login, and servers allow few.
         2
