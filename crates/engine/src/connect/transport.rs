@@ -28,13 +28,20 @@ pub(crate) enum Transport {
 pub(crate) struct TlsStream {
     pub(crate) session: Connection,
     pub(crate) socket: TcpStream,
+    /// What was received and the session has not taken: it takes 4 KiB a call, which would cost four calls to the kernel a record.
+    input: Vec<u8>,
+    taken: usize,
+    filled: usize,
 }
+
+/// How much is received at once: four records of the largest size (RFC 8446, section 5.1).
+const INPUT: usize = 64 << 10;
 
 impl Transport {
     /// Puts TLS over a socket. A client's first message is sent now; the rest of the handshake takes place in [`Self::receive`],
     /// so that the socket need not block, and nothing is sent before the peer is verified.
     pub(crate) fn tls(session: impl Into<Connection>, socket: TcpStream) -> Self {
-        let mut tls = TlsStream { session: session.into(), socket };
+        let mut tls = TlsStream::new(session.into(), socket);
         if tls.session.wants_write() {
             // A message that is not sent now, as the socket is broken, is missed by the next receive.
             let _ = tls.session.write_tls(&mut tls.socket);
@@ -46,7 +53,9 @@ impl Transport {
     pub(crate) fn has_decrypted(&mut self) -> bool {
         match self {
             Self::Plain(_) => false,
-            Self::Tls(tls) => tls.session.reader().fill_buf().is_ok_and(|clear| !clear.is_empty()),
+            Self::Tls(tls) => {
+                tls.has_input() || tls.session.reader().fill_buf().is_ok_and(|clear| !clear.is_empty())
+            }
         }
     }
 
@@ -85,10 +94,18 @@ impl Transport {
             Self::Tls(tls) => {
                 // Before the wait: a record that was received with an earlier one is no longer in the socket.
                 let decrypted = tls.decrypted(room);
-                if decrypted.is_some() || !wait_readable(&tls.socket, limit) {
+                if decrypted.is_some() || !(tls.has_input() || wait_readable(&tls.socket, limit)) {
                     return decrypted;
                 }
-                if tls.pull().is_err() { Some(0) } else { tls.decrypted(room) }
+                loop {
+                    if tls.pull().is_err() {
+                        return Some(0);
+                    }
+                    let decrypted = tls.decrypted(room);
+                    if decrypted.is_some() || !tls.has_input() {
+                        return decrypted;
+                    }
+                }
             }
         }
     }
@@ -113,6 +130,15 @@ impl Transport {
 }
 
 impl TlsStream {
+    pub(crate) fn new(session: Connection, socket: TcpStream) -> Self {
+        Self { session, socket, input: vec![0; INPUT], taken: 0, filled: 0 }
+    }
+
+    /// Returns whether received bytes wait for the session.
+    fn has_input(&self) -> bool {
+        self.taken < self.filled
+    }
+
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         loop {
             match self.session.reader().read(buffer) {
@@ -142,7 +168,21 @@ impl TlsStream {
 
     /// Receives some records and decrypts them; answers the protocol's own messages.
     pub(crate) fn pull(&mut self) -> io::Result<Received> {
-        let received = outcome(|| self.session.read_tls(&mut self.socket))?;
+        let mut received = Received::Idle;
+        if !self.has_input() {
+            received = outcome(|| self.socket.read(&mut self.input))?;
+            match received {
+                Received::Data(n) => (self.taken, self.filled) = (0, n),
+                Received::Idle => return Ok(received),
+                Received::End { .. } => {}
+            }
+        }
+        // At the end of the connection there is none: the session takes note of it.
+        let n = self.session.read_tls(&mut &self.input[self.taken..self.filled])?;
+        if n > 0 {
+            self.taken += n;
+            received = Received::Data(n);
+        }
         if let Err(error) = self.session.process_new_packets() {
             tracing::debug!("TLS ends: {error}");
             // Sends the alert that tells the peer why.

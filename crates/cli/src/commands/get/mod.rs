@@ -291,11 +291,21 @@ fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
     if files.len() > 1 && (args.checksum.is_some() || !args.mirror.is_empty()) {
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
     }
-    let is_clear = |url: &&Url| matches!(url.scheme(), "http" | "ftp");
-    if let Some(url) = files.iter().flat_map(|file| &file.urls).find(is_clear).filter(|_| args.encrypt) {
-        bail!("{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs", SafeUrl::of(url));
-    }
+    refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
     Ok(files)
+}
+
+/// Fails where one of `urls` has no encryption and the user asks for it.
+fn refuse_clear<'u>(args: &GetArgs, mut urls: impl Iterator<Item = &'u Url>) -> anyhow::Result<()> {
+    match urls.find(|url| args.encrypt && matches!(url.scheme(), "http" | "ftp")) {
+        Some(url) => {
+            bail!(
+                "{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs",
+                SafeUrl::of(url)
+            )
+        }
+        None => Ok(()),
+    }
 }
 
 /// Reads the files of a metalink; those without a usable URL are an error, for the rest would look complete.

@@ -16,7 +16,7 @@ use longhaul_scope::record::schema::Side;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{GetArgs, Operand, options};
+use super::{GetArgs, Operand, options, refuse_clear};
 use crate::batch::Batch;
 use crate::summary::Unchanged;
 use crate::{exit, interrupt, say};
@@ -75,7 +75,7 @@ fn url(args: &GetArgs) -> anyhow::Result<&Url> {
         bail!("--checksum and --mirror are for one file, not for a directory");
     }
     match &args.sources[..] {
-        [Operand::Url(url)] => Ok(url),
+        [Operand::Url(url)] => refuse_clear(args, std::iter::once(url)).map(|()| url),
         _ => bail!("-r takes the URL of one directory; fetch others with commands of their own"),
     }
 }

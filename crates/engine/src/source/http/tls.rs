@@ -61,7 +61,7 @@ pub(super) fn handshake(
         Host::Ipv6(address) => ServerName::IpAddress(std::net::IpAddr::V6(*address).into()),
     };
     let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
-    let mut tls = TlsStream { session: session.into(), socket };
+    let mut tls = TlsStream::new(session.into(), socket);
     while tls.session.is_handshaking() {
         check(deadline, at, "the TLS handshake")?;
         let step = if tls.session.wants_write() {
