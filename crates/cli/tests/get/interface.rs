@@ -200,7 +200,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
         (vec!["f"], "relative URL"),
         (vec!["http://"], "empty host"),
         (vec!["file:///etc/passwd"], "http"),
-        (vec!["ftp://127.0.0.1/f"], "http"),
+        (vec!["gopher://127.0.0.1/f"], "http"),
         (vec!["mailto:a@b"], "http"),
         (vec!["http://127.0.0.1:99999/"], "port"),
         (vec!["--streams", "0"], "1 to 256"),

@@ -179,7 +179,8 @@ fn vsftpd_is_fetched_by_ranges_and_resumes() {
     let Some(server) = Vsftpd::start() else { return };
     let bytes = content(SIZE, 8);
     server.file("f", &bytes);
-    let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f")]);
+    // Slow enough for every login to come in time.
+    let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
     let done = run.run().ok().done();
     assert!(done["streams"].as_u64().unwrap() > 1, "{done}");
     same(run.path("f"), &bytes);
@@ -191,7 +192,8 @@ fn proftpd_is_fetched_by_ranges_and_resumes() {
     let Some(server) = Proftpd::start() else { return };
     let bytes = content(SIZE, 9);
     server.file("f", &bytes);
-    let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f")]);
+    // Slow enough for every login to come in time.
+    let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
     let done = run.run().ok().done();
     assert!(done["streams"].as_u64().unwrap() > 1, "{done}");
     same(run.path("f"), &bytes);

@@ -42,7 +42,7 @@ use crate::{exit, interrupt, record, say};
 /// What to fetch, and how.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// The files: http:// or https:// URLs, or metalinks (.meta4), which name several sources of a file
+    /// The files: URLs of http, https, ftp, ftps or gsiftp, or metalinks (.meta4), which name several sources of a file
     #[arg(required_unless_present = "input", value_name = "URL|FILE.meta4")]
     sources: Vec<Operand>,
 
