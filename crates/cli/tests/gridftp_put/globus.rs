@@ -13,7 +13,7 @@ fn a_file_arrives_over_as_many_connections_as_asked_with_its_time_and_a_compared
     let Some(globus) = Globus::start() else { return };
     let bytes = content((20 << 20) + 17, 1);
     // A limit, so that every connection gets its part before the first has sent all.
-    let put = put(&bytes).args(["--streams", "4", "--limit", "200Mbit/s", "--json", "f", &globus.url("g")]);
+    let put = put(&bytes).args(["--streams", "4", "--limit", "200Mbit", "--json", "f", &globus.url("g")]);
     let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
     fs::File::options().write(true).open(put.path("f")).unwrap().set_modified(time).unwrap();
     let ended = put.run();

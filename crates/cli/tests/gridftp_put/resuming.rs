@@ -24,7 +24,7 @@ fn held(globus: &Globus) -> u64 {
 fn a_killed_run_is_resumed_by_the_next() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(48 << 20, 1);
-    let put = put(&bytes).args(["--streams", "3", "--limit", "80Mbit/s", "f", &globus.url("g")]);
+    let put = put(&bytes).args(["--streams", "3", "--limit", "80Mbit", "f", &globus.url("g")]);
     let mut running = put.start();
     running.until("a part is stored", || held(&globus) > 16 << 20);
     running.signal(Signal::KILL);
@@ -43,7 +43,7 @@ fn a_killed_run_is_resumed_by_the_next() {
 fn an_interrupted_run_keeps_its_part_and_says_so() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(32 << 20, 2);
-    let put = put(&bytes).args(["--limit", "80Mbit/s", "f", &globus.url("g")]);
+    let put = put(&bytes).args(["--limit", "80Mbit", "f", &globus.url("g")]);
     let mut running = put.start();
     running.until("a part is stored", || held(&globus) > 4 << 20);
     running.signal(Signal::INT);
@@ -59,7 +59,7 @@ fn an_interrupted_run_keeps_its_part_and_says_so() {
 fn a_source_that_has_changed_since_is_sent_anew() {
     let Some(globus) = Globus::start() else { return };
     let (old, new) = (content(32 << 20, 3), content(32 << 20, 4));
-    let put = put(&old).args(["--limit", "80Mbit/s", "f", &globus.url("g")]);
+    let put = put(&old).args(["--limit", "80Mbit", "f", &globus.url("g")]);
     let mut running = put.start();
     running.until("a part is stored", || held(&globus) > 4 << 20);
     running.signal(Signal::KILL);
@@ -80,7 +80,7 @@ fn a_lost_control_connection_and_a_lost_data_connection_cost_no_bytes() {
         if offset > 3 << 20 && !once.swap(true, Ordering::SeqCst) { Fate::Cut } else { Fate::Pass }
     });
     let url = relay.url(&globus.url("g"));
-    let put = put(&bytes).args(["--streams", "3", "--limit", "80Mbit/s", "f", &url]);
+    let put = put(&bytes).args(["--streams", "3", "--limit", "80Mbit", "f", &url]);
     let mut running = put.start();
     running.until("a data connection is cut", || cut.load(Ordering::SeqCst));
     running.until("the upload goes on", || held(&globus) > 14 << 20);
@@ -95,7 +95,7 @@ fn a_lost_control_connection_and_a_lost_data_connection_cost_no_bytes() {
 fn two_runs_of_one_upload_at_once_both_end_well() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(16 << 20, 6);
-    let put = put(&bytes).args(["--streams", "2", "--limit", "80Mbit/s", "f", &globus.url("g")]);
+    let put = put(&bytes).args(["--streams", "2", "--limit", "80Mbit", "f", &globus.url("g")]);
     let mut first = put.start();
     first.until("a part is stored", || held(&globus) > 1 << 20);
     let second = put.run();
