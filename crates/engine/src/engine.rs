@@ -28,6 +28,7 @@ use crate::job::{self, Job, Outcome, TransferError};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
+use crate::upload::FtpSessions;
 use crate::source::http::Clients;
 use crate::threads::{lock, named};
 
@@ -69,6 +70,11 @@ impl Engine {
     /// Returns the HTTP clients, whose connections jobs share.
     pub(crate) fn clients(&self) -> &Clients {
         &self.shared.clients
+    }
+
+    /// Returns the FTP sessions for uploads beside this engine's jobs.
+    pub fn ftp_sessions(&self) -> FtpSessions {
+        FtpSessions::new(Arc::clone(&self.shared.sessions))
     }
 
     /// Returns the FTP sessions, which jobs share.

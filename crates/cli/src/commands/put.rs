@@ -129,6 +129,7 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
         }
     };
     let engine = Engine::new(AppBuffer::Auto);
+    let request = PutRequest { sessions: engine.ftp_sessions(), ..request };
     let upload = Upload { args, engine: &engine, cancel: &cancel, request };
     match args.paths() {
         [directory] if args.recursive => upload.tree(directory, &url),

@@ -60,6 +60,11 @@ pub struct PutRequest {
 pub struct FtpSessions(Arc<Sessions>);
 
 impl FtpSessions {
+    /// Shares the sessions of an engine.
+    pub(crate) fn new(sessions: Arc<Sessions>) -> Self {
+        Self(sessions)
+    }
+
     pub(super) fn get(&self) -> &Sessions {
         &self.0
     }

@@ -1,0 +1,136 @@
+//! A relay in front of an FTP server: it names ports of its own in replies to EPSV and PASV, and does with bytes what a test wants.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// What becomes of bytes from the client.
+pub(crate) enum Fate {
+    /// They pass, as they may have been changed.
+    Pass,
+    /// Their connection is closed at once.
+    Cut,
+}
+
+/// Looks at bytes of one data connection: its number from 0, the offset within it, and the bytes.
+type Meddle = dyn Fn(usize, u64, &mut [u8]) -> Fate + Send + Sync;
+
+/// A relay, until the process ends.
+pub(crate) struct Relay {
+    pub(crate) port: u16,
+    /// Control connections; closed by [`Relay::cut_control`].
+    controls: Arc<std::sync::Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    /// Passes connections on to the FTP server at `to`; `meddle` sees what the client sends over data connections.
+    pub(crate) fn new(
+        to: u16,
+        meddle: impl Fn(usize, u64, &mut [u8]) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let controls = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = Arc::clone(&controls);
+        let (meddle, number) = (Arc::new(meddle) as Arc<Meddle>, Arc::new(AtomicUsize::new(0)));
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
+                kept.lock().unwrap().push(client.try_clone().unwrap());
+                let (meddle, number) = (Arc::clone(&meddle), Arc::clone(&number));
+                thread::spawn(move || control(&client, &server, &meddle, &number));
+            }
+        });
+        Self { port, controls }
+    }
+
+    /// Closes every control connection that is open.
+    pub(crate) fn cut_control(&self) {
+        for control in self.controls.lock().unwrap().drain(..) {
+            let _ = control.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Returns a URL of the server with the relay's port.
+    pub(crate) fn url(&self, url: &str) -> String {
+        let mut url: url::Url = url.parse().unwrap();
+        url.set_port(Some(self.port)).unwrap();
+        url.into()
+    }
+}
+
+/// Passes commands on as they are, and replies with the relay's ports.
+fn control(client: &TcpStream, server: &TcpStream, meddle: &Arc<Meddle>, number: &Arc<AtomicUsize>) {
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let _ = io::copy(&mut &*client, &mut &*server);
+            let _ = server.shutdown(Shutdown::Both);
+        });
+        let mut lines = BufReader::new(server);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            let passed = match passive_port(&text) {
+                Some(port) => {
+                    let own = data(port, Arc::clone(meddle), Arc::clone(number));
+                    format!("229 Entering Extended Passive Mode (|||{own}|)\r\n").into_bytes()
+                }
+                None => line.clone(),
+            };
+            if (&*client).write_all(&passed).is_err() {
+                break;
+            }
+            line.clear();
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    });
+}
+
+/// Reads the port of a reply to EPSV.
+fn passive_port(line: &str) -> Option<u16> {
+    line.starts_with("229 ").then(|| line.split("|||").nth(1)?.split('|').next()?.parse().ok()).flatten()
+}
+
+/// Listens for data connections to the server's port `to`; returns the own port.
+fn data(to: u16, meddle: Arc<Meddle>, number: Arc<AtomicUsize>) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
+            let (meddle, number) = (Arc::clone(&meddle), number.fetch_add(1, Ordering::SeqCst));
+            thread::spawn(move || pass(&client, &server, &*meddle, number));
+        }
+    });
+    port
+}
+
+/// Passes a data connection on until either end closes it.
+fn pass(client: &TcpStream, server: &TcpStream, meddle: &Meddle, number: usize) {
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let _ = io::copy(&mut &*server, &mut &*client);
+            let _ = client.shutdown(Shutdown::Both);
+        });
+        let (mut buffer, mut offset) = (vec![0; 64 << 10], 0);
+        while let Ok(n) = (&*client).read(&mut buffer) {
+            if n == 0 {
+                break;
+            }
+            if let Fate::Cut = meddle(number, offset, &mut buffer[..n]) {
+                let _ = client.shutdown(Shutdown::Both);
+                break;
+            }
+            offset += n as u64;
+            if (&*server).write_all(&buffer[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = server.shutdown(Shutdown::Write);
+    });
+}
