@@ -28,9 +28,9 @@ use crate::job::{self, Job, Outcome, TransferError};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
-use crate::upload::FtpSessions;
 use crate::source::http::Clients;
 use crate::threads::{lock, named};
+use crate::upload::FtpSessions;
 
 /// Runs jobs; several may run at once.
 pub struct Engine {
