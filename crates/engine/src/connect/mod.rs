@@ -4,7 +4,8 @@
 //!  ResolvedHosts::resolve -> addresses -> dial (happy eyeballs, socket options) -> TcpStream
 //! ```
 //!
-//! [`Transport`] is the socket, bare or within TLS. Every wait is cut into ticks, and ends with its [`Deadline`]: by a limit in time, or by a cancel flag.
+//! A `Transport` is the socket, bare or within TLS. Every wait is cut into ticks, and ends with its `Deadline`: by a limit in time, or by a
+//! cancel flag.
 
 mod deadline;
 mod dial;

@@ -1,4 +1,4 @@
-//! Directories of a server: one trait, which a protocol implements beside [`Source`](super::Source).
+//! Directories of a server: one trait, which a protocol implements beside `Source`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, Write};
