@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn burst_whose_end_was_delayed_is_not_believed() {
-        assert_eq!(with_acks_held(30..48), None);
+        assert_eq!(with_acks_held(33..44), None);
     }
 
     #[test]
