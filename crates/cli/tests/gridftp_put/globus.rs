@@ -13,7 +13,7 @@ fn a_file_arrives_over_as_many_connections_as_asked_with_its_time_and_a_compared
     let Some(globus) = Globus::start() else { return };
     let bytes = content((20 << 20) + 17, 1);
     // A limit, so that every connection gets its part before the first has sent all.
-    let put = put(&bytes).args(["--streams", "4", "--limit", "200Mbit", "--json", "f", &globus.url("g")]);
+    let put = put(&bytes).args(["--streams", "4", "--limit", "80Mbit", "--json", "f", &globus.url("g")]);
     let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
     fs::File::options().write(true).open(put.path("f")).unwrap().set_modified(time).unwrap();
     let ended = put.run();
@@ -49,7 +49,7 @@ fn several_files_go_into_a_directory_over_one_session() {
     same(globus.path("f"), b"first");
     same(globus.path("g h"), b"second");
     let logins = globus.log().matches("USER anonymous").count();
-    assert!(logins <= 1, "{logins} logins");
+    assert_eq!(logins, 1, "of two files");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn without_verification_no_checksum_is_asked_for() {
     let ended = put(&bytes).args(["--no-verify", "--json", "f", &globus.url("g")]).run();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
     same(globus.path("g"), &bytes);
-    assert!(!globus.log().contains("CKSM"), "a checksum was asked for");
+    assert!(!globus.log().contains("CKSM SHA256"), "a checksum was asked for");
     assert!(!ended.stdout.contains("sha256:"), "{}", ended.stdout);
 }
 

@@ -16,7 +16,7 @@ fn wrong_bytes_are_found_and_only_their_piece_is_sent_again() {
         Fate::Pass
     });
     let url = relay.url(&globus.url("g"));
-    let ended = put(&bytes).args(["--streams", "2", "--limit", "400Mbit", "f", &url]).run();
+    let ended = put(&bytes).args(["--streams", "2", "--limit", "100Mbit", "f", &url]).run();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
     same(globus.path("g"), &bytes);
     let repaired = globus.logged(1, |transfer| transfer.kind == "ESTO");

@@ -47,10 +47,11 @@ impl<'a> StoreDoor<'a> {
         config: &'a ClientConfig,
         sessions: &'a Sessions,
     ) -> Result<Self, FtpError> {
-        let mut address = RemoteAddress::of(url)?;
-        let temporary = temporary_path(&address.path, suffix);
-        let target = std::mem::replace(&mut address.path, temporary);
-        Ok(Self { door: Door::new(address, config, sessions)?, target })
+        // Its path is relative or absolute by the login.
+        let mut door = Door::new(RemoteAddress::of(url)?, config, sessions)?;
+        let temporary = temporary_path(&door.address.path, suffix);
+        let target = std::mem::replace(&mut door.address.path, temporary);
+        Ok(Self { door, target })
     }
 
     /// Returns the URL without secrets.
@@ -170,22 +171,35 @@ impl<'a> StoreSession<'a> {
         cancel: &Cancel,
     ) -> Result<&'static str, FtpError> {
         let (at, path) = (self.store.door.at(), &self.store.door.address.path);
-        // A server that does not need it says so with 202, or knows no such command; neither matters.
-        self.session.control.ask(&[Command::Allo(size)], at, cancel)?;
-        let command = match start {
+        let sequential = self.store.door.sessions.is_sequential(&self.session.key);
+        let control = &mut self.session.control;
+        // What a server says to ALLO does not matter: some know no such command, or do not need it.
+        let mut flight = vec![Command::Allo(size)];
+        let store = match start {
             StoreStart::Anew => Command::Stor(path),
             StoreStart::Into => Command::EstoAdjusted(0, path),
             StoreStart::From(offset) => {
-                for reply in self.session.control.ask(&[Command::Rest(offset.get())], at, cancel)? {
-                    if !reply.is_intermediate() {
-                        return Err(FtpError::Refused { at: at.to_owned(), verb: "REST", reply });
-                    }
-                }
+                flight.push(Command::Rest(offset.get()));
                 Command::Stor(path)
             }
         };
-        self.session.control.send(&[command], at, cancel)?;
-        Ok(command.verb())
+        flight.push(store);
+        if !sequential {
+            control.send(&flight, at, cancel)?;
+        }
+        for command in &flight {
+            if sequential {
+                control.send(std::slice::from_ref(command), at, cancel)?;
+            }
+            if *command == store {
+                break;
+            }
+            let reply = control.reply(command.verb(), control.limit, at, cancel)?;
+            if matches!(command, Command::Rest(_)) && !reply.is_intermediate() {
+                return Err(FtpError::Refused { at: at.to_owned(), verb: "REST", reply });
+            }
+        }
+        Ok(store.verb())
     }
 
     /// Returns the next reply, where it has arrived; does not wait.

@@ -1,6 +1,8 @@
 //! A store in one stream (MODE S): the file from an offset to its end, over one data connection that this host opens.
 
+use std::io::ErrorKind;
 use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
 
 use longhaul_core::event::Event;
 use longhaul_core::proto::gridftp::Reply;
@@ -42,26 +44,22 @@ pub(super) fn send(
     progress.sockets().remove(0);
     progress.emit(&Event::Closed { stream: 0 });
     match sent {
-        Ok(None) => {}
-        Ok(Some(reply)) => return Err(session.refused(verb, reply).into()),
+        Ok(reply) if reply.is_positive() => Ok(()),
+        Ok(reply) => Err(session.refused(verb, reply).into()),
         // The server's report explains more than the kernel's error.
         Err(error @ UploadError::Send { .. }) => {
             drop(socket);
-            let reported = session.finish(verb, REPORT_PATIENCE, &progress.cancel);
-            return match reported {
+            match session.finish(verb, REPORT_PATIENCE, &progress.cancel) {
                 Err(refused @ FtpError::Refused { .. }) => Err(refused.into()),
                 _ => Err(error),
-            };
+            }
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    // The end of the connection is the end of the file.
-    socket.shutdown(Shutdown::Write).map_err(|source| UploadError::Send { at, source })?;
-    Ok(session.finish(verb, upload.request.stall, &progress.cancel)?)
 }
 
 /// The server's report of a broken transfer is waited for so long.
-const REPORT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Waits until the server begins to receive.
 fn await_begin(
@@ -82,15 +80,16 @@ fn await_begin(
     }
 }
 
-/// Sends the file until all of it is acknowledged; returns the reply with which the server broke it off.
+/// Sends the file and the end of the connection, which is that of the file; returns the reply that ends the store.
 fn send_all(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
     (socket, at): (&TcpStream, &UrlAndPeer),
     offset: Bytes,
-) -> Result<Option<Reply>, UploadError> {
+) -> Result<Reply, UploadError> {
     let progress = upload.progress;
     let broken = |source| UploadError::Send { at: at.clone(), source };
+    let aborted = || broken(ErrorKind::ConnectionAborted.into());
     socket.set_nonblocking(true).map_err(broken)?;
     let range = ByteRange::new(offset.get(), progress.size.get());
     let mut supply = Supply::open(upload.source, upload.reader, range)
@@ -101,21 +100,23 @@ fn send_all(
     paced.resume();
     let mut behind = DropBehind::of(upload.source, upload.reader);
     let mut stall = Stall::new(socket, upload.request.stall);
-    let mut all_sent = supply.is_done();
-    let broken_off = loop {
+    let mut is_done = supply.is_done();
+    while !is_done {
         progress.check_cancel()?;
-        let ready = wait_for(socket, !all_sent, TICK);
-        if let Some(reply) = session.poll()?.filter(|reply| !reply.is_preliminary()) {
-            break Some(reply);
+        let ready = wait_for(socket, true, TICK);
+        match session.poll()? {
+            // It has taken a broken connection for the end of the file.
+            Some(reply) if reply.is_positive() => return Err(aborted()),
+            Some(reply) if !reply.is_preliminary() => return Ok(reply),
+            _ => {}
         }
         if ready.intersects(PollFlags::ERR | PollFlags::HUP) {
-            let error = socket.take_error().ok().flatten();
-            return Err(broken(error.unwrap_or_else(|| std::io::ErrorKind::ConnectionAborted.into())));
+            return Err(socket.take_error().ok().flatten().map_or_else(aborted, broken));
         }
-        if !all_sent && ready.contains(PollFlags::OUT) {
+        if ready.contains(PollFlags::OUT) {
             let turn = supply.turn(socket, progress.share(TURN));
             progress.sent(supply.sent());
-            all_sent = turn.map_err(|error| match error {
+            is_done = turn.map_err(|error| match error {
                 SendError::Socket(error) => broken(error),
                 error => UploadError::of_reading(error),
             })? == Turn::Done;
@@ -124,11 +125,31 @@ fn send_all(
             behind.follow(progress.snapshot().0.present, progress);
         }
         stall.check(socket).map_err(|error| error.at(at))?;
-        if all_sent {
-            break None;
-        }
-    };
-    paced.pause();
+    }
+    socket.shutdown(Shutdown::Write).map_err(broken)?;
     add(&progress.transfer.waits.writer, supply.waited());
-    Ok(broken_off)
+    await_end(upload, session, (socket, at), stall)
+}
+
+/// Waits until everything is acknowledged, and the server has replied.
+fn await_end(
+    upload: &FtpUpload<'_, '_>,
+    session: &mut StoreSession<'_>,
+    (socket, at): (&TcpStream, &UrlAndPeer),
+    mut stall: Stall,
+) -> Result<Reply, UploadError> {
+    let mut acknowledged = Instant::now();
+    loop {
+        upload.progress.check_cancel()?;
+        if let Some(reply) = session.poll_for_a_tick()?.filter(|reply| !reply.is_preliminary()) {
+            return Ok(reply);
+        }
+        let outstanding = stall.check(socket).map_err(|error| error.at(at))?;
+        if outstanding.is_some_and(|bytes| bytes > 0) {
+            acknowledged = Instant::now();
+        }
+        if acknowledged.elapsed() > upload.request.stall {
+            return Err(session.timeout("storing the file", upload.request.stall).into());
+        }
+    }
 }
