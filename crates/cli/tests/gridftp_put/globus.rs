@@ -42,7 +42,7 @@ fn files_of_any_size_arrive_and_replace_what_is_there() {
 #[test]
 fn several_files_go_into_a_directory_over_one_session() {
     let Some(globus) = Globus::start() else { return };
-    let put = put(b"first").args(["f", "g h", &globus.url("")]);
+    let put = put(b"first").args(["--parallel", "1", "f", "g h", &globus.url("")]);
     fs::write(put.path("g h"), b"second").unwrap();
     let ended = put.run();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
