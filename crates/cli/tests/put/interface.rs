@@ -18,7 +18,7 @@ fn options_that_cannot_work_are_refused() {
         (&[][..], "PATH"),
         (&["f"], "URL"),
         (&["http://h/"], "name a file before the URL"),
-        (&["f", "ftp://h/f"], "http://"),
+        (&["f", "sftp://h/f"], "gsiftp://"),
         (&["f", "f", "http://h/f"], "end the URL in /"),
         (&["f", "g", "a/f", "http://h/"], "f and a/f would both become http://h/f"),
         (&["f", "./f", "http://h/"], "f and ./f"),

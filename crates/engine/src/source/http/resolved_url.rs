@@ -45,7 +45,7 @@ impl ResolvedUrl {
     ) -> Result<Self, HttpError> {
         let fail = |why| HttpError::Url { url: SafeUrl::of(url), why };
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(fail("only http:// and https:// are known"));
+            return Err(fail("only http://, https://, ftp://, ftps:// and gsiftp:// are known"));
         }
         if url.host().is_none() {
             return Err(fail("it names no host"));
