@@ -268,9 +268,16 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     }
 
     /// Fails where the server has another number of bytes than the source.
+    ///
+    /// In stream mode a server takes a connection that was closed on the way for the end of the file, and reports success. A short
+    /// file is therefore a broken connection, which is retried.
     fn compare_sizes(&self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
         let size = self.progress.size;
         match session.size(&self.progress.cancel)? {
+            Some(there) if there < size && !session.takes_blocks() => Err(UploadError::Send {
+                at: self.at(session),
+                source: std::io::ErrorKind::ConnectionAborted.into(),
+            }),
             Some(there) if there != size => Err(UploadError::Answer {
                 at: self.at(session),
                 why: format!(
