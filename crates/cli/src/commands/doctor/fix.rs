@@ -1,0 +1,145 @@
+//! `--fix`: writes the kernel settings that findings ask for.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use longhaul_core::host_check::{Diagnosis, Severity};
+use serde_json::{Value, json};
+
+use super::undo_file::{self, SavedSetting};
+use super::{Failure, exit_code, kernel_setting};
+use crate::{exit, say};
+
+/// What became of the settings.
+#[derive(Debug, Default)]
+pub(super) struct Fixed {
+    changes: Vec<Change>,
+    is_declined: bool,
+}
+
+/// One setting, and why it was not written, where it was not.
+#[derive(Debug)]
+struct Change {
+    name: String,
+    old: String,
+    new: String,
+    refused: Option<String>,
+}
+
+/// Shows the changes, asks, saves the old values and writes the new ones.
+pub(super) fn run(diagnosis: &Diagnosis, yes: bool, json: bool) -> Result<Fixed, Failure> {
+    let mut changes: Vec<Change> =
+        diagnosis.changes().into_iter().map(|change| plan(&change.name, &change.value)).collect();
+    // With --json stdout holds the object alone.
+    let show = |line: String| if json { say::line(line) } else { say::output(line) };
+    show(if changes.is_empty() {
+        "\nNo kernel setting is to be changed.".to_owned()
+    } else {
+        "\nChanges:".to_owned()
+    });
+    for change in &changes {
+        show(match &change.refused {
+            None => format!("  {}: {} -> {}", change.name, change.old, change.new),
+            Some(reason) => format!("  {}: skipped: {reason}", change.name),
+        });
+    }
+    let writable = changes.iter().filter(|change| change.refused.is_none()).count();
+    if writable == 0 {
+        return Ok(Fixed { changes, is_declined: false });
+    }
+    if !yes && !is_agreed(writable) {
+        show("Nothing was changed.".to_owned());
+        return Ok(Fixed { changes: Vec::new(), is_declined: true });
+    }
+    let file = undo_file::path()?;
+    let mut saved = undo_file::read(&file)?;
+    let namespace = undo_file::namespace();
+    let before = saved.clone();
+    for change in changes.iter().filter(|change| change.refused.is_none()) {
+        undo_file::add(&mut saved, change.saved(&namespace));
+    }
+    // Before the first write: what is written can be undone even if this process is killed meanwhile.
+    undo_file::write(&file, &saved)?;
+    for change in changes.iter_mut().filter(|change| change.refused.is_none()) {
+        if let Err(error) = kernel_setting::write(&change.name, &change.new) {
+            show(format!("  {}: not written: {error}", change.name));
+            change.refused = Some(error.to_string());
+        }
+    }
+    if changes.iter().any(|change| change.refused.is_some()) {
+        let mut kept = before;
+        changes.iter().filter(|change| change.refused.is_none()).for_each(|change| {
+            undo_file::add(&mut kept, change.saved(&namespace));
+        });
+        undo_file::write(&file, &kept)?;
+    }
+    let written = changes.iter().filter(|change| change.refused.is_none()).count();
+    show(format!(
+        "{written} settings were written, until the next start; longhaul doctor --undo restores the old values from {}",
+        file.display()
+    ));
+    Ok(Fixed { changes, is_declined: false })
+}
+
+/// Reads the present value, and finds out whether it can be written.
+fn plan(name: &str, value: &str) -> Change {
+    let old = kernel_setting::read(name);
+    let refused = match &old {
+        Err(error) => Some(error.to_string()),
+        Ok(_) => kernel_setting::check_writable(name).err().map(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("{error}: needs root, in the host's own network namespace")
+            }
+            _ => error.to_string(),
+        }),
+    };
+    Change { name: name.to_owned(), old: old.unwrap_or_default(), new: value.to_owned(), refused }
+}
+
+/// Asks on the terminal.
+fn is_agreed(count: usize) -> bool {
+    let mut stderr = io::stderr();
+    let _ = write!(stderr, "Write {count} settings? [y/N] ").and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    // An end of input is a no.
+    let read = io::stdin().read_line(&mut answer);
+    read.is_ok() && ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str())
+}
+
+impl Change {
+    fn saved(&self, namespace: &str) -> SavedSetting {
+        SavedSetting {
+            namespace: namespace.to_owned(),
+            name: self.name.clone(),
+            old: self.old.clone(),
+            new: kernel_setting::plain(&self.new),
+        }
+    }
+}
+
+impl Fixed {
+    /// Returns the exit code: 77 where a setting was refused, that of the findings where the user has declined.
+    pub(super) fn exit_code(&self, worst: Severity) -> ExitCode {
+        if self.is_declined {
+            exit_code(worst)
+        } else if self.changes.iter().any(|change| change.refused.is_some()) {
+            exit::NO_PERMISSION.into()
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+
+    /// Returns the changes as JSON.
+    pub(super) fn as_json(&self) -> Value {
+        let change = |change: &Change| {
+            json!({
+                "name": change.name,
+                "old": change.old,
+                "new": change.new,
+                "written": change.refused.is_none(),
+                "reason": change.refused,
+            })
+        };
+        self.changes.iter().map(change).collect()
+    }
+}
