@@ -31,6 +31,8 @@ const RTN_UNICAST: u8 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFF_LOOPBACK: u32 = 8;
 
 const TCA_KIND: u16 = 1;
@@ -47,6 +49,8 @@ pub struct Link {
     pub mtu: Option<u32>,
     /// Whether it leads to this host itself.
     pub is_loopback: bool,
+    /// The kind of a virtual device ("tun", "vlan"); `None` for hardware.
+    pub kind: Option<String>,
     /// Its hardware address.
     pub address: Vec<u8>,
 }
@@ -130,6 +134,10 @@ fn parse_link(message: &[u8]) -> Option<Link> {
         name: text(attributes.get(IFLA_IFNAME)?),
         mtu: attributes.number(IFLA_MTU),
         is_loopback: flags & IFF_LOOPBACK != 0,
+        kind: attributes
+            .get(IFLA_LINKINFO)
+            .and_then(|info| Attributes::after(info, 0).get(IFLA_INFO_KIND))
+            .map(text),
         address: attributes.get(IFLA_ADDRESS).unwrap_or_default().to_vec(),
     })
 }
@@ -241,8 +249,12 @@ mod tests {
 
     #[test]
     fn answers_that_are_cut_short_are_none() {
-        let whole = message(RTM_NEWLINK, &[0; IFINFOMSG], |fill| fill.attribute(IFLA_IFNAME, b"eth0\0"));
-        assert_eq!(parse_link(&whole).unwrap().name, "eth0");
+        let whole = message(RTM_NEWLINK, &[0; IFINFOMSG], |fill| {
+            fill.nested(IFLA_LINKINFO, |info| info.attribute(IFLA_INFO_KIND, b"tun\0"));
+            fill.attribute(IFLA_IFNAME, b"eth0\0");
+        });
+        let link = parse_link(&whole).unwrap();
+        assert_eq!((link.name.as_str(), link.kind.as_deref()), ("eth0", Some("tun")));
         for end in 0..whole.len() {
             assert!(parse_link(&whole[..end]).is_none(), "{end}");
             assert!(default_route(RTM_NEWROUTE, &whole[..end]).is_none());

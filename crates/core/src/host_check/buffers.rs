@@ -45,13 +45,8 @@ fn autotuning(
     target: &Target,
 ) -> Finding {
     let severity = if limits.max < needed { Severity::Problem } else { Severity::Ok };
-    let bound = if target.bdp() > LARGEST_WINDOW { ", of which TCP announces 1 GiB at most" } else { "" };
-    let arithmetic = format!(
-        "{}{bound}; / {} for the kernel's bookkeeping ({}) = {needed}",
-        target.product(),
-        share.share,
-        share.why
-    );
+    let bound = if target.bdp() > LARGEST_WINDOW { ", of which a window is 1 GiB at most" } else { "" };
+    let arithmetic = format!("{}{bound}; {} ({}) = {needed}", target.product(), share.factor(), share.why);
     let value = format!("{} {} {}", limits.min.get(), limits.default.get(), needed.get());
     Finding::new(name, severity, limits.max.to_string(), IP_SYSCTL)
         .needs(needed.to_string(), arithmetic)
@@ -66,7 +61,7 @@ fn option_limit(name: &'static str, max: Bytes, target: &Target) -> Finding {
     let needed = target.window();
     let severity = if max < needed { Severity::Advice } else { Severity::Ok };
     let arithmetic = format!(
-        "{}; setsockopt doubles the value for the kernel's bookkeeping; bounds only programs that set their buffers",
+        "{}; setsockopt(2) doubles it. It bounds only programs that set their buffers",
         target.product()
     );
     Finding::new(name, severity, max.to_string(), SOCKET_MANUAL)
@@ -135,7 +130,7 @@ mod tests {
             assert_eq!(short.quantity.unwrap().needed, 500_000_000);
             let expected = format!("sysctl -w net.ipv4.{name}=\"4096 16384 500000000\"");
             assert_eq!(short.fix.unwrap().commands, [expected]);
-            assert!(short.arithmetic.starts_with("10.0 Gbit/s x 200 ms = 238.4 MiB in flight; / 0.5"));
+            assert!(short.arithmetic.starts_with("10.0 Gbit/s x 200 ms = 238.4 MiB; x 2 ("));
         }
     }
 

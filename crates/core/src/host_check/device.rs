@@ -94,9 +94,11 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     fix.commands = vec![command];
     // The default is for devices to come: applying it alone changes nothing here.
     fix.sysctls.clear();
-    Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
-        .needs("fq", arithmetic)
-        .fixed_by(fix)
+    let needed = if qdisc.root == "noqueue" { "any" } else { "fq" };
+    let finding = Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
+        .needs(needed, arithmetic);
+    // A shaper was configured on purpose.
+    if shaper.is_some() { finding } else { finding.fixed_by(fix) }
 }
 
 fn link_rate(speed: Rate, target: &Target) -> Finding {
@@ -248,6 +250,7 @@ mod tests {
         assert!(several.fix.unwrap().commands[0].ends_with("root mq"));
         let shaped = judge("htb", &["fq"]);
         assert!(shaped.severity == Severity::Advice && shaped.arithmetic.contains("htb can delay"));
+        assert_eq!(shaped.fix, None);
     }
 
     #[test]

@@ -54,9 +54,9 @@ impl Diagnosis {
         self.findings.iter().filter_map(|finding| finding.fix.as_ref()).flat_map(|fix| &fix.sysctls).collect()
     }
 
-    /// Adds a finding, and keeps the order.
+    /// Adds a finding before others of its severity.
     pub fn add(&mut self, finding: Finding) {
-        self.findings.push(finding);
+        self.findings.insert(0, finding);
         self.sort();
     }
 

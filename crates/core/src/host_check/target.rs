@@ -61,7 +61,7 @@ impl Target {
 
     /// Returns "10.0 Gbit/s x 200 ms = 238.4 MiB".
     pub(super) fn product(&self) -> String {
-        format!("{} x {} = {} in flight", self.rate, self.rtt, self.bdp())
+        format!("{} x {} = {}", self.rate, self.rtt, self.bdp())
     }
 }
 
@@ -82,11 +82,14 @@ impl PayloadShare {
         let fixed = !matches!(facts.kernel, Ok(version) if version >= KernelVersion(6, 6));
         match facts.buffers.adv_win_scale {
             // The kernel accepts -31 to 31.
-            Ok(scale @ 2..=31) if fixed => {
-                Self { share: 1.0 - 0.5f64.powi(scale), why: "by tcp_adv_win_scale" }
+            Ok(scale @ 2..=31) if fixed => Self {
+                share: 1.0 - 0.5f64.powi(scale),
+                why: "tcp_adv_win_scale leaves the rest to bookkeeping",
+            },
+            Ok(scale @ -31..=0) if fixed => {
+                Self { share: 0.5f64.powi(-scale), why: "tcp_adv_win_scale leaves the rest to bookkeeping" }
             }
-            Ok(scale @ -31..=0) if fixed => Self { share: 0.5f64.powi(-scale), why: "by tcp_adv_win_scale" },
-            _ => Self { share: 0.5, why: "as with tcp_adv_win_scale = 1" },
+            _ => Self { share: 0.5, why: "half of a receive buffer is bookkeeping" },
         }
     }
 
@@ -95,7 +98,12 @@ impl PayloadShare {
     /// `tcp_sndbuf_expand` keeps twice the congestion window, so that data to be retransmitted and new data both have
     /// room. Measured in the lab at 200 ms: 4 MiB of `tcp_wmem` carried 2.6 MB a round trip.
     pub(super) const fn sending() -> Self {
-        Self { share: 0.5, why: "the kernel keeps two congestion windows" }
+        Self { share: 0.5, why: "a send buffer holds two congestion windows" }
+    }
+
+    /// Returns "x 2".
+    pub(super) fn factor(self) -> String {
+        format!("x {}", (100.0 / self.share).round() / 100.0)
     }
 
     /// Returns the buffer that holds a window.
@@ -155,6 +163,8 @@ mod tests {
         assert_eq!(half.buffer_for(Bytes::gib(1)), Bytes::new(2_147_483_647));
         assert_eq!(half.window_of(Bytes::new(2_147_483_647)), Bytes::gib(1));
         assert_eq!(half.window_of(Bytes::gib(8)), Bytes::gib(1));
+        let factor = |share| PayloadShare { share, why: "" }.factor();
+        assert_eq!([factor(0.5), factor(0.75), factor(1.0)], ["x 2", "x 1.33", "x 1"]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
         is_loopback: link.is_loopback,
         mtu: link.mtu.ok_or_else(|| format!("rtnetlink: no MTU of {}", link.name)),
         qdisc: qdisc(link),
-        speed: ethtool.clone().and_then(speed),
+        speed: has_link(link).and(ethtool.clone().and_then(speed)),
         rings: ethtool.clone().and_then(rings).map(|rings| RingSizes {
             rx: rings.rx,
             rx_max: rings.rx_max,
@@ -42,6 +42,17 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
         }),
         offloads: ethtool.and_then(features).map(|features| offloads(&features)),
         numa: processors::numa(tree, link),
+    }
+}
+
+/// Refuses devices without a link, whose drivers name a speed nevertheless (tun: 10 Mbit/s).
+fn has_link(link: &Link) -> Reading<()> {
+    const WITHOUT: [&str; 5] = ["tun", "veth", "dummy", "ifb", "wireguard"];
+    match link.kind.as_deref() {
+        Some(kind) if WITHOUT.contains(&kind) => {
+            Err(format!("{} is a virtual device ({kind}) without a link", link.name))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -89,6 +100,20 @@ mod tests {
         assert_eq!(found("tso"), Offload { name: "tso", on: false, can_change: true });
         assert_eq!(found("tx"), Offload { name: "tx", on: true, can_change: false });
         assert_eq!(found("rx"), Offload { name: "rx", on: false, can_change: false });
+    }
+
+    #[test]
+    fn virtual_devices_have_no_speed() {
+        let link = |kind: Option<&str>| Link {
+            index: 1,
+            name: "x0".to_owned(),
+            mtu: None,
+            is_loopback: false,
+            kind: kind.map(str::to_owned),
+            address: Vec::new(),
+        };
+        assert!(has_link(&link(Some("tun"))).unwrap_err().contains("x0 is a virtual device (tun)"));
+        assert!(has_link(&link(None)).is_ok() && has_link(&link(Some("vlan"))).is_ok());
     }
 
     #[test]

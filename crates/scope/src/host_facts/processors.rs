@@ -92,6 +92,7 @@ mod tests {
             name: "eth0".to_owned(),
             mtu: None,
             is_loopback: false,
+            kind: None,
             address: vec![2, 0, 0, 0, 0, 0xfe],
         }
     }

@@ -103,7 +103,11 @@ fn is_agreed(count: usize) -> bool {
     let mut answer = String::new();
     // An end of input is a no.
     let read = io::stdin().read_line(&mut answer);
-    read.is_ok() && ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str())
+    read.is_ok() && is_yes(&answer)
+}
+
+fn is_yes(answer: &str) -> bool {
+    ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str())
 }
 
 impl Change {
@@ -141,5 +145,42 @@ impl Fixed {
             })
         };
         self.changes.iter().map(change).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clear_yes_is_one() {
+        assert!(is_yes("y\n") && is_yes(" YES\n"));
+        for no in ["", "\n", "n\n", "yesterday\n", "yy\n"] {
+            assert!(!is_yes(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn setting_that_is_absent_is_skipped_with_the_reason() {
+        let change = plan("net.ipv4.tcp_none", "1");
+        assert!(change.refused.unwrap().contains("No such file"));
+        assert!(plan("kernel.hostname", "x").refused.is_some());
+    }
+
+    #[test]
+    fn refused_setting_is_an_exit_code_and_a_declined_fix_that_of_the_findings() {
+        let change = |refused: Option<&str>| Change {
+            name: "net.ipv4.tcp_sack".to_owned(),
+            old: "0".to_owned(),
+            new: "1".to_owned(),
+            refused: refused.map(str::to_owned),
+        };
+        let code = |changes, is_declined| {
+            format!("{:?}", Fixed { changes, is_declined }.exit_code(Severity::Problem))
+        };
+        let expected = |code: exit::Code| format!("{:?}", ExitCode::from(code));
+        assert_eq!(code(vec![change(None)], false), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(code(vec![change(None), change(Some("no"))], false), expected(exit::NO_PERMISSION));
+        assert_eq!(code(Vec::new(), true), expected(exit::FOUND));
     }
 }

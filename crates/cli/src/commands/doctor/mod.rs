@@ -7,13 +7,16 @@ mod text;
 mod undo;
 mod undo_file;
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use longhaul_core::host_check::{self, Diagnosis, Finding, HostFacts, Origin, Severity, Target, Unread};
+use longhaul_core::host_check::{
+    self, Diagnosis, Finding, HostFacts, Origin, Reading, Severity, Target, Unread,
+};
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_scope::host_facts;
 use serde_json::{Value, json};
@@ -121,6 +124,10 @@ fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let address = peer.as_ref().and_then(|peer| peer.address.as_ref().ok());
     let mut facts = host_facts::read(address.copied(), &disk);
     if !args.no_disk_test {
+        if !args.json && io::stderr().is_terminal() {
+            let seconds = DISK_TIME.as_secs_f64();
+            say::line(format_args!("Measuring the disk for {seconds} s; --no-disk-test skips that"));
+        }
         facts.disk.write_test = Some(host_facts::measure_disk(&disk, DISK_TIME));
     }
     let target = target(args, &facts, peer.as_ref());
@@ -128,9 +135,9 @@ fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if let Some(peer) = &peer {
         add_peer(&mut diagnosis, peer);
     }
-    let way = way(&facts, peer.as_ref());
+    let way = Way::of(&facts, peer.as_ref());
     if !args.json {
-        text::print(&diagnosis, &way);
+        text::print(&diagnosis, &way.to_string());
     }
     let fixed = if args.fix { Some(fix::run(&diagnosis, args.yes, args.json)?) } else { None };
     if args.json {
@@ -183,15 +190,28 @@ fn add_peer(diagnosis: &mut Diagnosis, peer: &Peer) {
     }
 }
 
-/// Says which way packets leave.
-fn way(facts: &HostFacts, peer: Option<&Peer>) -> String {
-    let route = match peer {
-        Some(Peer { host, address: Ok(_), .. }) => format!("route to {host}"),
-        _ => "default route".to_owned(),
-    };
-    match &facts.device {
-        Ok(device) => format!("{} ({route})", device.name),
-        Err(reason) => format!("none: {reason}"),
+/// Which way packets leave.
+struct Way {
+    route: String,
+    device: Reading<String>,
+}
+
+impl Way {
+    fn of(facts: &HostFacts, peer: Option<&Peer>) -> Self {
+        let route = match peer {
+            Some(Peer { host, address: Ok(_), .. }) => format!("route to {host}"),
+            _ => "default route".to_owned(),
+        };
+        Self { route, device: facts.device.as_ref().map(|device| device.name.clone()).map_err(Clone::clone) }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.device {
+            Ok(device) => write!(f, "{device} ({})", self.route),
+            Err(reason) => write!(f, "none: {reason}"),
+        }
     }
 }
 
@@ -199,8 +219,8 @@ fn exit_code(worst: Severity) -> ExitCode {
     if worst == Severity::Problem { exit::FOUND.into() } else { ExitCode::SUCCESS }
 }
 
-fn as_json(diagnosis: &Diagnosis, way: &str, fixed: Option<&fix::Fixed>) -> Value {
-    let mut object = json!({ "event": "doctor", "worst": diagnosis.worst(), "device": way });
+fn as_json(diagnosis: &Diagnosis, way: &Way, fixed: Option<&fix::Fixed>) -> Value {
+    let mut object = json!({ "event": "doctor", "worst": diagnosis.worst(), "device": way.device.as_ref().ok(), "route": way.route });
     // A diagnosis is an object of plain values.
     if let Ok(Value::Object(fields)) = serde_json::to_value(diagnosis) {
         fields.into_iter().for_each(|(name, value)| object[name] = value);

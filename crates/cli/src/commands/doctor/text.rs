@@ -1,7 +1,7 @@
 //! The report as people read it.
 
 use console::{Style, Term};
-use longhaul_core::host_check::{Diagnosis, Finding, Severity, Unread};
+use longhaul_core::host_check::{Diagnosis, Finding, Origin, Severity, Unread};
 
 use crate::say;
 
@@ -19,11 +19,16 @@ pub(super) fn print(diagnosis: &Diagnosis, way: &str) {
     say::output(format_args!(
         "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {way}\n",
         target.rate,
-        target.rate_origin,
+        if target.rate_origin == Origin::Measured {
+            "of the link".to_owned()
+        } else {
+            target.rate_origin.to_string()
+        },
         target.rtt,
         target.rtt_origin,
         target.bdp()
     ));
+    layout.head();
     diagnosis.findings.iter().for_each(|finding| layout.finding(finding));
     diagnosis.unread.iter().for_each(|unread| layout.unread(unread));
     lasting(diagnosis);
@@ -55,6 +60,12 @@ impl Layout {
         }
     }
 
+    fn head(&self) {
+        let (names, values) = (self.name, self.measured);
+        let row = format!("{:MARK$}{:names$}  {:values$}  needed", "", "", "measured");
+        say::output(Style::new().underlined().apply_to(row));
+    }
+
     fn finding(&self, finding: &Finding) {
         let (mark, style) = match finding.severity {
             Severity::Problem => ("PROBLEM", Style::new().red().bold()),
@@ -63,12 +74,12 @@ impl Layout {
         };
         let mark = style.apply_to(format!("{mark:MARK$}"));
         let (name, measured) = (finding.name, &finding.measured);
+        let (names, values) = (self.name, self.measured);
+        let row = format!("{mark}{name:names$}  {measured:values$}  {}", finding.needed);
+        say::output(row.trim_end());
         if finding.severity == Severity::Ok {
-            say::output(format_args!("{mark}{name:0$}  {measured}", self.name));
             return;
         }
-        let (names, values) = (self.name, self.measured);
-        say::output(format_args!("{mark}{name:names$}  {measured:values$}  needed: {}", finding.needed));
         self.detail(&format!("{} [{}]", finding.arithmetic, finding.source));
         for command in finding.fix.iter().flat_map(|fix| &fix.commands) {
             // Not wrapped: it is to be copied.

@@ -23,9 +23,8 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let (here, mut kept): (Vec<_>, Vec<_>) =
         undo_file::read(&file)?.into_iter().partition(|saved| saved.namespace == namespace);
     if here.is_empty() {
-        let elsewhere = if kept.is_empty() { "" } else { " in this network namespace" };
-        let message =
-            format!("nothing is to be undone{elsewhere}: {} holds no old values of it", file.display());
+        let elsewhere = if kept.is_empty() { "" } else { " of this network namespace" };
+        let message = format!("nothing is to be undone: {} holds no old values{elsewhere}", file.display());
         return Err((message, exit::NO_INPUT));
     }
     let mut is_refused = false;
