@@ -1,6 +1,7 @@
 //! `--fix`: writes the kernel settings that findings ask for.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use longhaul_core::host_check::{Diagnosis, Severity};
@@ -24,6 +25,8 @@ struct Change {
     old: String,
     new: String,
     refused: Option<String>,
+    /// Whether it was refused before anything was written.
+    is_skipped: bool,
 }
 
 /// Shows the changes, asks, saves the old values and writes the new ones.
@@ -52,26 +55,11 @@ pub(super) fn run(diagnosis: &Diagnosis, yes: bool, json: bool) -> Result<Fixed,
         return Ok(Fixed { changes: Vec::new(), is_declined: true });
     }
     let file = undo_file::path()?;
-    let mut saved = undo_file::read(&file)?;
-    let namespace = undo_file::namespace();
-    let before = saved.clone();
-    for change in changes.iter().filter(|change| change.refused.is_none()) {
-        undo_file::add(&mut saved, change.saved(&namespace));
-    }
-    // Before the first write: what is written can be undone even if this process is killed meanwhile.
-    undo_file::write(&file, &saved)?;
-    for change in changes.iter_mut().filter(|change| change.refused.is_none()) {
-        if let Err(error) = kernel_setting::write(&change.name, &change.new) {
-            show(format!("  {}: not written: {error}", change.name));
-            change.refused = Some(error.to_string());
+    apply(&mut changes, &file)?;
+    for change in &changes {
+        if let (Some(reason), false) = (&change.refused, change.is_skipped) {
+            show(format!("  {}: not written: {reason}", change.name));
         }
-    }
-    if changes.iter().any(|change| change.refused.is_some()) {
-        let mut kept = before;
-        changes.iter().filter(|change| change.refused.is_none()).for_each(|change| {
-            undo_file::add(&mut kept, change.saved(&namespace));
-        });
-        undo_file::write(&file, &kept)?;
     }
     let written = changes.iter().filter(|change| change.refused.is_none()).count();
     show(format!(
@@ -79,6 +67,30 @@ pub(super) fn run(diagnosis: &Diagnosis, yes: bool, json: bool) -> Result<Fixed,
         file.display()
     ));
     Ok(Fixed { changes, is_declined: false })
+}
+
+/// Saves the old values, writes the new ones, and takes back what the kernel does not accept.
+///
+/// The values are saved before the first write: what is written can be undone even if this process is killed meanwhile.
+fn apply(changes: &mut [Change], file: &Path) -> Result<(), Failure> {
+    let before = undo_file::read(file)?;
+    let namespace = undo_file::namespace();
+    let save = |changes: &[Change]| {
+        let mut saved = before.clone();
+        for change in changes.iter().filter(|change| change.refused.is_none()) {
+            undo_file::add(&mut saved, change.saved(&namespace));
+        }
+        undo_file::write(file, &saved)
+    };
+    save(changes)?;
+    for change in changes.iter_mut().filter(|change| change.refused.is_none()) {
+        if let Err(error) = kernel_setting::write(&change.name, &change.new) {
+            // A value that the kernel took in part is no value of either.
+            let _ = kernel_setting::write(&change.name, &change.old);
+            change.refused = Some(error.to_string());
+        }
+    }
+    save(changes)
 }
 
 /// Reads the present value, and finds out whether it can be written.
@@ -93,7 +105,8 @@ fn plan(name: &str, value: &str) -> Change {
             _ => error.to_string(),
         }),
     };
-    Change { name: name.to_owned(), old: old.unwrap_or_default(), new: value.to_owned(), refused }
+    let (is_skipped, old) = (refused.is_some(), old.unwrap_or_default());
+    Change { name: name.to_owned(), old, new: value.to_owned(), refused, is_skipped }
 }
 
 /// Asks on the terminal.
@@ -174,6 +187,7 @@ mod tests {
             old: "0".to_owned(),
             new: "1".to_owned(),
             refused: refused.map(str::to_owned),
+            is_skipped: refused.is_some(),
         };
         let code = |changes, is_declined| {
             format!("{:?}", Fixed { changes, is_declined }.exit_code(Severity::Problem))
