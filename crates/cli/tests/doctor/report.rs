@@ -19,8 +19,7 @@ fn report_takes_less_than_three_seconds_and_ends_with_the_rates() {
     );
     let last: Vec<_> = text.lines().rev().take(2).collect();
     assert!(
-        last[1].starts_with("One stream receives at most ")
-            && last[0].starts_with("One stream sends at most ")
+        last[1].starts_with("One stream receives about ") && last[0].starts_with("One stream sends about ")
     );
     assert!(last[0].contains(" / 200 ms)"), "{text}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing is left behind");

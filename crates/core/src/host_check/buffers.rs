@@ -44,7 +44,13 @@ fn autotuning(
     share: PayloadShare,
     target: &Target,
 ) -> Finding {
-    let severity = if limits.max < needed { Severity::Problem } else { Severity::Ok };
+    let severity = if limits.max >= needed {
+        Severity::Ok
+    } else if share.may_hold(limits.max, target.window()) {
+        Severity::Advice
+    } else {
+        Severity::Problem
+    };
     let bound = if target.bdp() > LARGEST_WINDOW { ", of which a window is 1 GiB at most" } else { "" };
     let arithmetic = format!("{}{bound}; {} ({}) = {needed}", target.product(), share.factor(), share.why);
     let value = format!("{} {} {}", limits.min.get(), limits.default.get(), needed.get());
@@ -114,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn autotuning_below_twice_the_bdp_is_a_problem_with_the_exact_fix() {
+    fn autotuning_below_twice_the_bdp_is_advice_or_a_problem_with_the_exact_fix() {
         for name in ["tcp_rmem", "tcp_wmem"] {
             let judge = |max: u64| {
                 let mut facts = sound_host();
@@ -125,7 +131,8 @@ mod tests {
                 finding(&check(&facts, &target()), name).clone()
             };
             assert_eq!(judge(500_000_000).severity, Severity::Ok);
-            let short = judge(499_999_999);
+            assert_eq!(judge(499_999_999).severity, Severity::Advice);
+            let short = judge(374_999_999);
             assert_eq!(short.severity, Severity::Problem);
             assert_eq!(short.quantity.unwrap().needed, 500_000_000);
             let expected = format!("sysctl -w net.ipv4.{name}=\"4096 16384 500000000\"");

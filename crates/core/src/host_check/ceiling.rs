@@ -1,7 +1,5 @@
 //! What one stream can reach: a window a round trip.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::facts::HostFacts;
@@ -57,19 +55,19 @@ impl Ceilings {
 }
 
 impl Ceiling {
-    fn describe(&self, target: &Target) -> String {
+    /// Returns the sentence that closes a report; `verb` is "receives" or "sends".
+    pub fn sentence(&self, verb: &str, target: &Target) -> String {
         let rtt = target.rtt;
         let after = format!("{} after the fix ({} / {rtt})", self.after, self.window_after);
         match (self.now, self.window_now) {
-            (Some(now), Some(_)) if now >= self.after => format!("{now} ({} / {rtt})", self.window_after),
-            (Some(now), Some(window)) => format!("{now} now ({window} / {rtt}), {after}"),
-            _ => format!("an unknown rate now, {after}"),
+            (Some(now), _) if now >= self.after => {
+                format!("One stream {verb} about {now} ({} / {rtt})", self.window_after)
+            }
+            (Some(now), Some(window)) => {
+                format!("One stream {verb} about {now} now ({window} / {rtt}), {after}")
+            }
+            _ => format!("What one stream {verb} now is unknown; about {after}"),
         }
-    }
-
-    /// Returns the sentence that closes a report.
-    pub fn sentence(&self, verb: &str, target: &Target) -> impl fmt::Display {
-        format!("One stream {verb} at most {}", self.describe(target))
     }
 }
 
@@ -88,10 +86,10 @@ mod tests {
         assert_eq!(ceilings.receive.now.unwrap().as_bytes_per_sec(), (3 << 20) * 5);
         assert_eq!(ceilings.send.now.unwrap().as_bytes_per_sec(), (2 << 20) * 5);
         assert_eq!(ceilings.send.after, target().rate);
-        let text = ceilings.receive.sentence("receives", &target()).to_string();
+        let text = ceilings.receive.sentence("receives", &target());
         assert_eq!(
             text,
-            "One stream receives at most 126 Mbit/s now (3 MiB / 200 ms), 10.0 Gbit/s after the fix (238.4 MiB / 200 ms)"
+            "One stream receives about 126 Mbit/s now (3 MiB / 200 ms), 10.0 Gbit/s after the fix (238.4 MiB / 200 ms)"
         );
     }
 
@@ -106,8 +104,10 @@ mod tests {
 
     #[test]
     fn sound_host_says_one_rate_and_an_unread_one_none() {
-        let said = |facts| Ceilings::of(&facts, &target()).send.sentence("sends", &target()).to_string();
+        let said = |facts| Ceilings::of(&facts, &target()).send.sentence("sends", &target());
         assert!(!said(sound_host()).contains("after the fix"));
-        assert!(said(HostFacts::unread("x")).contains("an unknown rate now"));
+        assert!(
+            said(HostFacts::unread("x")).contains("sends now is unknown; about 10.0 Gbit/s after the fix")
+        );
     }
 }

@@ -105,7 +105,8 @@ fn mtu(facts: &HostFacts) -> u32 {
 fn mtu_probing(facts: &HostFacts, report: &mut Report) {
     let would_show = "whether TCP recovers where routers drop large packets without an ICMP message";
     report.judge(&facts.tcp.mtu_probing, "MTU probing", would_show, |mode| {
-        let jumbo = mtu(facts) > ETHERNET_MTU;
+        let is_loopback = facts.device.as_ref().is_ok_and(|device| device.is_loopback);
+        let jumbo = mtu(facts) > ETHERNET_MTU && !is_loopback;
         let severity = if *mode == 0 && jumbo { Severity::Advice } else { Severity::Ok };
         let names = ["off", "after a black hole", "always"];
         let name =
@@ -225,6 +226,9 @@ mod tests {
         let mut facts = sound_host();
         facts.tcp.mtu_probing = Ok(0);
         facts.device.as_mut().unwrap().mtu = Ok(1500);
+        assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
+        facts.device.as_mut().unwrap().mtu = Ok(65_536);
+        facts.device.as_mut().unwrap().is_loopback = true;
         assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
         assert_eq!(with(|tcp| tcp.mtu_probing = Ok(7), "MTU probing").measured, "7");
     }

@@ -47,7 +47,7 @@ struct Layout {
 
 impl Layout {
     /// The widest column of measured values: longer ones push what follows.
-    const WIDEST: usize = 26;
+    const WIDEST: usize = 28;
 
     fn of(diagnosis: &Diagnosis, width: usize) -> Self {
         let names = diagnosis.findings.iter().map(|finding| finding.name);
@@ -80,11 +80,13 @@ impl Layout {
         if finding.severity == Severity::Ok {
             return;
         }
-        self.detail(&format!("{} [{}]", finding.arithmetic, finding.source));
+        self.detail(&finding.arithmetic);
         for command in finding.fix.iter().flat_map(|fix| &fix.commands) {
             // Not wrapped: it is to be copied.
             say::output(format_args!("{:MARK$}  # {command}", ""));
         }
+        let source = Style::new().dim().apply_to(format!("see {}", finding.source));
+        say::output(format_args!("{:MARK$}  {source}", ""));
     }
 
     fn unread(&self, unread: &Unread) {
@@ -95,7 +97,10 @@ impl Layout {
 
     /// Prints text below a finding, wrapped at words.
     fn detail(&self, text: &str) {
-        for line in wrapped(text.trim(), self.width.saturating_sub(MARK + 2)) {
+        if text.is_empty() {
+            return;
+        }
+        for line in wrapped(text, self.width.saturating_sub(MARK + 2)) {
             say::output(format_args!("{:MARK$}  {line}", ""));
         }
     }
