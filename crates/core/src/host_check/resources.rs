@@ -6,7 +6,7 @@ use super::report::Report;
 use super::target::{Target, needed_buffers};
 use crate::units::Bytes;
 
-/// Files that a transfer with the most streams opens: 32 sockets of `--streams auto` for each of 3 files at once, pipes and files.
+/// Files that transfers open: 32 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.
 const FILES: u64 = 256;
 /// Memory beside socket buffers: the application buffer (64 MiB), which grows while a disk stalls, and the program.
 const BESIDE_SOCKETS: Bytes = Bytes::mib(256);
@@ -79,7 +79,7 @@ fn open_files(limits: FileLimits) -> Finding {
         format!("{} (hard limit {})", limits.soft, limits.hard),
         "getrlimit(2)",
     )
-    .needs(FILES.to_string(), "3 files at once x 32 streams, with their files and pipes")
+    .needs(FILES.to_string(), "3 files at once x 32 streams = 96 sockets; as many pipes; files and room")
     .counted(limits.soft, FILES, "files")
     .fixed_by(fix)
 }

@@ -29,9 +29,9 @@ use peer::Peer;
 /// Check what on this host would slow a transfer of a rate and an RTT.
 ///
 /// Each finding names the measured value, the needed one with its arithmetic, the commands that change it now and the
-/// lines that make it last. Nothing is changed without --fix. Exit codes: 0 without a problem, 1 with one; after --fix
-/// and --undo 0 where all was written, 77 where a setting was refused.
+/// lines that make it last. Nothing is changed without --fix.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
     /// Server of the transfer: its route names the network device, and a TCP handshake measures the RTT
     #[arg(value_name = "URL", value_parser = server_url)]
@@ -69,6 +69,9 @@ pub(crate) struct DoctorArgs {
     #[arg(long, conflicts_with_all = ["url", "rate", "rtt", "no_disk_test", "fix", "yes"])]
     undo: bool,
 }
+
+const EXIT_CODES: &str = "Exit code: 0 without a problem, 1 with one; after --fix and --undo 0 where all was written, \
+     77 where a setting was refused. docs/doctor.md describes each finding.";
 
 /// Reads a URL of a protocol that transfers know.
 fn server_url(text: &str) -> Result<Url, String> {
