@@ -22,6 +22,7 @@ pub mod advice;
 pub mod checksum;
 pub mod event;
 pub mod happy_eyeballs;
+pub mod host_check;
 pub mod identity;
 pub mod initial_window;
 pub mod limit;

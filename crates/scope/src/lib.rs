@@ -1,9 +1,10 @@
 //! Longhaul's instruments: what is seen of a transfer is recorded, and drawn.
 //!
 //! [`record`] is a file of what a transfer told; [`chart`] says what is to be drawn, whatever it is;
-//! [`figures`] makes charts of records, and [`draw`] pictures of charts.
+//! [`figures`] makes charts of records, and [`draw`] pictures of charts. [`host_facts`] reads what a host can carry.
 
 pub mod chart;
 pub mod draw;
 pub mod figures;
+pub mod host_facts;
 pub mod record;

@@ -5,9 +5,11 @@
 pub mod cachestat;
 pub mod chunk;
 pub mod direct_io;
+pub mod ethtool;
 pub mod file_map;
 pub mod host;
 pub mod host_route;
+pub mod link;
 pub mod memory;
 pub mod netns;
 pub mod pressure;

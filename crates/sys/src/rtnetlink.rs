@@ -48,6 +48,17 @@ impl Netlink {
         Ok(Self { socket, turn: Mutex::new(()) })
     }
 
+    /// Opens a socket for requests to generic netlink families (netlink(7), NETLINK_GENERIC).
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_generic() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let generic = Some(netlink::GENERIC);
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, generic)?;
+        Ok(Self { socket, turn: Mutex::new(()) })
+    }
+
     /// Opens a socket that hears what changes in these groups (`RTMGRP_*`), for [`Self::heard`].
     ///
     /// # Errors
@@ -215,7 +226,8 @@ impl Request {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    /// Ends the message, and returns it.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());
         self.0

@@ -103,7 +103,7 @@ pub(crate) fn origin(url: &Url) -> (String, String, u16) {
 }
 
 /// Returns the port of a URL, or the usual one of its scheme.
-pub(crate) fn default_port(url: &Url) -> Option<u16> {
+pub fn default_port(url: &Url) -> Option<u16> {
     /// The port of GridFTP (GFD.20).
     const GRIDFTP: u16 = 2811;
     /// The port of FTP: TLS is requested over it (RFC 4217); the one for TLS from the first byte on is not used.
