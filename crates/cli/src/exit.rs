@@ -15,7 +15,7 @@ pub(crate) struct Code(u8);
 /// The command line is wrong.
 pub(crate) const USAGE: Code = Code(64);
 /// The data is not what it should be.
-const DATA: Code = Code(65);
+pub(crate) const DATA: Code = Code(65);
 /// There is no such file.
 pub(crate) const NO_INPUT: Code = Code(66);
 /// There is no such host.

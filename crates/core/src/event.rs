@@ -96,11 +96,11 @@ pub enum Event {
     Progress(Box<Progress>),
     /// What limits the transfer has changed.
     Limited {
-        /// What limited it from `since` on, until the next event of this kind.
+        /// What limits it until the next event of this kind.
         by: LimitedBy,
-        /// From when on, since the job's start: an interval is assigned to a limit at its end.
+        /// How long before the event's time that began: an interval is assigned to a limit at its end.
         #[serde(with = "seconds")]
-        since: Duration,
+        ago: Duration,
     },
     /// A reading of everything that can be measured, as often as was asked for.
     Sample(Box<Sample>),

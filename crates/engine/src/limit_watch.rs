@@ -85,9 +85,9 @@ impl LimitWatch {
     }
 
     fn report(&mut self, span: Option<LimitedSpan>, emit: impl Fn(&Event)) {
-        let Some(LimitedSpan { from: since, limit: by, .. }) = span else { return };
+        let Some(LimitedSpan { from, to, limit: by }) = span else { return };
         if self.last.replace(by) != Some(by) {
-            emit(&Event::Limited { by, since });
+            emit(&Event::Limited { by, ago: to.saturating_sub(from) });
         }
     }
 }
@@ -119,9 +119,8 @@ mod tests {
         watch.pause(emit);
         watch.settle(at(30), emit);
         let limits: Vec<_> = events.into_inner();
-        let since = |by, tenths| Event::Limited { by, since: at(tenths) };
-        let expected =
-            [since(LimitedBy::SlowStart, 0), since(LimitedBy::Path, 1), since(LimitedBy::Disk, 10)];
+        let ago = |by, tenths| Event::Limited { by, ago: at(tenths) };
+        let expected = [ago(LimitedBy::SlowStart, 1), ago(LimitedBy::Path, 1), ago(LimitedBy::Disk, 1)];
         assert_eq!(limits, expected);
         let finding = watch.finding();
         assert_eq!(finding.limit, LimitedBy::Disk);

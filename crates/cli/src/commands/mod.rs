@@ -1,6 +1,7 @@
 //! The subcommands, a file each.
 
 pub(crate) mod completions;
+pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod lab;
 pub(crate) mod man;

@@ -77,12 +77,9 @@ fn a_limit_is_written_by_its_name() {
 }
 
 #[test]
-fn a_change_of_the_limit_says_since_when() {
-    let line = written(&Event::Limited { by: LimitedBy::Loss, since: Duration::from_millis(1200) });
-    assert_eq!(
-        (&line["event"], &line["by"], &line["since"]),
-        (&"limited".into(), &"loss".into(), &1.2.into())
-    );
+fn a_change_of_the_limit_says_how_long_ago_it_was() {
+    let line = written(&Event::Limited { by: LimitedBy::Loss, ago: Duration::from_millis(1200) });
+    assert_eq!((&line["event"], &line["by"], &line["ago"]), (&"limited".into(), &"loss".into(), &1.2.into()));
     let old: Done = serde_json::from_str(r#"{"limited_by":"ramp-up"}"#).unwrap();
     assert_eq!((old.limited_by, old.shares), (LimitedBy::SlowStart, Shares::default()));
 }
