@@ -345,7 +345,7 @@ impl Classifier {
 
     /// Returns whether the rate was the same in the last intervals.
     fn is_flat(&self, interval: &Interval) -> bool {
-        const INTERVALS: usize = 4;
+        const INTERVALS: usize = 2;
         let rate = interval.rate().as_bits_per_sec() as f64;
         let alike = |(_, other): &(Duration, Rate)| {
             (other.as_bits_per_sec() as f64 - rate).abs() <= rate * PARAMS.flat

@@ -105,7 +105,7 @@ impl Facts<'_> {
                 window_ceiling(each, rtt)
             ),
             LimitedBy::Loss if self.sends() => {
-                format!("{lost} packets were sent again, and no queue explains their loss")
+                format!("{lost} segments were sent again, and no queue explains their loss")
             }
             LimitedBy::Loss => {
                 format!("{lost} packets arrived out of order, and no queue explains their loss")
@@ -123,8 +123,9 @@ impl Facts<'_> {
             }
             LimitedBy::Server if self.sends() => "it was slow to read or to answer".into(),
             LimitedBy::Server => format!(
-                "it sends an even {rate} with {each} in flight on each of {streams} connections, although window and path have room: \
-                 a rate limit, shaping of each connection, or a small send buffer"
+                "it sends {rate} over {}, {each} in flight on each, although window and path have room: a rate limit, shaping of \
+                 each connection, or a small send buffer",
+                if streams == 1 { "one connection".into() } else { format!("{streams} connections") }
             ),
             LimitedBy::Limit => format!("it held the rate at {rate}"),
             LimitedBy::Application if self.sends() => "it gave the connection no data to send".into(),

@@ -10,7 +10,7 @@ use crate::record::Record;
 /// Returns a band for each limit that was recorded, in its colour and named with its share of the time.
 pub(super) fn bands(record: &Record) -> Vec<Series> {
     let timeline = diagnosis::recorded_timeline(record);
-    let whole: f64 = timeline.iter().map(|span| length(span)).sum();
+    let whole: f64 = timeline.iter().map(length).sum();
     let of = |limit: LimitedBy| -> Vec<&LimitedSpan> {
         timeline.iter().filter(|span| span.limit == limit).collect()
     };
