@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, doctor, get, lab, man, put, report, serve};
+use crate::commands::{completions, doctor, explain, get, lab, man, put, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Lab(lab::LabArgs),
     /// Draws records of transfers: buffers, throughput, windows and losses over time
     Report(report::ReportArgs),
+    /// Says what limited a transfer: from its record, from a packet capture of any program, or live
+    Explain(explain::ExplainArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Writes the manual pages into a directory

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => Ok(commands::doctor::run(&args)),
         Command::Lab(args) => commands::lab::run(args),
         Command::Report(args) => Ok(commands::report::run(&args)),
+        Command::Explain(args) => Ok(commands::explain::run(&args)),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };

@@ -29,6 +29,7 @@ pub mod failure;
 pub mod job;
 mod job_cpu;
 mod known_paths;
+mod limit_watch;
 mod open_sockets;
 pub mod pacing;
 pub mod passing_digest;

@@ -17,6 +17,7 @@ pub mod process;
 pub mod ring;
 pub mod rtnetlink;
 pub mod send_options;
+pub mod sock_diag;
 pub mod sockopt;
 pub mod tcp_info;
 pub mod tun;

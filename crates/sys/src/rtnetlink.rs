@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 use crate::sockopt;
 
@@ -43,8 +43,20 @@ impl Netlink {
     /// Fails where the process may open no more files, and in a sandbox without netlink.
     pub fn open() -> io::Result<Self> {
         // No protocol number: 0 is NETLINK_ROUTE.
+        Self::open_protocol(None)
+    }
+
+    /// Opens a socket for requests to sock_diag(7).
+    ///
+    /// # Errors
+    /// As [`Self::open`]; EPROTONOSUPPORT where the kernel has no sock_diag.
+    pub(crate) fn open_sock_diag() -> io::Result<Self> {
+        Self::open_protocol(Some(netlink::SOCK_DIAG))
+    }
+
+    fn open_protocol(protocol: Option<Protocol>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         Ok(Self { socket, turn: Mutex::new(()) })
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod lab;
 pub(crate) mod man;

@@ -115,6 +115,7 @@ fn send_all(
         }
         if ready.contains(PollFlags::OUT) {
             let turn = supply.turn(socket, progress.share(TURN));
+            add(&progress.transfer.waits.writer, supply.take_waited());
             progress.sent(supply.sent());
             is_done = turn.map_err(|error| match error {
                 SendError::Socket(error) => broken(error),
@@ -127,7 +128,6 @@ fn send_all(
         stall.check(socket).map_err(|error| error.at(at))?;
     }
     socket.shutdown(Shutdown::Write).map_err(broken)?;
-    add(&progress.transfer.waits.writer, supply.waited());
     await_end(upload, session, (socket, at), stall)
 }
 
