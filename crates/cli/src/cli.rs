@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get, lab, man, put, report, serve};
+use crate::commands::{completions, get, lab, man, probe, put, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Put(Box<put::PutArgs>),
     /// Serves a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),
+    /// Measures the path to a server, and tells which knob makes it faster
+    Probe(Box<probe::ProbeArgs>),
     /// Emulates a long fat network on this machine, with real kernel TCP at both ends
     Lab(lab::LabArgs),
     /// Draws records of transfers: buffers, throughput, windows and losses over time
