@@ -15,7 +15,9 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
-use longhaul_server::{Config, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
+use longhaul_server::{
+    Config, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token,
+};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};

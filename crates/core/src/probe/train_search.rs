@@ -31,8 +31,10 @@ impl TrainPlan {
 
 /// The first train: few enough for any queue, an IW10 and a half.
 const FIRST_COUNT: u32 = 16;
-/// Growth from one train to the next.
+/// Growth of a queue's trains from one to the next.
 const GROWTH: u32 = 4;
+/// The most growth of a rate's trains: a few packets overrate a path whose hosts deliver them together.
+const MOST_GROWTH: u32 = 16;
 /// A train that takes this long to arrive is long enough: hosts stamp to a tenth of a millisecond or two, 1 % of it.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// The largest train for the rate: 20 ms of 10 Gbit/s.
@@ -66,7 +68,7 @@ pub struct TrainSearch {
 
 /// The pace above the rate found, where back to back is too fast for the queue: the bottleneck is never idle.
 const ABOVE: f64 = 1.5;
-/// Sending a paced train takes this many times [`LONG_ENOUGH`].
+/// Sending a paced train, or receiving one of the size that was aimed at, takes this many times [`LONG_ENOUGH`].
 const PACED_TIMES: u32 = 2;
 
 impl TrainSearch {
@@ -98,7 +100,9 @@ impl TrainSearch {
             self.count = u32::try_from(count).unwrap_or(u32::MAX).clamp(FIRST_COUNT, LARGEST_COUNT);
             self.pace = Some(pace);
         } else {
-            self.count = (self.count * GROWTH).min(LARGEST_COUNT);
+            let wanted = found.rate.bytes_in(LONG_ENOUGH * PACED_TIMES).get() / train.packet.get().max(1);
+            let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+            self.count = wanted.clamp(self.count * 2, self.count * MOST_GROWTH).min(LARGEST_COUNT);
         }
     }
 

@@ -26,16 +26,19 @@ use super::sweep;
 use super::tcp_flows::{FlowPlan, FlowResult, receive};
 use super::udp_session::{ENOUGH_BUFFER, Echoes, UdpSession};
 
-/// Echoes before the first train.
-const ECHOES: u32 = 5;
-/// An echo's message: the smallest of the paper's.
-const ECHO_MESSAGE: Bytes = Bytes::new(64);
+/// For how long echoes are sent before the first train, and their interval.
+const ECHO_TIME: Duration = Duration::from_millis(80);
+const ECHO_INTERVAL: Duration = Duration::from_millis(20);
+/// The interval of echoes beside a TCP connection.
+const LOADED_INTERVAL: Duration = Duration::from_millis(5);
 /// The sizes of messages in the paper's table; the path's MTU is added.
 const MESSAGES: [u64; 3] = [64, 1024, 1472];
 /// How long a train of the table takes at the path's rate.
 const TABLE_TIME: Duration = Duration::from_millis(25);
 /// How long losses are counted.
 const LOSS_TIME: Duration = Duration::from_millis(1500);
+/// What a path that trains cannot fill is reckoned to carry, until TCP has shown it: the fastest that most hosts are connected to.
+const FAST_PATH: Rate = Rate::bits_per_sec(10_000_000_000);
 /// The share of the budget's bytes for finding the queue; the others are for TCP.
 const QUEUE_SHARE: f64 = 0.45;
 /// What the answers of the endpoint have at most.
@@ -96,20 +99,39 @@ pub(super) fn measure(
 ) -> Result<(), ProbeError> {
     findings.server.measures = true;
     findings.server.tcp_wmem_max = offer.tcp_wmem_max.map(Bytes::new);
-    let mut udp = open_udp(findings, client, url)?;
+    let (mut udp, idle) = open_udp(findings, client, url)?.unzip();
+    let mut trains = TrainFindings::default();
     if let Some(session) = &mut udp {
-        let measured = measure_udp(findings, session, progress);
-        findings.budget.spend(session.received);
-        if let Err(error) = measured {
-            findings.miss(format!("UDP: {error}; it would have shown the path's rate, queue and loss"));
-        }
+        trains = by_udp(findings, session, progress, |findings, session| {
+            measure_rate(findings, session, progress)
+        });
     }
     let streams = StreamPlans { url: join(url, STREAM_PATH), most: Bytes::new(offer.stream_bytes) };
-    progress("TCP, one connection");
-    let one = streams.plan(findings, 1, 0.6);
-    let (one, loaded) = beside_echoes(udp.as_mut(), || receive(client, &one));
-    take(findings, &one, 1);
-    take_loaded(findings, &one, &loaded);
+    // Where trains are slower than the path, TCP alone shows it, and takes its time for that.
+    let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited);
+    let mut one = FlowResult::default();
+    let mut run_one = |findings: &mut Findings<'_>, udp: Option<&mut UdpSession>| {
+        progress("TCP, one connection");
+        let mut plan = streams.plan(findings, 1, 0.6);
+        if is_fast {
+            plan.time = findings.budget.time_left().saturating_sub(LOSS_TIME);
+        }
+        let (flow, loaded) = beside_echoes(udp, || receive(client, &plan));
+        take(findings, &flow, 1);
+        take_loaded(findings, &flow, idle.as_ref(), loaded);
+        one = flow;
+    };
+    if is_fast {
+        run_one(findings, udp.as_mut());
+    }
+    if let (Some(session), Some(found)) = (&mut udp, trains.rate) {
+        by_udp(findings, session, progress, |findings, session| {
+            measure_losses(findings, session, found, &trains.sent, progress)
+        });
+    }
+    if !is_fast {
+        run_one(findings, udp.as_mut());
+    }
     progress("TCP, several connections");
     let together = receive(client, &streams.plan(findings, several(), 1.0));
     take(findings, &together, several());
@@ -118,6 +140,29 @@ pub(super) fn measure(
         sweep::own_server(findings, client, offer, |findings| streams.plan(findings, 1, 1.0), progress)?;
     }
     one.failure.or(together.failure).map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// What the search for the rate came to.
+#[derive(Default)]
+struct TrainFindings {
+    rate: Option<TrainRate>,
+    sent: Vec<PacketTrain>,
+}
+
+/// Runs a measurement by UDP, counts its bytes, and notes its failure.
+fn by_udp<T: Default>(
+    findings: &mut Findings<'_>,
+    session: &mut UdpSession,
+    progress: &dyn Fn(&str),
+    measure: impl FnOnce(&mut Findings<'_>, &mut UdpSession) -> io::Result<T>,
+) -> T {
+    progress("UDP");
+    let measured = measure(findings, session);
+    findings.budget.spend(std::mem::take(&mut session.received));
+    measured.unwrap_or_else(|error| {
+        findings.miss(format!("UDP: {error}; it would have shown the path's rate, queue and loss"));
+        T::default()
+    })
 }
 
 /// Makes the plans of streams from the endpoint.
@@ -153,7 +198,7 @@ fn open_udp(
     findings: &mut Findings<'_>,
     client: &Client,
     url: &Url,
-) -> Result<Option<UdpSession>, ProbeError> {
+) -> Result<Option<(UdpSession, Echoes)>, ProbeError> {
     let would = "it would have shown the path's rate, queue and loss";
     let offer: UdpOffer = match request(client, &join(url, UDP_PATH)) {
         Ok(offer) => offer,
@@ -166,59 +211,70 @@ fn open_udp(
     let rtt = findings.min_rtt();
     let mut session = UdpSession::open(findings.address().ip(), &offer, rtt)
         .map_err(|source| ProbeError::Local { what: "open a UDP socket".to_owned(), source })?;
-    let mut samples = Vec::new();
-    for tried in 1..=ECHOES {
-        match session.echo(ECHO_MESSAGE) {
-            Ok(answer) => samples.extend(answer),
+    let mut idle = Echoes::default();
+    // Two tries: the first echoes may be lost by chance.
+    for _ in 0..2 {
+        let started = Instant::now();
+        match session.echoes(ECHO_INTERVAL, &|| started.elapsed() < ECHO_TIME) {
+            Ok(echoes) => idle = echoes,
             // ICMP's "port unreachable" of a firewall.
             Err(error) => tracing::debug!("a UDP echo failed: {error}"),
         }
-        if samples.is_empty() && tried >= 2 {
-            findings.miss(format!("UDP: blocked on the way, port {}; {would}", offer.port));
-            return Ok(None);
+        if idle.answered() > 0 {
+            break;
         }
     }
-    findings.rtt.extend(RttSummary::of(RttMethod::UdpEcho, &samples, ECHOES));
+    if idle.answered() == 0 {
+        findings.miss(format!("UDP: blocked on the way, port {}; {would}", offer.port));
+        return Ok(None);
+    }
+    findings.rtt.extend(RttSummary::of(RttMethod::UdpEcho, &idle.round_trips, idle.sent));
     let buffer = session.buffer();
     if buffer < ENOUGH_BUFFER {
         findings.miss(format!(
             "fast trains as a whole: the receive buffer is {buffer}, net.core.rmem_max permits no more without CAP_NET_ADMIN; packets dropped here are not counted as the path's"
         ));
     }
-    Ok(Some(session))
+    Ok(Some((session, idle)))
 }
 
-fn measure_udp(
+fn measure_rate(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
     progress: &dyn Fn(&str),
-) -> io::Result<()> {
+) -> io::Result<TrainFindings> {
     progress("path MTU");
     findings.path.mtu = path_mtu(session)?;
     let message = findings.mtu().saturating_sub(UDP_HEADERS);
     progress("the path's rate, by UDP trains");
-    let (search, trains) = find_rate(session, message)?;
+    let (search, sent) = find_rate(session, message)?;
     let Some(found) = search.rate() else {
         findings.miss("UDP: no train arrived; it would have shown the path's rate, queue and loss");
-        return Ok(());
+        return Ok(TrainFindings { rate: None, sent });
     };
     findings.path.rate = Some(MeasuredRate {
         rate_bps: found.rate,
         evidence: RateEvidence::UdpTrains,
         is_lower_bound: !found.is_path_limited,
     });
-    if found.is_path_limited {
-        findings.budget.set_rate(found.rate);
-        findings.budget.spend(session.received);
-        // Counted once more by the caller, at the end, together with what follows.
-        session.received = Bytes::ZERO;
-    }
+    let reckoned = if found.is_path_limited { found.rate } else { found.rate.max(FAST_PATH) };
+    findings.budget.set_rate(reckoned);
+    Ok(TrainFindings { rate: Some(found), sent })
+}
+
+fn measure_losses(
+    findings: &mut Findings<'_>,
+    session: &mut UdpSession,
+    found: TrainRate,
+    trains: &[PacketTrain],
+    progress: &dyn Fn(&str),
+) -> io::Result<()> {
     progress("loss");
     count_loss(findings, session, found)?;
-    progress("UDP by size of message");
-    table(findings, session, found)?;
     progress("the queue");
-    find_queue(findings, session, found, message, &trains)
+    find_queue(findings, session, found, trains)?;
+    progress("UDP by size of message");
+    table(findings, session, found)
 }
 
 /// Finds the largest packet that arrives, both ways, by echoes that no router may cut.
@@ -274,8 +330,8 @@ fn table(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate
     messages.push(largest);
     for message in messages.into_iter().map(Bytes::new) {
         // A round trip, the train, and the silence after it.
-        let needed = findings.min_rtt().get() * 2 + Duration::from_millis(200);
-        if findings.budget.time_left() < needed * 8 {
+        let needed = findings.min_rtt().get() + Duration::from_millis(200);
+        if findings.budget.time_left() < needed + flow_time(findings.min_rtt()) {
             findings.miss(format!("UDP with messages of {} bytes: no time left; see --full", message.get()));
             continue;
         }
@@ -301,9 +357,9 @@ fn find_queue(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
     found: TrainRate,
-    message: Bytes,
     trains: &[PacketTrain],
 ) -> io::Result<()> {
+    let message = findings.mtu().saturating_sub(UDP_HEADERS);
     if !found.is_path_limited {
         findings.miss("the queue by UDP: this program sends no faster than the path; TCP may show it");
         return Ok(());
@@ -337,7 +393,8 @@ fn beside_echoes(
             done.store(true, Ordering::Relaxed);
             result
         });
-        let echoes = session.echoes_until(&done).unwrap_or_else(|error| {
+        let goes_on = || !done.load(Ordering::Relaxed);
+        let echoes = session.echoes(LOADED_INTERVAL, &goes_on).unwrap_or_else(|error| {
             tracing::debug!("echoes beside TCP failed: {error}");
             Echoes::default()
         });
@@ -346,10 +403,13 @@ fn beside_echoes(
 }
 
 /// Takes echoes that were answered beside a TCP connection: what it kept in the queue.
-fn take_loaded(findings: &mut Findings<'_>, one: &FlowResult, echoes: &Echoes) {
-    let Some(longest) = echoes.round_trips.iter().max() else { return };
+fn take_loaded(findings: &mut Findings<'_>, one: &FlowResult, idle: Option<&Echoes>, loaded: Echoes) {
+    let Some(longest) = loaded.round_trips.iter().max() else { return };
     findings.path.loaded_rtt = Some(Rtt::new(*longest));
-    let waited = usual_longest_delay(&echoes.returns);
+    let mut returns = loaded.returns;
+    // The fastest way back is that of an idle path.
+    returns.extend(idle.iter().flat_map(|idle| idle.returns.iter().copied()));
+    let waited = usual_longest_delay(&returns);
     let rate = findings.burst.map(|burst| ip_rate(burst, findings.mtu()));
     // Trains are the finer measure; TCP's is for paths that trains cannot fill.
     if let (None, Some(rate)) = (findings.path.queue, rate)

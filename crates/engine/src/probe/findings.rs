@@ -112,8 +112,8 @@ impl<'a> Findings<'a> {
         }
         let preferred = |rtt: &RttSummary| match rtt.method {
             RttMethod::Icmp => 0,
-            RttMethod::UdpEcho => 1,
-            RttMethod::TcpHandshake => 2,
+            RttMethod::TcpHandshake => 1,
+            RttMethod::UdpEcho => 2,
         };
         self.rtt.sort_by_key(preferred);
         let rtt = self.rtt.iter().map(|rtt| rtt.min).min();
@@ -148,6 +148,11 @@ impl<'a> Findings<'a> {
         const APP_BUFFER: Bytes = Bytes::mib(64);
         let (ProbeTarget::Http(url) | ProbeTarget::Ftp(url)) = self.target else { return };
         let Some(file) = &self.options.memory else { return };
+        // A lower bound would hold the next transfer down.
+        let is_least = |found: MeasuredRate| found.is_lower_bound && found.evidence == RateEvidence::UdpTrains;
+        if self.path.rate.is_some_and(is_least) {
+            return;
+        }
         let (Some(rtt), Some(rate), Some(endpoint)) = (rtt, verdict.rate_bps, Endpoint::of(url)) else {
             return;
         };

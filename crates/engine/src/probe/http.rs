@@ -6,7 +6,7 @@ use longhaul_core::probe::message::MEASURE_PATH;
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::proto::http::{ContentRange, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rtt};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use url::Url;
 
 use crate::cancel::Cancel;
@@ -128,16 +128,19 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
     if findings.path.mtu.is_none() {
         findings.path.mtu = flows.mtu;
     }
-    if flows.bytes() > Bytes::ZERO {
-        findings.tcp.push(flows.row(streams, None, None));
+    let row = flows.row(streams, None, None);
+    if row.payload_bps > Rate::default() {
+        findings.tcp.push(row);
         findings.burst = findings.burst.max(flows.burst());
+    } else if flows.failure.is_none() {
+        findings.miss(format!("TCP with {streams} connections: no time was left; see --full"));
     }
 }
 
 /// Compares one connection with several.
 pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &FlowResult) {
     let (single, together) = (one.row(1, None, None), several.row(SEVERAL, None, None));
-    if one.bytes() == Bytes::ZERO || several.bytes() == Bytes::ZERO {
+    if single.payload_bps == Rate::default() || together.payload_bps == Rate::default() {
         return;
     }
     let path = findings

@@ -14,32 +14,31 @@ use super::findings::Findings;
 /// Handshakes and echoes of a probe.
 const COUNT: u32 = 5;
 /// Pause between two of them: each shall find the path idle.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long an answer may take; the longest path of the internet takes a third of it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so many in a row without an answer the others are left out.
-const SILENT: u32 = 2;
 /// An echo's size at the IP layer: 20 bytes of IPv4, 8 of ICMP, 16 of payload, as for the budget.
 const ECHO_SIZE: Bytes = Bytes::new(44);
 
-/// What became of a kind of round trips: samples, requests sent, and the last error.
-type Samples = (Vec<Duration>, u32, Option<io::Error>);
+/// The samples of a kind of round trips, and the last error.
+type Samples = (Vec<Duration>, Option<io::Error>);
 
 /// Measures both; ICMP where it is permitted.
 ///
 /// # Errors
 /// [`ProbeError::Silent`] where neither is answered, [`ProbeError::Port`] where the port refuses connections.
 pub(super) fn measure(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), ProbeError> {
-    let (samples, sent, refused) = repeat(|_| handshake(address));
-    findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, sent));
-    let echoes = match PingSocket::open(address.ip()) {
-        Ok(mut socket) => Ok(repeat(|number| socket.echo(number))),
-        Err(error) => Err(error),
-    };
+    let ((samples, refused), echoes) = std::thread::scope(|scope| {
+        let echoes = scope.spawn(|| PingSocket::open(address.ip()).map(|socket| socket.echoes()));
+        let handshakes = handshakes(address);
+        let panicked = || Err(io::Error::other("its thread has panicked"));
+        (handshakes, echoes.join().unwrap_or_else(|_| panicked()))
+    });
+    findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, COUNT));
     let icmp = match echoes {
-        Ok((samples, sent, error)) => {
-            findings.budget.spend(ECHO_SIZE * u64::from(sent));
-            let summary = RttSummary::of(RttMethod::Icmp, &samples, sent);
+        Ok((samples, error)) => {
+            findings.budget.spend(ECHO_SIZE * u64::from(COUNT));
+            let summary = RttSummary::of(RttMethod::Icmp, &samples, COUNT);
             findings.rtt.extend(summary);
             let silent = error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
             summary.map_or(Err(silent), |_| Ok(()))
@@ -73,25 +72,26 @@ pub(super) fn measure(findings: &mut Findings<'_>, address: SocketAddr) -> Resul
     }
 }
 
-fn repeat(mut once: impl FnMut(u32) -> io::Result<Duration>) -> Samples {
+/// Connects several times, one soon after the other: together they take little more than a round trip.
+fn handshakes(address: SocketAddr) -> Samples {
+    let connect = move |number: u32| {
+        std::thread::sleep(PAUSE * number);
+        let started = Instant::now();
+        TcpStream::connect_timeout(&address, PATIENCE).map(|_| started.elapsed())
+    };
     let (mut samples, mut failure) = (Vec::new(), None);
-    for number in 0..COUNT {
-        match once(number) {
-            Ok(time) => samples.push(time),
-            Err(error) => failure = Some(error),
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..COUNT).map(|number| scope.spawn(move || connect(number))).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok(time)) => samples.push(time),
+                Ok(Err(error)) => failure = Some(error),
+                // The panic hook has reported it.
+                Err(_) => {}
+            }
         }
-        if number + 1 >= SILENT && samples.is_empty() {
-            return (samples, number + 1, failure);
-        }
-        std::thread::sleep(PAUSE);
-    }
-    (samples, COUNT, failure)
-}
-
-/// Connects, and returns how long that took.
-fn handshake(address: SocketAddr) -> io::Result<Duration> {
-    let started = Instant::now();
-    TcpStream::connect_timeout(&address, PATIENCE).map(|_| started.elapsed())
+    });
+    (samples, failure)
 }
 
 /// An unprivileged ICMP socket (Linux 3.0): the kernel fills in identifier and checksum, and passes on its own answers only.
@@ -116,30 +116,50 @@ impl PingSocket {
         Ok(Self { socket, request, reply })
     }
 
-    fn echo(&mut self, number: u32) -> io::Result<Duration> {
+    /// Sends all echoes, and takes the answers as they come.
+    fn echoes(&self) -> Samples {
+        let (mut sent, mut samples) = (Vec::new(), Vec::new());
+        for number in 0..COUNT {
+            let mut packet = [0; 24];
+            packet[0] = self.request;
+            packet[6..8].copy_from_slice(&Self::sequence(number));
+            sent.push(Instant::now());
+            if let Err(error) = self.socket.send(&packet) {
+                return (samples, Some(error));
+            }
+            if let Err(error) = self.collect(&sent, &mut samples, Instant::now() + PAUSE) {
+                return (samples, Some(error));
+            }
+        }
+        let ended = self.collect(&sent, &mut samples, Instant::now() + PATIENCE);
+        (samples, ended.err())
+    }
+
+    /// Takes answers until a time, or until all echoes have theirs.
+    fn collect(&self, sent: &[Instant], samples: &mut Vec<Duration>, until: Instant) -> io::Result<()> {
         use std::io::Read;
-        let [.., high, low] = number.to_be_bytes();
-        let mut packet = [0; 24];
-        packet[0] = self.request;
-        packet[6..8].copy_from_slice(&[high, low]);
-        let started = Instant::now();
-        self.socket.send(&packet)?;
-        loop {
-            let left = PATIENCE.saturating_sub(started.elapsed());
+        while samples.len() < COUNT as usize {
+            let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
+                break;
             }
             self.socket.set_read_timeout(Some(left))?;
             let mut answer = [0; 64];
-            let length = match self.socket.read(&mut answer) {
+            let length = match (&self.socket).read(&mut answer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             };
-            if length >= 8 && answer[0] == self.reply && answer[6..8] == [high, low] {
-                return Ok(started.elapsed());
-            }
+            let number = u16::from_be_bytes([answer[6], answer[7]]);
+            let then = sent.get(usize::from(number)).filter(|_| length >= 8 && answer[0] == self.reply);
+            samples.extend(then.map(Instant::elapsed));
         }
+        Ok(())
+    }
+
+    fn sequence(number: u32) -> [u8; 2] {
+        let [.., high, low] = number.to_be_bytes();
+        [high, low]
     }
 }
 
@@ -150,23 +170,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshakes_with_a_listener_are_timed_and_refusals_end_early() {
+    fn handshakes_with_a_listener_are_timed_and_refusals_are_errors() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (samples, sent, error) = repeat(|_| handshake(address));
-        assert_eq!((samples.len(), sent, error.is_none()), (5, 5, true));
+        let (samples, error) = handshakes(address);
+        assert_eq!((samples.len(), error.is_none()), (5, true));
         drop(listener);
-        let (samples, sent, error) = repeat(|_| handshake(address));
-        assert_eq!((samples.len(), sent), (0, 2));
+        let (samples, error) = handshakes(address);
+        assert_eq!(samples, []);
         assert_eq!(error.unwrap().kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
     fn loopback_answers_echoes_where_they_are_permitted() {
         match PingSocket::open(IpAddr::from([127, 0, 0, 1])) {
-            Ok(mut socket) => {
-                let (samples, sent, error) = repeat(|number| socket.echo(number));
-                assert_eq!((samples.len(), sent), (5, 5), "{error:?}");
+            Ok(socket) => {
+                let (samples, error) = socket.echoes();
+                assert_eq!(samples.len(), 5, "{error:?}");
             }
             Err(error) => println!("skipped: ICMP is not permitted: {error}"),
         }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
@@ -25,17 +24,22 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const TRIES: u32 = 2;
 /// A train has ended when nothing has arrived for this long, and for a quarter of a round trip.
 const SILENCE: Duration = Duration::from_millis(60);
-/// The interval of echoes beside another measurement.
-const ECHO_INTERVAL: Duration = Duration::from_millis(5);
 /// An echo's message.
 const ECHO_MESSAGE: Bytes = Bytes::new(64);
 
 /// Echoes that were answered.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
+    pub(super) sent: u32,
     pub(super) round_trips: Vec<Duration>,
     /// The way from the server to this host.
     pub(super) returns: Vec<Arrival>,
+}
+
+impl Echoes {
+    pub(super) fn answered(&self) -> u32 {
+        u32::try_from(self.round_trips.len()).unwrap_or(u32::MAX)
+    }
 }
 
 /// The client's side of a session.
@@ -104,28 +108,32 @@ impl UdpSession {
         Ok(None)
     }
 
-    /// Sends echoes at intervals until `stop`; returns those that were answered, numbered by the order of arrival.
-    pub(super) fn echoes_until(&mut self, stop: &AtomicBool) -> io::Result<Echoes> {
+    /// Sends echoes at intervals while `goes_on`; returns those that were answered.
+    pub(super) fn echoes(&mut self, interval: Duration, goes_on: &dyn Fn() -> bool) -> io::Result<Echoes> {
         let mut sent: Vec<(u32, Duration)> = Vec::new();
         let mut echoes = Echoes::default();
-        let mut last = None;
-        while last.is_none_or(|last: Instant| Instant::now() < last) {
-            if last.is_none() {
+        let (mut next, mut end) = (Instant::now(), None);
+        while end.is_none_or(|end: Instant| Instant::now() < end)
+            && !(end.is_some() && echoes.sent == echoes.answered())
+        {
+            if end.is_none() && Instant::now() >= next {
                 let number = self.take_number();
                 sent.push((number, now()));
                 self.socket.send(&UdpRequest::Echo { number }.encode(self.nonce, ECHO_MESSAGE))?;
-                if stop.load(Ordering::Relaxed) {
-                    last = Some(Instant::now() + self.rtt.get() + SILENCE);
+                echoes.sent += 1;
+                next += interval;
+                if !goes_on() {
+                    end = Some(Instant::now() + self.rtt.get() * 2 + SILENCE);
                 }
             }
-            for (packet, at) in self.receive(Instant::now() + ECHO_INTERVAL)? {
+            for (packet, at) in self.receive(end.unwrap_or(next))? {
                 let known = sent.binary_search_by_key(&packet.train, |(number, _)| *number);
                 if let Some((_, then)) =
                     known.ok().and_then(|index| sent.get(index)).filter(|_| packet.is_echo)
                 {
                     echoes.round_trips.push(at.saturating_sub(*then));
                     // The way back alone: when the server has read the request does not count.
-                    let number = u32::try_from(echoes.returns.len()).unwrap_or(u32::MAX);
+                    let number = echoes.answered();
                     echoes.returns.push(Arrival { number, sent: packet.sent, received: at });
                 }
             }
@@ -265,8 +273,10 @@ mod tests {
         let train = session.train(plan()).unwrap();
         assert_eq!((train.arrivals.len(), train.packet), (19, Bytes::new(128)));
         assert_eq!(session.received, Bytes::new(528 + 19 * 128));
-        let echoes = session.echoes_until(&AtomicBool::new(true)).unwrap();
-        assert_eq!((echoes.round_trips.len(), echoes.returns.len()), (1, 1));
+        let started = Instant::now();
+        let goes_on = || started.elapsed() < Duration::from_millis(30);
+        let echoes = session.echoes(Duration::from_millis(10), &goes_on).unwrap();
+        assert!(echoes.sent >= 2 && echoes.answered() == echoes.sent, "{echoes:?}");
     }
 
     #[test]

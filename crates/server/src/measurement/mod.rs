@@ -61,7 +61,8 @@ impl fmt::Debug for Measurement {
 /// Returns whether a request is for the endpoint.
 pub(crate) fn is_addressed(request: &RequestHead) -> bool {
     let path = path(request);
-    request.method() == "GET" && path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp"))
+    request.method() == "GET"
+        && path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp"))
 }
 
 fn path(request: &RequestHead) -> &str {

@@ -36,7 +36,12 @@ pub(super) enum TrainEnd {
 
 impl Train {
     /// Sends the train over a connected socket; returns the bytes of messages, and how it ended.
-    pub(super) fn send(&self, socket: &UdpSocket, clock: Instant, goes_on: &dyn Fn() -> bool) -> (Bytes, TrainEnd) {
+    pub(super) fn send(
+        &self,
+        socket: &UdpSocket,
+        clock: Instant,
+        goes_on: &dyn Fn() -> bool,
+    ) -> (Bytes, TrainEnd) {
         let Self { number, plan, ceiling, most } = *self;
         let affordable = u32::try_from(most.get() / plan.message.get().max(1)).unwrap_or(u32::MAX);
         let count = plan.count.min(affordable);
@@ -88,7 +93,10 @@ mod tests {
 
     fn received(far: &UdpSocket) -> Vec<UdpPacket> {
         let mut buffer = [0; 200];
-        std::iter::from_fn(|| far.recv(&mut buffer).ok().and_then(|length| UdpPacket::parse(&buffer[..length]))).collect()
+        std::iter::from_fn(|| {
+            far.recv(&mut buffer).ok().and_then(|length| UdpPacket::parse(&buffer[..length]))
+        })
+        .collect()
     }
 
     #[test]
@@ -96,7 +104,10 @@ mod tests {
         let (near, far) = pair();
         assert_eq!(train(20, None).send(&near, Instant::now(), &|| true), (Bytes::new(2000), TrainEnd::Sent));
         let packets = received(&far);
-        assert_eq!(packets.iter().map(|packet| packet.packet).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+        assert_eq!(
+            packets.iter().map(|packet| packet.packet).collect::<Vec<_>>(),
+            (0..20).collect::<Vec<_>>()
+        );
         assert!(packets.iter().all(|packet| packet.train == 5 && !packet.is_echo));
         assert!(packets.windows(2).all(|two| two[0].sent <= two[1].sent));
     }
@@ -105,7 +116,10 @@ mod tests {
     fn pace_and_ceiling_bound_the_rate() {
         let (near, _far) = pair();
         // 20 packets of 128 bytes at 512 kbit/s take 38 ms to the last.
-        for slow in [train(20, Some(512_000)), Train { ceiling: Some(Rate::bits_per_sec(512_000)), ..train(20, None) }] {
+        for slow in [
+            train(20, Some(512_000)),
+            Train { ceiling: Some(Rate::bits_per_sec(512_000)), ..train(20, None) },
+        ] {
             let started = Instant::now();
             slow.send(&near, started, &|| true);
             assert!(started.elapsed() >= Duration::from_millis(37), "{:?}", started.elapsed());

@@ -16,7 +16,14 @@ pub(super) fn sheet(report: &ProbeReport) -> Sheet {
     let limit = report.path.rate.map(|found| bits(found.rate_bps));
     let charts = [
         chart("UDP by size of message", "message", Unit::Bytes, Scale::Linear, udp.collect(), limit),
-        chart("TCP by number of connections", "connections", Unit::Number, Scale::Linear, by_streams.collect(), limit),
+        chart(
+            "TCP by number of connections",
+            "connections",
+            Unit::Number,
+            Scale::Linear,
+            by_streams.collect(),
+            limit,
+        ),
         chart("TCP by socket buffer", "buffer", Unit::Bytes, Scale::Logarithmic, by_buffer.collect(), limit),
     ];
     Sheet {
