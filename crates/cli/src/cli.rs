@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, doctor, explain, get, lab, man, put, report, serve};
+use crate::commands::{completions, doctor, explain, get, lab, man, probe, put, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Serve(serve::ServeArgs),
     /// Checks what on this host would slow a transfer, and prints the fix
     Doctor(doctor::DoctorArgs),
+    /// Measures the path to a server, and tells which knob makes it faster
+    Probe(Box<probe::ProbeArgs>),
     /// Emulates a long fat network on this machine, with real kernel TCP at both ends
     Lab(lab::LabArgs),
     /// Draws records of transfers: buffers, throughput, windows and losses over time

@@ -2,6 +2,7 @@
 
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
+use longhaul_engine::probe::ProbeError;
 use longhaul_engine::tree::{TreeError, WalkError};
 use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
@@ -63,6 +64,11 @@ pub(crate) fn of_transfer(error: &TransferError) -> Code {
 
 /// Returns the code of a failed upload.
 pub(crate) fn of_upload(error: &UploadError) -> Code {
+    of_kind(error.kind())
+}
+
+/// Returns the code of a probe that failed.
+pub(crate) fn of_probe(error: &ProbeError) -> Code {
     of_kind(error.kind())
 }
 

@@ -28,6 +28,7 @@ pub mod initial_window;
 pub mod limit;
 pub mod pace;
 pub mod plan;
+pub mod probe;
 pub mod proto;
 pub mod ranges;
 pub mod retry;

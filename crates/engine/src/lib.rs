@@ -34,6 +34,7 @@ mod open_sockets;
 pub mod pacing;
 pub mod passing_digest;
 pub mod path_memory;
+pub mod probe;
 pub mod rate_limit;
 pub mod send;
 pub mod sink;

@@ -4,6 +4,7 @@
 
 pub mod cachestat;
 pub mod chunk;
+pub mod datagram_batch;
 pub mod direct_io;
 pub mod ethtool;
 pub mod file_map;

@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod lab;
 pub(crate) mod man;
+pub(crate) mod probe;
 pub(crate) mod put;
 pub(crate) mod report;
 pub(crate) mod serve;
