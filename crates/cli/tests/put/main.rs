@@ -9,6 +9,7 @@ mod answers;
 mod completing;
 mod corruption;
 mod dav;
+mod dav_lies;
 mod failing_disk;
 mod flights;
 mod full_disk;

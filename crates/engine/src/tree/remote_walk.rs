@@ -130,8 +130,11 @@ impl RemoteWalk {
 
     /// Takes the next step of the last level: an entry, or a directory that has been listed ahead.
     fn step(&mut self) -> Option<Walked<ListedFile>> {
+        // Those of the levels above count as well, but for one listing, which the walk needs to go on.
+        let under_way: usize = self.levels.iter().map(|level| level.ahead.len()).sum();
         let level = self.levels.last_mut()?;
-        let entry = if level.ahead.len() < self.lister.at_once() { level.entries.next() } else { None };
+        let may_list = level.ahead.is_empty() || under_way < self.lister.at_once();
+        let entry = if may_list { level.entries.next() } else { None };
         match entry {
             Some(Ok(found)) => self.take(found),
             Some(Err(source)) => {
@@ -201,7 +204,7 @@ impl Iterator for RemoteWalk {
             } else {
                 self.step()
             };
-            // What fails by the interruption is no failure of its own.
+            // An interrupted walk fails in what it was doing: only the interruption is reported.
             if walked.is_some() && !self.cancel.is_cancelled() {
                 return walked;
             }

@@ -1,7 +1,7 @@
 //! The progress of an upload, as its threads share it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
@@ -14,6 +14,7 @@ use super::error::UploadError;
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
+use crate::passing_digest::PassingDigest;
 use crate::rate_limit::RateLimit;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::source::http::HttpError;
@@ -27,7 +28,7 @@ pub(super) struct UploadProgress<'a> {
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
     limiter: Option<RateLimit>,
-    body: Mutex<SentPart>,
+    body: Mutex<BodyProgress>,
     ranges: Mutex<SentRanges>,
     /// How much of the file, from its start, has been read by the sender.
     read: AtomicU64,
@@ -36,6 +37,8 @@ pub(super) struct UploadProgress<'a> {
     /// The CPU time of the thread that sends the requests, in nanoseconds.
     pub(super) cpu: AtomicU64,
     resumable: OnceLock<bool>,
+    /// The digest's tree, where what is sent is added to it by its place in the file.
+    tree: OnceLock<Arc<PassingDigest>>,
 }
 
 /// The ranges that several streams send.
@@ -53,7 +56,7 @@ struct SentRanges {
 
 /// The part of the file that the current connection sends.
 #[derive(Default)]
-struct SentPart {
+struct BodyProgress {
     /// The first offset that the server has reported.
     resumed: Option<Bytes>,
     /// The part's offset in the file.
@@ -67,7 +70,7 @@ struct SentPart {
     ring: Option<RingUsage>,
 }
 
-impl SentPart {
+impl BodyProgress {
     fn acked(&self, sockets: &Sockets) -> Bytes {
         // TLS adds to the bytes of the file.
         (sockets.counters.acked - self.acked_before).min(self.sent)
@@ -96,6 +99,7 @@ impl<'a> UploadProgress<'a> {
             hashed: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             resumable: OnceLock::new(),
+            tree: OnceLock::new(),
         }
     }
 
@@ -125,6 +129,26 @@ impl<'a> UploadProgress<'a> {
         self.resumable.get().copied()
     }
 
+    /// Has what is read from now on added to a tree.
+    pub(super) fn set_tree(&self, tree: Arc<PassingDigest>) {
+        // There is one for an upload.
+        let _ = self.tree.set(tree);
+    }
+
+    /// Returns the tree that what is read is added to.
+    pub(super) fn tree(&self) -> Option<&Arc<PassingDigest>> {
+        self.tree.get()
+    }
+
+    /// Returns what the server held, and what has been read to be sent since.
+    pub(super) fn readable(&self) -> RangeSet {
+        let ranges = lock(&self.ranges);
+        let mut readable = if ranges.active { ranges.sent.clone() } else { RangeSet::new() };
+        drop(ranges);
+        readable.insert(ByteRange::with_len(0, self.read_so_far()));
+        readable
+    }
+
     /// Counts all as hashed, where no digest is computed.
     pub(super) fn skip_hashing(&self) {
         self.hashed.store(self.size.get(), Ordering::Relaxed);
@@ -150,7 +174,7 @@ impl<'a> UploadProgress<'a> {
     }
 
     /// Adds up what the last part has moved; the next one starts at `start`.
-    fn end_part(&self, start: Bytes) -> MutexGuard<'_, SentPart> {
+    fn end_part(&self, start: Bytes) -> MutexGuard<'_, BodyProgress> {
         let sockets = self.sockets().read().1;
         let mut body = lock(&self.body);
         let moved = body.acked(&sockets);
