@@ -3,7 +3,7 @@
 #[path = "../gridftp_security/sniffer.rs"]
 mod sniffer;
 
-use super::support::{Get, GsiSite, Proftpd, Vsftpd, content, same};
+use super::support::{Get, GsiSite, Proftpd, Vsftpd, content, get, same};
 use super::{leftovers, put};
 use sniffer::Sniffer;
 
@@ -60,18 +60,15 @@ fn several_files_and_a_tree_go_to_proftpd_within_tls() {
 }
 
 #[test]
-fn neither_password_nor_data_of_ftps_is_seen() {
+fn data_of_ftps_is_not_seen() {
     let Some(server) = Proftpd::with_tls() else { return };
     let text = "what only proftpd may store, ";
     let bytes = repeated(text);
     let (ca, url) = (server.ca(), server.tls_url("g"));
-    for secret in [text, "secret word"] {
-        let run = put(&bytes);
-        let args = ["--cacert", ca.to_str().unwrap(), "-u", "ann:secret word", "f", &url];
-        let Some(seen) = seen(&run.args(args), secret) else { return };
-        assert_eq!(seen, 0, "{secret}");
-        same(server.path("g"), &bytes);
-    }
+    let args = ["--cacert", ca.to_str().unwrap(), "-u", "ann:secret word", "f", &url];
+    let Some(found) = seen(&put(&bytes).args(args), text) else { return };
+    assert_eq!(found, 0);
+    same(server.path("g"), &bytes);
     let Some(clear) = Proftpd::start() else { return };
     let run = put(&bytes).args(["-u", "ann:secret word", "f", &clear.url("g")]);
     assert!(seen(&run, text).is_none_or(|seen| seen > 0));
@@ -146,4 +143,29 @@ fn what_cannot_be_encrypted_is_refused() {
     let Some(plain) = Vsftpd::start() else { return };
     put(b"x").args(["f", &plain.tls_url("g")]).run().fails(76, &["does not encrypt"]);
     assert!(!plain.path("g").exists());
+}
+
+/// Fetches what a listing within TLS names: it ends as TLS demands, or it is refused.
+fn fetched(run: Get, url: &str) {
+    let ended = run.args(["-r", "-o", "t", url]);
+    ended.run().ok();
+    for name in ["a", "sub/b"] {
+        same(ended.path(format!("t/{name}")), name.as_bytes());
+    }
+}
+
+#[test]
+fn listings_of_real_servers_within_tls_end_cleanly() {
+    if let Some(server) = Proftpd::with_tls() {
+        for name in ["a", "sub/b"] {
+            server.file(&format!("d/{name}"), name.as_bytes());
+        }
+        let ca = server.ca();
+        fetched(get().args(["--cacert", ca.to_str().unwrap()]), &server.tls_url("d/"));
+    }
+    let Some(site) = GsiSite::start() else { return };
+    for name in ["a", "sub/b"] {
+        site.globus.file(&format!("d/{name}"), name.as_bytes());
+    }
+    fetched(with_env(get().args(["--encrypt"]), site.env()), &site.url("d/"));
 }

@@ -118,7 +118,7 @@ fn a_server_that_lists_checksums_and_knows_none_is_warned_of() {
         asked
     });
     let ended = send(&server, SIZE, &[]).ok();
-    assert!(digest(&ended).is_none() && ended.stderr.contains("computes none"), "{ended:?}");
+    assert!(digest(&ended).is_none() && ended.stdout.contains("computes none"), "{ended:?}");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_server_that_tells_no_size_is_warned_of() {
         asked
     });
     let ended = send(&server, SIZE, &[]).ok();
-    assert!(ended.stderr.contains("does not tell the file's size"), "{ended:?}");
+    assert!(ended.stdout.contains("does not tell the file's size"), "{ended:?}");
     assert!(server.stored() == content(SIZE, 1));
 }
 

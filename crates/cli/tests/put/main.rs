@@ -6,6 +6,7 @@
 mod support;
 
 mod answers;
+mod collections;
 mod completing;
 mod corruption;
 mod dav;

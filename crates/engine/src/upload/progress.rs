@@ -25,6 +25,7 @@ use crate::transfer::{SharedSchedule, TransferState};
 pub(super) struct UploadProgress<'a> {
     /// What the streams share; a single request for the whole file counts as the first of them.
     pub(super) transfer: TransferState<'a>,
+    /// Raised when the upload ends: by the user, or with its result. Where streams fail only those of `transfer` stop.
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
     limiter: Option<RateLimit>,
@@ -89,7 +90,7 @@ impl<'a> UploadProgress<'a> {
         let nothing = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
         let schedule = SharedSchedule::new(start, nothing);
         Self {
-            transfer: TransferState::new(start, observer, cancel.clone(), schedule, None, 1),
+            transfer: TransferState::new(start, observer, cancel.child(), schedule, None, 1),
             cancel,
             size,
             limiter: request.limit.clone(),

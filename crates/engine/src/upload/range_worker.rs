@@ -221,7 +221,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let progress = self.worker.peer.progress;
         let mut at = range.start();
         loop {
-            if progress.cancel.is_cancelled() {
+            if progress.transfer.stop.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             let ready = body::wait(&self.connection, true, TICK);
@@ -279,7 +279,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
         if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
             self.worker.locked += 1;
-            peer.progress.cancel.sleep(LOCKED_WAIT);
+            peer.progress.transfer.stop.sleep(LOCKED_WAIT);
             let why = UploadError::refused(self.connection.at(), STEP, answer);
             return Err(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()));
         }

@@ -123,6 +123,14 @@ impl<'a> StoreSession<'a> {
         features.extended_mode() && features.adjusted_store()
     }
 
+    /// Goes on with the TLS handshake of a connection of [`Self::connect_stream`], while the server's consent is waited for.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(crate) fn continue_handshake(&self, transport: &mut Transport) -> Result<(), FtpError> {
+        transport.continue_handshake().map_err(|source| FtpError::of_receive(self.store.at(), source))
+    }
+
     /// Completes the TLS handshake of a connection of [`Self::connect_stream`], once the server has begun to receive.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ impl<'a> BlockPeer<'a> {
             at,
             behind: DropBehind::of(source, reader).map(Mutex::new),
             sent: Mutex::default(),
-            over: progress.cancel.child(),
+            over: progress.transfer.stop.child(),
             failure: Mutex::default(),
         }
     }
