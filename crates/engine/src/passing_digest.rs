@@ -25,7 +25,7 @@ pub enum Verify {
 }
 
 /// The smallest block whose chaining value is kept, except at the end of the file. It bounds the memory for parts of any length.
-const LEAST: u64 = 64 << 10;
+pub(crate) const LEAST: u64 = 64 << 10;
 
 /// The chaining values of the parts hashed so far.
 #[derive(Debug)]
@@ -68,6 +68,17 @@ impl PassingDigest {
         remove(&mut subtrees, range);
         for (block, value) in hashed {
             insert(&mut subtrees, self.size, block.start(), Subtree { length: block.len().get(), value });
+        }
+    }
+
+    /// Hashes of the `bytes` that begin at `start` those that are [`missing`](Self::missing): the file does not change.
+    pub(crate) fn add_missing(&self, start: u64, bytes: &[u8]) {
+        let end = start + bytes.len() as u64;
+        for gap in self.missing() {
+            let (from, to) = (gap.start().max(start), gap.end().min(end));
+            if from < to {
+                self.add(from, &bytes[(from - start) as usize..(to - start) as usize]);
+            }
         }
     }
 
@@ -234,6 +245,21 @@ mod tests {
         }
         assert_eq!(lock(&passing.subtrees).len(), 1);
         assert_eq!(passing.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
+    }
+
+    #[test]
+    fn bytes_that_come_again_cost_nothing_where_they_are_the_same() {
+        let bytes = content(8 << 20);
+        let passing = PassingDigest::new(Bytes::mib(16)).unwrap();
+        passing.add_missing(0, &bytes);
+        // Another part of what is merged by now, and more: the merged part stays.
+        passing.add_missing(7 << 20, &[&bytes[7 << 20..], &bytes[..1 << 20]].concat());
+        assert_eq!(passing.missing(), [ByteRange::new(9 << 20, 16 << 20)]);
+        passing.add_missing(9 << 20, &bytes[1 << 20..]);
+        passing.add_missing(0, &bytes);
+        let missing = passing.missing();
+        assert!(missing.is_empty(), "{missing:?}");
+        assert_eq!(passing.root(), Some(blake3::hash(&bytes.repeat(2))));
     }
 
     #[test]

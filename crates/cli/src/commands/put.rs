@@ -14,7 +14,7 @@ use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
-use longhaul_engine::source::http::SafeUrl;
+use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::tree::TreeOptions;
 use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
@@ -31,7 +31,7 @@ use crate::{exit, interrupt, record, say};
 /// What to send, and how.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The files, and last where to: the file's http://, https://, ftp:// or gsiftp:// URL, or one ending in / that takes it under its own name (several files need that)
+    /// The files, and last where to: the file's http://, https://, ftp://, ftps:// or gsiftp:// URL, or one ending in / that takes it under its own name (several files need that)
     ///
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
@@ -63,6 +63,12 @@ pub(crate) struct PutArgs {
     /// Does not have the server compare digests before the file gets its name
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
+
+    /// Encrypts the data of gsiftp:// too; a URL or server that takes data in clear is refused
+    ///
+    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data. https:// and ftps:// always encrypt.
+    #[arg(long)]
+    encrypt: bool,
 
     #[command(flatten)]
     streams: StreamsArgs,
@@ -231,7 +237,7 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         stall: common.stall_timeout,
         sample: common.record.interval(),
         memory: args.memory.memory(),
-        client: common.client()?,
+        client: ClientConfig { encrypt: args.encrypt, ..common.client()? },
         sessions: FtpSessions::default(),
     })
 }
@@ -241,6 +247,12 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     let paths = args.paths();
     if paths.is_empty() {
         bail!("nothing to put: name a file before the URL");
+    }
+    if args.encrypt && matches!(url.scheme(), "http" | "ftp") {
+        bail!(
+            "{} takes data in clear; --encrypt needs an https://, ftps:// or gsiftp:// URL",
+            SafeUrl::of(url)
+        );
     }
     if args.recursive && paths.len() > 1 {
         bail!("-r takes one directory; send others with commands of their own");

@@ -7,7 +7,9 @@ mod relay;
 #[path = "../gridftp/support/mod.rs"]
 mod support;
 
+mod encrypted;
 mod globus;
+mod lying;
 mod plain;
 mod repairing;
 mod resuming;

@@ -35,16 +35,6 @@ fn proftpd_stores_a_file_of_a_user_with_a_password() {
 }
 
 #[test]
-fn data_that_would_be_encrypted_is_not_sent_in_clear() {
-    let Some(server) = Vsftpd::with_tls() else { return };
-    let ca = server.ca();
-    let ended = put(b"x").args(["--cacert", ca.to_str().unwrap(), "f", &server.tls_url("g")]).run();
-    assert_eq!(ended.status.code(), Some(64), "{}", ended.stderr);
-    assert!(ended.stderr.contains("in clear"), "{}", ended.stderr);
-    assert!(!server.path("g").exists());
-}
-
-#[test]
 fn a_broken_stream_goes_on_from_where_the_server_is() {
     let Some(server) = Vsftpd::start() else { return };
     let bytes = content(8 << 20, 4);

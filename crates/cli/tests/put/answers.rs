@@ -232,3 +232,36 @@ fn nobody_there_is_told() {
         .run()
         .fails(68, &["no-such-host.invalid"]);
 }
+
+#[test]
+fn success_before_the_end_of_the_body_is_a_lie() {
+    const SIZE: usize = 8 << 20;
+    // To a server that resumes: it claims to have all of the file after the first bytes.
+    let resuming = Server::new(|peer| {
+        while let Some(ask) = peer.ask() {
+            let answer = match ask.head.split(' ').next().unwrap() {
+                "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload".to_owned(),
+                "HEAD" => "404 No\r\nContent-Length: 0".to_owned(),
+                _ => {
+                    read(peer, 1000);
+                    format!("204 Yes\r\nUpload-Offset: {SIZE}\r\nUpload-Complete: ?0")
+                }
+            };
+            peer.send(format!("HTTP/1.1 {answer}\r\n\r\n"));
+        }
+    });
+    let putting = plain(|peer, _| {
+        peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+        read(peer, 1000);
+        peer.send("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
+    });
+    for (server, options) in [
+        (&resuming, &["--streams", "1"][..]),
+        (&resuming, &["--streams", "1", "--no-verify"]),
+        (&putting, &[]),
+    ] {
+        let run = put_of(&content(SIZE, 9), options).args(["--limit", "20MB/s", "f", &server.url("/f")]);
+        let ended = run.run().fails(76, &["before it has all of it"]);
+        assert!(ended.time < Duration::from_secs(20), "{ended:?}");
+    }
+}

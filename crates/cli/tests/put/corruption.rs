@@ -103,6 +103,22 @@ fn only_the_wrong_pieces_are_sent_again() {
 }
 
 #[test]
+fn names_that_no_metalink_can_hold_are_repaired_as_others() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 4);
+    for (written, name) in [("a%5Cb", "a\\b"), ("a%0Ab", "a\nb")] {
+        let server = flipping(&site, &[2 * MIB + 5], 1);
+        let run = put().args(["--json", "--token"]).args([site.token()]);
+        let run = run.args(["f", &server.url(&format!("/{written}"))]);
+        fs::write(run.path("f"), &bytes).unwrap();
+        let ended = run.run().ok();
+        assert!(is_verified(&ended), "{ended:?}");
+        same(site.path(name), &bytes);
+        assert_eq!(sent_again(&server), [2 * MIB..3 * MIB]);
+    }
+}
+
+#[test]
 fn bytes_that_change_each_time_end_the_put_which_names_them() {
     let site = Writable::start();
     let bytes = content(SIZE, 2);

@@ -52,6 +52,53 @@ fn a_file_arrives_whole_over_several_streams_and_replaces_another() {
     same(site.path("dav/private/f"), &bytes);
 }
 
+/// Sends into the directory where only writing needs a login.
+fn put_guarded(site: &Site, name: &str, bytes: &[u8]) -> Put {
+    let run = put_to(&site.url(&format!("/guarded/{name}")), bytes, &["--streams", "3"]);
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    run
+}
+
+#[test]
+fn a_login_that_only_writing_asks_for_is_used_for_every_range_and_the_new_name() {
+    let Some(site) = Apache::start() else { return };
+    let bytes = content(SIZE, 7);
+    for _ in 0..2 {
+        assert_eq!(streams(&put_guarded(&site, "f", &bytes).run().ok()), 3);
+        same(site.path("guarded/f"), &bytes);
+        let names = fs::read_dir(site.path("guarded")).unwrap().map(|name| name.unwrap().file_name());
+        let names: Vec<_> = names.filter(|name| name != ".DAV").collect();
+        assert_eq!(names, ["f"]);
+        fs::write(site.path("guarded/f"), "old").unwrap();
+    }
+    // An interrupt removes the temporary file, with the login as well.
+    let run = put_guarded(&site, "g", &bytes).args(["--limit", "4MB/s"]);
+    let parts = || {
+        let names = fs::read_dir(site.path("guarded")).unwrap().map(|name| name.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains(".longhaul-")).count()
+    };
+    let mut running = run.start();
+    running.until("it has begun", || parts() == 1);
+    running.signal(rustix::process::Signal::INT);
+    running.end().fails(130, &["cannot resume"]);
+    assert_eq!(parts(), 0);
+}
+
+#[test]
+fn a_directory_of_the_name_keeps_what_it_holds() {
+    let Some(site) = Apache::start() else { return };
+    let inner = site.path("guarded/d/inner");
+    fs::create_dir_all(&inner).unwrap();
+    fs::write(inner.join("precious"), "precious").unwrap();
+    for path in [site.path("guarded/d"), inner.clone()] {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    put_guarded(&site, "d", &content(SIZE, 8)).run().fails(73, &["409"]);
+    same(inner.join("precious"), b"precious");
+    let names = fs::read_dir(site.path("guarded")).unwrap().map(|name| name.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().contains(".longhaul-")).count(), 0);
+}
+
 #[test]
 fn one_stream_is_one_request() {
     let Some(site) = Apache::start() else { return };

@@ -6,9 +6,11 @@
 mod support;
 
 mod answers;
+mod collections;
 mod completing;
 mod corruption;
 mod dav;
+mod dav_lies;
 mod failing_disk;
 mod flights;
 mod full_disk;

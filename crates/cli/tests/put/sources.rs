@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Nginx, Put, Running, Writable, content, put, skip};
+use crate::support::{Nginx, Put, Running, Writable, content, put, same, skip};
 
 /// A put of a file of 32 MiB, slow enough to be caught in the midst of it.
 fn slow(reader: &str, url: &str) -> Put {
@@ -100,5 +100,25 @@ fn a_source_that_shrinks_is_told() {
         let running = in_the_midst(&run);
         File::options().write(true).open(run.path("f")).unwrap().set_len(1 << 20).unwrap();
         running.end().fails(65, &["f changed while it was sent"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_read_past_the_cache_is_read_once_and_hashed_where_it_lies() {
+    const SIZE: usize = (64 << 20) + 4097;
+    let site = Writable::start();
+    let bytes = content(SIZE, 11);
+    for streams in ["1", "3"] {
+        let run = crate::serve::to(&site, "/f", &bytes).args(["--reader", "direct", "--streams", streams]);
+        let (mut running, mut read) = (run.start(), 0);
+        // The count ends with the process, so the last one before that has to do.
+        while !running.has_ended() {
+            read = running.bytes_read().unwrap_or(read);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ended = running.end().ok();
+        assert!(ended.done()["digest"].as_str().unwrap().starts_with("blake3:"), "{ended:?}");
+        same(site.path("f"), &bytes);
+        assert!(read < SIZE * 5 / 4, "{read} bytes of {SIZE} were read over {streams} streams");
     }
 }

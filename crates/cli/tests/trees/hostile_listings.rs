@@ -211,3 +211,69 @@ fn next_page_must_be_of_the_same_directory() {
         assert!(server.asks().len() <= 2, "{next}");
     }
 }
+
+/// Serves empty pages; `next` names the page after the one with this query.
+fn empty_pages(next: impl Fn(&str) -> String + Send + Sync + 'static) -> crate::support::Server {
+    crate::support::Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let query = ask.target.split('?').nth(1).unwrap_or_default();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nLink: <?{}>; rel=next\r\nContent-Length: 2\r\n\r\n[]",
+                next(query)
+            );
+            if !peer.send(head) {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn pages_that_lead_in_a_circle_end() {
+    let server = empty_pages(|query| if query == "a" { "b".into() } else { "a".into() });
+    let (_, ended) = fetch(&server);
+    refuses(&ended, 65, &["a page of it before"]);
+    assert!(server.asks().len() <= 4);
+}
+
+#[test]
+fn empty_pages_without_end_end() {
+    let server = empty_pages(|query| format!("{query}x"));
+    let (_, ended) = fetch(&server);
+    refuses(&ended, 65, &["its last pages had no entries"]);
+    assert!(server.asks().len() <= 110);
+}
+
+#[test]
+fn listings_under_way_are_few_however_deep_the_tree() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let highest = Arc::clone(&most);
+    let server = crate::support::Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            let names: Vec<String> = (0..20).map(|n| format!("d{n:02}")).collect();
+            let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "directory")).collect();
+            let depth = ask.target.matches('/').count();
+            let Listed::Json(text) = listing(if depth < 4 { &entries } else { &[] }) else { return };
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // The first of each level leads on to the next one while the others are still listed.
+            let is_first = ask.target.split('/').skip(2).all(|name| matches!(name, "" | "d00"));
+            if !is_first {
+                std::thread::sleep(std::time::Duration::from_millis(150));
+            }
+            now.fetch_sub(1, Ordering::SeqCst);
+            let length = text.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
+            );
+            if !peer.send(head) {
+                return;
+            }
+        }
+    });
+    let (_, ended) = fetch(&server);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let highest = highest.load(Ordering::SeqCst);
+    assert!((4..=17).contains(&highest), "{highest} listings at once");
+}

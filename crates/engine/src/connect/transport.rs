@@ -59,6 +59,17 @@ impl Transport {
         }
     }
 
+    /// Goes on with the TLS handshake by what has arrived. Needed while something else is waited for: a server may complete the
+    /// handshake before that.
+    pub(crate) fn continue_handshake(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tls(tls) if tls.session.is_handshaking() && wait_readable(&tls.socket, Duration::ZERO) => {
+                tls.pull().map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the socket underneath.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {

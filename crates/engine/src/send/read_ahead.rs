@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   device --O_DIRECT--> block | block | block | block --send(2)--> socket
-//!              (a thread)                            (the sender)
+//!              (a thread)      hashed (a thread)     (the sender)
 //! ```
 
 use std::fs::File;
@@ -24,6 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SendFlags;
 
 use super::{SendError, SourceFile, Turn};
+use crate::passing_digest::{LEAST, PassingDigest};
 
 /// A block: large enough that a device is read at its full rate.
 const BLOCK: Bytes = Bytes::mib(4);
@@ -49,6 +50,8 @@ struct Block {
     memory: AlignedBuf,
     start: usize,
     end: usize,
+    /// The offset in the file of the first byte of `memory`.
+    at: u64,
 }
 
 /// How many blocks are in use, for whoever measures.
@@ -63,11 +66,17 @@ impl RingUsage {
 }
 
 impl ReadAhead {
-    /// Starts to read `range` of `source`, whose offsets O_DIRECT needs aligned to `alignment`.
+    /// Starts to read `range` of `source`, whose offsets O_DIRECT needs aligned to `alignment`. Each block is added to `tree` before it
+    /// can be sent.
     ///
     /// # Errors
     /// What the kernel says of the file, of memory for the ring, or of a further thread.
-    pub fn start(source: Arc<SourceFile>, alignment: u64, range: ByteRange) -> io::Result<Self> {
+    pub fn start(
+        source: Arc<SourceFile>,
+        alignment: u64,
+        range: ByteRange,
+        tree: Option<&Arc<PassingDigest>>,
+    ) -> io::Result<Self> {
         let file = direct_io::reopen_for_reading(source.file())?;
         let (to_reader, free) = bounded(BLOCKS);
         let (filled_by_reader, filled) = bounded(BLOCKS);
@@ -77,7 +86,19 @@ impl ReadAhead {
         }
         let usage = RingUsage::default();
         let in_use = usage.clone();
-        let read = move || read_all(&file, range, alignment, &in_use, &free, &filled_by_reader);
+        // A block of the tree is then never cut by one of the ring.
+        let first = range.start() - range.start() % tree.map_or(alignment, |_| alignment.max(LEAST));
+        let filled = match tree.cloned() {
+            None => filled,
+            // A thread of its own: reading and hashing in turns would keep the device waiting.
+            Some(tree) => {
+                let (to_sender, hashed) = bounded(BLOCKS);
+                let hash = move || hash_all(&tree, &filled, &to_sender);
+                thread::Builder::new().name("ring-hasher".into()).spawn(hash)?;
+                hashed
+            }
+        };
+        let read = move || read_all(&file, (first, range), alignment, &in_use, &free, &filled_by_reader);
         thread::Builder::new().name("read-ahead".into()).spawn(read)?;
         Ok(Self {
             source,
@@ -163,7 +184,7 @@ impl ReadAhead {
             // Later than the read: what is sent is then sure to be of one version.
             self.source.check()?;
         }
-        let Some(Block { memory, start, end }) = &self.current else { return Ok(&[]) };
+        let Some(Block { memory, start, end, .. }) = &self.current else { return Ok(&[]) };
         let end = (*end).min(*start + limit.as_usize());
         Ok(&memory[*start..end])
     }
@@ -184,10 +205,27 @@ impl ReadAhead {
     }
 }
 
-/// Reads `range` block by block until its end, that of the file, an error, or until nobody wants more.
+/// Adds every block to the tree where it lies, and passes it on.
+fn hash_all(
+    tree: &PassingDigest,
+    filled: &Receiver<io::Result<Block>>,
+    to_sender: &Sender<io::Result<Block>>,
+) {
+    for block in filled {
+        if let Ok(Block { memory, end, at, .. }) = &block {
+            tree.add_missing(*at, &memory[..*end]);
+        }
+        if to_sender.send(block).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads `range` block by block, from the aligned offset `first` on, until its end, that of the file, an error, or until the
+/// receiver is dropped.
 fn read_all(
     file: &File,
-    range: ByteRange,
+    (first, range): (u64, ByteRange),
     alignment: u64,
     usage: &RingUsage,
     free: &Receiver<AlignedBuf>,
@@ -196,7 +234,7 @@ fn read_all(
     if range.is_empty() {
         return;
     }
-    let mut at = range.start() - range.start() % alignment;
+    let mut at = first;
     while at < range.end() {
         let Ok(mut memory) = free.recv() else { return };
         usage.0.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +242,7 @@ fn read_all(
             Ok(read) => {
                 let start = range.start().saturating_sub(at) as usize;
                 let end = Bytes::new(range.end() - at).as_usize().min(read);
-                (start < end).then_some(Ok(Block { memory, start, end }))
+                (start < end).then_some(Ok(Block { memory, start, end, at }))
             }
             Err(error) => Some(Err(error)),
         };
@@ -256,7 +294,7 @@ mod tests {
     }
 
     fn read(source: &Arc<SourceFile>, alignment: u64, range: ByteRange) -> Result<Vec<u8>, SendError> {
-        let mut ahead = ReadAhead::start(Arc::clone(source), alignment, range).unwrap();
+        let mut ahead = ReadAhead::start(Arc::clone(source), alignment, range, None).unwrap();
         let mut all = Vec::new();
         while ahead.left > Bytes::ZERO {
             ahead.fill(&mut all, Bytes::new(1_000_003))?;
@@ -283,12 +321,40 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_hashed_where_they_lie_in_any_order_of_ranges() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let length = 3 * BLOCK.get() + 77_777;
+        let bytes: Vec<u8> = (0..length).map(|n| ((n * n) >> 9) as u8).collect();
+        let Some((source, alignment)) = source(dir.path(), &bytes) else { return };
+        // The later one first; the first one begins within a block of the tree, as after a broken connection.
+        for cuts in [vec![0, length], vec![1_000_001, length], vec![0, 5 << 20, length]] {
+            let tree = Arc::new(PassingDigest::new(Bytes::new(length)).unwrap());
+            for cut in cuts.windows(2).rev() {
+                let range = ByteRange::new(cut[0], cut[1]);
+                let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, range, Some(&tree)).unwrap();
+                let mut sent = Vec::new();
+                while !ahead.is_done() {
+                    ahead.fill(&mut sent, Bytes::new(1_000_003)).unwrap();
+                }
+                assert!(sent == bytes[cut[0] as usize..cut[1] as usize]);
+            }
+            let missing = tree.missing();
+            if cuts[0] == 0 {
+                assert!(missing.is_empty() && tree.root() == Some(blake3::hash(&bytes)));
+            } else {
+                assert_eq!(missing, [ByteRange::new(0, cuts[0] / LEAST * LEAST)]);
+            }
+        }
+    }
+
+    #[test]
     fn a_file_that_shrinks_or_changes_is_told() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let len = 8 * BLOCK.get();
         for shrinks in [true, false] {
             let Some((source, alignment)) = source(dir.path(), &vec![7; len as usize]) else { return };
-            let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, ByteRange::new(0, len)).unwrap();
+            let whole = ByteRange::new(0, len);
+            let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, whole, None).unwrap();
             let mut all = Vec::new();
             ahead.fill(&mut all, Bytes::new(1)).unwrap();
             let file = File::options().write(true).open(source.path()).unwrap();

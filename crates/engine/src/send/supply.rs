@@ -11,6 +11,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::read_ahead::{ReadAhead, RingUsage};
 use super::{Outgoing, Piece, Reader, SendError, SourceFile, Turn};
+use crate::passing_digest::PassingDigest;
 
 /// A range of a file, to be sent.
 pub enum Supply {
@@ -21,11 +22,16 @@ pub enum Supply {
 }
 
 impl Supply {
-    /// Opens `range` of `source`, to be read by `reader`.
+    /// Opens `range` of `source`, to be read by `reader`; what is read into memory of this process is added to `tree`.
     ///
     /// # Errors
     /// Those of [`ReadAhead::start`].
-    pub fn open(source: &Arc<SourceFile>, reader: Reader, range: ByteRange) -> io::Result<Self> {
+    pub fn open(
+        source: &Arc<SourceFile>,
+        reader: Reader,
+        range: ByteRange,
+        tree: Option<&Arc<PassingDigest>>,
+    ) -> io::Result<Self> {
         let source = Arc::clone(source);
         Ok(match reader {
             Reader::PageCache { drop_behind } => {
@@ -36,7 +42,7 @@ impl Supply {
                 let (start, length) = (Bytes::new(range.start()), range.len());
                 Self::PageCache(Outgoing::new([Piece::File { source, start, length }]))
             }
-            Reader::Direct { alignment } => Self::Direct(ReadAhead::start(source, alignment, range)?),
+            Reader::Direct { alignment } => Self::Direct(ReadAhead::start(source, alignment, range, tree)?),
         })
     }
 

@@ -44,6 +44,69 @@ pub(crate) trait RemoteDirectories: Send + Sync {
     fn at_once(&self) -> usize;
 }
 
+/// What became of a request to make one directory.
+pub(crate) enum MadeDirectory {
+    /// It was made.
+    New,
+    /// It was there.
+    Exists,
+    /// It was refused by this error, perhaps as the directory above is missing.
+    LacksParent(SourceError),
+}
+
+/// Makes `directory` by `make`, and those above it that are missing; returns whether it is new.
+///
+/// Each directory is requested twice at most: before those above it, and once they are there, whether this client has made them
+/// or another one meanwhile.
+///
+/// # Errors
+/// That of the first directory that is refused although the one above it is there.
+pub(crate) fn make_with_parents(
+    directory: &Url,
+    mut make: impl FnMut(&Url) -> Result<MadeDirectory, SourceError>,
+) -> Result<bool, SourceError> {
+    let mut missing = vec![directory.clone()];
+    let mut refusal = match make(directory)? {
+        MadeDirectory::New => return Ok(true),
+        MadeDirectory::Exists => return Ok(false),
+        MadeDirectory::LacksParent(refusal) => refusal,
+    };
+    while let Some(above) = missing.last().and_then(parent) {
+        match make(&above)? {
+            MadeDirectory::LacksParent(of_above) => {
+                refusal = of_above;
+                missing.push(above);
+            }
+            MadeDirectory::New | MadeDirectory::Exists => {
+                return make_below(&missing, make);
+            }
+        }
+    }
+    Err(refusal)
+}
+
+/// Makes the directories of `missing`, the uppermost last, each of which lies in the next one.
+fn make_below(
+    missing: &[Url],
+    mut make: impl FnMut(&Url) -> Result<MadeDirectory, SourceError>,
+) -> Result<bool, SourceError> {
+    let mut is_new = false;
+    for directory in missing.iter().rev() {
+        is_new = match make(directory)? {
+            MadeDirectory::New => true,
+            MadeDirectory::Exists => false,
+            MadeDirectory::LacksParent(refusal) => return Err(refusal),
+        };
+    }
+    Ok(is_new)
+}
+
+/// Returns the directory above; `None` for the root.
+fn parent(url: &Url) -> Option<Url> {
+    let above = url.join("..").ok()?;
+    (above.path() != url.path()).then_some(above)
+}
+
 /// How directories are listed.
 #[derive(Clone)]
 pub(crate) struct ListerOptions {
@@ -150,6 +213,7 @@ impl Spool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::path::Path;
 
     use super::*;
@@ -169,6 +233,72 @@ mod tests {
             assert!(read == content[..length]);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Answers by the set of directories that are there, whose parents must be.
+    fn made(there: &mut HashSet<String>, directory: &str) -> (Result<bool, SourceError>, Vec<String>) {
+        let mut requested = Vec::new();
+        let result = make_with_parents(&directory.parse().unwrap(), |url| {
+            requested.push(url.path().to_owned());
+            let refused = || SourceError::stalled(url.path(), Bytes::new(1), Duration::ZERO);
+            Ok(match parent(url) {
+                _ if there.contains(url.path()) => MadeDirectory::Exists,
+                Some(above) if !there.contains(above.path()) => MadeDirectory::LacksParent(refused()),
+                _ => {
+                    there.insert(url.path().to_owned());
+                    MadeDirectory::New
+                }
+            })
+        });
+        (result, requested)
+    }
+
+    #[test]
+    fn missing_parents_are_made_once_each() {
+        let mut there = HashSet::from(["/".to_owned()]);
+        let (result, requested) = made(&mut there, "http://h/a/b/c/");
+        assert!(result.unwrap());
+        assert_eq!(requested, ["/a/b/c/", "/a/b/", "/a/", "/a/b/", "/a/b/c/"]);
+        let (result, requested) = made(&mut there, "http://h/a/b/c/");
+        assert!(!result.unwrap() && requested.len() == 1);
+        // No root, as where the login has no rights: each is requested once.
+        let (result, requested) = made(&mut HashSet::new(), "http://h/a/b/");
+        assert!(result.unwrap() && requested == ["/a/b/", "/a/", "/", "/a/", "/a/b/"]);
+    }
+
+    #[test]
+    fn server_that_always_lacks_a_parent_is_asked_twice() {
+        let mut requested = 0;
+        let result = make_with_parents(&"http://h/a/b/".parse().unwrap(), |url| {
+            requested += 1;
+            Ok(match url.path() {
+                "/a/b/" => MadeDirectory::LacksParent(SourceError::interrupted()),
+                _ => MadeDirectory::New,
+            })
+        });
+        assert!(result.is_err() && requested == 3);
+    }
+
+    #[test]
+    fn directory_that_another_client_makes_meanwhile_is_no_error() {
+        let (mut parents, mut children) = (0, 0);
+        let result = make_with_parents(&"http://h/a/b/".parse().unwrap(), |url| {
+            let (count, missing) =
+                if url.path() == "/a/" { (&mut parents, false) } else { (&mut children, true) };
+            *count += 1;
+            Ok(match *count {
+                1 if missing => MadeDirectory::LacksParent(SourceError::interrupted()),
+                // The other client was faster with the parent.
+                _ => {
+                    if missing {
+                        MadeDirectory::New
+                    } else {
+                        MadeDirectory::Exists
+                    }
+                }
+            })
+        });
+        assert!(result.unwrap() && (parents, children) == (1, 2));
     }
 
     #[test]

@@ -46,14 +46,14 @@ struct Level {
     /// Hashes of the names so far: 16 bytes each, as a directory may have millions.
     seen: HashSet<[u8; 16]>,
     /// Directories of this level, in their order, whose listings are under way.
-    ahead: VecDeque<(Found, Listing)>,
+    ahead: VecDeque<(UnlistedDirectory, Listing)>,
 }
 
 /// What a thread of its own has listed, once it has.
 type Listing = Receiver<Result<OpenListing, SourceError>>;
 
 /// A directory that is to be listed.
-struct Found {
+struct UnlistedDirectory {
     url: Url,
     path: PathBuf,
     unique: Option<String>,
@@ -85,8 +85,8 @@ impl RemoteWalk {
     }
 
     /// Goes on with what a directory holds.
-    fn enter(&mut self, found: Found, listing: &Listing) -> Result<(), WalkError> {
-        let Found { url, path, unique } = found;
+    fn enter(&mut self, found: UnlistedDirectory, listing: &Listing) -> Result<(), WalkError> {
+        let UnlistedDirectory { url, path, unique } = found;
         let shown = SafeUrl::of(&url);
         let listed =
             listing.recv().unwrap_or_else(|_| Err(SourceError::panicked("a thread that lists a directory")));
@@ -106,7 +106,7 @@ impl RemoteWalk {
     }
 
     /// Makes a directory of the last level, and begins to list it.
-    fn find(&mut self, found: Found) -> Result<(), WalkError> {
+    fn find(&mut self, found: UnlistedDirectory) -> Result<(), WalkError> {
         if self.levels.len() > MOST_LEVELS {
             return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MOST_LEVELS });
         }
@@ -130,8 +130,11 @@ impl RemoteWalk {
 
     /// Takes the next step of the last level: an entry, or a directory that has been listed ahead.
     fn step(&mut self) -> Option<Walked<ListedFile>> {
+        // Those of the levels above count as well, but for one listing, which the walk needs to go on.
+        let under_way: usize = self.levels.iter().map(|level| level.ahead.len()).sum();
         let level = self.levels.last_mut()?;
-        let entry = if level.ahead.len() < self.lister.at_once() { level.entries.next() } else { None };
+        let may_list = level.ahead.is_empty() || under_way < self.lister.at_once();
+        let entry = if may_list { level.entries.next() } else { None };
         match entry {
             Some(Ok(found)) => self.take(found),
             Some(Err(source)) => {
@@ -177,7 +180,7 @@ impl RemoteWalk {
                 Some(Walked::File(ListedFile { url, path, size: entry.size, modified: entry.modified }))
             }
             ListedKind::Directory => {
-                self.find(Found { url, path, unique: entry.unique }).err().map(Walked::Failed)
+                self.find(UnlistedDirectory { url, path, unique: entry.unique }).err().map(Walked::Failed)
             }
         }
     }
@@ -193,7 +196,7 @@ impl Iterator for RemoteWalk {
             }
             let walked = if let Some(url) = self.start.take() {
                 let listing = self.list_ahead(&url);
-                self.enter(Found { url, path: PathBuf::new(), unique: None }, &listing)
+                self.enter(UnlistedDirectory { url, path: PathBuf::new(), unique: None }, &listing)
                     .err()
                     .map(Walked::Failed)
             } else if self.levels.is_empty() {
@@ -201,7 +204,7 @@ impl Iterator for RemoteWalk {
             } else {
                 self.step()
             };
-            // What fails by the interruption is no failure of its own.
+            // An interrupted walk fails in what it was doing: only the interruption is reported.
             if walked.is_some() && !self.cancel.is_cancelled() {
                 return walked;
             }

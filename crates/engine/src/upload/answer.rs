@@ -23,6 +23,8 @@ pub(super) struct UploadAnswer {
     pub(super) reason: Option<String>,
     /// The metalink with the digests of what the server has, where it has refused the file's digest.
     pub(super) metalink: Option<Vec<u8>>,
+    /// Whether it was received before all of the request's body was sent.
+    pub(super) is_early: bool,
 }
 
 impl UploadAnswer {
@@ -38,7 +40,7 @@ impl UploadAnswer {
         let metalink = if has_metalink { document(connection) } else { None };
         connection.discard_body(WORTH_READING);
         let reason = reason(&head, &String::from_utf8_lossy(&front));
-        Self { head, reason, metalink }
+        Self { head, reason, metalink, is_early: false }
     }
 }
 

@@ -64,21 +64,21 @@ impl BodyError {
 
 /// Sends all of `supply` and what `trailing` sends behind it, and waits until the server has acknowledged it or answers.
 ///
-/// Returns as soon as a final answer has been received, however much is left: the server needs no more.
+/// Returns whether all was sent: a final answer ends it as soon as it is received, however much is left.
 pub(super) fn send(
     connection: &mut Connection,
     supply: &mut Supply,
     (source, reader): (&Arc<SourceFile>, Reader),
     progress: &UploadProgress<'_>,
     (stall, trailing): (Duration, Option<&mut TrailingRequest<'_>>),
-) -> Result<(), BodyError> {
+) -> Result<bool, BodyError> {
     let mut pump = Pump::new(connection, progress, stall);
     let result = pump.run(connection, supply, DropBehind::of(source, reader), trailing);
     // An answer received before the connection broke explains more than the kernel's error.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
         && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
     {
-        return Ok(());
+        return Ok(false);
     }
     result
 }
@@ -103,7 +103,7 @@ impl<'a> Pump<'a> {
         supply: &mut Supply,
         mut behind: Option<DropBehind>,
         mut trailing: Option<&mut TrailingRequest<'_>>,
-    ) -> Result<(), BodyError> {
+    ) -> Result<bool, BodyError> {
         let mut all_sent = false;
         loop {
             if self.progress.cancel.is_cancelled() {
@@ -114,7 +114,7 @@ impl<'a> Pump<'a> {
             let ready = wait(connection, !all_sent, limit);
             if ready.contains(PollFlags::IN) {
                 match connection.poll_answer()? {
-                    EarlyAnswer::Final => return Ok(()),
+                    EarlyAnswer::Final => return Ok(all_sent),
                     EarlyAnswer::Interim => self.stall.restart(),
                     EarlyAnswer::None => {}
                 }
@@ -138,7 +138,7 @@ impl<'a> Pump<'a> {
             }
             let outstanding = self.stall.check(connection.socket())?;
             if all_sent && trailing.is_none() && outstanding == Some(0) {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

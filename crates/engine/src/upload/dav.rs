@@ -3,14 +3,19 @@
 //! ```text
 //!   PUT name.longhaul-X, byte 1 --> HEAD: two bytes? --> PUT name.longhaul-X, ranges --> HEAD: the size? --> MOVE
 //!                                         '-- no: DELETE, and one PUT of the whole file
+//!
+//!   MOVE, Overwrite: F --412--> HEAD name: its ETag --> MOVE, Overwrite: T, If: that ETag
 //! ```
 //!
 //! RFC 9110, section 14.5, lets a server ignore Content-Range: it would replace the file by the part. Ranges therefore go to a
 //! temporary name, and only where OPTIONS names mod_dav_fs and a range of one byte shows that it is stored in its place.
+//!
+//! MOVE with Overwrite: T deletes a directory of the target's name with all that it holds (RFC 4918, section 9.9.3). So it replaces
+//! only the file whose ETag the server has just sent. Left is the moment between the server's own comparison and its rename.
 
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::http::{Ask, FileRange, ResponseHead};
+use longhaul_core::proto::http::{Ask, ETag, FileRange, ResponseHead};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::units::Bytes;
@@ -57,7 +62,9 @@ pub(super) fn send(session: &mut UploadSession<'_>, taken: &TakenRanges) -> Resu
     session.aim(temporary.clone());
     let sent = send_under(session, &temporary, &file, control);
     if !matches!(sent, Ok(true)) {
-        discard(session, temporary);
+        // With the login that the server has asked for meanwhile.
+        let login = Some(&session.target).filter(|target| target.url() == temporary.url()).cloned();
+        discard(session, login.unwrap_or(temporary));
     }
     session.return_to_original();
     sent
@@ -74,20 +81,49 @@ fn send_under(
     if !stores_ranges(session, size)? || session.target.url() != temporary.url() {
         return Ok(false);
     }
-    let target = RangeTarget { url: temporary.clone(), kind: RangeKind::File, began: false };
-    ranges::send(session, &target, &RangeSet::new(), control)?;
+    // The answer to the probe may have asked for a login.
+    let target = RangeTarget { url: session.target.clone(), kind: RangeKind::File, began: false };
+    match ranges::send(session, &target, &RangeSet::new(), control) {
+        // Whatever no stream could send: one request shows whether the server takes it.
+        Err(UploadError::Streams(error)) if !session.progress.cancel.is_cancelled() => {
+            session.check_source()?;
+            tracing::warn!("{error}: the file is sent in one piece");
+            return Ok(false);
+        }
+        sent => sent?,
+    }
     session.check_source()?;
     let length = session.exchange(step(Ask::Head))?;
     if length.head.status() != 200 || length.head.content_length() != Some(size) {
         tracing::warn!("{} has not the size of what was sent: the file is sent in one piece", session.at());
         return Ok(false);
     }
-    let moved = session.exchange(step(Ask::Move { to: file.url().as_str() }))?;
-    let status = moved.head.status();
-    if !(200..300).contains(&status) {
+    let status = rename(session, file)?;
+    let is_moved = matches!(status, 201 | 204);
+    if !is_moved {
         tracing::warn!("{} was not moved ({status}): the file is sent in one piece", session.at());
     }
-    Ok((200..300).contains(&status))
+    Ok(is_moved)
+}
+
+/// Gives the temporary file the name of `file`, in place of a file but of nothing else; returns the status of the last answer.
+fn rename(session: &mut UploadSession<'_>, file: &ResolvedUrl) -> Result<u16, UploadError> {
+    let to = file.url().as_str();
+    let status = session.exchange(step(Ask::Move { to, replaces: None }))?.head.status();
+    if status != 412 {
+        return Ok(status);
+    }
+    let temporary = session.target.clone();
+    session.aim(file.clone());
+    let there = session.exchange(step(Ask::Head))?;
+    let is_file = there.head.status() == 200 && session.target.url() == file.url();
+    session.aim(temporary);
+    // A directory has no ETag.
+    let tag = there.head.text("etag").and_then(ETag::parse).filter(|_| is_file);
+    match tag {
+        Some(tag) => Ok(session.exchange(step(Ask::Move { to, replaces: Some(&tag) }))?.head.status()),
+        None => Ok(status),
+    }
 }
 
 /// Sends the second byte, and asks for the size of what the server has then.
@@ -111,7 +147,7 @@ fn step(ask: Ask<'_>) -> UploadStep<'_> {
     UploadStep { name: "a part of the file", query: None, ask, body: None }
 }
 
-/// Deletes the temporary file, even after an interrupt; where that fails its name is told.
+/// Deletes the temporary file, even after an interrupt; warns of one that is left.
 fn discard(session: &mut UploadSession<'_>, mut temporary: ResolvedUrl) {
     session.close();
     let cancel = Cancel::new().child_until(Instant::now() + DISCARD_TIMEOUT);

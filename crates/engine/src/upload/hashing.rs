@@ -1,7 +1,11 @@
 //! The source's digest, computed while the file is sent.
 //!
-//! A thread of low priority follows the sender through the page cache. A file that is read past the cache is read a
-//! second time: while the sender's ring is full, when the device is idle, and the rest after the last byte is sent.
+//! | | BLAKE3, by the place in the file | other digests, in the order of the file |
+//! |---|---|---|
+//! | O_DIRECT | each block is hashed where it lies in the sender's ring | read a second time, while that ring is full, and the rest at the end |
+//! | sendfile: no byte is in memory of this process | a thread follows the senders through the page cache, range by range | the same thread, from the start |
+//!
+//! What the server has of an earlier run is read meanwhile.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,18 +16,21 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::ranges::ByteRange;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::error::UploadError;
 use super::progress::UploadProgress;
 use crate::digest::{PrefixDigest, WantedDigests};
+use crate::passing_digest::PassingDigest;
 use crate::send::{ReadAhead, Reader, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::named;
 
 /// How much is read at once.
 const PIECE: Bytes = Bytes::mib(1);
+/// How much is read past the page cache by one ring.
+const PAST_THE_CACHE: Bytes = Bytes::mib(64);
 /// How often the sender's progress is checked.
 const TICK: Duration = Duration::from_millis(10);
 /// A tenth of the scheduler's weight of a sending thread.
@@ -45,8 +52,23 @@ impl Hashing {
         algorithm: Algorithm,
     ) -> Result<Self, UploadError> {
         let (tell, hashed) = crossbeam_channel::bounded(1);
-        // The receiver is gone where the upload has failed.
-        let hash = move || drop(tell.send(follow(source, reader, progress, algorithm)));
+        // A file of one block has no tree.
+        let tree =
+            Some(progress.size).filter(|_| algorithm == Algorithm::Blake3).and_then(PassingDigest::new);
+        let tree = tree.map(Arc::new);
+        if let Some(tree) = &tree {
+            progress.set_tree(Arc::clone(tree));
+        }
+        let hash = move || {
+            // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let hashed = match tree {
+                Some(tree) => follow_ranges(source, reader, progress, &tree),
+                None => follow_prefix(source, reader, progress, algorithm),
+            };
+            // The receiver is gone where the upload has failed.
+            drop(tell.send(hashed));
+        };
         named("hasher")
             .spawn_scoped(threads, hash)
             .map_err(|error| UploadError::Thread("the digest", error))?;
@@ -66,15 +88,81 @@ impl Hashing {
     }
 }
 
-/// Computes the digest of the file, never ahead of the sender.
-fn follow(
+/// Adds to the tree what the senders have not added themselves, never ahead of them.
+fn follow_ranges(
+    source: &Arc<SourceFile>,
+    reader: Reader,
+    progress: &UploadProgress<'_>,
+    tree: &Arc<PassingDigest>,
+) -> Result<Checksum, UploadError> {
+    let whole: RangeSet = [ByteRange::with_len(0, progress.size)].into_iter().collect();
+    let mut buffer = vec![0; PIECE.as_usize()];
+    loop {
+        progress.check_cancel()?;
+        let is_sent = progress.read_so_far() >= progress.size;
+        let hashed = tree.missing().first().map_or(progress.size.get(), |gap| gap.start());
+        progress.hashed.store(hashed, Ordering::Relaxed);
+        if let (true, Some(root)) = (is_sent, tree.root()) {
+            return Checksum::new(Algorithm::Blake3, root.as_bytes()).ok_or(UploadError::NoDigest);
+        }
+        let readable = if is_sent { &whole } else { &progress.readable() };
+        match reader {
+            Reader::PageCache { .. } => match tree.missing_in(readable, PIECE) {
+                Some(part) => {
+                    let bytes = &mut buffer[..part.len().as_usize()];
+                    read(source, part.start(), bytes)?;
+                    tree.add(part.start(), bytes);
+                }
+                None => wait(progress)?,
+            },
+            Reader::Direct { alignment } => match tree.missing_in(readable, PAST_THE_CACHE) {
+                Some(part) if is_sent || !device_is_busy(progress) => {
+                    read_past_the_cache(source, alignment, part, progress, tree)?;
+                }
+                _ => wait(progress)?,
+            },
+        }
+    }
+}
+
+/// Reads all of `bytes` through the page cache.
+fn read(source: &SourceFile, at: u64, bytes: &mut [u8]) -> Result<(), UploadError> {
+    source.file().read_exact_at(bytes, at).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => UploadError::Changed(source.path().clone()),
+        _ => UploadError::cannot_read(source.path().clone(), error),
+    })
+}
+
+/// Reads a part past the page cache; the ring adds it to the tree.
+fn read_past_the_cache(
+    source: &Arc<SourceFile>,
+    alignment: u64,
+    part: ByteRange,
+    progress: &UploadProgress<'_>,
+    tree: &Arc<PassingDigest>,
+) -> Result<(), UploadError> {
+    let mut ahead = ReadAhead::start(Arc::clone(source), alignment, part, Some(tree))
+        .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
+    while !ahead.is_done() {
+        progress.check_cancel()?;
+        let length = ahead.next(part.len()).map_err(UploadError::of_reading)?.len();
+        ahead.consume(length);
+    }
+    Ok(())
+}
+
+/// Returns whether the sender waits for the device: its ring is not full.
+fn device_is_busy(progress: &UploadProgress<'_>) -> bool {
+    progress.ring().is_none_or(|ring| ring.in_use < ring.count)
+}
+
+/// Computes the digest of the file in its order, never ahead of the sender.
+fn follow_prefix(
     source: &Arc<SourceFile>,
     reader: Reader,
     progress: &UploadProgress<'_>,
     algorithm: Algorithm,
 ) -> Result<Checksum, UploadError> {
-    // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
-    let _ = rustix::process::setpriority_process(None, NICE);
     let mut hasher = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
     match reader {
         Reader::PageCache { .. } => through_the_cache(source, progress, &mut hasher)?,
@@ -126,12 +214,10 @@ fn past_the_cache(
     hasher: &mut PrefixDigest,
 ) -> Result<(), UploadError> {
     let all = ByteRange::with_len(0, progress.size);
-    let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all)
+    let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all, None)
         .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
     while !ahead.is_done() {
-        if progress.read_so_far() < progress.size
-            && progress.ring().is_none_or(|ring| ring.in_use < ring.count)
-        {
+        if progress.read_so_far() < progress.size && device_is_busy(progress) {
             wait(progress)?;
             continue;
         }

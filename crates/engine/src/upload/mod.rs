@@ -68,7 +68,7 @@ use known_path::UploadPath;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use progress::UploadProgress;
 use ranges::TakenRanges;
-use resumable::{Completion, SentPart, UploadResource};
+use resumable::{Completion, PartOutcome, UploadResource};
 use session::{UploadSession, UploadStep};
 
 /// A connection that is idle for longer is closed: the server may do so at any moment (Apache after 5 s).
@@ -177,8 +177,8 @@ struct Upload<'scope, 'env> {
     furthest: Option<Bytes>,
     /// The server has a part of this upload: a 423 then means an earlier connection of this client.
     began: bool,
-    /// The server's answer to what it has, where that came with the first.
-    ahead: Option<UploadAnswer>,
+    /// The answer to the first `HEAD` of the upload resource, which was sent together with `OPTIONS`.
+    early_status: Option<UploadAnswer>,
     /// How often wrong ranges were sent again.
     repairs: u32,
     /// Which ranges of a file the server may take where it takes no uploads in parts.
@@ -202,7 +202,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             backoff,
             furthest: None,
             began: false,
-            ahead: None,
+            early_status: None,
             repairs: 0,
             file_ranges: TakenRanges::default(),
         }
@@ -244,7 +244,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         };
         let mut completing = None;
         loop {
-            let there = resource.held(session, self.ahead.take())?;
+            let there = resource.held(session, self.early_status.take())?;
             let held = there.clone().unwrap_or_default();
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
             self.backoff.received(brought);
@@ -277,9 +277,9 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             let refused = matches!(sent, Err(UploadError::Refused { .. }));
             self.began |= !refused && session.progress.snapshot().0.written > Bytes::ZERO;
             match sent? {
-                SentPart::Redirected => {}
-                SentPart::Whole => break,
-                SentPart::Completing(answer) => {
+                PartOutcome::Redirected => {}
+                PartOutcome::Whole => break,
+                PartOutcome::Completing(answer) => {
                     completing = Some(answer);
                     break;
                 }
@@ -311,7 +311,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             let status = resource.status_step();
             let (answer, ahead) =
                 session.exchange_both(step, status, ResponseHead::accepts_partial_uploads)?;
-            self.ahead = ahead;
+            self.early_status = ahead;
             answer.head
         } else {
             session.exchange(step)?.head

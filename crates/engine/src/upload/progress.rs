@@ -1,7 +1,7 @@
 //! The progress of an upload, as its threads share it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
@@ -14,6 +14,7 @@ use super::error::UploadError;
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
+use crate::passing_digest::PassingDigest;
 use crate::rate_limit::RateLimit;
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::source::http::HttpError;
@@ -24,16 +25,19 @@ use crate::transfer::{SharedSchedule, TransferState};
 pub(super) struct UploadProgress<'a> {
     /// What the streams share; a single request for the whole file counts as the first of them.
     pub(super) transfer: TransferState<'a>,
+    /// Raised when the upload ends: by the user, or with its result. Where streams fail only those of `transfer` stop.
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
     limiter: Option<RateLimit>,
-    body: Mutex<SentPart>,
+    body: Mutex<BodyProgress>,
     ranges: Mutex<SentRanges>,
     /// How much of the file, from its start, has been read by the sender.
     read: AtomicU64,
     /// How much of the file has been hashed.
     pub(super) hashed: AtomicU64,
     resumable: OnceLock<bool>,
+    /// The digest's tree, where what is sent is added to it by its place in the file.
+    tree: OnceLock<Arc<PassingDigest>>,
 }
 
 /// The ranges that several streams send.
@@ -51,7 +55,7 @@ struct SentRanges {
 
 /// The part of the file that the current connection sends.
 #[derive(Default)]
-struct SentPart {
+struct BodyProgress {
     /// The first offset that the server has reported.
     resumed: Option<Bytes>,
     /// The part's offset in the file.
@@ -65,7 +69,7 @@ struct SentPart {
     ring: Option<RingUsage>,
 }
 
-impl SentPart {
+impl BodyProgress {
     fn acked(&self, sockets: &Sockets) -> Bytes {
         // TLS adds to the bytes of the file.
         (sockets.counters.acked - self.acked_before).min(self.sent)
@@ -84,7 +88,7 @@ impl<'a> UploadProgress<'a> {
         let nothing = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
         let schedule = SharedSchedule::new(start, nothing);
         Self {
-            transfer: TransferState::new(start, observer, cancel.clone(), schedule, None, 1),
+            transfer: TransferState::new(start, observer, cancel.child(), schedule, None, 1),
             cancel,
             size,
             limiter: request.limit.clone(),
@@ -93,6 +97,7 @@ impl<'a> UploadProgress<'a> {
             read: AtomicU64::new(0),
             hashed: AtomicU64::new(0),
             resumable: OnceLock::new(),
+            tree: OnceLock::new(),
         }
     }
 
@@ -122,6 +127,26 @@ impl<'a> UploadProgress<'a> {
         self.resumable.get().copied()
     }
 
+    /// Has what is read from now on added to a tree.
+    pub(super) fn set_tree(&self, tree: Arc<PassingDigest>) {
+        // There is one for an upload.
+        let _ = self.tree.set(tree);
+    }
+
+    /// Returns the tree that what is read is added to.
+    pub(super) fn tree(&self) -> Option<&Arc<PassingDigest>> {
+        self.tree.get()
+    }
+
+    /// Returns what the server held, and what has been read to be sent since.
+    pub(super) fn readable(&self) -> RangeSet {
+        let ranges = lock(&self.ranges);
+        let mut readable = if ranges.active { ranges.sent.clone() } else { RangeSet::new() };
+        drop(ranges);
+        readable.insert(ByteRange::with_len(0, self.read_so_far()));
+        readable
+    }
+
     /// Counts all as hashed, where no digest is computed.
     pub(super) fn skip_hashing(&self) {
         self.hashed.store(self.size.get(), Ordering::Relaxed);
@@ -147,7 +172,7 @@ impl<'a> UploadProgress<'a> {
     }
 
     /// Adds up what the last part has moved; the next one starts at `start`.
-    fn end_part(&self, start: Bytes) -> MutexGuard<'_, SentPart> {
+    fn end_part(&self, start: Bytes) -> MutexGuard<'_, BodyProgress> {
         let sockets = self.sockets().read().1;
         let mut body = lock(&self.body);
         let moved = body.acked(&sockets);

@@ -89,7 +89,7 @@ impl<'p> RangeWorker<'p> {
 impl StreamWorker for RangeWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         loop {
-            // Before the connection: a range must not wait for one that may never stand.
+            // Not connected before there is work: a lease would wait for a connection that may fail.
             if !stream.wait_for_work() {
                 return Ok(());
             }
@@ -208,7 +208,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let (before, acknowledged) = (self.given, range.start());
         self.unanswered.push_back(SentRange { range, before, acknowledged, whole: false });
         self.answer_due = None;
-        let supply = Supply::open(peer.source, peer.reader, range);
+        let supply = Supply::open(peer.source, peer.reader, range, peer.progress.tree());
         let mut supply =
             supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
         self.paced.resume();
@@ -219,7 +219,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let progress = self.worker.peer.progress;
         let mut at = range.start();
         loop {
-            if progress.cancel.is_cancelled() {
+            if progress.transfer.stop.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             let ready = body::wait(&self.connection, true, TICK);
@@ -278,7 +278,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
         if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
             self.worker.locked += 1;
-            peer.progress.cancel.sleep(LOCKED_WAIT);
+            peer.progress.transfer.stop.sleep(LOCKED_WAIT);
             let why = UploadError::refused(self.connection.at(), STEP, answer);
             return Err(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()));
         }

@@ -52,7 +52,7 @@ pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
 const DIGEST_TICK: Duration = Duration::from_millis(5);
 
 /// What became of a part that ends with the file.
-pub(super) enum SentPart {
+pub(super) enum PartOutcome {
     /// It is to be sent to another server, whose offset is to be requested first.
     Redirected,
     /// The server has all of the file.
@@ -152,7 +152,7 @@ impl UploadResource {
         session: &mut UploadSession<'_>,
         offset: Bytes,
         hashing: &mut Option<Hashing>,
-    ) -> Result<SentPart, UploadError> {
+    ) -> Result<PartOutcome, UploadError> {
         let whole = session.progress.size;
         let (hash, expects) = (hashes_in_passing(session), session.asks_first);
         let part = UploadPart { offset, length: whole - offset, whole, hash, expects };
@@ -176,9 +176,11 @@ impl UploadResource {
         let answer = session.exchange_before(step, Some(&mut complete))?;
         let sent = self.sent(session, offset, &answer).inspect_err(|_| session.close())?;
         match sent {
-            SentPart::Whole => Ok(session.trailing_answer()?.map_or(SentPart::Whole, SentPart::Completing)),
+            PartOutcome::Whole => {
+                Ok(session.trailing_answer()?.map_or(PartOutcome::Whole, PartOutcome::Completing))
+            }
             sent => {
-                // What trails is for nothing.
+                // The completing request was sent to the old target: its answer is not read.
                 session.close();
                 Ok(sent)
             }
@@ -191,14 +193,14 @@ impl UploadResource {
         session: &UploadSession<'_>,
         offset: Bytes,
         answer: &UploadAnswer,
-    ) -> Result<SentPart, UploadError> {
+    ) -> Result<PartOutcome, UploadError> {
         let whole = session.progress.size;
         if Redirects::keeps_method(answer.head.status()) {
-            return Ok(SentPart::Redirected);
+            return Ok(PartOutcome::Redirected);
         }
         require_at(session, offset, "the upload", answer)?;
         match offset_of(&answer.head) {
-            Some(there) if there == whole => Ok(SentPart::Whole),
+            Some(there) if there == whole => Ok(PartOutcome::Whole),
             Some(there) if there > offset && there < whole => Err(UploadError::Moved { at: session.at() }),
             there => Err(UploadError::Answer {
                 at: session.at(),

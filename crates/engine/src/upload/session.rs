@@ -111,7 +111,7 @@ impl<'a> UploadSession<'a> {
                 return Ok(answer);
             }
             if self.connection.as_ref().is_some_and(|connection| connection.unanswered() > 0) {
-                // What trailed is for nothing.
+                // The trailing request was for the old target: its answer is not read.
                 self.close();
             }
         }
@@ -155,7 +155,8 @@ impl<'a> UploadSession<'a> {
         let Some(target) = self.client.answer_challenge(&self.target, &answer.head)? else {
             return Ok(Some(answer));
         };
-        if !target.is_redirected() {
+        // Not where the requests are for another URL, such as that of a temporary file.
+        if target.url() == self.original.url() {
             self.original = target.clone();
         }
         self.target = target;
@@ -214,11 +215,12 @@ impl<'a> UploadSession<'a> {
         let consents = |connection: &mut Connection| {
             if step.ask.expects_continue() { connection.await_continue(CONTINUE) } else { Ok(true) }
         };
+        let mut is_early = false;
         if let Some(range) = step.body.filter(|range| !range.is_empty())
             && consents(connection)?
         {
             let at = connection.at().clone();
-            let mut supply = Supply::open(self.source, self.reader, range)
+            let mut supply = Supply::open(self.source, self.reader, range, progress.tree())
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
             progress.begin_part(Bytes::new(range.start()), supply.ring());
             if let Some(paced) = paced {
@@ -229,10 +231,10 @@ impl<'a> UploadSession<'a> {
             if let Some(paced) = paced {
                 paced.pause();
             }
-            sent.map_err(|error| error.at(&at))?;
+            is_early = !sent.map_err(|error| error.at(&at))?;
         }
         let head = connection.read_head()?;
-        Ok(UploadAnswer::read(head, connection))
+        Ok(UploadAnswer { is_early, ..UploadAnswer::read(head, connection) })
     }
 
     fn exchange_both_once(
@@ -333,6 +335,10 @@ impl<'a> UploadSession<'a> {
         answer: &UploadAnswer,
     ) -> Result<(), UploadError> {
         match answer.head.status() {
+            200..=299 if answer.is_early => Err(UploadError::Answer {
+                at: self.at(),
+                why: format!("it reports success of {step} before it has all of it"),
+            }),
             200..=299 => Ok(()),
             _ => Err(UploadError::refused(&self.at(), step, answer)),
         }

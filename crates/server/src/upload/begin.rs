@@ -26,7 +26,7 @@ use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
 use super::active::{PartFileLock, UploadLiveness};
-use super::ranged::{Found, HeldUpload, RangedUpload};
+use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::receive::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::receive_range::InboundRange;
 use super::request::{AddRange, AppendPart, UploadOperation, WholeFile};
@@ -181,11 +181,11 @@ impl Uploads {
         target.may_be_replaced(add.replace)?;
         let path = target.path();
         let upload = match self.ranged.find_or_open(&path, add.id) {
-            Found::Open(upload) if upload.id() == add.id => upload,
-            Found::Open(upload) => return Err(upload.occupied()),
-            Found::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
-            Found::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
-            Found::Absent(_opening) => self.open_ranged(target, add)?,
+            RangedLookup::Open(upload) if upload.id() == add.id => upload,
+            RangedLookup::Open(upload) => return Err(upload.occupied()),
+            RangedLookup::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
+            RangedLookup::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
+            RangedLookup::Absent(_opening) => self.open_ranged(target, add)?,
         };
         if upload.pipeline().size() != Some(add.whole) {
             return Err(refusal::other_length().into());

@@ -34,10 +34,10 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The uploads of a server whose ranges arrive over several connections.
 #[derive(Default)]
-pub(super) struct RangedUploads(Mutex<Uploads>);
+pub(super) struct RangedUploads(Mutex<RangedTable>);
 
 #[derive(Default)]
-struct Uploads {
+struct RangedTable {
     open: Vec<Arc<RangedUpload>>,
     /// Targets and IDs of uploads whose space is being reserved.
     opening: Vec<(PathBuf, UploadId)>,
@@ -54,8 +54,8 @@ struct Reservation {
 /// The right to open the upload to a target, until dropped.
 pub(super) struct Opening<'a>(&'a RangedUploads, PathBuf);
 
-/// An upload to a target, or the way to it.
-pub(super) enum Found<'a> {
+/// What [`RangedUploads::find_or_open`] finds of a target.
+pub(super) enum RangedLookup<'a> {
     Open(Arc<RangedUpload>),
     /// There is none: the caller opens it.
     Absent(Opening<'a>),
@@ -130,16 +130,16 @@ pub(super) struct HeldUpload {
 
 impl RangedUploads {
     /// Returns the upload to `target`, or what has to be done to open that of this ID.
-    pub(super) fn find_or_open(&self, target: &Path, id: UploadId) -> Found<'_> {
+    pub(super) fn find_or_open(&self, target: &Path, id: UploadId) -> RangedLookup<'_> {
         let mut uploads = self.lock();
         if let Some(upload) = uploads.open.iter().find(|upload| upload.target == target) {
-            return Found::Open(Arc::clone(upload));
+            return RangedLookup::Open(Arc::clone(upload));
         }
         if let Some((_, other)) = uploads.opening.iter().find(|(other, _)| other == target) {
-            return Found::OpenedElsewhere { same: *other == id };
+            return RangedLookup::OpenedElsewhere { same: *other == id };
         }
         uploads.opening.push((target.to_owned(), id));
-        Found::Absent(Opening(self, target.to_owned()))
+        RangedLookup::Absent(Opening(self, target.to_owned()))
     }
 
     /// Ends the upload to `target` for `operation`, where that is of the same upload and no range is being received, or all
@@ -189,7 +189,7 @@ impl RangedUploads {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Uploads> {
+    fn lock(&self) -> MutexGuard<'_, RangedTable> {
         // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

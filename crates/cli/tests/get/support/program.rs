@@ -139,6 +139,13 @@ impl Running {
         tasks.filter_map(name).map(|name| name.trim_end().to_owned()).collect()
     }
 
+    /// Returns how many bytes it has read so far, from files and pipes; `None` once it has ended.
+    #[allow(dead_code, reason = "the tests of put need it")]
+    pub(crate) fn bytes_read(&self) -> Option<usize> {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok()?;
+        io.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

@@ -72,7 +72,7 @@ fn site_dir() -> (TempDir, Certificates) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     // The servers that give up root write here too.
-    for name in ["files", "files/dav", "files/dav/private", "files/tree", "locks"] {
+    for name in ["files", "files/dav", "files/dav/private", "files/guarded", "files/tree", "locks"] {
         let path = dir.path().join(name);
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
@@ -202,6 +202,16 @@ DavLockDB {root}/locks/db
   AuthName x
   AuthUserFile {root}/logins
   Require user ann
+</Directory>
+<Directory {root}/files/guarded>
+  Dav On
+  DirectorySlash Off
+  AuthType Basic
+  AuthName x
+  AuthUserFile {root}/logins
+  <LimitExcept GET HEAD OPTIONS>
+    Require user ann
+  </LimitExcept>
 </Directory>
 <VirtualHost 127.0.0.1:{tls_port}>
   SSLEngine on

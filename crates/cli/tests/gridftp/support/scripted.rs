@@ -307,8 +307,18 @@ impl Session {
         self.reply(if whole { "226 stored" } else { "426 data connection closed" });
     }
 
+    /// Takes what a client stores, over one data connection or several, and reports nothing.
+    pub(crate) fn take_silently(&mut self) {
+        let Some(listener) = self.passive.take() else { return };
+        if self.extended {
+            super::scripted_data::receive_blocks(&listener, 0, &mut Vec::new());
+        } else if let Some(mut data) = accept(&listener) {
+            let _ = data.read_to_end(&mut Vec::new());
+        }
+    }
+
     /// Returns what was stored so far.
-    fn stored(&self) -> Vec<u8> {
+    pub(crate) fn stored(&self) -> Vec<u8> {
         self.shared.stored.lock().unwrap().clone()
     }
 }

@@ -13,6 +13,7 @@ mod program;
 #[path = "../../get/support/real.rs"]
 mod real;
 mod relay;
+mod scripted_dav;
 #[path = "../../get/support/tls.rs"]
 mod tls;
 mod writable;
@@ -23,6 +24,7 @@ pub(crate) use http::{Ask, Peer, Server};
 pub(crate) use program::{Ended, Get as Put, Running, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};
 pub(crate) use relay::{Relayed, relay, relay_as};
+pub(crate) use scripted_dav::{Files, Scripted, scripted_dav};
 pub(crate) use writable::Writable;
 
 /// Makes a `longhaul put` in an empty directory.

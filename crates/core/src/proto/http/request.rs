@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write};
 
 use super::{
-    ContentRange, HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
-    Validator, WANT_REPR_DIGEST, upload_bool,
+    ContentRange, ETag, HeaderField, PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH,
+    UPLOAD_OFFSET, Validator, WANT_REPR_DIGEST, upload_bool,
 };
 use crate::proto::metalink;
 use crate::ranges::ByteRange;
@@ -62,10 +62,14 @@ pub enum Ask<'a> {
     PatchRange(UploadRange),
     /// To store a range of a file in its place (RFC 9110, section 14.5); the bytes follow at once.
     PutRange(FileRange),
-    /// To rename the target, in place of a file that has the URL `to` (RFC 4918, section 9.9).
+    /// To rename the target (RFC 4918, section 9.9).
     Move {
         /// The new URL, in absolute form.
         to: &'a str,
+        /// The entity tag of the file that the target replaces; `None` where nothing may be replaced.
+        ///
+        /// What else is there stays, a collection for one: replacing it would delete all that it holds.
+        replaces: Option<&'a ETag>,
     },
     /// To give an upload its name.
     Complete {
@@ -198,7 +202,7 @@ impl Ask<'_> {
                 OF_A_PART.iter().any(|name| header.is(name))
             }
             Self::PutRange(_) => header.is("content-range"),
-            Self::Move { .. } => header.is("destination") || header.is("overwrite"),
+            Self::Move { .. } => ["destination", "overwrite", "if"].iter().any(|name| header.is(name)),
             _ => false,
         }
     }
@@ -219,9 +223,13 @@ impl Ask<'_> {
                 head.field("Content-Range", &ContentRange::Part { range: *range, total: Some(*whole) });
                 head.body(range.len(), false);
             }
-            Self::Move { to } => {
+            Self::Move { to, replaces } => {
                 head.field("Destination", to);
-                head.field("Overwrite", &"T");
+                head.field("Overwrite", if replaces.is_some() { &"T" } else { &"F" });
+                if let Some(tag) = replaces {
+                    // RFC 4918, section 10.4: a list for the destination alone.
+                    head.field("If", &format_args!("<{to}> ([{tag}])"));
+                }
             }
             Self::Patch(part) => {
                 head.part(part.offset, part.whole, false, part.hash);
@@ -365,14 +373,20 @@ mod tests {
     #[test]
     fn writes_ranges_of_a_file_and_its_new_name() {
         let part = FileRange { range: ByteRange::new(5, 7), whole: Bytes::new(9) };
-        let own = ["Content-Range: bytes 0-0/1".parse().unwrap(), "Overwrite: F".parse().unwrap()];
+        let own = ["Content-Range: bytes 0-0/1".parse().unwrap(), "Overwrite: T".parse().unwrap()];
         assert_eq!(
             ask(&own[..1], Ask::PutRange(part)),
             "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Range: bytes 5-6/9\r\nContent-Length: 2\r\n\r\n"
         );
         assert_eq!(
-            ask(&own[1..], Ask::Move { to: "http://h:81/c" }),
-            "MOVE /a?b HTTP/1.1\r\nHost: h:81\r\nDestination: http://h:81/c\r\nOverwrite: T\r\n\r\n"
+            ask(&own[1..], Ask::Move { to: "http://h:81/c", replaces: None }),
+            "MOVE /a?b HTTP/1.1\r\nHost: h:81\r\nDestination: http://h:81/c\r\nOverwrite: F\r\n\r\n"
+        );
+        let tag = ETag::parse("W/\"1-2\"");
+        assert_eq!(
+            ask(&[], Ask::Move { to: "http://h:81/c", replaces: tag.as_ref() }),
+            "MOVE /a?b HTTP/1.1\r\nHost: h:81\r\nDestination: http://h:81/c\r\nOverwrite: T\r\n\
+             If: <http://h:81/c> ([W/\"1-2\"])\r\n\r\n"
         );
     }
 

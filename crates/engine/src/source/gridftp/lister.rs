@@ -17,13 +17,14 @@ use super::login::Door;
 use super::passive;
 use super::remote_address::RemoteAddress;
 use super::remote_state::is_unknown_command;
-use super::sessions::Sessions;
+use super::sessions::{Session, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::failure::FailureKind;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
-    FileFacts, ListerOptions, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
+    FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
+    make_with_parents,
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
@@ -84,38 +85,15 @@ impl FtpLister {
         Ok(spool)
     }
 
-    /// Makes a directory; where that is refused, looks whether it is there, and makes the one above it.
+    /// Makes a directory and those above it that are missing, all over one session.
     fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
-        let door = self.door(RemoteAddress::of_directory(directory))?;
-        let path = &door.address.path;
-        let mut session = door.open_for_directory(cancel)?;
-        let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
-            let reply = session.control.ask(&[command], door.at(), cancel)?.pop();
-            reply.ok_or_else(|| FtpError::Closed { at: door.at().to_owned() }.into())
-        };
-        let made = ask(Command::Mkd(path))?;
-        let is_new = made.is_positive();
-        let exists = is_new || {
-            let facts = ask(Command::Mlst(path))?;
-            match parse_mlst(&facts) {
-                Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
-                // Without RNTO it renames nothing.
-                Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
-                Err(_) => false,
-            }
-        };
-        if exists {
-            self.sessions.keep(session);
-            return Ok(is_new);
-        }
-        let refused = FtpError::Refused { at: door.at().to_owned(), verb: "MKD", reply: made };
-        let above = directory.join("..").ok().filter(|above| above.path() != directory.path());
-        match above {
-            Some(above) if self.make_once(&above, cancel).is_ok_and(|is_new| is_new) => {
-                self.make_once(directory, cancel)
-            }
-            _ => Err(refused.into()),
-        }
+        let mut session = self.door(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
+        let is_new = make_with_parents(directory, |directory| {
+            let door = self.door(RemoteAddress::of_directory(directory))?;
+            make_directory(&door, &mut session, cancel)
+        })?;
+        self.sessions.keep(session);
+        Ok(is_new)
     }
 
     fn receive(
@@ -139,7 +117,13 @@ impl FtpLister {
                     return Err(SourceError::stalled(door.at(), Bytes::new(1), self.options.stall));
                 }
                 Ok(Received::Idle) => {}
-                Ok(Received::End { .. }) => return Ok(spool),
+                Ok(Received::End { clean: true }) => return Ok(spool),
+                // Without the end that TLS protects, anyone on the way can cut the listing.
+                Ok(Received::End { clean: false }) => {
+                    return Err(
+                        FtpError::ClosedEarly { at: door.at().to_owned(), got: spool.length() }.into()
+                    );
+                }
                 Err(source) => return Err(FtpError::Data { at: door.at().to_owned(), source }.into()),
             }
             if cancel.is_cancelled() {
@@ -151,6 +135,34 @@ impl FtpLister {
             }
         }
     }
+}
+
+/// Makes one directory; where that is refused, looks whether it is there.
+fn make_directory(
+    door: &Door<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<MadeDirectory, SourceError> {
+    let path = &door.address.path;
+    let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
+        let reply = session.control.ask(&[command], door.at(), cancel)?.pop();
+        reply.ok_or_else(|| FtpError::Closed { at: door.at().to_owned() }.into())
+    };
+    let reply = ask(Command::Mkd(path))?;
+    if reply.is_positive() {
+        return Ok(MadeDirectory::New);
+    }
+    let facts = ask(Command::Mlst(path))?;
+    let exists = match parse_mlst(&facts) {
+        Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
+        // Without RNTO it renames nothing.
+        Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
+        Err(_) => false,
+    };
+    if exists {
+        return Ok(MadeDirectory::Exists);
+    }
+    Ok(MadeDirectory::LacksParent(FtpError::Refused { at: door.at().to_owned(), verb: "MKD", reply }.into()))
 }
 
 fn failed(class: FailureKind, message: String) -> SourceError {

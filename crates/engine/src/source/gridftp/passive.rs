@@ -25,7 +25,7 @@ pub(super) fn retrieve(
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
     session.use_mode_stream(door.at(), cancel)?;
-    let transport = connect(door, session, cancel)?;
+    let mut transport = connect(door, session, cancel)?;
     let path = &door.address.path;
     let commands = match start {
         // Fetched from its start it needs no REST.
@@ -40,7 +40,7 @@ pub(super) fn retrieve(
             return Err(refused("REST", reply));
         }
     }
-    begun(door, session, "RETR", cancel)?;
+    begun(door, session, &mut transport, "RETR", cancel)?;
     Ok(transport)
 }
 
@@ -50,9 +50,9 @@ pub(super) fn retrieve(
 /// As of [`retrieve`].
 pub(super) fn list(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
     session.use_mode_stream(door.at(), cancel)?;
-    let transport = connect(door, session, cancel)?;
+    let mut transport = connect(door, session, cancel)?;
     session.control.send(&[Command::Mlsd(&door.address.path)], door.at(), cancel)?;
-    begun(door, session, "MLSD", cancel)?;
+    begun(door, session, &mut transport, "MLSD", cancel)?;
     Ok(transport)
 }
 
@@ -60,11 +60,14 @@ pub(super) fn list(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> R
 fn begun(
     door: &Door<'_>,
     session: &mut Session,
+    transport: &mut Transport,
     verb: &'static str,
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
     let deadline = Deadline::new(cancel, session.control.limit);
     loop {
+        // Globus replies once the data connection is authenticated, others before.
+        transport.continue_handshake().map_err(|source| FtpError::of_receive(door.at(), source))?;
         match session.control.poll_reply(door.at())? {
             Some(reply) if reply.is_preliminary() => return Ok(()),
             Some(reply) => return Err(FtpError::Refused { at: door.at().to_owned(), verb, reply }),

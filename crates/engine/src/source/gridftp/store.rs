@@ -18,7 +18,7 @@ use super::passive;
 use super::remote_address::RemoteAddress;
 use super::sessions::{Mode, Session, Sessions};
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, SocketSettings, Transport, dial};
+use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
 use crate::source::http::ClientConfig;
 
 /// Algorithms that CKSM is asked for, the first that is offered: SHA-256 and SHA-1 have instructions of their own on most CPUs,
@@ -67,7 +67,7 @@ impl<'a> StoreDoor<'a> {
         let (session, state) = self.door.open_for_any(cancel)?;
         // A file that the server does not tell of is not there, or will be refused when it is stored.
         let held = state.ok().and_then(|state| state.size);
-        Ok(StoreSession { store: self, session, held })
+        Ok(StoreSession { store: self, session, held, has_computed: false })
     }
 }
 
@@ -102,6 +102,8 @@ pub(crate) struct StoreSession<'a> {
     session: Session,
     /// The length of the temporary file, where there was one when the session was opened.
     pub(crate) held: Option<Bytes>,
+    /// Whether the server has computed a checksum.
+    has_computed: bool,
 }
 
 impl<'a> StoreSession<'a> {
@@ -118,12 +120,24 @@ impl<'a> StoreSession<'a> {
     /// Returns whether the server receives over several connections, at any offset.
     pub(crate) fn takes_blocks(&self) -> bool {
         let features = &self.session.features;
-        features.extended_mode() && features.adjusted_store() && !self.encrypts()
+        features.extended_mode() && features.adjusted_store()
     }
 
-    /// Returns whether data connections are encrypted.
-    pub(crate) fn encrypts(&self) -> bool {
-        !matches!(self.session.protection, DataProtection::Clear)
+    /// Goes on with the TLS handshake of a connection of [`Self::connect_stream`], while the server's consent is waited for.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(crate) fn continue_handshake(&self, transport: &mut Transport) -> Result<(), FtpError> {
+        transport.continue_handshake().map_err(|source| FtpError::of_receive(self.store.at(), source))
+    }
+
+    /// Completes the TLS handshake of a connection of [`Self::connect_stream`], once the server has begun to receive.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(crate) fn shake_hands(&self, transport: &mut Transport, cancel: &Cancel) -> Result<(), FtpError> {
+        let deadline = Deadline::new(cancel, self.store.door.config.timeouts.connect);
+        shake_hands(transport, self.store.at(), &deadline)
     }
 
     /// Returns the algorithm to compare checksums by; `None` where the server computes none.
@@ -249,17 +263,10 @@ impl<'a> StoreSession<'a> {
         self.session.features.restarts_streams()
     }
 
-    /// Makes the error of an upload that the server's protection rules out.
-    pub(crate) fn unencrypted_only(&self) -> FtpError {
-        let why =
-            "uploads are sent in clear, and this session encrypts data; leave out --encrypt, or use ftp://";
-        FtpError::Url { url: self.store.at().to_owned(), why }
-    }
-
-    /// Asks for the checksums of ranges of the temporary file; `None` for one that the server does not compute.
+    /// Asks for the checksums of ranges of the temporary file; `None` for each where the server turns out to compute none.
     ///
     /// # Errors
-    /// [`FtpError`].
+    /// [`FtpError`]; any other refusal is one.
     pub(crate) fn checksums(
         &mut self,
         algorithm: Algorithm,
@@ -278,7 +285,7 @@ impl<'a> StoreSession<'a> {
             for range in flight {
                 let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(range.len());
                 let reply = self.session.control.reply("CKSM", limit, door.at(), cancel)?;
-                found.push(parse_checksum(&reply, algorithm));
+                found.push(self.checksum_of(reply, algorithm)?);
             }
         }
         Ok(found)
@@ -299,7 +306,20 @@ impl<'a> StoreSession<'a> {
         self.session.control.send(&[Command::Cksm(name, None, &self.store.door.address.path)], at, cancel)?;
         let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(size);
         let reply = self.session.control.reply("CKSM", limit, at, cancel)?;
-        Ok(parse_checksum(&reply, algorithm))
+        self.checksum_of(reply, algorithm)
+    }
+
+    /// Reads the reply to CKSM; `None` where it says that the server has no such command, which may be said only at first.
+    fn checksum_of(&mut self, reply: Reply, algorithm: Algorithm) -> Result<Option<Checksum>, FtpError> {
+        let is_unknown = matches!(reply.code, 500 | 502 | 504) && !self.has_computed;
+        match parse_checksum(&reply, algorithm) {
+            Some(checksum) => {
+                self.has_computed = true;
+                Ok(Some(checksum))
+            }
+            None if is_unknown => Ok(None),
+            None => Err(self.refused("CKSM", reply)),
+        }
     }
 
     /// Asks for the length of the temporary file; `None` where the server does not say.
@@ -359,7 +379,9 @@ impl<'a> StoreSession<'a> {
     /// Opens a data connection to an address of [`Self::listen_for_blocks`].
     pub(crate) fn dialler(&self, address: SocketAddr) -> BlockDialler<'a> {
         let door = &self.store.door;
-        BlockDialler { settings: door.settings(), limit: door.config.timeouts.connect, address }
+        let (settings, limit) = (door.settings(), door.config.timeouts.connect);
+        let protection = self.session.protection.clone();
+        BlockDialler { settings, limit, address, protection, at: door.at() }
     }
 
     /// Keeps the session for the next file.
@@ -390,28 +412,53 @@ impl<'a> StoreSession<'a> {
 }
 
 /// Opens data connections of MODE E, from any thread.
-#[derive(Clone, Copy)]
 pub(crate) struct BlockDialler<'a> {
     settings: SocketSettings<'a>,
     limit: Duration,
     address: SocketAddr,
+    protection: DataProtection,
+    /// The URL, for errors.
+    at: &'a str,
 }
 
 impl BlockDialler<'_> {
-    /// Opens a data connection.
+    /// Opens a data connection, encrypted where the session's are; its handshake is complete.
     ///
     /// # Errors
     /// [`FtpError`].
-    pub(crate) fn dial(&self, cancel: &Cancel) -> Result<std::net::TcpStream, FtpError> {
+    pub(crate) fn dial(&self, cancel: &Cancel) -> Result<Transport, FtpError> {
         let deadline = Deadline::new(cancel, self.limit);
         let (socket, _) = dial(&self.address.to_string(), &[self.address], self.settings, &deadline)?;
-        Ok(socket)
+        let transport = self.protection.over_connected(socket);
+        let mut transport = transport.map_err(|error| FtpError::of_tls(self.at, &error))?;
+        shake_hands(&mut transport, self.at, &deadline)?;
+        Ok(transport)
     }
 
     /// Returns the address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+/// Completes the TLS handshake, so that nothing is sent to a peer that is not verified.
+fn shake_hands(transport: &mut Transport, at: &str, deadline: &Deadline<'_>) -> Result<(), FtpError> {
+    while let Transport::Tls(tls) = &*transport
+        && tls.session.is_handshaking()
+    {
+        match transport.receive(&mut [0]) {
+            Ok(Received::Idle) => {}
+            Ok(Received::Data(_)) => {
+                return Err(FtpError::Unrequested { at: at.to_owned(), what: "data".to_owned() });
+            }
+            Ok(Received::End { .. }) => {
+                return Err(FtpError::ClosedEarly { at: at.to_owned(), got: Bytes::ZERO });
+            }
+            Err(source) => return Err(FtpError::of_receive(at, source)),
+        }
+        check(deadline, at, "the TLS handshake of a data connection")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Directories over HTTP: JSON listings of `longhaul serve` and nginx, index pages of Apache and nginx.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +19,8 @@ use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::source::listing::{
-    Entries, FileFacts, ListerOptions, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
+    Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
+    child_url, make_with_parents,
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
@@ -28,6 +30,8 @@ const ACCEPT: &str = "application/json, text/html;q=0.5";
 const LISTINGS_AT_ONCE: usize = 16;
 /// The longest listing: some 8 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
+/// The most pages without an entry in a row: `longhaul serve` sends one where 10,000 names in order are those of sockets and pipes.
+const MOST_EMPTY_PAGES: usize = 100;
 
 /// Lists the directories of an HTTP server.
 #[derive(Clone)]
@@ -98,12 +102,6 @@ impl HttpLister {
     }
 }
 
-/// Returns the directory above; `None` for the root.
-fn parent(url: &Url) -> Option<Url> {
-    let above = url.join("..").ok()?;
-    (above.path() != url.path()).then_some(above)
-}
-
 fn accept() -> Result<HeaderField, HttpError> {
     Ok(HeaderField::new("Accept", ACCEPT)?)
 }
@@ -116,7 +114,8 @@ impl RemoteDirectories for HttpLister {
     fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
         let page = Page::request(self, directory, cancel)?;
         let directory = page.directory.clone();
-        let pages = Pages { lister: self.clone(), cancel: cancel.clone(), page: Some(page) };
+        let (lister, cancel) = (self.clone(), cancel.clone());
+        let pages = Pages { lister, cancel, page: Some(page), requested: HashSet::new(), empty: 0 };
         Ok(OpenListing { directory, entries: Box::new(pages) })
     }
 
@@ -127,21 +126,19 @@ impl RemoteDirectories for HttpLister {
     }
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
-        let (head, at) = self.ask(directory, Ask::MakeCollection, cancel)?;
-        match head.status() {
-            200..=299 => Ok(true),
-            // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
-            405 | 501 => Ok(false),
-            409 if parent(directory)
-                .is_some_and(|above| self.make(&above, cancel).is_ok_and(|is_new| is_new)) =>
-            {
-                self.make(directory, cancel)
+        make_with_parents(directory, |directory| {
+            let (head, at) = self.ask(directory, Ask::MakeCollection, cancel)?;
+            match head.status() {
+                200..=299 => Ok(MadeDirectory::New),
+                // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
+                405 | 501 => Ok(MadeDirectory::Exists),
+                409 => HttpError::of_status(&at, &head).map_or_else(
+                    |error| Ok(MadeDirectory::LacksParent(error.into())),
+                    |()| Ok(MadeDirectory::New),
+                ),
+                _ => Ok(HttpError::of_status(&at, &head).map(|()| MadeDirectory::New)?),
             }
-            _ => {
-                HttpError::of_status(&at, &head)?;
-                Ok(true)
-            }
-        }
+        })
     }
 
     fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
@@ -253,6 +250,29 @@ struct Pages {
     lister: HttpLister,
     cancel: Cancel,
     page: Option<Page>,
+    /// Hashes of the URLs of the pages after the first: 16 bytes each, as a directory may have many.
+    requested: HashSet<[u8; 16]>,
+    /// How many pages without an entry came in a row.
+    empty: usize,
+}
+
+impl Pages {
+    /// Requests the next page; a listing that leads back to one of its pages, or brings nothing page after page, has no end.
+    fn turn(&mut self, next: &Url) -> Result<Page, SourceError> {
+        let endless = |why: &str| {
+            failed(FailureKind::Data, format!("the listing goes on at {}, {why}", SafeUrl::of(next)))
+        };
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&blake3::hash(next.as_str().as_bytes()).as_bytes()[..16]);
+        if !self.requested.insert(hash) {
+            return Err(endless("which was a page of it before"));
+        }
+        self.empty += 1;
+        if self.empty > MOST_EMPTY_PAGES {
+            return Err(endless("and its last pages had no entries"));
+        }
+        Page::request(&self.lister, next, &self.cancel)
+    }
 }
 
 impl Iterator for Pages {
@@ -262,10 +282,11 @@ impl Iterator for Pages {
         loop {
             let page = self.page.as_mut()?;
             if let Some(entry) = page.entries.next() {
+                self.empty = 0;
                 return Some(entry);
             }
             let next = self.page.take().and_then(|page| page.next)?;
-            match Page::request(&self.lister, &next, &self.cancel) {
+            match self.turn(&next) {
                 Ok(page) => self.page = Some(page),
                 Err(error) => return Some(Err(error)),
             }

@@ -1,11 +1,12 @@
 //! A server that receives one file over several data connections, which this host opens (MODE E, GFD.20).
 
-use std::net::TcpStream;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::units::Bytes;
 
 use super::block_worker::BlockWorker;
+use super::data_sender::DataSender;
 use crate::cancel::Cancel;
 use crate::send::{Reader, SourceFile};
 use crate::source::gridftp::BlockDialler;
@@ -31,7 +32,7 @@ pub(super) struct BlockPeer<'a> {
     shown: String,
     behind: Option<Mutex<DropBehind>>,
     /// Connections that have sent all of their blocks, and not yet the one that ends their part.
-    sent: Mutex<Vec<TcpStream>>,
+    sent: Mutex<Vec<DataSender>>,
     /// Raised once the store has failed.
     over: Cancel,
     failure: Mutex<Option<UploadError>>,
@@ -56,7 +57,7 @@ impl<'a> BlockPeer<'a> {
             at,
             behind: DropBehind::of(source, reader).map(Mutex::new),
             sent: Mutex::default(),
-            over: progress.cancel.child(),
+            over: progress.transfer.stop.child(),
             failure: Mutex::default(),
         }
     }
@@ -65,6 +66,11 @@ impl<'a> BlockPeer<'a> {
     pub(super) fn fail(&self, error: UploadError) {
         lock(&self.failure).get_or_insert(error);
         self.over.cancel();
+    }
+
+    /// Makes the error of a broken connection.
+    pub(super) fn broken(&self, source: io::Error) -> UploadError {
+        UploadError::Send { at: self.at.clone(), source }
     }
 
     /// Returns whether the store has failed, or the upload is cancelled.
@@ -78,12 +84,12 @@ impl<'a> BlockPeer<'a> {
     }
 
     /// Keeps a connection whose blocks are all sent: it is ended with the others, once their number is final.
-    pub(super) fn all_sent(&self, connection: TcpStream) {
+    pub(super) fn all_sent(&self, connection: DataSender) {
         lock(&self.sent).push(connection);
     }
 
     /// Takes the connections that have sent all of their blocks.
-    pub(super) fn take_sent(&self) -> Vec<TcpStream> {
+    pub(super) fn take_sent(&self) -> Vec<DataSender> {
         std::mem::take(&mut lock(&self.sent))
     }
 

@@ -5,17 +5,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use longhaul_core::proto::gridftp::BlockHeader;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use rustix::event::PollFlags;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::SendFlags;
 
 use super::block_peer::BlockPeer;
+use super::data_sender::DataSender;
 use crate::send::{SendError, Supply, TURN};
 use crate::source::StreamWorker;
 use crate::threads::add;
@@ -42,17 +39,18 @@ impl StreamWorker for BlockWorker<'_> {
             return Ok(());
         }
         let cancel = stream.renew_cancel();
-        let socket = peer.dialler.dial(&cancel)?;
-        let paced = peer.pace.pace(&socket);
+        let mut connection =
+            DataSender::new(peer.dialler.dial(&cancel)?).map_err(|error| peer.broken(error))?;
+        let paced = peer.pace.pace(connection.socket());
         let is_first = !stream.has_connected();
-        stream.connected(&socket, peer.dialler.address());
+        stream.connected(connection.socket(), peer.dialler.address());
         stream.answered();
         if is_first {
             cancel.sleep(stream.slow_start_offset());
         }
-        let sent = BlockSender::new(peer, stream, &socket, paced).run();
+        let sent = BlockSender::new(peer, stream, &mut connection, paced).run();
         match sent {
-            Ok(()) => peer.all_sent(socket),
+            Ok(()) => peer.all_sent(connection),
             Err(error) => peer.fail(error),
         }
         Ok(())
@@ -72,7 +70,7 @@ struct SentBlock {
 struct BlockSender<'e, 's> {
     peer: &'e BlockPeer<'e>,
     stream: &'e mut Stream<'s>,
-    socket: &'e TcpStream,
+    connection: &'e mut DataSender,
     paced: PacedConnection<'e>,
     stall: Stall,
     unacknowledged: VecDeque<SentBlock>,
@@ -84,16 +82,15 @@ impl<'e, 's> BlockSender<'e, 's> {
     fn new(
         peer: &'e BlockPeer<'e>,
         stream: &'e mut Stream<'s>,
-        socket: &'e TcpStream,
+        connection: &'e mut DataSender,
         paced: PacedConnection<'e>,
     ) -> Self {
-        let stall = Stall::new(socket, peer.request.stall);
-        Self { peer, stream, socket, paced, stall, unacknowledged: VecDeque::new(), given: 0 }
+        let stall = Stall::new(connection.socket(), peer.request.stall);
+        Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 }
     }
 
     /// Sends blocks until nothing is left to lease, or the store has failed.
     fn run(&mut self) -> Result<(), UploadError> {
-        self.socket.set_nonblocking(true).map_err(|error| self.broken(error))?;
         while !self.peer.is_over() {
             if let Some(range) = self.stream.lease() {
                 self.paced.resume();
@@ -105,7 +102,7 @@ impl<'e, 's> BlockSender<'e, 's> {
                 self.count(u64::MAX);
             }
             if !self.unacknowledged.is_empty() {
-                self.check_open(wait_for(self.socket, false, ACK_TICK))?;
+                self.wait(false, ACK_TICK)?;
                 self.account()?;
                 continue;
             }
@@ -121,7 +118,7 @@ impl<'e, 's> BlockSender<'e, 's> {
     /// Sends a leased range, block by block, as far as it stays leased.
     fn send_range(&mut self, range: ByteRange) -> Result<(), UploadError> {
         let peer = self.peer;
-        let supply = Supply::open(peer.source, peer.reader, range);
+        let supply = Supply::open(peer.source, peer.reader, range, peer.progress.tree());
         let mut supply =
             supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
         let mut at = range.start();
@@ -132,30 +129,29 @@ impl<'e, 's> BlockSender<'e, 's> {
             sent = self.send_block(ByteRange::new(at, end), &mut supply);
             at = end;
         }
-        sent
+        sent?;
+        // What TLS still holds is not on its way.
+        while !peer.is_over() && !self.connection.flush().map_err(|error| peer.broken(error))? {
+            self.wait(true, TICK)?;
+            self.account()?;
+        }
+        Ok(())
     }
 
     fn send_block(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), UploadError> {
         let header = BlockHeader::data(range).encode();
         let mut pending = header.as_slice();
         while !pending.is_empty() && !self.peer.is_over() {
-            self.check_open(wait_for(self.socket, true, TICK))?;
+            self.wait(true, TICK)?;
             // The payload follows in the same segment.
-            let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
-            match retry_on_intr(|| rustix::net::send(self.socket, pending, flags)) {
-                Ok(sent) => pending = &pending[sent..],
-                Err(Errno::AGAIN) => {}
-                Err(error) => return Err(self.broken(error.into())),
-            }
+            self.connection.send_header(&mut pending, true).map_err(|error| self.peer.broken(error))?;
             self.account()?;
         }
         self.given += header.len() as u64;
         self.unacknowledged.push_back(SentBlock { range, before: self.given, counted: range.start() });
         let mut at = range.start();
         while at < range.end() && !self.peer.is_over() {
-            let ready = wait_for(self.socket, true, TICK);
-            self.check_open(ready)?;
-            if !ready.is_empty() {
+            if self.wait(true, TICK)? {
                 at = self.send_payload(ByteRange::new(at, range.end()), supply)?;
             }
             self.account()?;
@@ -167,7 +163,7 @@ impl<'e, 's> BlockSender<'e, 's> {
     fn send_payload(&mut self, left: ByteRange, supply: &mut Supply) -> Result<u64, UploadError> {
         let before = supply.sent();
         let share = self.peer.progress.share(TURN).min(left.len());
-        let turn = supply.turn(self.socket, share);
+        let turn = self.connection.turn(supply, share);
         let sent = supply.sent() - before;
         add(&self.peer.progress.transfer.waits.writer, supply.take_waited());
         self.given += sent.get();
@@ -175,7 +171,7 @@ impl<'e, 's> BlockSender<'e, 's> {
             self.peer.progress.range_sent(ByteRange::with_len(left.start(), sent));
         }
         turn.map_err(|error| match error {
-            SendError::Socket(error) => self.broken(error),
+            SendError::Socket(error) => self.peer.broken(error),
             error => UploadError::of_reading(error),
         })?;
         Ok(left.start() + sent.get())
@@ -184,10 +180,11 @@ impl<'e, 's> BlockSender<'e, 's> {
     /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled.
     fn account(&mut self) -> Result<(), UploadError> {
         // Without the kernel's counters everything counts at the end.
-        if let Some(in_flight) = in_flight(self.socket) {
+        if let Some(in_flight) = in_flight(self.connection.socket()) {
             self.count(self.given.saturating_sub(in_flight));
         }
-        let outstanding = self.stall.check(self.socket).map_err(|error| error.at(&self.peer.at))?;
+        let outstanding =
+            self.stall.check(self.connection.socket()).map_err(|error| error.at(&self.peer.at))?;
         if outstanding == Some(0) {
             self.stream.keep_alive();
         }
@@ -204,7 +201,7 @@ impl<'e, 's> BlockSender<'e, 's> {
             if reached > block.counted {
                 let part = ByteRange::new(block.counted, reached);
                 block.counted = reached;
-                self.stream.acknowledged(part, self.socket);
+                self.stream.acknowledged(part, self.connection.socket());
             }
             if reached < range.end() {
                 break;
@@ -218,43 +215,33 @@ impl<'e, 's> BlockSender<'e, 's> {
         }
     }
 
-    /// Fails where the server has closed the connection: it sends nothing over it.
-    fn check_open(&self, ready: PollFlags) -> Result<(), UploadError> {
-        let closed = PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        if !ready.intersects(closed) {
-            return Ok(());
-        }
-        let error = self.socket.take_error().ok().flatten();
-        let why = || io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed a data connection");
-        Err(self.broken(error.unwrap_or_else(why)))
-    }
-
-    fn broken(&self, source: io::Error) -> UploadError {
-        UploadError::Send { at: self.peer.at.clone(), source }
+    /// Waits until the connection can be written, where `writes`, for `limit` at most; returns whether anything is ready. Fails where
+    /// the server has closed it.
+    fn wait(&mut self, writes: bool, limit: Duration) -> Result<bool, UploadError> {
+        let ready = wait_for(self.connection.socket(), writes, limit);
+        self.connection.check_open(ready).map_err(|error| self.peer.broken(error))?;
+        Ok(!ready.is_empty())
     }
 }
 
 /// How long one wait for room in a socket lasts.
 const ROOM: Duration = Duration::from_millis(100);
 
-/// Sends a header without payload over a connection that does not block, within `limit`.
+/// Sends a header without payload; `wait` fails once that takes too long.
 pub(super) fn send_header(
-    socket: &TcpStream,
+    connection: &mut DataSender,
     header: BlockHeader,
     mut wait: impl FnMut() -> Result<(), UploadError>,
     broken: impl Fn(io::Error) -> UploadError,
 ) -> Result<(), UploadError> {
     let header = header.encode();
     let mut pending = header.as_slice();
-    while !pending.is_empty() {
-        match retry_on_intr(|| rustix::net::send(socket, pending, SendFlags::NOSIGNAL)) {
-            Ok(sent) => pending = &pending[sent..],
-            Err(Errno::AGAIN) => {
-                wait_for(socket, true, ROOM);
-                wait()?;
-            }
-            Err(error) => return Err(broken(error.into())),
+    loop {
+        connection.send_header(&mut pending, false).map_err(&broken)?;
+        if pending.is_empty() && connection.flush().map_err(&broken)? {
+            return Ok(());
         }
+        wait_for(connection.socket(), true, ROOM);
+        wait()?;
     }
-    Ok(())
 }

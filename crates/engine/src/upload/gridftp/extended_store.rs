@@ -14,9 +14,10 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::units::Bytes;
 
-use super::FtpUpload;
 use super::block_peer::BlockPeer;
 use super::block_worker::send_header;
+use super::data_sender::DataSender;
+use super::{FtpUpload, REFUSAL_PATIENCE, StorePlace};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, Starter, StreamSet};
@@ -27,8 +28,6 @@ use crate::upload::ranges::ALIGNMENT;
 
 /// How often the control connection is read while streams send.
 const LOOK: Duration = Duration::from_millis(5);
-/// The server's report of a broken transfer is waited for so long: it explains more than a data connection that was closed.
-const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sends what the server lacks, and returns once it has stored all of it. Ranges that it reports as stored are added to `stored`.
 ///
@@ -110,17 +109,16 @@ fn end_connections(
     let mut connections = peer.take_sent();
     if connections.is_empty() {
         // An empty file needs one, too.
-        let connection = peer.dialler.dial(&progress.cancel)?;
-        let fail = |source| UploadError::Send { at: peer.at.clone(), source };
-        connection.set_nonblocking(true).map_err(fail)?;
-        connections.push(connection);
+        let connection = DataSender::new(peer.dialler.dial(&progress.cancel)?);
+        connections.push(connection.map_err(|error| peer.broken(error))?);
     }
     let mut clock = StallClock::new(upload.request.stall);
-    let in_flight =
-        || connections.iter().fold(0, |sum, connection| sum + in_flight(connection).unwrap_or_default());
+    let sockets: Result<Vec<_>, _> =
+        connections.iter().map(|connection| connection.socket().try_clone()).collect();
+    let sockets = sockets.map_err(|error| peer.broken(error))?;
+    let in_flight = || sockets.iter().fold(0, |sum, socket| sum + in_flight(socket).unwrap_or_default());
     let channels = connections.len();
-    let fail = |source| UploadError::Send { at: peer.at.clone(), source };
-    for (number, connection) in connections.iter().enumerate() {
+    for (number, connection) in connections.iter_mut().enumerate() {
         let header = if number + 1 == channels {
             BlockHeader::end_of_file(channels as u64)
         } else {
@@ -131,12 +129,13 @@ fn end_connections(
             report.read(session)?;
             clock.check(in_flight(), report.last).map_err(|waited| stalled(peer, waited))
         };
-        let sent = send_header(connection, header, wait, fail);
+        let sent = send_header(connection, header, wait, |error| peer.broken(error));
         sent.map_err(|error| report.explain(session, error))?;
     }
+    let place = StorePlace { at: &peer.at, cancel: &progress.cancel };
     loop {
         match report.reply.take() {
-            Some(reply) if reply.is_positive() => return Ok(()),
+            Some(reply) if reply.is_positive() => return place.await_acknowledgement(in_flight),
             Some(reply) => return Err(session.refused(report.verb, reply).into()),
             None => {}
         }
@@ -192,7 +191,7 @@ impl Report<'_> {
             return error;
         }
         let began = Instant::now();
-        while began.elapsed() < REPORT_PATIENCE {
+        while began.elapsed() < REFUSAL_PATIENCE {
             match session.poll_for_a_tick() {
                 Ok(reply) => reply.into_iter().for_each(|reply| self.take(reply)),
                 Err(FtpError::Busy { at, reply }) => return FtpError::Busy { at, reply }.into(),

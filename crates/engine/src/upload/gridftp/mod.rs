@@ -3,20 +3,23 @@
 //! ```text
 //!   StoreDoor::open --> what is held (CKSM of pieces) --> extended_store (MODE E, several streams) --> CKSM --> MFMT, RNFR, RNTO
 //!                                                     '-> stream_store   (MODE S, one stream)      --> SIZE --> RNFR, RNTO
+//!                                       both send over data_sender, bare or within TLS
 //! ```
 //!
 //! A wrong checksum leads back to the store, with the pieces that differ.
 
 mod block_peer;
 mod block_worker;
+mod data_sender;
 mod extended_store;
 mod remote_pieces;
 mod stream_store;
 mod temporary_name;
 
+use std::io;
 use std::sync::Arc;
 use std::thread::Scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
@@ -33,6 +36,7 @@ use super::progress::UploadProgress;
 use super::ranges;
 use super::request::PutRequest;
 use super::shared_pace::SharedPace;
+use crate::cancel::Cancel;
 use crate::pacing::PacingThread;
 use crate::send::{Reader, SourceFile};
 use crate::source::gridftp::{StoreDoor, StoreSession};
@@ -40,9 +44,49 @@ use crate::source::http::{HttpError, Retry, SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
 
 /// How often the wait for the own digest looks whether the upload is cancelled.
-const DIGEST_TICK: Duration = Duration::from_millis(100);
+const CANCEL_TICK: Duration = Duration::from_millis(100);
 
-/// An upload, through all its attempts.
+/// The server's reply to a broken store is waited for so long: it explains more than a data connection that was closed.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
+/// A server that has the whole file has acknowledged it: this is the time for acknowledgements that were lost on the way, with
+/// retransmissions after 200 ms and twice that each time.
+const ACKNOWLEDGEMENT_PATIENCE: Duration = Duration::from_secs(5);
+/// How often the acknowledgements are read.
+const ACKNOWLEDGEMENT_TICK: Duration = Duration::from_millis(5);
+
+/// Where a store takes place, for its last waits.
+struct StorePlace<'a> {
+    at: &'a UrlAndPeer,
+    cancel: &'a Cancel,
+}
+
+impl StorePlace<'_> {
+    fn check_cancel(&self) -> Result<(), UploadError> {
+        if self.cancel.is_cancelled() { Err(HttpError::Cancelled.into()) } else { Ok(()) }
+    }
+
+    /// Fails where a server has reported success and does not have what was sent: the bytes that are `in_flight` cannot be stored.
+    /// It may have taken a broken connection for the end of the file.
+    fn await_acknowledgement(&self, in_flight: impl Fn() -> u64) -> Result<(), UploadError> {
+        let reported = Instant::now();
+        loop {
+            let left = in_flight();
+            if left == 0 {
+                return Ok(());
+            }
+            self.check_cancel()?;
+            if reported.elapsed() > ACKNOWLEDGEMENT_PATIENCE {
+                let why =
+                    format!("the server reports that it is stored, and has not received {left} bytes of it");
+                let source = io::Error::new(io::ErrorKind::ConnectionAborted, why);
+                return Err(UploadError::Send { at: self.at.clone(), source });
+            }
+            self.cancel.sleep(ACKNOWLEDGEMENT_TICK);
+        }
+    }
+}
+
+/// An FTP upload, through all its attempts.
 pub(super) struct FtpUpload<'scope, 'env> {
     request: &'scope PutRequest,
     progress: &'scope UploadProgress<'scope>,
@@ -122,7 +166,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     /// Removes a temporary file that no later run would find.
     fn discard(&self, door: &StoreDoor<'_>) {
         // The upload may be cancelled; this takes as long as one command may.
-        let cancel = crate::cancel::Cancel::new();
+        let cancel = Cancel::new();
         match door.open(&cancel) {
             Ok(mut session) => session.discard(&cancel),
             Err(error) => tracing::debug!("a temporary file was not removed: {error}"),
@@ -136,9 +180,6 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         backoff: &mut Backoff,
     ) -> Result<Option<Checksum>, UploadError> {
         let mut session = door.open(&self.progress.cancel)?;
-        if session.encrypts() {
-            return Err(session.unencrypted_only().into());
-        }
         let algorithm = session.algorithm();
         let verified_by = algorithm.filter(|_| self.request.verify.is_some());
         self.progress.set_resumable(session.takes_blocks() && algorithm.is_some() && is_lasting);
@@ -232,7 +273,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         };
         let digest = loop {
             progress.check_cancel()?;
-            if let Some(digest) = hashing.within(DIGEST_TICK)? {
+            if let Some(digest) = hashing.within(CANCEL_TICK)? {
                 break digest;
             }
         };
@@ -243,13 +284,17 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             match session.whole_checksum(algorithm, size, cancel)? {
                 Some(there) if there == digest => return Ok(Some(digest)),
                 Some(_) => {}
-                // It offers checksums, and computes none of this file.
+                // It lists CKSM, and does not know it.
                 None => {
+                    self.warn(session, "lists checksums and computes none: the size alone is compared");
                     self.compare_sizes(session)?;
                     return Ok(None);
                 }
             }
-            let held = remote_pieces::agreeing(session, self.source, algorithm, whole, cancel)?;
+            // A server may refuse the checksum of what lies behind the end.
+            let there = session.size(cancel)?.unwrap_or(size).min(size);
+            let there = ByteRange::with_len(0, there);
+            let held = remote_pieces::agreeing(session, self.source, algorithm, there, cancel)?;
             let mut wrong = RangeSet::new();
             held.gaps(whole).into_iter().for_each(|gap| wrong.insert(gap));
             let at = self.at(session);
@@ -276,7 +321,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         match session.size(&self.progress.cancel)? {
             Some(there) if there < size && !session.takes_blocks() => Err(UploadError::Send {
                 at: self.at(session),
-                source: std::io::ErrorKind::ConnectionAborted.into(),
+                source: io::ErrorKind::ConnectionAborted.into(),
             }),
             Some(there) if there != size => Err(UploadError::Answer {
                 at: self.at(session),
@@ -286,8 +331,21 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
                     size.get()
                 ),
             }),
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => {
+                self.warn(
+                    session,
+                    "does not tell the file's size: nothing shows that it has stored all of it",
+                );
+                Ok(())
+            }
         }
+    }
+
+    /// Warns of what the server does not do.
+    fn warn(&self, session: &StoreSession<'_>, what: &str) {
+        let reason = format!("{} {what}", self.at(session));
+        self.progress.emit(&Event::Warning(Warning::Finished { reason }));
     }
 
     /// Returns what paces the only connection of a store.

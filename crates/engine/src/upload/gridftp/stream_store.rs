@@ -1,8 +1,7 @@
 //! A store in one stream (MODE S): the file from an offset to its end, over one data connection that this host opens.
 
 use std::io::ErrorKind;
-use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longhaul_core::event::Event;
 use longhaul_core::proto::gridftp::Reply;
@@ -11,7 +10,8 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 use rustix::event::PollFlags;
 
-use super::FtpUpload;
+use super::data_sender::DataSender;
+use super::{FtpUpload, REFUSAL_PATIENCE, StorePlace};
 use crate::connect::{Deadline, Transport};
 use crate::send::{SendError, Supply, TURN, Turn};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
@@ -19,6 +19,7 @@ use crate::source::http::UrlAndPeer;
 use crate::threads::add;
 use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
 use crate::upload::error::UploadError;
+use crate::upload::range_worker::in_flight;
 
 /// Sends the file from `offset` on, and returns once the server has stored all of it.
 ///
@@ -30,17 +31,18 @@ pub(super) fn send(
     offset: Bytes,
 ) -> Result<(), UploadError> {
     let progress = upload.progress;
-    let Transport::Plain(socket) = session.connect_stream(&progress.cancel)? else {
-        return Err(session.unencrypted_only().into());
-    };
+    let mut transport = session.connect_stream(&progress.cancel)?;
     let at = upload.at(session);
     let start = if offset == Bytes::ZERO { StoreStart::Anew } else { StoreStart::From(offset) };
     let verb = session.begin(start, progress.size - offset, &progress.cancel)?;
-    await_begin(session, verb, upload)?;
-    let rtt = tcp_info::read(&socket).ok().and_then(|info| info.rtt());
-    progress.sockets().add(0, &socket);
+    await_begin(session, &mut transport, verb, upload)?;
+    session.shake_hands(&mut transport, &progress.cancel)?;
+    let connection = DataSender::new(transport);
+    let mut connection = connection.map_err(|source| UploadError::Send { at: at.clone(), source })?;
+    let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
+    progress.sockets().add(0, connection.socket());
     progress.emit(&Event::Connected { stream: 0, peer: session.peer(), rtt });
-    let sent = send_all(upload, session, (&socket, &at), offset);
+    let sent = send_all(upload, session, (&mut connection, &at), offset);
     progress.sockets().remove(0);
     progress.emit(&Event::Closed { stream: 0 });
     match sent {
@@ -48,8 +50,8 @@ pub(super) fn send(
         Ok(reply) => Err(session.refused(verb, reply).into()),
         // The server's report explains more than the kernel's error.
         Err(error @ UploadError::Send { .. }) => {
-            drop(socket);
-            match session.finish(verb, REPORT_PATIENCE, &progress.cancel) {
+            drop(connection);
+            match session.finish(verb, REFUSAL_PATIENCE, &progress.cancel) {
                 Err(refused @ FtpError::Refused { .. }) => Err(refused.into()),
                 _ => Err(error),
             }
@@ -58,17 +60,16 @@ pub(super) fn send(
     }
 }
 
-/// The server's report of a broken transfer is waited for so long.
-const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Waits until the server begins to receive.
 fn await_begin(
     session: &mut StoreSession<'_>,
+    transport: &mut Transport,
     verb: &'static str,
     upload: &FtpUpload<'_, '_>,
 ) -> Result<(), UploadError> {
     let deadline = Deadline::new(&upload.progress.cancel, upload.request.client.timeouts.head);
     loop {
+        session.continue_handshake(transport)?;
         match session.poll_for_a_tick()? {
             Some(reply) if reply.is_preliminary() => return Ok(()),
             Some(reply) => return Err(session.refused(verb, reply).into()),
@@ -84,37 +85,34 @@ fn await_begin(
 fn send_all(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
-    (socket, at): (&TcpStream, &UrlAndPeer),
+    (connection, at): (&mut DataSender, &UrlAndPeer),
     offset: Bytes,
 ) -> Result<Reply, UploadError> {
     let progress = upload.progress;
     let broken = |source| UploadError::Send { at: at.clone(), source };
     let aborted = || broken(ErrorKind::ConnectionAborted.into());
-    socket.set_nonblocking(true).map_err(broken)?;
     let range = ByteRange::new(offset.get(), progress.size.get());
-    let mut supply = Supply::open(upload.source, upload.reader, range)
+    let mut supply = Supply::open(upload.source, upload.reader, range, progress.tree())
         .map_err(|error| UploadError::cannot_read(upload.source.path().clone(), error))?;
     progress.begin_part(offset, supply.ring());
     let pace = upload.shared_pace();
-    let paced = pace.pace(socket);
+    let paced = pace.pace(connection.socket());
     paced.resume();
     let mut behind = DropBehind::of(upload.source, upload.reader);
-    let mut stall = Stall::new(socket, upload.request.stall);
+    let mut stall = Stall::new(connection.socket(), upload.request.stall);
     let mut is_done = supply.is_done();
     while !is_done {
         progress.check_cancel()?;
-        let ready = wait_for(socket, true, TICK);
+        let ready = wait_for(connection.socket(), true, TICK);
         match session.poll()? {
             // It has taken a broken connection for the end of the file.
             Some(reply) if reply.is_positive() => return Err(aborted()),
             Some(reply) if !reply.is_preliminary() => return Ok(reply),
             _ => {}
         }
-        if ready.intersects(PollFlags::ERR | PollFlags::HUP) {
-            return Err(socket.take_error().ok().flatten().map_or_else(aborted, broken));
-        }
+        connection.check_open(ready).map_err(broken)?;
         if ready.contains(PollFlags::OUT) {
-            let turn = supply.turn(socket, progress.share(TURN));
+            let turn = connection.turn(&mut supply, progress.share(TURN));
             add(&progress.transfer.waits.writer, supply.take_waited());
             progress.sent(supply.sent());
             is_done = turn.map_err(|error| match error {
@@ -125,26 +123,38 @@ fn send_all(
         if let Some(behind) = &mut behind {
             behind.follow(progress.snapshot().0.present, progress);
         }
-        stall.check(socket).map_err(|error| error.at(at))?;
+        stall.check(connection.socket()).map_err(|error| error.at(at))?;
     }
-    socket.shutdown(Shutdown::Write).map_err(broken)?;
-    await_end(upload, session, (socket, at), stall)
+    connection.close_tls();
+    while !connection.flush().map_err(broken)? {
+        progress.check_cancel()?;
+        wait_for(connection.socket(), true, TICK);
+        stall.check(connection.socket()).map_err(|error| error.at(at))?;
+    }
+    connection.shutdown().map_err(broken)?;
+    await_end(upload, session, (connection, at), stall)
 }
 
 /// Waits until everything is acknowledged, and the server has replied.
 fn await_end(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
-    (socket, at): (&TcpStream, &UrlAndPeer),
+    (connection, at): (&mut DataSender, &UrlAndPeer),
     mut stall: Stall,
 ) -> Result<Reply, UploadError> {
+    let place = StorePlace { at, cancel: &upload.progress.cancel };
     let mut acknowledged = Instant::now();
     loop {
-        upload.progress.check_cancel()?;
+        place.check_cancel()?;
         if let Some(reply) = session.poll_for_a_tick()?.filter(|reply| !reply.is_preliminary()) {
+            if reply.is_positive() {
+                place.await_acknowledgement(|| in_flight(connection.socket()).unwrap_or_default())?;
+            }
+            connection.receive_tickets();
             return Ok(reply);
         }
-        let outstanding = stall.check(socket).map_err(|error| error.at(at))?;
+        connection.receive_tickets();
+        let outstanding = stall.check(connection.socket()).map_err(|error| error.at(at))?;
         if outstanding.is_some_and(|bytes| bytes > 0) {
             acknowledged = Instant::now();
         }

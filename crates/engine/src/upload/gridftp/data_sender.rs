@@ -1,0 +1,143 @@
+//! A data connection that this host sends over: bare, by sendfile or from a ring of blocks, or within TLS, by a copy that is encrypted.
+
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpStream};
+
+use longhaul_core::units::Bytes;
+use rustix::event::PollFlags;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::SendFlags;
+
+use crate::connect::{Received, Transport};
+use crate::send::{SendError, Supply, Turn};
+
+/// How much of the file is encrypted at once.
+const ENCRYPTED: Bytes = Bytes::kib(256);
+
+/// A data connection whose handshake is complete. No call blocks.
+pub(super) struct DataSender {
+    transport: Transport,
+    /// What TLS has yet to encrypt, in the order of the connection.
+    clear: Vec<u8>,
+}
+
+impl DataSender {
+    /// Takes a connection.
+    ///
+    /// # Errors
+    /// What the kernel says of the socket.
+    pub(super) fn new(transport: Transport) -> io::Result<Self> {
+        transport.socket().set_nonblocking(true)?;
+        Ok(Self { transport, clear: Vec::new() })
+    }
+
+    /// Returns the socket, to be waited for and measured.
+    pub(super) fn socket(&self) -> &TcpStream {
+        self.transport.socket()
+    }
+
+    /// Sends at most `share` bytes of the file; [`Turn::Done`] where nothing of `supply` is left.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub(super) fn turn(&mut self, supply: &mut Supply, share: Bytes) -> Result<Turn, SendError> {
+        if let Transport::Plain(socket) = &self.transport {
+            return supply.turn(socket, share);
+        }
+        if !self.flush().map_err(SendError::Socket)? {
+            return Ok(Turn::Blocked);
+        }
+        supply.fill(&mut self.clear, share.min(ENCRYPTED))?;
+        Ok(match self.flush().map_err(SendError::Socket)? {
+            false => Turn::Blocked,
+            true if supply.is_done() => Turn::Done,
+            true => Turn::More,
+        })
+    }
+
+    /// Sends from the front of a header, which it shortens; the kernel is told to wait for the payload where there is `more`.
+    ///
+    /// # Errors
+    /// What the kernel says of the socket.
+    pub(super) fn send_header(&mut self, header: &mut &[u8], more: bool) -> io::Result<()> {
+        let Transport::Plain(socket) = &self.transport else {
+            self.clear.extend_from_slice(std::mem::take(header));
+            return self.flush().map(|_| ());
+        };
+        let flags = SendFlags::NOSIGNAL | if more { SendFlags::MORE } else { SendFlags::empty() };
+        match retry_on_intr(|| rustix::net::send(socket, header, flags)) {
+            Ok(sent) => *header = &header[sent..],
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Gives the kernel what it was not given so far; returns whether it has all.
+    ///
+    /// # Errors
+    /// What the kernel says of the socket.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        loop {
+            if let Transport::Plain(_) = self.transport {
+                return Ok(true);
+            }
+            let mut pending = self.clear.as_slice();
+            let sent = self.transport.send(&mut pending);
+            let taken = self.clear.len() - pending.len();
+            self.clear.drain(..taken);
+            match sent {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Fails where the server has closed the connection or sent data; within TLS it sends messages of the protocol itself.
+    ///
+    /// # Errors
+    /// What the kernel, or TLS, says of the connection.
+    pub(super) fn check_open(&mut self, ready: PollFlags) -> io::Result<()> {
+        let closed = || io::Error::new(ErrorKind::ConnectionAborted, "the server closed a data connection");
+        let broken = ready.intersects(PollFlags::HUP | PollFlags::ERR);
+        if broken || (matches!(self.transport, Transport::Plain(_)) && ready.intersects(Self::READABLE)) {
+            return Err(self.socket().take_error().ok().flatten().unwrap_or_else(closed));
+        }
+        if ready.intersects(Self::READABLE) {
+            return match self.transport.receive(&mut [0])? {
+                Received::Idle => Ok(()),
+                Received::Data(_) => Err(io::Error::new(ErrorKind::InvalidData, "the server sent data")),
+                Received::End { .. } => Err(closed()),
+            };
+        }
+        Ok(())
+    }
+
+    const READABLE: PollFlags = PollFlags::IN.union(PollFlags::RDHUP);
+
+    /// Queues the end of TLS; [`Self::flush`] sends it.
+    pub(super) fn close_tls(&mut self) {
+        if let Transport::Tls(tls) = &mut self.transport {
+            tls.session.send_close_notify();
+        }
+    }
+
+    /// Ends the connection in this direction: that of a file in stream mode.
+    ///
+    /// # Errors
+    /// What the kernel says of the socket.
+    pub(super) fn shutdown(&self) -> io::Result<()> {
+        self.socket().shutdown(Shutdown::Write)
+    }
+
+    /// Receives messages of TLS, such as the tickets that the next connection resumes with; an end or an error of the connection is
+    /// none of it.
+    pub(super) fn receive_tickets(&mut self) {
+        if let Transport::Tls(_) = self.transport {
+            let _ = self.transport.receive(&mut [0]);
+        }
+    }
+}
