@@ -51,17 +51,6 @@ impl Features {
         self.words("REST").any(|word| word.eq_ignore_ascii_case("STREAM"))
     }
 
-    /// Returns whether a security mechanism is listed, such as "TLS" or "GSSAPI".
-    pub fn authenticates_by(&self, mechanism: &str) -> bool {
-        self.words("AUTH").any(|word| word.eq_ignore_ascii_case(mechanism))
-    }
-
-    /// Returns the facts that MLST lists, in lower case and without the mark of those that are selected.
-    pub fn facts(&self) -> Vec<String> {
-        let facts = self.words("MLST").map(|fact| fact.trim_end_matches('*').to_ascii_lowercase());
-        facts.filter(|fact| !fact.is_empty()).collect()
-    }
-
     /// Returns whether CKSM is offered with an algorithm.
     ///
     /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. MD5 is assumed of a list without algorithms:
@@ -113,8 +102,7 @@ mod tests {
             " PASV AllowDelayed;",
         ]);
         assert!(globus.extended_mode() && globus.partial_retrieve() && globus.adjusted_store());
-        assert!(globus.restarts_streams() && globus.lists("mfmt") && !globus.authenticates_by("TLS"));
-        assert_eq!(globus.facts(), ["type", "size", "modify", "perm", "charset", "unique", "x.count"]);
+        assert!(globus.restarts_streams() && globus.lists("mfmt"));
         assert!(globus.checksum(Algorithm::Md5) && globus.checksum(Algorithm::Sha512));
         assert!(!globus.checksum(Algorithm::Blake3));
     }
@@ -133,10 +121,8 @@ mod tests {
             " SIZE",
             " TVFS",
         ]);
-        assert!(vsftpd.authenticates_by("tls") && vsftpd.restarts_streams() && !vsftpd.extended_mode());
-        assert!(!vsftpd.checksum(Algorithm::Md5) && vsftpd.facts().is_empty());
-        let several = features(&[" AUTH TLS-C;TLS;", " AUTH GSSAPI"]);
-        assert!(several.authenticates_by("TLS") && several.authenticates_by("GSSAPI"));
+        assert!(vsftpd.restarts_streams() && !vsftpd.extended_mode());
+        assert!(!vsftpd.checksum(Algorithm::Md5));
         assert!(
             features(&[" CKSM"]).checksum(Algorithm::Md5) && !features(&[" CKSM"]).checksum(Algorithm::Sha1)
         );

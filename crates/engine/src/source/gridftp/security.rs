@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use longhaul_core::proto::gridftp::{Command, Protection, Reply};
+use longhaul_core::proto::gridftp::{Command, Reply};
 use rustls::pki_types::ServerName;
 use url::Host;
 
@@ -39,7 +39,8 @@ pub(super) fn authenticate(
     host: &Host<String>,
 ) -> Result<ControlSecurity, FtpError> {
     let now = SystemTime::now();
-    let (credentials, trust) = (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env()?);
+    let (credentials, trust) =
+        (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env(now)?);
     gsi::authenticate(exchange, host, &credentials, &trust, now).map_err(|error| match error {
         AuthenticateError::Exchange(error) => error,
         AuthenticateError::Gsi(error) => error.into(),
@@ -74,12 +75,12 @@ pub(super) fn begin_tls(
 /// Returns the commands that protect data connections, to be sent after the login.
 pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<Command<'_>> {
     match (scheme, protection) {
-        (_, DataProtection::Ftps(_)) => vec![Command::Pbsz(0), Command::Prot(Protection::Private)],
+        (_, DataProtection::Ftps(_)) => vec![Command::Pbsz(0), Command::ProtPrivate],
         (_, DataProtection::Gsi(credential)) => vec![
             Command::DcscCredential(&credential.dcsc),
             Command::DcauSelf,
             Command::Pbsz(GSI_BUFFER),
-            Command::Prot(Protection::Private),
+            Command::ProtPrivate,
         ],
         // Without it the server asks for delegated credentials on each data connection.
         (Scheme::GsiFtp, DataProtection::Clear) => vec![Command::DcauNone],
