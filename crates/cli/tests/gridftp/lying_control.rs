@@ -296,7 +296,7 @@ fn a_server_that_says_it_connects_and_does_not_is_connected_to() {
 }
 
 #[test]
-fn a_server_that_offers_mode_e_and_refuses_it_ends_the_run_or_sends_one_stream() {
+fn a_server_that_offers_mode_e_and_refuses_it_is_connected_to() {
     let bytes = content(SIZE, 90);
     let server = Scripted::new(bytes.clone(), |session, ask| {
         let refused = ask.verb == "MODE" && ask.rest == "E";
@@ -305,29 +305,72 @@ fn a_server_that_offers_mode_e_and_refuses_it_ends_the_run_or_sends_one_stream()
         }
         refused
     });
-    let (run, ended) = fetch(&server, "1");
-    match ended.status.code() {
-        Some(0) => same(run.path("f"), &bytes),
-        code => assert!(code == Some(76) && !run.path("f").exists(), "{ended:?}"),
+    is_right(&server, &bytes);
+    assert!(server.count("RETR") >= 1, "{:?}", server.asks());
+}
+
+#[test]
+fn a_server_without_rest_sends_the_file_as_one_stream() {
+    // Whether its features list REST or not.
+    for features in [PLAIN, "211-Extensions\r\n SIZE\r\n MDTM\r\n EPSV\r\n211 End", "500 unknown"] {
+        let bytes = content((20 << 20) + 5, 91);
+        let server = Scripted::new(bytes.clone(), move |session, ask| {
+            match ask.verb.as_str() {
+                "FEAT" => session.reply(features),
+                "REST" => session.reply("502 not implemented"),
+                _ => return false,
+            }
+            true
+        });
+        is_right(&server, &bytes);
+        assert_eq!(server.count("RETR"), 1, "{:?}", server.asks());
     }
 }
 
 #[test]
-fn a_plain_server_that_ignores_rest_does_not_mix_the_file() {
-    let bytes = content(SIZE, 91);
+fn a_server_that_does_not_list_rest_sends_ranges() {
+    let bytes = content((20 << 20) + 4, 92);
     let server = Scripted::new(bytes.clone(), |session, ask| {
-        match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
-            "REST" => session.reply("502 not implemented"),
-            _ => return false,
+        let asked = ask.verb == "FEAT";
+        if asked {
+            session.reply("500 unknown");
         }
-        true
+        asked
     });
-    let (run, ended) = fetch(&server, "1");
-    match ended.status.code() {
-        Some(0) => same(run.path("f"), &bytes),
-        _ => assert!(!run.path("f").exists(), "{ended:?}"),
-    }
+    is_right(&server, &bytes);
+    assert!(server.count("USER") >= 2, "{:?}", server.asks());
+}
+
+#[test]
+fn a_password_is_sent_only_where_it_is_asked_for() {
+    let (server, _) = answering("USER", |session| session.reply("530 use TLS"));
+    let url = server.url().replace("ftp://", "ftp://ann:geheim@");
+    get().args(["-o", "f", &url]).run().fails(77, &["530 use TLS", "ann"]);
+    assert_eq!(server.count("PASS"), 0, "{:?}", server.asks());
+    let (server, bytes) = answering("USER", |session| session.reply("230 no password needed"));
+    let url = server.url().replace("ftp://", "ftp://ann:geheim@");
+    let run = get().args(["-o", "f", &url]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    assert_eq!(server.count("PASS"), 0, "{:?}", server.asks());
+}
+
+#[test]
+fn the_server_gets_the_buffer_that_the_user_gives() {
+    let bytes = content(SIZE, 93);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let asked = ask.verb == "SBUF";
+        if asked {
+            session.reply("500 unknown");
+        }
+        asked
+    });
+    is_right(&server, &bytes);
+    assert_eq!(server.count("SBUF"), 0, "{:?}", server.asks());
+    let run = get().args(["--recv-buffer", "1MiB", "-o", "f", &server.url()]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    assert!(server.asks().iter().any(|(_, ask)| ask == "SBUF 1048576"), "{:?}", server.asks());
 }
 
 #[test]

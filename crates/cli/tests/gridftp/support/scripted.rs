@@ -44,7 +44,16 @@ impl Scripted {
         file: Vec<u8>,
         play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at(Ipv4Addr::LOCALHOST.into(), file, play)
+    }
+
+    /// Serves as [`Self::new`] does, at an address of this host.
+    pub(crate) fn at(
+        host: IpAddr,
+        file: Vec<u8>,
+        play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             play: Mutex::new(Arc::new(play)),
@@ -147,6 +156,11 @@ impl Session {
         let _ = self.control.write_all(bytes);
     }
 
+    /// Returns the control connection, to be written to from another thread.
+    pub(crate) fn control(&self) -> TcpStream {
+        self.control.try_clone().unwrap()
+    }
+
     /// Closes the control connection.
     pub(crate) fn close(&mut self) {
         let _ = self.control.shutdown(Shutdown::Both);
@@ -217,7 +231,7 @@ impl Session {
     }
 
     fn open_passive(&mut self, verb: &str) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind((self.control.local_addr().unwrap().ip(), 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         (self.passive, self.port, self.kept) = (Some(listener), None, Vec::new());
         let [high, low] = port.to_be_bytes();

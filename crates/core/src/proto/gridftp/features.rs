@@ -66,6 +66,13 @@ impl Features {
         }
     }
 
+    /// Returns the best algorithm of CKSM that is offered: one that cannot be forged, and of those the one that CPUs have instructions
+    /// for.
+    pub fn best_checksum(&self) -> Option<Algorithm> {
+        let preferred = [Algorithm::Sha256, Algorithm::Sha512, Algorithm::Sha1, Algorithm::Md5];
+        preferred.into_iter().find(|algorithm| self.checksum(*algorithm))
+    }
+
     /// Splits a keyword's parameters at blanks, semicolons and commas.
     fn words(&self, keyword: &str) -> impl Iterator<Item = &str> {
         let parameters = self.listed.get(keyword).into_iter().flatten();
@@ -105,6 +112,9 @@ mod tests {
         assert!(globus.restarts_streams() && globus.lists("mfmt"));
         assert!(globus.checksum(Algorithm::Md5) && globus.checksum(Algorithm::Sha512));
         assert!(!globus.checksum(Algorithm::Blake3));
+        assert_eq!(globus.best_checksum(), Some(Algorithm::Sha256));
+        assert_eq!(features(&[" CKSM"]).best_checksum(), Some(Algorithm::Md5));
+        assert_eq!(features(&[" SIZE"]).best_checksum(), None);
     }
 
     #[test]

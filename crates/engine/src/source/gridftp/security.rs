@@ -19,7 +19,7 @@ use super::control::ControlConnection;
 use super::data_protection::{DataProtection, FtpsClient};
 use super::error::FtpError;
 use super::gsi::{self, AuthenticateError, ControlSecurity, CredentialPlaces, Credentials, Trust};
-use super::login::Door;
+use super::login::ServerAccess;
 use super::remote_address::Scheme;
 use crate::cancel::Cancel;
 use crate::source::http::{read_ca_file, tls_settings};
@@ -49,14 +49,14 @@ pub(super) fn authenticate(
 
 /// Requests TLS, verifies the server, and asks for data connections within TLS (RFC 4217).
 pub(super) fn begin_tls(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     mut control: ControlConnection,
     cancel: &Cancel,
 ) -> Result<(ControlConnection, DataProtection), FtpError> {
-    let at = door.at();
+    let at = access.at();
     let fail = |why: String| FtpError::Tls { at: at.to_owned(), why };
-    let extra = door.config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
-    let name = match &door.address.host {
+    let extra = access.config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
+    let name = match &access.address.host {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
         Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
         Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
@@ -90,7 +90,7 @@ pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<
 
 /// Checks the replies to [`data_commands`]: no data is fetched less protected than the user was promised.
 pub(super) fn check_data(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     protection: &DataProtection,
     replies: &[Reply],
 ) -> Result<(), FtpError> {
@@ -100,6 +100,6 @@ pub(super) fn check_data(
         DataProtection::Gsi(_) => "leave out --encrypt to fetch the data in clear",
         DataProtection::Ftps(_) => "ftps:// fetches no data in clear",
     };
-    let (at, reply) = (door.at().to_owned(), refusal.clone());
+    let (at, reply) = (access.at().to_owned(), refusal.clone());
     Err(FtpError::NotEncrypted { at, what: "data connections as they are needed", reply, remedy })
 }
