@@ -2,7 +2,7 @@
 //! the lie.
 
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Ended, Get, Scripted, Session, content, get, partial_files, same};
@@ -339,6 +339,65 @@ fn a_server_that_does_not_list_rest_sends_ranges() {
     });
     is_right(&server, &bytes);
     assert!(server.count("USER") >= 2, "{:?}", server.asks());
+}
+
+#[test]
+fn a_file_that_grows_before_its_only_answer_is_not_cut_off() {
+    let bytes = content(SIZE, 96);
+    let server = Scripted::new(content(SIZE - 1000, 96), move |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => session.reply("500 unknown"),
+            "REST" => session.reply("502 not implemented"),
+            "RETR" => {
+                session.replace_file(bytes.clone());
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    });
+    let (run, ended) = fetch(&server, "1");
+    assert!(matches!(ended.status.code(), Some(65 | 76)), "{ended:?}");
+    assert!(!run.path("f").exists());
+}
+
+#[test]
+fn a_file_that_changes_and_changes_back_is_not_mixed() {
+    let (old, new) = (content(20 << 20, 94), content(20 << 20, 95));
+    let (retrievals, is_changed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let server = Scripted::new(old.clone(), move |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => session.reply(PLAIN),
+            "MDTM" => {
+                session.reply(&format!("213 2020010203040{}", u8::from(is_changed.load(Ordering::SeqCst))))
+            }
+            // Both streams get bytes of the new file, and only one of them reports it.
+            "RETR" if retrievals.fetch_add(1, Ordering::SeqCst) == 1 => {
+                is_changed.store(true, Ordering::SeqCst);
+                session.replace_file(new.clone());
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    });
+    let (run, ended) = fetch(&server, "1");
+    ended.fails(65, &["changed"]);
+    let restored = old.clone();
+    server.change(move |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => {
+                session.replace_file(restored.clone());
+                session.reply(PLAIN);
+            }
+            "MDTM" => session.reply("213 20200102030400"),
+            _ => return false,
+        }
+        true
+    });
+    let run = run.again(["--streams", "2", "-o", "f", &server.url()]);
+    run.run().ok();
+    same(run.path("f"), &old);
 }
 
 #[test]

@@ -245,6 +245,11 @@ impl Session {
     /// Returns what a RETR or ERET asks for; `None` for other commands.
     pub(crate) fn transfer(&mut self, ask: &Ask) -> Option<Transfer> {
         let len = self.file().len() as u64;
+        self.transfer_of(ask, len)
+    }
+
+    /// Returns what a RETR or ERET asks for of a file of `len` bytes; `None` for other commands.
+    pub(crate) fn transfer_of(&mut self, ask: &Ask, len: u64) -> Option<Transfer> {
         match ask.verb.as_str() {
             "RETR" => {
                 let start = std::mem::take(&mut self.restart).min(len);
@@ -273,6 +278,17 @@ impl Session {
         (0..n).filter_map(|_| TcpStream::connect(port).ok()).map(Data::new).collect()
     }
 
+    /// Returns the data connections that were kept, or opens `n`.
+    pub(crate) fn connections(&mut self, n: usize) -> Vec<Data> {
+        let kept = std::mem::take(&mut self.kept);
+        if kept.is_empty() { self.data(n) } else { kept }
+    }
+
+    /// Keeps data connections for the next transfer.
+    pub(crate) fn keep(&mut self, data: Vec<Data>) {
+        self.kept = data;
+    }
+
     /// Returns how many data connections the next transfer is to use.
     fn wanted(&self) -> usize {
         if self.extended { self.parallelism } else { 1 }
@@ -282,8 +298,7 @@ impl Session {
         let Some(transfer) = self.transfer(ask) else { return self.reply("501 what?") };
         self.reply("150 sending");
         let file = self.file();
-        let kept = std::mem::take(&mut self.kept);
-        let mut data = if kept.is_empty() { self.data(self.wanted()) } else { kept };
+        let mut data = self.connections(self.wanted());
         if data.is_empty() {
             return self.reply("425 no data connection");
         }

@@ -53,6 +53,8 @@ pub(crate) struct GridFtpSource<'e> {
     first: Mutex<Option<First>>,
     /// MODE E is of no use, although the server offers it: it cannot connect to this host.
     is_stream_mode_only: AtomicBool,
+    /// A worker has found another file.
+    has_changed: AtomicBool,
 }
 
 /// What the login has settled.
@@ -91,6 +93,7 @@ impl<'e> GridFtpSource<'e> {
             described: Mutex::default(),
             first: Mutex::default(),
             is_stream_mode_only: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
         }
     }
 
@@ -120,6 +123,16 @@ impl<'e> GridFtpSource<'e> {
     /// Uses MODE S from now on.
     pub(super) fn disable_extended_mode(&self) {
         self.is_stream_mode_only.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a worker has found another file.
+    pub(super) fn set_changed(&self) {
+        self.has_changed.store(true, Ordering::Release);
+    }
+
+    /// Returns whether any worker has found another file.
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Acquire)
     }
 
     /// Returns whether MODE E is used: one worker, and as many data connections as streams are wanted.
@@ -158,7 +171,8 @@ impl<'e> GridFtpSource<'e> {
         let extended = features.extended_mode()
             && features.partial_retrieve()
             && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
-        let by_ranges = extended || session.restarts(access.at(), cancel)?;
+        let sequential = self.sessions.is_sequential(&session.key);
+        let by_ranges = extended || session.restarts(sequential, access.at(), cancel)?;
         Ok(Opened { session, state, extended, by_ranges })
     }
 

@@ -98,22 +98,20 @@ impl Session {
     }
 
     /// Returns whether a transfer in MODE S can begin at an offset. Some servers that list REST refuse it, and some that know it do
-    /// not list it; so it is asked for once, and taken back.
+    /// not list it; so it is asked for once, and taken back, as the next transfer may be any. A `sequential` server gets one command at a
+    /// time.
     ///
     /// # Errors
     /// [`FtpError`].
-    pub(super) fn restarts(&mut self, at: &str, cancel: &Cancel) -> Result<bool, FtpError> {
+    pub(super) fn restarts(&mut self, sequential: bool, at: &str, cancel: &Cancel) -> Result<bool, FtpError> {
         if let Some(restarts) = self.restarts {
             return Ok(restarts);
         }
+        let commands = [Command::Rest(1), Command::Rest(0)];
         let mut restarts = true;
-        for offset in [1, 0] {
-            for reply in self.control.ask(&[Command::Rest(offset)], at, cancel)? {
-                restarts &= !is_unknown_command(&reply);
-            }
-            if !restarts {
-                break;
-            }
+        for flight in commands.chunks(if sequential { 1 } else { commands.len() }) {
+            let replies = self.control.ask(flight, at, cancel)?;
+            restarts &= !replies.iter().any(is_unknown_command);
         }
         self.restarts = Some(restarts);
         Ok(restarts)

@@ -6,6 +6,7 @@ use longhaul_core::units::Bytes;
 use super::control::REPORT_PATIENCE;
 use super::error::FtpError;
 use super::passive;
+use super::remote_state::RemoteState;
 use super::sessions::Session;
 use super::unproved::compare;
 use super::worker::FetchContext;
@@ -151,6 +152,7 @@ fn fetch_whole(
             return Ok(());
         }
         stream.forget_delivered()?;
+        context.worker.unproved.prove_all();
         stream.restart();
     }
     context.worker.is_begun = true;
@@ -162,7 +164,11 @@ fn fetch_whole(
         stream.end_connection();
         let limit = session.control.limit;
         passive::end(access, session, "RETR", false, limit, stream.stop())?;
+        if context.described.state != RemoteState::default() {
+            compare_state(context, session, stream.stop())?;
+        }
     }
+    context.worker.unproved.prove_all();
     stream.flush();
     stream.complete();
     Ok(())
@@ -170,7 +176,7 @@ fn fetch_whole(
 
 /// Receives until the server ends the file, which has the size that was described, where one was.
 fn receive_all(
-    context: &FetchContext<'_, '_>,
+    context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
 ) -> Result<(), SourceError> {
@@ -188,7 +194,8 @@ fn receive_all(
                 return Err(FtpError::TooMuch { at: at(), expected }.into());
             }
             Ok(Received::Data(n)) => {
-                stream.delivered(n, left, transport.socket());
+                let (own, _) = stream.keep_delivered(n, left, transport.socket());
+                context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) if left.is_empty() => return Ok(()),

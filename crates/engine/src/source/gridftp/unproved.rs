@@ -31,7 +31,7 @@ impl Unproved {
         self.0.remove(range);
     }
 
-    /// Notes that all bytes so far are.
+    /// Notes that all bytes so far are, or are forgotten.
     pub(super) fn prove_all(&mut self) {
         self.0 = RangeSet::new();
     }

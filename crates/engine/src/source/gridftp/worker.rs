@@ -98,6 +98,8 @@ impl StreamWorker for GridFtpWorker<'_> {
         stream.flush();
         let Err(error) = served else { return Ok(()) };
         if error.cause == Cause::OtherFile {
+            // Before the transfer stops: the other workers then take back what they have.
+            self.source.set_changed();
             self.unproved.take_back(stream)?;
         } else {
             self.unproved.withhold(stream)?;
@@ -111,7 +113,9 @@ impl StreamWorker for GridFtpWorker<'_> {
 
     fn leave(&mut self, stream: &mut Stream<'_>) {
         // What a transfer keeps that ends here is proved by the state of the file that the next run finds. Another source must not complete it.
-        if stream.stop().is_cancelled() || !stream.has_other_source() {
+        // Where the file has changed, the next run may find the described state again, and the bytes of another one between its own.
+        let is_proved_later = stream.stop().is_cancelled() || !stream.has_other_source();
+        if is_proved_later && !self.source.has_changed() {
             return;
         }
         if let Err(error) = self.unproved.take_back(stream) {
