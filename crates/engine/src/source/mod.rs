@@ -13,7 +13,7 @@ pub mod listing;
 
 use std::time::SystemTime;
 
-use longhaul_core::checksum::Checksum;
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::metalink::Pieces;
@@ -70,6 +70,14 @@ pub(crate) trait Source: StreamPeer {
     /// # Errors
     /// [`SourceError`] where they are announced and cannot be fetched or understood.
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError>;
+
+    /// Asks for the digest of the described file by [`Description::digest_on_request`]; the source may read all of the file for it.
+    ///
+    /// # Errors
+    /// [`SourceError`]; one of [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) where the file has changed.
+    fn digest(&self, _algorithm: Algorithm, _cancel: &Cancel) -> Result<Option<Checksum>, SourceError> {
+        Ok(None)
+    }
 
     /// Closes what [`Self::describe`] has begun and no worker has taken.
     fn abandon(&self);
@@ -170,6 +178,8 @@ pub(crate) struct Description {
     pub(crate) duplicates: Vec<Url>,
     /// The file's digest that the source names.
     pub(crate) digest: Option<Checksum>,
+    /// The algorithm by which the source computes a digest where it is asked for one.
+    pub(crate) digest_on_request: Option<Algorithm>,
 }
 
 impl Description {
