@@ -11,8 +11,14 @@ fn disk_is_measured_and_nothing_is_left() {
     let home = tempfile::tempdir().unwrap();
     let output = doctor(home.path(), &[&LONG_FAT[..], &["--json"]].concat()).output().unwrap();
     let report = json(&output);
-    assert!(finding(&report, "disk write rate")["quantity"]["measured"].as_u64().unwrap() > 0);
-    assert!(finding(&report, "disk stall")["measured"].as_str().unwrap().ends_with(" ms"));
+    // A disk that others keep busy may write nothing in the time, and that is said.
+    match unread(&report, "disk write rate") {
+        Some(busy) => assert!(busy["reason"].as_str().unwrap().contains(" within "), "{busy}"),
+        None => {
+            assert!(finding(&report, "disk write rate")["quantity"]["measured"].as_u64().unwrap() > 0);
+            assert!(finding(&report, "disk stall")["measured"].as_str().unwrap().ends_with(" ms"));
+        }
+    }
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
