@@ -7,7 +7,7 @@ use crate::bench_job::BenchJob;
 use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::streams::{paper, stock, tuned};
-use crate::{buffers, gridftp, icdc, long_path, no_delay, small_files};
+use crate::{buffers, gridftp, icdc, long_path, no_delay, small_files, total_time};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -27,6 +27,8 @@ pub(crate) enum BenchPart {
     StreamsPaper,
     /// Four sessions that share a path, next to APT's; takes 17 minutes a repetition and 25 GB of disk
     StreamsFairness,
+    /// Total times of `get` and `put` with default options at 10 Gbit/s, RTT 200 ms, in turns with their peers
+    TotalTime,
     /// 1,000 files of 100 kB over RTT 100 ms, next to aria2
     SmallFiles,
     /// No delay: the disk and the CPU are the limit
@@ -47,9 +49,10 @@ const STREAMS: [BenchPart; 4] =
 
 impl BenchPart {
     /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::LongPath,
         Self::NoDelay,
+        Self::TotalTime,
         Self::SmallFiles,
         Self::Icdc,
         STREAMS[0],
@@ -86,6 +89,7 @@ impl BenchPart {
             Self::StreamsStock => stock::jobs(),
             Self::StreamsTuned => tuned::jobs(),
             Self::StreamsPaper => paper::jobs(),
+            Self::TotalTime => total_time::jobs(),
             Self::SmallFiles => small_files::jobs(),
             Self::Gridftp => gridftp::jobs(),
             Self::Buffers => buffers::jobs(),
@@ -102,6 +106,7 @@ impl BenchPart {
             Self::StreamsStock => stock::targets(runs),
             Self::StreamsTuned => tuned::targets(runs),
             Self::StreamsPaper => paper::targets(runs),
+            Self::TotalTime => total_time::targets(runs),
             Self::SmallFiles => small_files::targets(runs),
             Self::Gridftp => gridftp::targets(runs),
             Self::Buffers | Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => {
@@ -119,6 +124,7 @@ impl BenchPart {
             Self::StreamsStock => stock::section(runs),
             Self::StreamsTuned => tuned::section(runs),
             Self::StreamsPaper => paper::section(runs),
+            Self::TotalTime => total_time::section(runs),
             Self::SmallFiles => small_files::section(runs),
             Self::Gridftp => gridftp::section(runs),
             Self::Buffers => buffers::section(runs),

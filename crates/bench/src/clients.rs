@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use serde::{Serialize, Serializer};
 
 use crate::experiments::Experiment;
-use crate::server::BenchServer;
+use crate::server::{BenchServer, TOKEN};
 
 /// What fetches, sends or writes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +22,16 @@ pub(crate) enum BenchClient {
     SmallSockets(Streams),
     /// `longhaul get` from `longhaul serve`, both with this `--pace`, and both recording each millisecond.
     Served(Pace),
-    /// `longhaul put` to `longhaul serve --writable`.
+    /// `longhaul get` from `longhaul serve`, both as they are by themselves.
+    FromServe,
+    /// `longhaul put` to `longhaul serve --writable`, with a record.
     Put,
+    /// The same without a record.
+    PutByItself,
+    /// The same without verification.
+    PutUnverified,
+    /// `curl -T` to `longhaul serve --writable`.
+    CurlUpload,
     /// curl, to a file.
     Curl,
     /// axel with 64 connections.
@@ -147,7 +155,10 @@ impl BenchClient {
         match self {
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
-            Self::Put => Some(BenchServer::Writable),
+            Self::FromServe => Some(BenchServer::ServeByItself),
+            Self::Put | Self::PutByItself | Self::PutUnverified | Self::CurlUpload => {
+                Some(BenchServer::Writable)
+            }
             Self::GridFtp(_) | Self::GridFtpEach | Self::UrlCopy(_) | Self::UrlCopyList => {
                 Some(BenchServer::Globus)
             }
@@ -157,7 +168,7 @@ impl BenchClient {
 
     /// Says whether the file goes from the client to the server.
     pub(crate) fn sends(self) -> bool {
-        self == Self::Put
+        self.server() == Some(BenchServer::Writable)
     }
 
     /// Says whether it prints how far it is.
@@ -194,6 +205,11 @@ impl BenchClient {
         let mut command: Vec<OsString> = Vec::new();
         let mut add = |more: &[&OsStr]| command.extend(more.iter().map(OsString::from));
         match self {
+            Self::FromServe => {
+                add(&[words.longhaul]);
+                add(&GET.map(OsStr::new));
+                add(&["-o".as_ref(), words.file, url.as_ref()]);
+            }
             Self::Streams(streams) | Self::SmallSockets(streams) => {
                 add(&[words.longhaul]);
                 add(&GET.map(OsStr::new));
@@ -240,6 +256,20 @@ impl BenchClient {
                 add(&[words.longhaul]);
                 add(&["put", "--json", "--no-resume", "--token"].map(OsStr::new));
                 add(&[words.token, "--record".as_ref(), words.record, words.source]);
+                add(&[format!("http://{}/copy", words.server).as_ref()]);
+            }
+            Self::PutByItself | Self::PutUnverified => {
+                add(&[words.longhaul]);
+                add(&["put", "--json", "--no-resume", "--no-memory"].map(OsStr::new));
+                if self == Self::PutUnverified {
+                    add(&["--no-verify".as_ref()]);
+                }
+                add(&["--token".as_ref(), words.token, words.source]);
+                add(&[format!("http://{}/copy", words.server).as_ref()]);
+            }
+            Self::CurlUpload => {
+                add(&["curl", "-q", "-sSf", "-H"].map(OsStr::new));
+                add(&[format!("Authorization: Bearer {TOKEN}").as_ref(), "-T".as_ref(), words.source]);
                 add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
             Self::Curl | Self::CurlToNull => {
@@ -323,7 +353,10 @@ impl fmt::Display for BenchClient {
             Self::UrlCopy(streams) => f.pad(&format!("globus-url-copy -p {streams}")),
             Self::UrlCopyList => f.pad("globus-url-copy -pp -cc 8"),
             Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
-            Self::Put => f.pad("longhaul put"),
+            Self::FromServe => f.pad("longhaul from longhaul serve"),
+            Self::Put | Self::PutByItself => f.pad("longhaul put"),
+            Self::PutUnverified => f.pad("longhaul put --no-verify"),
+            Self::CurlUpload => f.pad("curl -T"),
             Self::Curl => f.pad("curl"),
             Self::CurlToNull => f.pad("curl to /dev/null"),
             Self::Experiment(experiment) => f.pad(experiment.title()),
@@ -355,6 +388,8 @@ mod tests {
         let others = [
             BenchClient::GridFtpEach,
             BenchClient::GetEach,
+            BenchClient::FromServe,
+            BenchClient::PutByItself,
             BenchClient::Writer("mmap"),
             BenchClient::Served(Pace::Auto),
         ];

@@ -2,7 +2,7 @@
 //!
 //! A [`bench_job`] is a set of clients that take turns on a path; [`single_run`] runs one client once, on a lab of its own.
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
-//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
+//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`total_time`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
 //! parts, [`report`] combines their sections. [`apt_figures`] simulates, and needs no lab.
 
 mod apt_figures;
@@ -34,6 +34,7 @@ mod source_file;
 mod steady_rate;
 mod streams;
 mod tcp_memory;
+mod total_time;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

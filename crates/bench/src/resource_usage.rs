@@ -26,6 +26,8 @@ pub(crate) struct Used {
     pub(crate) sys_s: f64,
     /// The largest resident set.
     pub(crate) max_rss_bytes: u64,
+    /// Page faults without I/O.
+    pub(crate) minor_faults: u64,
 }
 
 /// Runs `command` and writes the resources it used to `result`, as JSON.
@@ -47,6 +49,7 @@ pub(crate) fn run(result: &Path, command: &[OsString]) -> Result<()> {
         user_s: finished.user.as_secs_f64(),
         sys_s: finished.system.as_secs_f64(),
         max_rss_bytes: finished.max_resident.get(),
+        minor_faults: finished.minor_faults,
     };
     fs::write(result, serde_json::to_vec(&used)?)
         .with_context(|| format!("cannot write {}", result.display()))

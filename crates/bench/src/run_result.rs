@@ -25,6 +25,8 @@ pub(crate) struct RunResult {
     pub(crate) user_s: f64,
     pub(crate) sys_s: f64,
     pub(crate) max_rss_bytes: u64,
+    /// Page faults without I/O: how often memory was touched for the first time.
+    pub(crate) minor_faults: u64,
     /// The duration of an fsync of the file after the program's end.
     pub(crate) flush_s: f64,
     /// The rate of payload after the ramp-up, in bits per second; `None` for short runs and other programs.
@@ -73,6 +75,7 @@ impl RunResult {
             user_s: 0.0,
             sys_s: 0.0,
             max_rss_bytes: 0,
+            minor_faults: 0,
             flush_s: 0.0,
             steady_bps: None,
             by_second: Vec::new(),

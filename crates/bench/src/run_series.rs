@@ -63,6 +63,11 @@ impl<'a> RunSeries<'a> {
         self.median(|run| run.wall_s)
     }
 
+    /// Returns the longest time in seconds over the median.
+    pub(crate) fn worst_over_median(&self) -> f64 {
+        self.spread(|run| run.wall_s).map_or(f64::NAN, |spread| spread.max / spread.median)
+    }
+
     /// Returns the median of CPU seconds per GiB.
     pub(crate) fn cpu_per_gib(&self) -> f64 {
         self.median(RunResult::cpu_per_gib)
@@ -71,6 +76,11 @@ impl<'a> RunSeries<'a> {
     /// Returns the largest resident set of all.
     pub(crate) fn largest_resident(&self) -> Bytes {
         Bytes::new(self.runs.iter().map(|run| run.max_rss_bytes).max().unwrap_or(0))
+    }
+
+    /// Returns the most page faults of a run.
+    pub(crate) fn most_faults(&self) -> u64 {
+        self.runs.iter().map(|run| run.minor_faults).max().unwrap_or(0)
     }
 
     /// Returns the size of the largest file.

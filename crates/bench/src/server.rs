@@ -14,8 +14,8 @@ use longhaul_lab::{Host, Lab, Process};
 use crate::{globus, nginx};
 
 const PORT: u16 = 80;
-/// What lets `longhaul put` write.
-const TOKEN: &str = "bench";
+/// What lets `longhaul put` and curl write.
+pub(crate) const TOKEN: &str = "bench";
 
 /// A server and how it is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(crate) enum BenchServer {
     Nginx,
     /// `longhaul serve` with this `--pace`.
     Serve(Pace),
+    /// `longhaul serve` as it is by itself.
+    ServeByItself,
     /// `longhaul serve --writable`.
     Writable,
     /// The Globus GridFTP server, for anonymous users.
@@ -65,6 +67,7 @@ impl BenchServer {
                 command.args(["--record-interval", "1ms", "--record"]).arg(record);
                 command
             }
+            Self::ServeByItself => serve(&host, longhaul, &dir.join("www")),
             Self::Writable => {
                 let mut command = serve(&host, longhaul, &dir.join("copies"));
                 command.args(["--writable", "--token"]).arg(token_file(dir)?);

@@ -124,6 +124,7 @@ impl Workshop {
             user_s: used.user_s,
             sys_s: used.sys_s,
             max_rss_bytes: used.max_rss_bytes,
+            minor_faults: used.minor_faults,
             dropped: to_receiver.dropped_queue,
             background_loss: background_loss(&to_receiver),
             warnings,

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, get, lab, man, put, report, serve};
+use crate::commands::{completions, doctor, explain, get, lab, man, probe, put, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -26,10 +26,16 @@ pub(crate) enum Command {
     Put(Box<put::PutArgs>),
     /// Serves a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),
+    /// Checks what on this host would slow a transfer, and prints the fix
+    Doctor(doctor::DoctorArgs),
+    /// Measures the path to a server, and tells which knob makes it faster
+    Probe(Box<probe::ProbeArgs>),
     /// Emulates a long fat network on this machine, with real kernel TCP at both ends
     Lab(lab::LabArgs),
     /// Draws records of transfers: buffers, throughput, windows and losses over time
     Report(report::ReportArgs),
+    /// Says what limited a transfer: from its record, from a packet capture of any program, or live
+    Explain(explain::ExplainArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Writes the manual pages into a directory

@@ -2,6 +2,7 @@
 
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
+use longhaul_engine::probe::ProbeError;
 use longhaul_engine::tree::{TreeError, WalkError};
 use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
@@ -12,10 +13,12 @@ use longhaul_scope::record::{RecordError, RecordErrorKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Code(u8);
 
+/// What was looked for was found: a check with a problem.
+pub(crate) const FOUND: Code = Code(1);
 /// The command line is wrong.
 pub(crate) const USAGE: Code = Code(64);
 /// The data is not what it should be.
-const DATA: Code = Code(65);
+pub(crate) const DATA: Code = Code(65);
 /// There is no such file.
 pub(crate) const NO_INPUT: Code = Code(66);
 /// There is no such host.
@@ -27,9 +30,9 @@ pub(crate) const SOFTWARE: Code = Code(70);
 /// This host lacks memory or threads.
 pub(crate) const OS: Code = Code(71);
 /// The output cannot be created.
-const CANNOT_CREATE: Code = Code(73);
+pub(crate) const CANNOT_CREATE: Code = Code(73);
 /// An error while reading or writing.
-const IO: Code = Code(74);
+pub(crate) const IO: Code = Code(74);
 /// Temporary: the same command, later, goes on from there.
 const TEMPORARY: Code = Code(75);
 /// The server broke the protocol, or is not trusted.
@@ -61,6 +64,11 @@ pub(crate) fn of_transfer(error: &TransferError) -> Code {
 
 /// Returns the code of a failed upload.
 pub(crate) fn of_upload(error: &UploadError) -> Code {
+    of_kind(error.kind())
+}
+
+/// Returns the code of a probe that failed.
+pub(crate) fn of_probe(error: &ProbeError) -> Code {
     of_kind(error.kind())
 }
 

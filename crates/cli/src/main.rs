@@ -41,8 +41,11 @@ fn main() -> ExitCode {
         Command::Get(args) => Ok(commands::get::run(&args)),
         Command::Put(args) => Ok(commands::put::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
+        Command::Doctor(args) => Ok(commands::doctor::run(&args)),
+        Command::Probe(args) => Ok(commands::probe::run(&args)),
         Command::Lab(args) => commands::lab::run(args),
         Command::Report(args) => Ok(commands::report::run(&args)),
+        Command::Explain(args) => Ok(commands::explain::run(&args)),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };

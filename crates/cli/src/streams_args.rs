@@ -108,16 +108,21 @@ impl StreamsArgs {
 impl MemoryArgs {
     /// Returns the file in which paths are remembered; `None` where they are not.
     pub(crate) fn memory(&self) -> Option<PathBuf> {
-        if self.no_memory { None } else { state(|name| std::env::var_os(name)) }
+        if self.no_memory { None } else { state_file("paths.json") }
     }
 }
 
-/// Returns the file of paths among the user's state (XDG Base Directory Specification).
+/// Returns a file among the user's state (XDG Base Directory Specification).
+pub(crate) fn state_file(name: &str) -> Option<PathBuf> {
+    Some(state(|name| std::env::var_os(name))?.join(name))
+}
+
+/// Returns the directory of this program among the user's state.
 fn state(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     // The specification ignores relative paths.
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(base.join("longhaul/paths.json"))
+    Some(base.join("longhaul"))
 }
 
 #[cfg(test)]
@@ -139,8 +144,8 @@ mod tests {
         let of = |set: &[(&str, &str)]| {
             state(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into()))
         };
-        assert_eq!(of(&[("HOME", "/h")]), Some("/h/.local/state/longhaul/paths.json".into()));
-        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/longhaul/paths.json".into()));
+        assert_eq!(of(&[("HOME", "/h")]), Some("/h/.local/state/longhaul".into()));
+        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/longhaul".into()));
         assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "s")]), of(&[("HOME", "/h")]));
         assert_eq!(of(&[("HOME", "")]), None);
     }

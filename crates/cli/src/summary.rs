@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use longhaul_core::advice::Shares;
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
 use longhaul_engine::job::Outcome;
@@ -41,13 +42,21 @@ pub(crate) fn say(done: &Done, name: &str) {
     let were_there =
         if done.resumed > Bytes::ZERO { format!(" ({} were there)", done.resumed) } else { String::new() };
     say::line(format_args!(
-        "{name}: {}{were_there} in {:.1} s, {}, limited by {}",
+        "{name}: {}{were_there} in {:.1} s, {}, limited by {}{}",
         done.bytes,
         done.time.as_secs_f64(),
         done.goodput,
-        done.limited_by
+        done.limited_by,
+        limits(&done.shares)
     ));
     done.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
+}
+
+/// Returns the shares of the limits, the longest first; those below 1 % are left out.
+fn limits(shares: &Shares) -> String {
+    let named = shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
+    let named: Vec<_> = named.map(|(limit, share)| format!("{limit} {:.0} %", share * 100.0)).collect();
+    if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
 }
 
 impl Complete for Outcome {
@@ -62,6 +71,7 @@ impl Complete for Outcome {
             retransmits: None,
             out_of_order: Some(self.out_of_order),
             limited_by: self.finding.limit,
+            shares: self.finding.shares,
             advice: self.finding.advice.clone(),
             digest: self.digest.clone(),
         }
@@ -80,6 +90,7 @@ impl Complete for PutOutcome {
             retransmits: Some(self.retransmits),
             out_of_order: None,
             limited_by: self.finding.limit,
+            shares: self.finding.shares,
             advice: self.finding.advice.clone(),
             digest: self.digest.clone(),
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::advice::LimitedBy;
 use crate::telemetry::Sample;
 use crate::units::{Bytes, Rtt, seconds};
 
@@ -93,6 +94,14 @@ pub enum Event {
     Warning(Warning),
     /// How the transfer stands, several times a second.
     Progress(Box<Progress>),
+    /// What limits the transfer has changed.
+    Limited {
+        /// What limits it until the next event of this kind.
+        by: LimitedBy,
+        /// How long before the event's time that began: an interval is assigned to a limit at its end.
+        #[serde(with = "seconds")]
+        ago: Duration,
+    },
     /// A reading of everything that can be measured, as often as was asked for.
     Sample(Box<Sample>),
     /// No more samples follow.

@@ -132,7 +132,8 @@ impl RangeSet {
     pub fn gaps(&self, whole: ByteRange) -> Vec<ByteRange> {
         let mut gaps = Vec::new();
         let mut from = whole.start;
-        for r in self.iter().filter(|r| r.end > whole.start && r.start < whole.end) {
+        let first = self.ranges.partition_point(|r| r.end <= whole.start);
+        for r in self.ranges[first..].iter().take_while(|r| r.start < whole.end) {
             if r.start > from {
                 gaps.push(ByteRange::new(from, r.start));
             }

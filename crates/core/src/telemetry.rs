@@ -156,6 +156,9 @@ pub struct Sockets {
     /// Receive windows, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rwin: Option<Bytes>,
+    /// Windows that the peers announce, summed (`tcpi_snd_wnd`, Linux 5.4 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_window: Option<Bytes>,
     /// Congestion windows, summed (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwnd: Option<Bytes>,
@@ -205,6 +208,15 @@ pub struct Counters {
     pub sent: Bytes,
     /// Bytes that the peers acknowledged (`tcpi_bytes_acked`).
     pub acked: Bytes,
+    /// Time with data to send, summed over the connections (`tcpi_busy_time`).
+    #[serde(default, with = "seconds")]
+    pub busy: Duration,
+    /// Of that: limited by the peer's window (`tcpi_rwnd_limited`).
+    #[serde(default, with = "seconds")]
+    pub window_limited: Duration,
+    /// Of that: limited by the send buffer (`tcpi_sndbuf_limited`).
+    #[serde(default, with = "seconds")]
+    pub buffer_limited: Duration,
 }
 
 impl Counters {
@@ -218,6 +230,9 @@ impl Counters {
             received: Bytes::new(tcp.tcpi_bytes_received().unwrap_or(0)),
             sent: Bytes::new(tcp.tcpi_bytes_sent().unwrap_or(0)),
             acked: tcp.bytes_acked().unwrap_or_default(),
+            busy: microseconds(tcp.tcpi_busy_time()),
+            window_limited: microseconds(tcp.tcpi_rwnd_limited()),
+            buffer_limited: microseconds(tcp.tcpi_sndbuf_limited()),
         }
     }
 
@@ -231,6 +246,9 @@ impl Counters {
             received: self.received.saturating_sub(before.received),
             sent: self.sent.saturating_sub(before.sent),
             acked: self.acked.saturating_sub(before.acked),
+            busy: self.busy.saturating_sub(before.busy),
+            window_limited: self.window_limited.saturating_sub(before.window_limited),
+            buffer_limited: self.buffer_limited.saturating_sub(before.buffer_limited),
         }
     }
 
@@ -244,6 +262,9 @@ impl Counters {
             received: self.received.max(other.received),
             sent: self.sent.max(other.sent),
             acked: self.acked.max(other.acked),
+            busy: self.busy.max(other.busy),
+            window_limited: self.window_limited.max(other.window_limited),
+            buffer_limited: self.buffer_limited.max(other.buffer_limited),
         }
     }
 }
@@ -257,6 +278,9 @@ impl std::ops::AddAssign for Counters {
         self.received += other.received;
         self.sent += other.sent;
         self.acked += other.acked;
+        self.busy += other.busy;
+        self.window_limited += other.window_limited;
+        self.buffer_limited += other.buffer_limited;
     }
 }
 
@@ -270,6 +294,7 @@ impl Sockets {
         }
         all.unread = streams.iter().fold(Bytes::ZERO, |sum, stream| sum + stream.unread);
         all.rwin = sum(known().filter_map(TcpInfo::rcv_wnd).map(Bytes::get)).map(Bytes::new);
+        all.peer_window = sum(known().filter_map(TcpInfo::tcpi_snd_wnd)).map(Bytes::new);
         all.cwnd = sum(known().filter_map(TcpInfo::cwnd).map(Bytes::get)).map(Bytes::new);
         all.pacing_rate = sum(known().filter_map(TcpInfo::pacing_rate).map(Rate::as_bytes_per_sec))
             .map(Rate::bytes_per_sec);
@@ -281,6 +306,10 @@ impl Sockets {
         all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
         all
     }
+}
+
+fn microseconds(value: Option<u64>) -> Duration {
+    Duration::from_micros(value.unwrap_or(0))
 }
 
 /// Sums what is known; `None` where nothing is.
@@ -357,12 +386,15 @@ mod tests {
             sent: Bytes::new(n + 4),
             acked: Bytes::new(n + 5),
             data_segments: n + 6,
+            busy: Duration::from_micros(n + 7),
+            window_limited: Duration::from_micros(n + 8),
+            buffer_limited: Duration::from_micros(n + 9),
         };
         let set = |bytes: &mut Vec<u8>| {
             for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9), (152, 13)] {
                 bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
             }
-            for (offset, value) in [(128, 10u64), (200, 11), (120, 12)] {
+            for (offset, value) in [(128, 10u64), (200, 11), (120, 12), (168, 14), (176, 15), (184, 16)] {
                 bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
             }
         };

@@ -1,5 +1,7 @@
 //! The CPU time of one job's threads: with several jobs in a process, the process's says nothing of one.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -13,8 +15,18 @@ pub(crate) struct JobCpu(Mutex<Threads>);
 
 #[derive(Debug, Default)]
 struct Threads {
-    running: Vec<ThreadClock>,
+    running: Vec<CountedThread>,
     ended: Duration,
+}
+
+/// A thread that runs.
+#[derive(Debug)]
+struct CountedThread {
+    clock: ThreadClock,
+    /// /proc/thread-self/schedstat of the thread; `None` where the kernel has none.
+    schedstat: Option<File>,
+    /// For how long it has occupied a core, or has waited for one.
+    occupied: Duration,
 }
 
 /// Counts the calling thread until it is dropped.
@@ -23,11 +35,37 @@ struct Counted<'a> {
     clock: ThreadClock,
 }
 
+impl CountedThread {
+    fn current(clock: ThreadClock) -> Self {
+        let schedstat = File::open("/proc/thread-self/schedstat").ok();
+        let mut thread = Self { clock, schedstat, occupied: Duration::ZERO };
+        thread.read();
+        thread
+    }
+
+    /// Returns for how long the thread has run, or could have run and waited for a core, since it was last asked.
+    fn read(&mut self) -> Duration {
+        let mut text = [0; 64];
+        let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let now = read.and_then(|len| occupied(&text[..len])).or_else(|| self.clock.cpu_time());
+        let now = now.unwrap_or(self.occupied);
+        now.saturating_sub(std::mem::replace(&mut self.occupied, now))
+    }
+}
+
+/// Reads a thread's schedstat: nanoseconds on a core, nanoseconds of waiting for one, and a count (Linux,
+/// Documentation/scheduler/sched-stats.rst).
+fn occupied(schedstat: &[u8]) -> Option<Duration> {
+    let mut numbers = std::str::from_utf8(schedstat).ok()?.split_ascii_whitespace().map(str::parse::<u64>);
+    let (ran, waited) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(Duration::from_nanos(ran.saturating_add(waited)))
+}
+
 impl JobCpu {
     /// Counts the calling thread while it runs `task`.
     pub(crate) fn count<T>(&self, task: impl FnOnce() -> T) -> T {
         let clock = ThreadClock::current();
-        lock(&self.0).running.push(clock);
+        lock(&self.0).running.push(CountedThread::current(clock));
         let _counted = Counted { cpu: self, clock };
         task()
     }
@@ -35,7 +73,14 @@ impl JobCpu {
     /// Returns the CPU time so far.
     pub(crate) fn total(&self) -> Duration {
         let threads = lock(&self.0);
-        threads.running.iter().filter_map(|clock| clock.cpu_time()).sum::<Duration>() + threads.ended
+        threads.running.iter().filter_map(|thread| thread.clock.cpu_time()).sum::<Duration>() + threads.ended
+    }
+
+    /// Returns for how long the busiest thread was busy since the last call; for one caller.
+    ///
+    /// A thread that could run and waits for a core counts as busy.
+    pub(crate) fn take_busiest(&self) -> Duration {
+        lock(&self.0).running.iter_mut().map(CountedThread::read).max().unwrap_or_default()
     }
 }
 
@@ -44,7 +89,7 @@ impl Drop for Counted<'_> {
         // Under the lock, so that no clock is read of a thread that has ended.
         let mut threads = lock(&self.cpu.0);
         threads.ended += self.clock.cpu_time().unwrap_or_default();
-        threads.running.retain(|clock| *clock != self.clock);
+        threads.running.retain(|thread| thread.clock != self.clock);
     }
 }
 
@@ -59,6 +104,33 @@ mod tests {
         let until = Instant::now() + time;
         while Instant::now() < until {
             black_box(0);
+        }
+    }
+
+    #[test]
+    fn busiest_thread_counts_alone_and_idle_ones_not() {
+        let cpu = JobCpu::default();
+        std::thread::scope(|threads| {
+            let spins = (0..2).map(|_| threads.spawn(|| cpu.count(|| spin(Duration::from_millis(200)))));
+            let spins: Vec<_> = spins.collect();
+            std::thread::sleep(Duration::from_millis(100));
+            // Where no core is free, the threads wait for one, and are as busy.
+            let busiest = cpu.take_busiest();
+            assert!(busiest >= Duration::from_millis(25), "{busiest:?}");
+            spins.into_iter().for_each(|spin| spin.join().unwrap());
+        });
+        std::thread::scope(|threads| {
+            threads.spawn(|| cpu.count(|| std::thread::sleep(Duration::from_millis(50))));
+            std::thread::sleep(Duration::from_millis(40));
+            assert!(cpu.take_busiest() < Duration::from_millis(30));
+        });
+    }
+
+    #[test]
+    fn schedstat_is_time_on_a_core_and_waiting_for_one() {
+        assert_eq!(occupied(b"2000 3000 7\n"), Some(Duration::from_micros(5)));
+        for bad in [&b""[..], b"2000", b"2000 x", b"\xff 1 2"] {
+            assert_eq!(occupied(bad), None);
         }
     }
 

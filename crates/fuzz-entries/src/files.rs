@@ -79,14 +79,14 @@ fn escape(text: &str) -> String {
 pub fn netrc(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for host in ["a", "example.org", ""] {
-        let Ok(Some(login)) = netrc_login(&text, host) else { continue };
+        let Ok(Some(login)) = netrc_login(&text, host, true) else { continue };
         let written = format!(
             "machine other login x password y machine {} login {} password {}",
             quote(host),
             quote(&login.user),
             quote(&login.password)
         );
-        assert_eq!(netrc_login(&written, host), Ok(Some(login)));
+        assert_eq!(netrc_login(&written, host, true), Ok(Some(login)));
     }
 }
 

@@ -66,12 +66,15 @@ pub enum Scale {
 /// The colour of text, for [`Series::colour`]: for what belongs to no record, as the limit of the path.
 pub const NEUTRAL: usize = usize::MAX;
 
+/// The first of the pale colours for [`Mark::Band`], for [`Series::colour`]; as many follow as a transfer has limits.
+pub const PALE: usize = 1 << 16;
+
 /// One line or cloud of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// Its name in the legend; one without has no entry there.
     pub name: String,
-    /// Which colour of the palette, or [`NEUTRAL`]: series of one record share theirs.
+    /// Which colour of the palette, [`NEUTRAL`], or from [`PALE`] on: series of one record share theirs.
     pub colour: usize,
     /// How it is drawn.
     pub mark: Mark,
@@ -96,6 +99,8 @@ pub enum Mark {
     Events,
     /// Points, a line through them, and their spread: measurements.
     Measured,
+    /// Pale areas behind the plot, of its full height: each from one point to the next, in pairs.
+    Band,
 }
 
 /// A value, and between what it varied.

@@ -34,8 +34,19 @@ pub struct Config {
     pub app_buffer: AppBuffer,
     /// Where `/metrics` is served.
     pub metrics: Metrics,
+    /// Answers `longhaul probe` at `/.longhaul/measure`; not where `None`.
+    pub measure: Option<MeasureConfig>,
     /// Limits of what clients may request, and how long they may take.
     pub limits: Limits,
+}
+
+/// How measurements are allowed.
+#[derive(Debug, Clone, Default)]
+pub struct MeasureConfig {
+    /// The highest rate of each stream and each UDP port; UDP sends 40 Gbit/s at most where `None`.
+    pub ceiling: Option<Rate>,
+    /// The token that permits them, unless uploads have one, which then counts; any client may measure without either.
+    pub token: Option<Token>,
 }
 
 /// Where `/metrics` is served.
@@ -64,6 +75,7 @@ impl Config {
             writable: None,
             app_buffer: AppBuffer::Auto,
             metrics: Metrics::Off,
+            measure: None,
             limits: Limits::default(),
         }
     }

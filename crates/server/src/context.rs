@@ -9,6 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::Limits;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
+use crate::measurement::Measurement;
 use crate::reply_pacing::PacePolicy;
 use crate::routes::Served;
 use crate::static_files::StaticFiles;
@@ -33,6 +34,8 @@ pub(crate) struct ServerContext {
     pub(crate) static_files: Arc<StaticFiles>,
     /// `None` where the server is read-only.
     pub(crate) uploads: Option<Arc<Uploads>>,
+    /// `None` where no measurements are allowed.
+    pub(crate) measurement: Option<Arc<Measurement>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) pace: PacePolicy,
     pub(crate) tls: Option<TlsAcceptor>,

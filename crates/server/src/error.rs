@@ -50,6 +50,12 @@ pub enum ServeError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The measurement endpoint cannot be set up.
+    #[error("cannot set up measurements: {source}; serve without --measure")]
+    Measure {
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The kernel refuses the congestion control.
     #[error("the kernel refuses congestion control '{name}' ({source}); it offers: {available}")]
     Congestion {

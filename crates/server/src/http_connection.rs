@@ -12,6 +12,7 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
+use crate::measurement;
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
@@ -49,6 +50,8 @@ struct PreparedReply {
     framing: ReplyFraming,
     /// Whether the statistics count it; requests for /metrics are excluded.
     counts: bool,
+    /// Whether the server's pacing applies.
+    paced: bool,
     /// The requested pace.
     pace: Option<PaceRequest>,
     /// Bytes of the body that were read; `None` except for uploads.
@@ -64,6 +67,7 @@ impl PreparedReply {
             reply: Reply::text(status, why),
             framing: ReplyFraming { head_only: false, keep_alive: false },
             counts: true,
+            paced: true,
             pace: None,
             received: None,
         }
@@ -126,7 +130,11 @@ impl HttpConnection {
         let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         // After an unread body the next request cannot be found.
         let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
-        let action = route(self.context.served, self.context.uploads.is_some(), &request);
+        let measures = self.context.measurement.is_some() && measurement::is_addressed(&request);
+        let action = match measures {
+            true => Action::Measure,
+            false => route(self.context.served, self.context.uploads.is_some(), &request),
+        };
         let counts = !matches!(action, Action::Metrics);
         let reply = match (action, self.context.uploads.clone()) {
             (Action::Upload, Some(uploads)) => {
@@ -136,16 +144,20 @@ impl HttpConnection {
             }
             (action, _) => self.act(action, request).await,
         };
-        let framing = ReplyFraming { head_only, keep_alive: keeps_alive && body_read };
-        PreparedReply { method, target, reply, framing, counts, pace, received }
+        // A measurement may have changed the socket's options.
+        let keep_alive = keeps_alive && body_read && !measures;
+        let framing = ReplyFraming { head_only, keep_alive };
+        PreparedReply { method, target, reply, framing, counts, paced: !measures, pace, received }
     }
 
     /// Sends a reply; returns what to do with the connection.
     async fn send(&mut self, answer: PreparedReply, started: Instant) -> AfterReply {
-        let PreparedReply { method, target, mut reply, mut framing, counts, pace: asked, received } = answer;
+        let PreparedReply { method, target, mut reply, mut framing, counts, paced, pace: asked, received } =
+            answer;
         framing.keep_alive &= *self.context.phase.borrow() == ServerPhase::Running;
         let status = reply.status();
         let pace = self.context.pace.of_reply(reply.length(), asked.map(|asked| asked.pace));
+        let pace = pace.filter(|_| paced);
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
@@ -190,6 +202,10 @@ impl HttpConnection {
         match action {
             Action::Reply(reply) => reply,
             Action::Metrics => metrics::reply(&self.context.stats).await,
+            Action::Measure => self.context.measurement.as_ref().map_or_else(
+                || Reply::text(404, "no measurements are allowed here"),
+                |measurement| measurement.reply(&request, self.transport.socket(), self.peer),
+            ),
             Action::Upload => Reply::text(405, "files are only read here"),
             Action::Read(path) => {
                 let files = Arc::clone(&self.context.static_files);

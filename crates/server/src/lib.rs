@@ -28,6 +28,7 @@ mod http_connection;
 mod initial_window_pacing;
 mod initial_window_routes;
 mod listen;
+mod measurement;
 mod metrics;
 mod piece_digests;
 mod reply;
@@ -44,7 +45,7 @@ mod token;
 mod transport;
 mod upload;
 
-pub use config::{Config, Limits, Metrics, TlsFiles};
+pub use config::{Config, Limits, MeasureConfig, Metrics, TlsFiles};
 pub use error::ServeError;
 pub use server::{Server, ServerOutcome, Stopper};
 pub use telemetry::Telemetry;

@@ -21,6 +21,8 @@ pub(crate) enum Action {
     Read(TargetPath),
     /// With the metrics.
     Metrics,
+    /// By the measurement endpoint.
+    Measure,
     /// By the upload handler.
     Upload,
 }

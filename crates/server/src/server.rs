@@ -16,6 +16,7 @@ use crate::connection_stats::ConnectionStats;
 use crate::context::{ServerContext, ServerPhase};
 use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
+use crate::measurement::Measurement;
 use crate::piece_digests::PieceDigests;
 use crate::reply_pacing::PacePolicy;
 use crate::root::Root;
@@ -39,6 +40,7 @@ pub struct Server {
     telemetry: Option<Telemetry>,
     static_files: Arc<StaticFiles>,
     uploads: Option<Arc<Uploads>>,
+    measurement: Option<Arc<Measurement>>,
     tls: Option<TlsAcceptor>,
     limits: Arc<Limits>,
     pace: Pace,
@@ -112,6 +114,11 @@ impl Server {
         });
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;
+        let phase = watch::Sender::new(ServerPhase::Running);
+        let measurement = config.measure.as_ref().map(|measure| {
+            Measurement::new(measure, config.writable.as_ref(), phase.subscribe()).map(Arc::new)
+        });
+        let measurement = measurement.transpose().map_err(|source| ServeError::Measure { source })?;
         let uploads = config.writable.map(|token| {
             let files = Arc::clone(&static_files);
             Arc::new(Uploads::new(token, app_buffer, files, Arc::clone(&limits)))
@@ -128,12 +135,13 @@ impl Server {
             telemetry: None,
             static_files,
             uploads,
+            measurement,
             tls,
             limits,
             pace: config.pace,
             congestion: congestion.paced,
             initial_window: config.initial_window,
-            phase: watch::Sender::new(ServerPhase::Running),
+            phase,
         })
     }
 
@@ -181,6 +189,7 @@ impl Server {
             stats,
             static_files: self.static_files,
             uploads: self.uploads,
+            measurement: self.measurement,
             connection_limit: Arc::new(ConnectionLimit::new(self.limits.connections)),
             limits: self.limits,
             pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
@@ -245,6 +254,7 @@ fn metrics_context(files: &ServerContext) -> ServerContext {
         limits: Arc::new(limits),
         tls: None,
         uploads: None,
+        measurement: None,
         ..files.clone()
     }
 }

@@ -4,10 +4,13 @@
 
 pub mod cachestat;
 pub mod chunk;
+pub mod datagram_batch;
 pub mod direct_io;
+pub mod ethtool;
 pub mod file_map;
 pub mod host;
 pub mod host_route;
+pub mod link;
 pub mod memory;
 pub mod netns;
 pub mod pressure;
@@ -15,6 +18,7 @@ pub mod process;
 pub mod ring;
 pub mod rtnetlink;
 pub mod send_options;
+pub mod sock_diag;
 pub mod sockopt;
 pub mod tcp_info;
 pub mod tun;

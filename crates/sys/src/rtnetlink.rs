@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 use crate::sockopt;
 
@@ -43,8 +43,31 @@ impl Netlink {
     /// Fails where the process may open no more files, and in a sandbox without netlink.
     pub fn open() -> io::Result<Self> {
         // No protocol number: 0 is NETLINK_ROUTE.
+        Self::open_protocol(None)
+    }
+
+    /// Opens a socket for requests to sock_diag(7).
+    ///
+    /// # Errors
+    /// As [`Self::open`]; EPROTONOSUPPORT where the kernel has no sock_diag.
+    pub(crate) fn open_sock_diag() -> io::Result<Self> {
+        Self::open_protocol(Some(netlink::SOCK_DIAG))
+    }
+
+    fn open_protocol(protocol: Option<Protocol>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+        Ok(Self { socket, turn: Mutex::new(()) })
+    }
+
+    /// Opens a socket for requests to generic netlink families (netlink(7), NETLINK_GENERIC).
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_generic() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let generic = Some(netlink::GENERIC);
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, generic)?;
         Ok(Self { socket, turn: Mutex::new(()) })
     }
 
@@ -215,7 +238,8 @@ impl Request {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    /// Ends the message, and returns it.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());
         self.0

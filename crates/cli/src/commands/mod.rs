@@ -1,9 +1,12 @@
 //! The subcommands, a file each.
 
 pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod lab;
 pub(crate) mod man;
+pub(crate) mod probe;
 pub(crate) mod put;
 pub(crate) mod report;
 pub(crate) mod serve;

@@ -12,10 +12,12 @@ use clap::{Args, ValueHint};
 use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
-use longhaul_core::units::Rtt;
+use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
-use longhaul_server::{Config, Limits, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token};
+use longhaul_server::{
+    Config, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token,
+};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -75,8 +77,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "token")]
     writable: bool,
 
-    /// A file that holds the token for writing: letters, digits and -._~+/=
-    #[arg(long, value_name = "FILE", requires = "writable", value_hint = ValueHint::FilePath)]
+    /// A file that holds the token for writing and measuring: letters, digits and -._~+/=
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token: Option<PathBuf>,
 
     /// The application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
@@ -90,6 +92,10 @@ pub(crate) struct ServeArgs {
     /// Serve /metrics for Prometheus beside the files, in place of a file of that name; with =ADDR:PORT only there, over plain HTTP. Whoever reaches the port may read them
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
     metrics: Option<Option<SocketAddr>>,
+
+    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
+    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true)]
+    measure: Option<Option<Rate>>,
 
     #[command(flatten)]
     record: RecordArgs,
@@ -117,16 +123,20 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         say::error("--initial-window needs a pace, or the window would leave as one burst: drop --pace off");
         return Ok(exit::USAGE.into());
     }
+    if args.token.is_some() && !args.writable && args.measure.is_none() {
+        say::error("--token is for --writable or --measure: give one of them too");
+        return Ok(exit::USAGE.into());
+    }
     interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-    let writable = match args.token.as_deref().map(|file| token(file, &args)).transpose() {
+    let token = match args.token.as_deref().map(|file| token(file, &args)).transpose() {
         Ok(token) => token,
         Err((why, code)) => {
             say::error(format_args!("{why:#}"));
             return Ok(code.into());
         }
     };
-    let mut server = match Server::bind(config(&args, writable)) {
+    let mut server = match Server::bind(config(&args, token)) {
         Ok(server) => server,
         Err(error) => {
             say::error(&error);
@@ -205,7 +215,7 @@ fn token(file: &Path, args: &ServeArgs) -> Result<Token, (anyhow::Error, exit::C
     Ok(token)
 }
 
-fn config(args: &ServeArgs, writable: Option<Token>) -> Config {
+fn config(args: &ServeArgs, token: Option<Token>) -> Config {
     let metrics = match args.metrics {
         None => Metrics::Off,
         Some(None) => Metrics::WithFiles,
@@ -225,7 +235,8 @@ fn config(args: &ServeArgs, writable: Option<Token>) -> Config {
         pace: args.pace,
         initial_window: args.initial_window,
         hidden: args.hidden,
-        writable,
+        writable: token.clone().filter(|_| args.writable),
+        measure: args.measure.map(|ceiling| MeasureConfig { ceiling, token }),
         app_buffer: args.app_buffer,
         metrics,
         limits: Limits {
@@ -289,7 +300,7 @@ fn exit_code(error: &ServeError) -> exit::Code {
         }
         ServeError::Root { .. } => exit::NO_INPUT,
         ServeError::Listen { .. } | ServeError::Metrics { .. } => exit::UNAVAILABLE,
-        ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } => exit::OS,
+        ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } | ServeError::Measure { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }
         | ServeError::TlsFile { .. }

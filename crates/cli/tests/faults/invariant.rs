@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::content::composition;
 use crate::fault::{DiskFault, Fault};
 use crate::run::{Ended, Run};
-use crate::schedule::{GetSchedule, Labels, Picks, SOUND, Step, Traits};
+use crate::schedule::{Build, GetSchedule, Picks, SOUND, Step, Traits};
 
 /// The parts of the file that the client's journal says are on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,10 +21,11 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Reads what a run has left beside `target`: the journal, and what it says of the partial file.
+    /// Reads what a run has left beside `target`: the journal, and what it says of the partial file. All of that is of one build,
+    /// unless it `may_mix`.
     ///
     /// This is the one place that knows a format of the program's: the journal is JSON and holds its ranges as `committed`.
-    pub(crate) fn read(target: &Path, schedule: &GetSchedule) -> Result<Self, String> {
+    pub(crate) fn read(target: &Path, builds: &[Build], may_mix: bool) -> Result<Self, String> {
         let name = |suffix: &str| {
             target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()))
         };
@@ -44,8 +45,8 @@ impl Partial {
                 part.get(range.clone()).is_some_and(|found| bytes.get(range) == Some(found))
             })
         };
-        let build = schedule.builds.iter().position(|build| holds(build.bytes()));
-        if build.is_none() && schedule.labels != Labels::LyingTag {
+        let build = builds.iter().position(|build| holds(build.bytes()));
+        if build.is_none() && !may_mix {
             let found: Vec<_> = committed
                 .iter()
                 .map(|&(start, end)| {
@@ -211,7 +212,7 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Build, Options};
+    use crate::schedule::{Labels, Options};
 
     fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), String> {
         let build = |content| Build { content, len: 9000 };

@@ -1,7 +1,8 @@
 //! The fault harness: seeded schedules of faults over real sockets and a real disk, and after every run the one
 //! thing that must hold: nothing new under the final name, or one whole build, as the exit code says.
 //!
-//! `LONGHAUL_FAULT_SEEDS` says how many seeds to play, `LONGHAUL_FAULT_SEED` which single one, verbosely.
+//! `LONGHAUL_FAULT_SEEDS` says how many seeds to play, `LONGHAUL_FAULT_SEED` which single one, verbosely; those of FTP servers are
+//! `LONGHAUL_FTP_FAULT_SEEDS` and `LONGHAUL_FTP_FAULT_SEED`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -11,6 +12,7 @@ mod content;
 mod dice;
 mod disk;
 mod fault;
+mod ftp;
 mod generate;
 mod invariant;
 mod peer;
@@ -18,10 +20,17 @@ mod put;
 mod relay;
 mod run;
 mod schedule;
+#[allow(dead_code, reason = "the tests of gridftp need more of it")]
+#[path = "../gridftp/support/scripted.rs"]
+mod scripted;
+#[allow(dead_code, reason = "the tests of gridftp need more of it")]
+#[path = "../gridftp/support/scripted_data.rs"]
+mod scripted_data;
 mod server;
 #[path = "../get/support/tls.rs"]
 mod tls;
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -38,92 +47,139 @@ fn number(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-fn play(seed: u64) -> Outcome {
-    // On the disk, not in a tmpfs: the writers shall meet a real file system.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    match generate::schedule(seed) {
-        Schedule::Get(schedule) => run::play(&schedule, dir.path()),
-        Schedule::Put(schedule) => put::play(&schedule, dir.path()),
-    }
+/// Schedules of one kind: how they are played and shown, and the variables that choose seeds.
+struct Kind {
+    play: fn(u64, &Path) -> Outcome,
+    shown: fn(u64) -> String,
+    seed: &'static str,
+    seeds: &'static str,
+    usual: u64,
 }
 
-/// Says all that is known of a seed that fails.
-fn report(seed: u64, what: &str, log: &str) -> String {
-    let tail: Vec<_> = log.lines().rev().take(60).collect();
-    let tail: Vec<_> = tail.into_iter().rev().collect();
-    format!(
-        "\n==== seed {seed} ====\n{}\nfound: {what}\nserver:\n{}\nrepeat with: LONGHAUL_FAULT_SEED={seed} cargo test -p longhaul --test faults -- --nocapture\n",
-        generate::schedule(seed).shown(),
-        tail.join("\n")
-    )
+const HTTP: Kind = Kind {
+    play: |seed, dir| match generate::schedule(seed) {
+        Schedule::Get(schedule) => run::play(&schedule, dir),
+        Schedule::Put(schedule) => put::play(&schedule, dir),
+    },
+    shown: |seed| generate::schedule(seed).shown(),
+    seed: "LONGHAUL_FAULT_SEED",
+    seeds: "LONGHAUL_FAULT_SEEDS",
+    usual: 200,
+};
+
+const FTP: Kind = Kind {
+    play: ftp::play,
+    shown: |seed| ftp::schedule(seed).shown(),
+    seed: "LONGHAUL_FTP_FAULT_SEED",
+    seeds: "LONGHAUL_FTP_FAULT_SEEDS",
+    usual: 60,
+};
+
+impl Kind {
+    fn play(&self, seed: u64) -> Outcome {
+        // On the disk, not in a tmpfs: the writers shall meet a real file system.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        (self.play)(seed, dir.path())
+    }
+
+    /// Says all that is known of a seed that fails.
+    fn report(&self, seed: u64, what: &str, log: &str) -> String {
+        let tail: Vec<_> = log.lines().rev().take(60).collect();
+        let tail: Vec<_> = tail.into_iter().rev().collect();
+        format!(
+            "\n==== seed {seed} ====\n{}\nfound: {what}\nserver:\n{}\nrepeat with: {}={seed} cargo test -p longhaul --test faults -- --nocapture\n",
+            (self.shown)(seed),
+            tail.join("\n"),
+            self.seed
+        )
+    }
+
+    /// Plays all seeds that are chosen.
+    fn play_all(&self) {
+        let single = number(self.seed);
+        let seeds: Vec<u64> = match single {
+            // What depends on time shows itself sooner in several plays at once.
+            Some(seed) => vec![seed; AT_ONCE],
+            None => (0..number(self.seeds).unwrap_or(self.usual)).collect(),
+        };
+        if let Some(seed) = single {
+            println!("seed {seed}: {}", (self.shown)(seed));
+        }
+        let (next, began) = (AtomicUsize::new(0), Instant::now());
+        let (failures, skipped) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    loop {
+                        let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::SeqCst)) else { return };
+                        let started = Instant::now();
+                        let outcome = std::panic::catch_unwind(|| self.play(seed)).unwrap_or_else(|_| {
+                            Outcome::Broken {
+                                what: "the harness itself panics, as said above".to_owned(),
+                                log: String::new(),
+                            }
+                        });
+                        match outcome {
+                            Outcome::Held(log) if single.is_some() => {
+                                println!(
+                                    "seed {seed} holds in {:.1} s\n{log}",
+                                    started.elapsed().as_secs_f64()
+                                )
+                            }
+                            Outcome::Held(_) => {}
+                            Outcome::Skipped(why) => skipped.lock().unwrap().push(why),
+                            Outcome::Broken { what, log } => {
+                                println!("{}", self.report(seed, &what, &log));
+                                failures.lock().unwrap().push((seed, what));
+                            }
+                        }
+                        if started.elapsed().as_secs() >= 15 {
+                            println!("seed {seed} took {:.1} s", started.elapsed().as_secs_f64());
+                        }
+                    }
+                });
+            }
+        });
+        println!("{} seeds in {:.1} s", seeds.len(), began.elapsed().as_secs_f64());
+        println!("runs: {:?}", run::RUNS.lock().unwrap());
+        let skipped = skipped.into_inner().unwrap();
+        if let Some(why) = skipped.first() {
+            assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
+            println!("skipped: {why}: {} seeds", skipped.len());
+        }
+        let mut failures = failures.into_inner().unwrap();
+        failures.sort();
+        let lines: Vec<_> = failures
+            .iter()
+            .map(|(seed, what)| format!("  seed {seed}: {}", what.lines().next().unwrap()))
+            .collect();
+        assert!(
+            failures.is_empty(),
+            "{} seeds fail; their schedules are above\n{}",
+            failures.len(),
+            lines.join("\n")
+        );
+    }
 }
 
 #[test]
 fn no_fault_puts_a_wrong_file_under_the_final_name() {
-    let single = number("LONGHAUL_FAULT_SEED");
-    let seeds: Vec<u64> = match single {
-        // What depends on time shows itself sooner in several plays at once.
-        Some(seed) => vec![seed; AT_ONCE],
-        None => (0..number("LONGHAUL_FAULT_SEEDS").unwrap_or(200)).collect(),
-    };
-    if let Some(seed) = single {
-        println!("seed {seed}: {}", generate::schedule(seed).shown());
+    if number(FTP.seed).is_none() {
+        HTTP.play_all();
     }
-    let (next, began) = (AtomicUsize::new(0), Instant::now());
-    let (failures, skipped) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::SeqCst)) else { return };
-                    let started = Instant::now();
-                    let outcome =
-                        std::panic::catch_unwind(|| play(seed)).unwrap_or_else(|_| Outcome::Broken {
-                            what: "the harness itself panics, as said above".to_owned(),
-                            log: String::new(),
-                        });
-                    match outcome {
-                        Outcome::Held(log) if single.is_some() => {
-                            println!("seed {seed} holds in {:.1} s\n{log}", started.elapsed().as_secs_f64())
-                        }
-                        Outcome::Held(_) => {}
-                        Outcome::Skipped(why) => skipped.lock().unwrap().push(why),
-                        Outcome::Broken { what, log } => {
-                            println!("{}", report(seed, &what, &log));
-                            failures.lock().unwrap().push((seed, what));
-                        }
-                    }
-                    if started.elapsed().as_secs() >= 15 {
-                        println!("seed {seed} took {:.1} s", started.elapsed().as_secs_f64());
-                    }
-                }
-            });
-        }
-    });
-    println!("{} seeds in {:.1} s", seeds.len(), began.elapsed().as_secs_f64());
-    println!("runs: {:?}", run::RUNS.lock().unwrap());
-    let skipped = skipped.into_inner().unwrap();
-    if let Some(why) = skipped.first() {
-        assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
-        println!("skipped: {why}: {} seeds", skipped.len());
+}
+
+#[test]
+fn no_fault_of_an_ftp_server_puts_a_wrong_file_under_the_final_name() {
+    if number(HTTP.seed).is_none() {
+        FTP.play_all();
     }
-    let mut failures = failures.into_inner().unwrap();
-    failures.sort();
-    let lines: Vec<_> = failures
-        .iter()
-        .map(|(seed, what)| format!("  seed {seed}: {}", what.lines().next().unwrap()))
-        .collect();
-    assert!(
-        failures.is_empty(),
-        "{} seeds fail; their schedules are above\n{}",
-        failures.len(),
-        lines.join("\n")
-    );
 }
 
 #[test]
 fn one_seed_makes_one_schedule() {
     for seed in 0..100 {
         assert_eq!(generate::schedule(seed), generate::schedule(seed));
+        assert_eq!(ftp::schedule(seed), ftp::schedule(seed));
     }
 }

@@ -149,7 +149,8 @@ impl<'a> Play<'a> {
     }
 
     fn partial(&self) -> Result<Partial, String> {
-        Partial::read(&self.target, self.schedule)
+        let may_mix = self.schedule.labels == Labels::LyingTag;
+        Partial::read(&self.target, &self.schedule.builds, may_mix)
     }
 
     fn run(&mut self, name: &str, step: &Step) -> Result<Ended, String> {

@@ -2,7 +2,7 @@
 //! the lie.
 
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Ended, Get, Scripted, Session, content, get, partial_files, same};
@@ -296,7 +296,7 @@ fn a_server_that_says_it_connects_and_does_not_is_connected_to() {
 }
 
 #[test]
-fn a_server_that_offers_mode_e_and_refuses_it_ends_the_run_or_sends_one_stream() {
+fn a_server_that_offers_mode_e_and_refuses_it_is_connected_to() {
     let bytes = content(SIZE, 90);
     let server = Scripted::new(bytes.clone(), |session, ask| {
         let refused = ask.verb == "MODE" && ask.rest == "E";
@@ -305,29 +305,131 @@ fn a_server_that_offers_mode_e_and_refuses_it_ends_the_run_or_sends_one_stream()
         }
         refused
     });
-    let (run, ended) = fetch(&server, "1");
-    match ended.status.code() {
-        Some(0) => same(run.path("f"), &bytes),
-        code => assert!(code == Some(76) && !run.path("f").exists(), "{ended:?}"),
+    is_right(&server, &bytes);
+    assert!(server.count("RETR") >= 1, "{:?}", server.asks());
+}
+
+#[test]
+fn a_server_without_rest_sends_the_file_as_one_stream() {
+    // Whether its features list REST or not.
+    for features in [PLAIN, "211-Extensions\r\n SIZE\r\n MDTM\r\n EPSV\r\n211 End", "500 unknown"] {
+        let bytes = content((20 << 20) + 5, 91);
+        let server = Scripted::new(bytes.clone(), move |session, ask| {
+            match ask.verb.as_str() {
+                "FEAT" => session.reply(features),
+                "REST" => session.reply("502 not implemented"),
+                _ => return false,
+            }
+            true
+        });
+        is_right(&server, &bytes);
+        assert_eq!(server.count("RETR"), 1, "{:?}", server.asks());
     }
 }
 
 #[test]
-fn a_plain_server_that_ignores_rest_does_not_mix_the_file() {
-    let bytes = content(SIZE, 91);
+fn a_server_that_does_not_list_rest_sends_ranges() {
+    let bytes = content((20 << 20) + 4, 92);
     let server = Scripted::new(bytes.clone(), |session, ask| {
+        let asked = ask.verb == "FEAT";
+        if asked {
+            session.reply("500 unknown");
+        }
+        asked
+    });
+    is_right(&server, &bytes);
+    assert!(server.count("USER") >= 2, "{:?}", server.asks());
+}
+
+#[test]
+fn a_file_that_grows_before_its_only_answer_is_not_cut_off() {
+    let bytes = content(SIZE, 96);
+    let server = Scripted::new(content(SIZE - 1000, 96), move |session, ask| {
         match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
+            "FEAT" => session.reply("500 unknown"),
             "REST" => session.reply("502 not implemented"),
+            "RETR" => {
+                session.replace_file(bytes.clone());
+                return false;
+            }
             _ => return false,
         }
         true
     });
     let (run, ended) = fetch(&server, "1");
-    match ended.status.code() {
-        Some(0) => same(run.path("f"), &bytes),
-        _ => assert!(!run.path("f").exists(), "{ended:?}"),
-    }
+    assert!(matches!(ended.status.code(), Some(65 | 76)), "{ended:?}");
+    assert!(!run.path("f").exists());
+}
+
+#[test]
+fn a_file_that_changes_and_changes_back_is_not_mixed() {
+    let (old, new) = (content(20 << 20, 94), content(20 << 20, 95));
+    let (retrievals, is_changed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let server = Scripted::new(old.clone(), move |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => session.reply(PLAIN),
+            "MDTM" => {
+                session.reply(&format!("213 2020010203040{}", u8::from(is_changed.load(Ordering::SeqCst))))
+            }
+            // Both streams get bytes of the new file, and only one of them reports it.
+            "RETR" if retrievals.fetch_add(1, Ordering::SeqCst) == 1 => {
+                is_changed.store(true, Ordering::SeqCst);
+                session.replace_file(new.clone());
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    });
+    let (run, ended) = fetch(&server, "1");
+    ended.fails(65, &["changed"]);
+    let restored = old.clone();
+    server.change(move |session, ask| {
+        match ask.verb.as_str() {
+            "FEAT" => {
+                session.replace_file(restored.clone());
+                session.reply(PLAIN);
+            }
+            "MDTM" => session.reply("213 20200102030400"),
+            _ => return false,
+        }
+        true
+    });
+    let run = run.again(["--streams", "2", "-o", "f", &server.url()]);
+    run.run().ok();
+    same(run.path("f"), &old);
+}
+
+#[test]
+fn a_password_is_sent_only_where_it_is_asked_for() {
+    let (server, _) = answering("USER", |session| session.reply("530 use TLS"));
+    let url = server.url().replace("ftp://", "ftp://ann:geheim@");
+    get().args(["-o", "f", &url]).run().fails(77, &["530 use TLS", "ann"]);
+    assert_eq!(server.count("PASS"), 0, "{:?}", server.asks());
+    let (server, bytes) = answering("USER", |session| session.reply("230 no password needed"));
+    let url = server.url().replace("ftp://", "ftp://ann:geheim@");
+    let run = get().args(["-o", "f", &url]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    assert_eq!(server.count("PASS"), 0, "{:?}", server.asks());
+}
+
+#[test]
+fn the_server_gets_the_buffer_that_the_user_gives() {
+    let bytes = content(SIZE, 93);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let asked = ask.verb == "SBUF";
+        if asked {
+            session.reply("500 unknown");
+        }
+        asked
+    });
+    is_right(&server, &bytes);
+    assert_eq!(server.count("SBUF"), 0, "{:?}", server.asks());
+    let run = get().args(["--recv-buffer", "1MiB", "-o", "f", &server.url()]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    assert!(server.asks().iter().any(|(_, ask)| ask == "SBUF 1048576"), "{:?}", server.asks());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A server that lies over its data connections: the file is right in the end, or the run ends in time with an error that names the lie.
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::support::{
     Ask, Data, Ended, Get, Scripted, Session, Transfer, content, end, get, partial_files, same,
@@ -171,6 +173,56 @@ fn overlapping_blocks_are_refused() {
     is_refused(&server, 76, &["twice"]);
 }
 
+/// Plays the first run with wrong bytes that a later block refutes, the second honestly: nothing of the first is kept.
+#[track_caller]
+fn refuted_bytes_are_not_resumed(
+    refute: impl Fn(&mut Session, &Transfer, Vec<Data>) + Send + Sync + 'static,
+) {
+    let (server, bytes) = lying(move |session, transfer, data| {
+        let wrong: Vec<u8> = session.file().iter().map(|byte| !byte).collect();
+        transfer.send_blocks(&wrong, data, |n| n < 40);
+        // Long enough for a checkpoint, after which the next run would resume.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        refute(session, transfer, std::mem::take(data));
+    });
+    let (run, ended) = fetch(&server, "1");
+    ended.fails(76, &[]);
+    assert!(!run.path("f").exists());
+    server.change(|_, _| false);
+    let run = run.again(["--streams", "4", "-o", "f", &server.url()]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+}
+
+#[test]
+fn bytes_before_an_overlapping_block_are_not_resumed() {
+    refuted_bytes_are_not_resumed(|session, transfer, mut data| {
+        data[0].block(&session.file(), transfer.block(0), transfer.base);
+        session.reply("226 complete");
+    });
+}
+
+#[test]
+fn bytes_before_a_block_of_no_mode_e_are_not_resumed() {
+    refuted_bytes_are_not_resumed(|_, _, mut data| {
+        data[0].header(3, 10, 0);
+    });
+}
+
+#[test]
+fn bytes_of_a_chunk_whose_success_was_reported_are_not_resumed_if_a_block_refutes_them() {
+    refuted_bytes_are_not_resumed(|session, transfer, mut data| {
+        let (file, transfer) = (session.file(), transfer.clone());
+        // Behind the replies that tell that the file is unchanged.
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            data[0].block(&file, transfer.block(0), transfer.base);
+            std::thread::sleep(std::time::Duration::from_secs(5));
+        });
+        session.reply("226 complete");
+    });
+}
+
 #[test]
 fn missing_blocks_are_fetched_again() {
     let (server, bytes) = lying_once(|session, transfer, data| {
@@ -323,6 +375,85 @@ fn connections_opened_anew_for_each_chunk_are_used() {
     });
     is_right(&server, &bytes);
     assert!(server.count("ERET") >= 2, "{:?}", server.asks());
+}
+
+#[test]
+fn connections_that_announce_their_close_are_not_read_behind_it() {
+    let bytes = content((80 << 20) + 78, 79);
+    let server = Scripted::new(bytes.clone(), |session, ask| {
+        let Some(transfer) = transfer_of(session, ask) else { return false };
+        session.reply("150 sending");
+        let (file, mut data) = (session.file(), session.data(session.parallelism + 1));
+        let (connections, blocks) = (data.len() as u64, transfer.blocks());
+        let last = blocks.saturating_sub(connections);
+        transfer.send_blocks(&file, &mut data, |n| n < last);
+        for n in last..blocks {
+            let (channel, block) = (&mut data[usize::try_from(n % connections).unwrap()], transfer.block(n));
+            // The first connection has its end of data in a header of its own, behind one that announces the close only.
+            let descriptor = if n % connections == 0 { 4 } else { 12 };
+            channel.header(descriptor, block.end - block.start, block.start - transfer.base);
+            channel.raw(&file[usize::try_from(block.start).unwrap()..usize::try_from(block.end).unwrap()]);
+        }
+        data[0].header(64 | 8 | 4, 0, connections);
+        drop(data);
+        session.reply("226 complete");
+        true
+    });
+    is_right(&server, &bytes);
+}
+
+/// Serves chunks over `connections` new ones each; the last block of a chunk and its replies are late, so that a chunk that is
+/// requested ahead arrives before them.
+fn opening_anew(bytes: Vec<u8>, connections: usize) -> Scripted {
+    const LATE: std::time::Duration = std::time::Duration::from_millis(500);
+    let late_replies = Arc::new(Mutex::new(Vec::<u8>::new()));
+    Scripted::new(bytes, move |session, ask| {
+        if let Some(transfer) = transfer_of(session, ask) {
+            let (file, mut data) = (session.file(), session.data(connections));
+            let last = transfer.blocks() - 1;
+            transfer.send_blocks(&file, &mut data, |n| n < last);
+            late_replies.lock().unwrap().extend(b"226 complete\r\n");
+            let (late_replies, mut control) = (Arc::clone(&late_replies), session.control());
+            std::thread::spawn(move || {
+                std::thread::sleep(LATE);
+                let at = usize::try_from(last).unwrap() % data.len();
+                data[at].block(&file, transfer.block(last), transfer.base);
+                let announced = data.len() as u64;
+                end(&mut data, announced);
+                drop(data);
+                std::thread::sleep(LATE / 2);
+                let mut late_replies = late_replies.lock().unwrap();
+                let _ = control.write_all(&late_replies);
+                late_replies.clear();
+            });
+            return true;
+        }
+        let reply = match ask.verb.as_str() {
+            "SIZE" => format!("213 {}\r\n", session.file().len()),
+            "MDTM" => "213 20200102030405\r\n".to_owned(),
+            "MLST" => format!(
+                "250-x\r\n Type=file;Size={};Modify=20200102030405; f\r\n250 End\r\n",
+                session.file().len()
+            ),
+            _ => return false,
+        };
+        let mut late_replies = late_replies.lock().unwrap();
+        let is_late = !late_replies.is_empty();
+        if is_late {
+            late_replies.extend(reply.as_bytes());
+        }
+        is_late
+    })
+}
+
+#[test]
+fn connections_opened_anew_while_the_chunk_before_is_sent_are_not_mistaken_for_its_own() {
+    let bytes = content((80 << 20) + 78, 80);
+    for connections in [1, 4] {
+        let server = opening_anew(bytes.clone(), connections);
+        is_right(&server, &bytes);
+        assert!(server.count("ERET") >= 2, "{:?}", server.asks());
+    }
 }
 
 #[test]

@@ -5,6 +5,9 @@
 
 mod support;
 
+mod addresses;
+mod checksums;
+mod logins;
 mod lying_control;
 mod lying_data;
 mod real_servers;

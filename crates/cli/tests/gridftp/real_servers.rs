@@ -57,6 +57,19 @@ fn globus_sends_over_as_many_connections_as_were_asked_for() {
 }
 
 #[test]
+fn globus_sends_with_the_buffer_that_the_user_gives() {
+    let Some(globus) = Globus::start() else { return };
+    let bytes = content(SIZE, 10);
+    globus.file("f", &bytes);
+    let run = get().args(["--streams", "2", "--recv-buffer", "300KiB", "-o", "f", &globus.url("f")]);
+    run.run().ok();
+    same(run.path("f"), &bytes);
+    let logged = globus.logged(1, is_retrieval);
+    // The kernel doubles what is asked for (socket(7)).
+    assert!(logged.iter().all(|transfer| transfer.buffer == 600 << 10), "{logged:?}");
+}
+
+#[test]
 fn every_data_connection_is_an_event_and_the_digest_is_compared() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(SIZE, 2);

@@ -6,6 +6,7 @@ mod sniffer;
 #[path = "../gridftp/support/mod.rs"]
 mod support;
 
+mod close_notify;
 mod credentials;
 mod encrypted_data;
 mod ftps;

@@ -2,25 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
-use crate::support::{Ended, Get, Listed, get, listing, same};
+use crate::support::{Ended, Get, Listed, get, listing, names, same};
 
 fn fetch(server: &crate::support::Server) -> (Get, Ended) {
     let run = get().args(["-r", "-o", "in/t", &server.url("/d/")]);
     fs::create_dir(run.path("in")).unwrap();
     let ended = run.run();
     (run, ended)
-}
-
-/// Returns the names below a directory, sorted.
-fn names(directory: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 fn refuses(ended: &Ended, code: i32, words: &[&str]) {

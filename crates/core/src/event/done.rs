@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::lossy_path;
-use crate::advice::LimitedBy;
+use crate::advice::{LimitedBy, Shares};
 use crate::checksum::Checksum;
 use crate::units::{Bytes, Rate, seconds};
 
@@ -33,9 +33,11 @@ pub struct Done {
     pub retransmits: Option<u64>,
     /// Segments that arrived out of order; only a receiver counts them.
     pub out_of_order: Option<u64>,
-    /// What held the transfer back.
+    /// What held the transfer back for longest.
     pub limited_by: LimitedBy,
-    /// The evidence, and which knob to turn.
+    /// For which share of the time each limit held it back.
+    pub shares: Shares,
+    /// The evidence, which knob to turn and what that gains, and further limits; a sentence each.
     pub advice: Vec<String>,
     /// The file's digest, where one was computed.
     pub digest: Option<Checksum>,

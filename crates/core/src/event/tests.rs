@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::advice::LimitedBy;
+use crate::advice::{LimitedBy, Shares};
 use crate::tcp_info::{SIZE, TcpInfo};
 use crate::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use crate::units::Rate;
@@ -54,13 +54,15 @@ fn the_result_keeps_the_names_that_others_rely_on() {
         streams: 1,
         out_of_order: Some(0),
         limited_by: LimitedBy::ReceiveWindow,
+        shares: Shares::of([(LimitedBy::ReceiveWindow, Duration::from_secs(1))]),
         advice: vec!["wider".into()],
         digest: "md5:900150983cd24fb0d6963f7d28e17f72".parse().ok(),
         ..Done::default()
     };
     let line = json!({ "at": 1.5, "job": 3, "url": "http://h/f", "event": "done", "path": "/f", "bytes": 10,
                        "resumed": 0, "seconds": 0.02, "goodput_bps": 4000, "streams": 1, "retransmits": null,
-                       "out_of_order": 0, "limited_by": "receive-window", "advice": ["wider"],
+                       "out_of_order": 0, "limited_by": "receive-window",
+                       "shares": { "receive-window": 1.0 }, "advice": ["wider"],
                        "digest": "md5:900150983cd24fb0d6963f7d28e17f72" });
     assert_eq!(written(&Event::Done(Box::new(done))), line);
     let error = written(&Event::Error { message: "gone".into(), exit_code: 66 });
@@ -69,9 +71,17 @@ fn the_result_keeps_the_names_that_others_rely_on() {
 
 #[test]
 fn a_limit_is_written_by_its_name() {
-    for limit in [LimitedBy::Limit, LimitedBy::ServerSendBuffer, LimitedBy::RampUp, LimitedBy::Path] {
+    for limit in [LimitedBy::Limit, LimitedBy::ServerSendBuffer, LimitedBy::SlowStart, LimitedBy::Path] {
         assert_eq!(serde_json::to_value(limit).unwrap(), limit.name());
     }
+}
+
+#[test]
+fn a_change_of_the_limit_says_how_long_ago_it_was() {
+    let line = written(&Event::Limited { by: LimitedBy::Loss, ago: Duration::from_millis(1200) });
+    assert_eq!((&line["event"], &line["by"], &line["ago"]), (&"limited".into(), &"loss".into(), &1.2.into()));
+    let old: Done = serde_json::from_str(r#"{"limited_by":"ramp-up"}"#).unwrap();
+    assert_eq!((old.limited_by, old.shares), (LimitedBy::SlowStart, Shares::default()));
 }
 
 #[test]
@@ -90,7 +100,10 @@ fn progress_is_flat_and_null_where_unknown() {
 
 #[test]
 fn a_sample_is_written_without_what_is_not_known() {
-    let tcp = Some(TcpInfo::from_bytes(&[1; SIZE]));
+    let mut bytes = [1; SIZE];
+    // The times of a sender, in microseconds, which are written in seconds.
+    bytes[168..192].fill(0);
+    let tcp = Some(TcpInfo::from_bytes(&bytes));
     let streams = vec![StreamSample { stream: 0, unread: Bytes::new(7), tcp }];
     let sockets = Sockets::of(&streams, Default::default());
     let took = Some(Duration::from_micros(250));

@@ -41,14 +41,14 @@ pub enum NetrcError {
 /// Words with a meaning; each but `default` is followed by a value.
 const KEYWORDS: [&str; 6] = ["machine", "default", "login", "password", "account", "macdef"];
 
-/// Finds the login for `host` in the text of a .netrc: its first `machine` entry, else `default`.
+/// Finds the login for `host` in the text of a .netrc: its first `machine` entry, else, where `takes_default`, `default`.
 ///
 /// As curl reads the file: keywords are in any case, words that are no keyword are skipped, and so are macro
 /// definitions and comments, which begin with # in the place of a keyword. Words may be quoted, with backslash escapes.
 ///
 /// # Errors
 /// [`NetrcError`] with the line at fault.
-pub fn netrc_login(text: &str, host: &str) -> Result<Option<Login>, NetrcError> {
+pub fn netrc_login(text: &str, host: &str, takes_default: bool) -> Result<Option<Login>, NetrcError> {
     let mut words = Words { rest: text, line: 1 };
     let mut entry: Option<Login> = None;
     while let Some(keyword) = words.keyword()? {
@@ -56,7 +56,8 @@ pub fn netrc_login(text: &str, host: &str) -> Result<Option<Login>, NetrcError> 
             // The entry that matched has ended; `default` comes last by definition, and nothing after it counts.
             "machine" | "default" if entry.is_some() => break,
             "machine" if words.value(keyword)?.eq_ignore_ascii_case(host) => entry = Some(Login::empty()),
-            "default" => entry = Some(Login::empty()),
+            "default" if takes_default => entry = Some(Login::empty()),
+            "default" => break,
             "login" | "password" => {
                 let value = words.value(keyword)?;
                 match &mut entry {
@@ -181,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn login(text: &str, host: &str) -> Option<(String, String)> {
-        netrc_login(text, host).unwrap().map(|l| (l.user, l.password))
+        netrc_login(text, host, true).unwrap().map(|l| (l.user, l.password))
     }
 
     const FILE: &str = "# mine\nmachine a.example login ann password \"two words \\\"q\\\"\"\n\
@@ -221,17 +222,32 @@ mod tests {
     #[test]
     fn names_the_line_but_no_secret() {
         assert_eq!(
-            netrc_login("machine a\r\nlogin b\n\npassword", "a").unwrap_err().to_string(),
+            netrc_login("machine a\r\nlogin b\n\npassword", "a", true).unwrap_err().to_string(),
             "line 4: 'password' without a value"
         );
-        assert_eq!(netrc_login("machine a\npassword \"hunter2", "a"), Err(NetrcError::Quote { line: 2 }));
-        assert!(!format!("{:?}", netrc_login(FILE, "b.example")).contains("p#1"));
+        assert_eq!(
+            netrc_login("machine a\npassword \"hunter2", "a", true),
+            Err(NetrcError::Quote { line: 2 })
+        );
+        assert!(!format!("{:?}", netrc_login(FILE, "b.example", true)).contains("p#1"));
+    }
+
+    #[test]
+    fn default_is_for_those_hosts_only_that_it_is_asked_for() {
+        let text =
+            "machine a login ann password x\ndefault login guest password y\nmachine b login bob password z";
+        let user =
+            |host, takes_default| netrc_login(text, host, takes_default).unwrap().map(|login| login.user);
+        assert_eq!((user("a", false).as_deref(), user("a", true).as_deref()), (Some("ann"), Some("ann")));
+        assert_eq!((user("c", false), user("c", true).as_deref()), (None, Some("guest")));
+        // What follows it is no entry.
+        assert_eq!((user("b", false), user("b", true).as_deref()), (None, Some("guest")));
     }
 
     proptest! {
         #[test]
         fn never_panics(text in "((machine|login|password|macdef|default|[a\"\\\\# \n])[ \n]?){0,30}") {
-            let _ = netrc_login(&text, "a");
+            let _ = netrc_login(&text, "a", true);
         }
 
         #[test]

@@ -21,6 +21,9 @@ pub struct DoublingParams {
     pub worth: f64,
     /// A standing queue of this part of the RTT, and of at least this time, shows that the path is full.
     pub queue: (f64, Duration),
+    /// Packets out of order in more than this part of the intervals show that the path is full: single losses have other causes, and
+    /// a full queue without a standing one (a policer) loses in most intervals.
+    pub lossy: f64,
     /// What is left has to take this many times as long as a trial.
     pub remaining: u32,
 }
@@ -32,6 +35,7 @@ impl Default for DoublingParams {
             measuring: (8, Duration::from_secs(1)),
             worth: 1.25,
             queue: (0.25, Duration::from_millis(5)),
+            lossy: 0.25,
             remaining: 3,
         }
     }
@@ -61,7 +65,8 @@ struct Measured {
     intervals: u32,
     held_back: u32,
     queued: u32,
-    losses: u64,
+    /// With packets out of order.
+    lossy: u32,
 }
 
 impl Doubling {
@@ -123,7 +128,7 @@ impl Doubling {
         let full = seen.rtt.get() + seen.rtt.get().mul_f64(part).max(least);
         measured.queued += u32::from(seen.data_rtt.is_some_and(|rtt| rtt.get() > full));
         measured.held_back += u32::from(seen.held_back || seen.is_pressed());
-        measured.losses += seen.out_of_order;
+        measured.lossy += u32::from(seen.out_of_order > 0);
     }
 
     /// Doubles the number where that may pay, once it has been measured.
@@ -139,7 +144,8 @@ impl Doubling {
         let has_paid = self.before.is_none_or(|before| {
             goodput.as_bits_per_sec() as f64 >= before.as_bits_per_sec() as f64 * self.params.worth
         });
-        let is_full = measured.queued > half || measured.losses > 0;
+        let is_lossy = f64::from(measured.lossy) > f64::from(measured.intervals) * self.params.lossy;
+        let is_full = measured.queued > half || is_lossy;
         if self.ended || !has_paid || is_full || measured.held_back > half {
             // Held back by this host, it may be measured again later; everything else is for good.
             self.ended |= !has_paid || is_full;
@@ -232,6 +238,29 @@ mod tests {
             most = most.max(tuner.observe(&seen, RTT.get() * step));
         }
         assert_eq!(most, 8);
+    }
+
+    #[test]
+    fn losses_end_doubling_only_where_they_recur() {
+        for (lossy_every, most) in [(10_000, 128), (7, 128), (2, 4)] {
+            let start = StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None };
+            let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
+            for step in 1..3000_u32 {
+                let seen = Interval {
+                    goodput: Rate::bits_per_sec(100_000_000 * tuner.streams() as u64),
+                    rtt: RTT,
+                    data_rtt: Some(RTT),
+                    streams: tuner.streams(),
+                    // One within the first measurement in any case.
+                    out_of_order: u64::from(step == 20 || step % lossy_every == 0),
+                    left: Bytes::gib(9999),
+                    held_back: false,
+                    pressure: 0.0,
+                };
+                tuner.observe(&seen, RTT.get() * step);
+            }
+            assert_eq!(tuner.streams(), most, "a loss in every interval of {lossy_every}");
+        }
     }
 
     #[test]

@@ -12,11 +12,11 @@ mod open;
 mod request;
 mod verify;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::advice::{self, Facts};
+use longhaul_core::advice::End;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::pace::Pace;
@@ -34,13 +34,15 @@ use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
 use crate::engine::Shared;
 use crate::known_paths::KnownPaths;
+use crate::limit_watch::LimitWatch;
 use crate::passing_digest::{PassingDigest, Verify};
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
-use crate::threads::named;
+use crate::threads::{lock, named};
 use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
+use monitor::PathFacts;
 use open::Opened;
 use verify::Verdict;
 
@@ -95,8 +97,18 @@ pub(crate) fn run(
     let streams = TransferState::new(start, observer, stop, schedule, options.limit.clone(), sources.len());
     let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
-    let fetch =
-        Fetch { job, transfer: &transfer, sources, primary, description, expected, paths: &paths, replace };
+    let limits = Mutex::new(LimitWatch::new(End::Receiver, paced));
+    let fetch = Fetch {
+        job,
+        transfer: &transfer,
+        sources,
+        primary,
+        description,
+        expected,
+        paths: &paths,
+        replace,
+        limits: &limits,
+    };
     let counted = options.sample.is_some() || options.count_pages;
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // Only one thread counts the pages: the sampler where there is one, else the monitor.
@@ -134,11 +146,13 @@ struct Fetch<'a> {
     paths: &'a KnownPaths,
     /// Whether a file of the final name may be replaced.
     replace: bool,
+    /// What limits the transfer; only one round of streams runs at a time.
+    limits: &'a Mutex<LimitWatch>,
 }
 
 /// What the streams have shown.
 struct Shown {
-    facts: Facts,
+    facts: PathFacts,
     /// What the path to the primary source was found to be, where that is certain.
     path: Option<Remembered>,
 }
@@ -167,6 +181,8 @@ impl<'a> Fetch<'a> {
         }
         let Shown { facts, path } = shown;
         self.remember(&facts, path);
+        let mut limits = lock(self.limits);
+        limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
         let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
         Ok(Outcome {
             path: finished.path,
@@ -177,7 +193,7 @@ impl<'a> Fetch<'a> {
             streams: facts.streams,
             out_of_order: facts.out_of_order,
             digest,
-            finding: advice::diagnose(&facts),
+            finding: limits.finding(),
         })
     }
 
@@ -276,7 +292,7 @@ impl<'a> Fetch<'a> {
                     None
                 }
             };
-            let facts = monitor::watch(transfer, pages, &ended);
+            let facts = monitor::watch(transfer, pages, &mut lock(self.limits), &ended);
             if let Some(running) = running {
                 running.end();
             }
@@ -311,7 +327,7 @@ impl<'a> Fetch<'a> {
     }
 
     /// Remembers what the path was found to be.
-    fn remember(&self, facts: &Facts, path: Option<Remembered>) {
+    fn remember(&self, facts: &PathFacts, path: Option<Remembered>) {
         let pipeline = &self.transfer.pipeline;
         let received = pipeline.written() - pipeline.resumed();
         let found = path.or_else(|| self.found_by_server(facts, received));
@@ -334,7 +350,7 @@ impl<'a> Fetch<'a> {
     }
 
     /// Returns what a path holds whose server paces what it sends; `None` where the transfer ended before that was certain.
-    fn found_by_server(&self, facts: &Facts, received: Bytes) -> Option<Remembered> {
+    fn found_by_server(&self, facts: &PathFacts, received: Bytes) -> Option<Remembered> {
         let options = &self.job.options;
         // In slow start the best second is far more than the mean.
         let level = received >= facts.best.bytes_in(facts.flowing / 2);

@@ -1,14 +1,13 @@
-//! Watches a running transfer: progress and samples for the observer, facts for the diagnosis.
+//! Watches a running transfer: progress and samples for the observer, what limits it, and facts for the path memory.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use longhaul_core::advice::Facts;
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::{Sample, Snapshot};
-use longhaul_sys::host;
+use longhaul_core::units::{Bytes, Rate, Rtt};
 
+use crate::limit_watch::LimitWatch;
 use crate::sink::pages::{HostCounter, PageCounter};
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
@@ -18,18 +17,38 @@ use crate::transfer::FileTransfer;
 /// How often the monitor looks.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What a transfer has shown of its path.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PathFacts {
+    /// How long bytes were flowing: from the first to the last.
+    pub(super) flowing: Duration,
+    /// The highest goodput over a second: what was reached once ramped up.
+    pub(super) best: Rate,
+    /// Round-trip time.
+    pub(super) rtt: Option<Rtt>,
+    /// The largest receive window seen, summed over the streams.
+    pub(super) rwin: Option<Bytes>,
+    /// Packets that arrived out of order.
+    pub(super) out_of_order: u64,
+    /// Streams used.
+    pub(super) streams: usize,
+}
+
 /// Watches until the last stream has ended; counts pages where no sampler does.
 pub(super) fn watch(
     transfer: &FileTransfer<'_>,
     mut pages: Option<PageCounter>,
+    limits: &mut LimitWatch,
     alive: &Receiver<()>,
-) -> Facts {
+) -> PathFacts {
     let began = Instant::now();
-    let mut facts = Facts { tcp_rmem_max: host::tcp_rmem_max(), ..Facts::default() };
+    let streams_start = transfer.start.elapsed();
+    let emit = |event: &Event| transfer.emit(event);
+    // Before a later round bytes were verified.
+    limits.settle(streams_start, emit);
+    let mut facts = PathFacts::default();
     let mut rate = SustainedRate::default();
     let mut by_source: Vec<_> = transfer.sources.iter().map(|_| SustainedRate::default()).collect();
-    // Summed over the streams, as their waits are.
-    let (mut at_work, mut looked) = (Duration::ZERO, began);
     loop {
         let ended = alive.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected);
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
@@ -37,11 +56,10 @@ pub(super) fn watch(
         }
         transfer.pipeline.pool().trim();
         let now = snapshot(transfer);
-        // A stream without a connection waits for work, not for the disk or the limit.
-        let streams = u32::try_from(now.sockets.open).unwrap_or(u32::MAX).max(1);
-        at_work += std::mem::replace(&mut looked, Instant::now()).elapsed().saturating_mul(streams);
+        limits.open(streams_start, &now, emit);
+        let busiest = transfer.cpu.take_busiest().max(transfer.pipeline.take_busiest_writer());
+        limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);
         facts.rtt = now.sockets.rtt.or(facts.rtt);
-        facts.data_rtt = facts.data_rtt.max(now.sockets.data_rtt);
         facts.rwin = facts.rwin.max(now.sockets.rwin);
         facts.out_of_order = now.sockets.counters.out_of_order;
         rate.observe(now.received, began.elapsed(), ended);
@@ -54,16 +72,12 @@ pub(super) fn watch(
             break;
         }
     }
+    limits.pause(emit);
     facts.best = rate.best();
     facts.flowing = began.elapsed();
     // Where their number was controlled, the last one.
     let streams = transfer.sources.iter().map(|source| source.sockets.most().min(source.wanted()));
     facts.streams = streams.sum::<usize>().max(1);
-    let share = facts.flowing.as_secs_f64() / at_work.as_secs_f64().max(1e-9);
-    let mean = |total: u64| Duration::from_nanos(total).mul_f64(share);
-    facts.waited_for_writer = mean(transfer.waits.writer.load(Ordering::Relaxed));
-    facts.waited_for_limit = mean(transfer.waits.limit.load(Ordering::Relaxed));
-    facts.busiest_thread = Duration::from_nanos(transfer.waits.busiest.load(Ordering::Relaxed));
     facts
 }
 

@@ -64,17 +64,17 @@ pub(super) fn open<'e>(
         retries: job.options.retries,
         assume_unchanged: job.options.assume_unchanged,
     };
-    let first_origin = job.urls.first().map(source::origin);
+    let trusted_origin = job.options.logins_for.as_ref().or(job.urls.first()).map(source::origin);
     let source_of = |url: &Url| -> Box<dyn Source + 'e> {
         let mut options = options.clone();
-        let is_mirror = Some(source::origin(url)) != first_origin;
-        if is_mirror {
-            // A login is for the server that the user names first, not for its mirrors.
+        let is_other = Some(source::origin(url)) != trusted_origin;
+        if is_other {
+            // A login is for the server that the user names first, not for mirrors, nor for what a metalink or a list names.
             options.client = options.client.without_secrets();
         }
         match url.scheme() {
             "ftp" | "ftps" | "gsiftp" => {
-                if is_mirror {
+                if is_other {
                     // FTP sends a login unasked, and often in clear.
                     options.client.netrc = None;
                 }
@@ -198,6 +198,20 @@ impl Opener<'_> {
         }
         // What the user gives counts before what the server states.
         expected.checksum = expected.checksum.or_else(|| description.digest.clone());
+        if expected.by_server && expected.checksum.is_none() {
+            expected.stated_by = description.digest_on_request;
+            if expected.stated_by.is_none() {
+                let at = sources[primary].shown();
+                let message = format!(
+                    "{at} states no digest of the file; give one with --checksum ALG:HEX, or leave --checksum server out"
+                );
+                sources[primary].abandon();
+                part.abandon();
+                return Err(
+                    SourceError::new(FailureKind::Data, Retry::Never, Cause::Connection, message).into()
+                );
+            }
+        }
         if expected.checksum.is_none() {
             // Duplicates are of use only where a digest proves them (RFC 6249, section 6).
             description.duplicates.clear();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::advice::Finding;
-use longhaul_core::checksum::Checksum;
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
@@ -40,6 +40,10 @@ pub struct Expected {
     pub size: Option<Bytes>,
     /// The file's digest.
     pub checksum: Option<Checksum>,
+    /// Whether the digest that the server states is demanded, where `checksum` gives none.
+    pub by_server: bool,
+    /// The algorithm of a digest that the server is asked for once the file is there.
+    pub stated_by: Option<Algorithm>,
     /// Its time of modification, where the server does not tell it with the file.
     pub modified: Option<SystemTime>,
     /// The digests of its pieces, which tell which source sent wrong bytes.
@@ -50,7 +54,7 @@ impl Expected {
     /// Returns which digests are to be compared.
     pub(super) fn digests(&self) -> WantedDigests {
         WantedDigests {
-            whole: self.checksum.as_ref().map(|checksum| checksum.algorithm),
+            whole: self.checksum.as_ref().map(|checksum| checksum.algorithm).or(self.stated_by),
             pieces: self.pieces.as_ref().map(|pieces| (pieces.algorithm, pieces.length)),
         }
     }
@@ -91,6 +95,9 @@ pub struct JobOptions {
     pub stall: Duration,
     /// How to talk to the server. `recv_buffer: None` lets the transfer choose.
     pub client: ClientConfig,
+    /// The URL whose server gets the logins and secret headers of `client`, and the .netrc's `default`; no other server does. `None` is a
+    /// job's first URL.
+    pub logins_for: Option<Url>,
 }
 
 /// A file that is complete and verified.

@@ -1,6 +1,6 @@
 //! Verifies what has been fetched, and finds out which source has sent wrong bytes.
 
-use longhaul_core::checksum::Checksum;
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -9,7 +9,8 @@ use longhaul_core::units::Bytes;
 use super::Fetch;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
-use crate::transfer::error::{Cause, RefutedFate, TransferError};
+use crate::failure::FailureKind;
+use crate::transfer::error::{Cause, RefutedFate, Retry, SourceError, TransferError};
 
 /// Which sources may be used.
 #[derive(Debug)]
@@ -80,7 +81,11 @@ pub(super) fn verify(
             return blame_for_pieces(fetch, suspects, &wrong, "its metalink");
         }
     }
-    match (&fetch.expected.checksum, whole) {
+    let stated = match fetch.expected.stated_by {
+        Some(algorithm) => Some(stated_digest(fetch, algorithm, cancel)?),
+        None => None,
+    };
+    match (fetch.expected.checksum.as_ref().or(stated.as_ref()), whole) {
         (Some(wanted), Some(found)) if found != *wanted => {
             compare_with_sources(fetch, suspects, wanted, found, cancel)
         }
@@ -89,6 +94,24 @@ pub(super) fn verify(
             Err(TransferError::Internal(format!("{path}: no {} digest was computed", wanted.algorithm)))
         }
         (_, whole) => Ok(Verdict::Right(whole)),
+    }
+}
+
+/// Asks the source that has described the file for its digest.
+fn stated_digest(
+    fetch: &Fetch<'_>,
+    algorithm: Algorithm,
+    cancel: &Cancel,
+) -> Result<Checksum, TransferError> {
+    let source = fetch.sources[fetch.primary];
+    match source.digest(algorithm, cancel) {
+        Ok(Some(digest)) => Ok(digest),
+        Ok(None) => {
+            let message = format!("{} states no {algorithm} digest of the file", source.shown());
+            Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::Connection, message).into())
+        }
+        Err(error) if error.cause == Cause::Interrupted => Err(fetch.interrupted()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -127,9 +127,9 @@ impl ReadAhead {
         self.sent
     }
 
-    /// Returns for how long the sender waited for the device.
-    pub fn waited(&self) -> Duration {
-        self.waited
+    /// Returns for how long the sender waited for the device since it was last asked.
+    pub fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
     }
 
     /// Moves at most `share` bytes into `socket`.

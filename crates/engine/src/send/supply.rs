@@ -84,11 +84,11 @@ impl Supply {
         }
     }
 
-    /// Returns for how long the sender waited for the device, where that can be told.
-    pub fn waited(&self) -> Duration {
+    /// Returns for how long the sender waited for the device since it was last asked, where that can be told.
+    pub fn take_waited(&mut self) -> Duration {
         match self {
             Self::PageCache(_) => Duration::ZERO,
-            Self::Direct(ahead) => ahead.waited(),
+            Self::Direct(ahead) => ahead.take_waited(),
         }
     }
 

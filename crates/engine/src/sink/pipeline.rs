@@ -403,6 +403,11 @@ impl Pipeline {
         self.cpu.total()
     }
 
+    /// Returns for how long the busiest writer was busy since the last call; for one caller.
+    pub(crate) fn take_busiest_writer(&self) -> Duration {
+        self.cpu.take_busiest()
+    }
+
     /// Returns how many bytes were committed at the start.
     pub fn resumed(&self) -> Bytes {
         self.resumed

@@ -13,7 +13,7 @@ pub mod listing;
 
 use std::time::SystemTime;
 
-use longhaul_core::checksum::Checksum;
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::metalink::Pieces;
@@ -71,6 +71,14 @@ pub(crate) trait Source: StreamPeer {
     /// [`SourceError`] where they are announced and cannot be fetched or understood.
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError>;
 
+    /// Asks for the digest of the described file by [`Description::digest_on_request`]; the source may read all of the file for it.
+    ///
+    /// # Errors
+    /// [`SourceError`]; one of [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) where the file has changed.
+    fn digest(&self, _algorithm: Algorithm, _cancel: &Cancel) -> Result<Option<Checksum>, SourceError> {
+        Ok(None)
+    }
+
     /// Closes what [`Self::describe`] has begun and no worker has taken.
     fn abandon(&self);
 }
@@ -103,7 +111,7 @@ pub(crate) fn origin(url: &Url) -> (String, String, u16) {
 }
 
 /// Returns the port of a URL, or the usual one of its scheme.
-pub(crate) fn default_port(url: &Url) -> Option<u16> {
+pub fn default_port(url: &Url) -> Option<u16> {
     /// The port of GridFTP (GFD.20).
     const GRIDFTP: u16 = 2811;
     /// The port of FTP: TLS is requested over it (RFC 4217); the one for TLS from the first byte on is not used.
@@ -170,6 +178,8 @@ pub(crate) struct Description {
     pub(crate) duplicates: Vec<Url>,
     /// The file's digest that the source names.
     pub(crate) digest: Option<Checksum>,
+    /// The algorithm by which the source computes a digest where it is asked for one.
+    pub(crate) digest_on_request: Option<Algorithm>,
 }
 
 impl Description {

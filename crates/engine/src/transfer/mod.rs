@@ -14,7 +14,7 @@ mod streams_choice;
 
 pub(crate) use intake::Intake;
 pub(crate) use shared_schedule::SharedSchedule;
-pub(crate) use state::{FileTransfer, SourceProgress, TransferState};
+pub(crate) use state::{FileTransfer, SourceProgress, TransferState, Waits};
 pub(crate) use stream::{Stream, StreamOptions};
 pub(crate) use stream_handle::StreamHandle;
 pub use streams_choice::{AptSettings, Streams};

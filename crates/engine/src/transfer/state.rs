@@ -78,8 +78,6 @@ pub(crate) struct SourceProgress {
 pub(crate) struct Waits {
     pub(crate) writer: AtomicU64,
     pub(crate) limit: AtomicU64,
-    /// CPU time of the busiest receiving thread.
-    pub(crate) busiest: AtomicU64,
 }
 
 impl Waits {

@@ -2,14 +2,12 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use longhaul_core::plan;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::WorkerId;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::host;
 
 use super::error::{Cause, Retry, SourceError};
 use super::intake::Intake;
@@ -489,8 +487,6 @@ impl<'a> Stream<'a> {
     pub(crate) fn leave(mut self) {
         self.disconnected();
         self.transfer.schedule.change(|schedule| schedule.leave(self.id()));
-        let cpu = u64::try_from(host::thread_cpu_time().as_nanos()).unwrap_or(u64::MAX);
-        self.transfer.waits.busiest.fetch_max(cpu, Ordering::Relaxed);
     }
 }
 

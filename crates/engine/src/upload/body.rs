@@ -17,6 +17,7 @@ use super::progress::UploadProgress;
 use crate::delivery_meter::LEAST_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
 use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
+use crate::threads::add;
 
 /// The delay of cancellation and of stall detection.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -120,6 +121,7 @@ impl<'a> Pump<'a> {
             }
             if !all_sent && !ready.is_empty() {
                 all_sent = self.turn(connection, supply)? == Turn::Done;
+                add(&self.progress.transfer.waits.writer, supply.take_waited());
                 self.progress.sent(supply.sent());
                 if all_sent {
                     connection.finish_body();

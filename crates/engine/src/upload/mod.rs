@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use longhaul_core::advice;
 use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
@@ -99,7 +98,7 @@ pub fn put(
     let size = Bytes::new(source.metadata().len());
     let progress = UploadProgress::new(request, start, observer, cancel, size);
     let path = UploadPath::read(request, &|event| progress.emit(event));
-    let (facts, result) = thread::scope(|threads| {
+    let (finding, result) = thread::scope(|threads| {
         let progress = &progress;
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let sampled = ended.clone();
@@ -112,12 +111,13 @@ pub fn put(
         let watch = move || monitor::watch(progress, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
         let found = (congestion.paced, &path);
-        let result = if is_ftp {
-            FtpUpload::new(request, progress, (&source, reader), found, threads).run()
-        } else {
+        let result = progress.transfer.cpu.count(|| {
+            if is_ftp {
+                return FtpUpload::new(request, progress, (&source, reader), found, threads).run();
+            }
             let session = UploadSession::new(request, progress, (&source, reader), &client, found);
             session.and_then(|session| Upload::new(session, threads).run())
-        };
+        });
         progress.cancel.cancel();
         drop(alive);
         (watcher.ok().and_then(|watcher| watcher.join().ok()), result)
@@ -132,7 +132,7 @@ pub fn put(
         result => result?,
     };
     path.keep(&|event| progress.emit(event));
-    let (time, facts) = (start.elapsed(), facts.unwrap_or_default());
+    let time = start.elapsed();
     Ok(PutOutcome {
         path: request.path.clone(),
         size,
@@ -140,9 +140,9 @@ pub fn put(
         time,
         goodput: progress.goodput(time),
         streams: progress.streams(),
-        retransmits: facts.retransmits,
+        retransmits: progress.sockets().read().1.counters.retransmits,
         digest,
-        finding: advice::diagnose_sender(&facts),
+        finding: finding.unwrap_or_default(),
     })
 }
 

@@ -35,8 +35,6 @@ pub(super) struct UploadProgress<'a> {
     read: AtomicU64,
     /// How much of the file has been hashed.
     pub(super) hashed: AtomicU64,
-    /// The CPU time of the thread that sends the requests, in nanoseconds.
-    pub(super) cpu: AtomicU64,
     resumable: OnceLock<bool>,
     /// The digest's tree, where what is sent is added to it by its place in the file.
     tree: OnceLock<Arc<PassingDigest>>,
@@ -98,7 +96,6 @@ impl<'a> UploadProgress<'a> {
             ranges: Mutex::default(),
             read: AtomicU64::new(0),
             hashed: AtomicU64::new(0),
-            cpu: AtomicU64::new(0),
             resumable: OnceLock::new(),
             tree: OnceLock::new(),
         }

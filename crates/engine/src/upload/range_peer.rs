@@ -89,7 +89,7 @@ impl<'a> RangePeer<'a> {
             reader,
             client: session.client,
             target,
-            pace: SharedPace::new(&session.pacing, request.pace, session.congestion.as_deref()),
+            pace: SharedPace::of_several(&session.pacing, request.pace, session.congestion.as_deref()),
             accepts: AtomicBool::new(false),
             behind: DropBehind::of(source, reader).map(Mutex::new),
             shown: target.url.safe_url().to_string(),

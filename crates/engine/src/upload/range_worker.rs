@@ -212,9 +212,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let mut supply =
             supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
         self.paced.resume();
-        let sent = self.send_body(range, &mut supply);
-        add(&peer.progress.transfer.waits.writer, supply.waited());
-        sent
+        self.send_body(range, &mut supply)
     }
 
     fn send_body(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), SourceError> {
@@ -232,6 +230,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 let turn = self.pump.turn(&mut self.connection, supply);
                 let turn = turn.or_else(|error| self.explain(error))?;
                 let end = range.start() + supply.sent().get();
+                add(&progress.transfer.waits.writer, supply.take_waited());
                 self.given += end - at;
                 progress.range_sent(ByteRange::new(at, end));
                 at = end;

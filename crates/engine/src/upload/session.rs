@@ -8,7 +8,6 @@ use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{Ask, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
-use longhaul_sys::host::thread_cpu_time;
 use longhaul_sys::tcp_info;
 
 use super::answer::UploadAnswer;
@@ -20,7 +19,6 @@ use super::request::PutRequest;
 use crate::pacing::{PacingHandle, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
-use crate::threads::add;
 
 /// How long to wait for 100 Continue before the body is sent without it.
 const CONTINUE: Duration = Duration::from_secs(2);
@@ -52,8 +50,6 @@ pub(super) struct UploadSession<'a> {
     pub(super) path: &'a UploadPath,
     /// Whether the server is asked before a part is sent: it has refused one, or broken off.
     pub(super) asks_first: bool,
-    /// The thread's CPU time when the session began.
-    cpu: Duration,
 }
 
 /// One request of an upload.
@@ -92,7 +88,6 @@ impl<'a> UploadSession<'a> {
             congestion,
             path,
             asks_first: false,
-            cpu: thread_cpu_time(),
         })
     }
 
@@ -236,7 +231,6 @@ impl<'a> UploadSession<'a> {
             if let Some(paced) = paced {
                 paced.pause();
             }
-            add(&progress.transfer.waits.writer, supply.waited());
             is_early = !sent.map_err(|error| error.at(&at))?;
         }
         let head = connection.read_head()?;
@@ -365,6 +359,5 @@ impl<'a> UploadSession<'a> {
 impl Drop for UploadSession<'_> {
     fn drop(&mut self) {
         self.close();
-        add(&self.progress.cpu, thread_cpu_time().saturating_sub(self.cpu));
     }
 }

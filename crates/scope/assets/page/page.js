@@ -77,6 +77,7 @@
     return drawn;
   }
 
+  const isBand = (series) => series.mark === "band";
   const isDots = (series) => series.mark === "dots" || series.mark === "events";
 
   function line(chart, series) {
@@ -85,12 +86,13 @@
       label: series.name || chart.y.name,
       stroke,
       width: series.mark === "line" ? 1.2 : 1.6,
-      value: (plot, value) => (series.mark === "events" ? "" : told(chart.y, value, 4)),
+      value: (plot, value) => (series.mark === "events" || isBand(series) ? "" : told(chart.y, value, 4)),
       points: { size: 5, fill: stroke },
     };
     const only = series.x.length === 1;
     if (series.mark === "steps" && !only) Object.assign(drawn, { paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } });
     if (series.mark === "dashed") Object.assign(drawn, { dash: [6, 4], points: { show: false } });
+    if (isBand(series)) return Object.assign(drawn, { paths: () => null, points: { show: false } });
     if (isDots(series)) Object.assign(drawn, { paths: () => null, points: { show: true, size: 6, fill: stroke } });
     if (series.mark === "measured") drawn.points = { show: true, size: 8, fill: stroke };
     if (only && series.mark !== "dashed") drawn.points = { show: true, size: 6, fill: stroke };
@@ -119,6 +121,26 @@
       if (after >= values.length || chart.series[index - 1].mark === "steps") return before;
       const x = xs[hovered];
       return x - xs[before] <= xs[after] - x ? before : after;
+    };
+  }
+
+  // Pale areas behind everything, each between two points of a pair.
+  function bands(chart) {
+    return (plot) => {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+      ctx.clip();
+      chart.series.forEach((series, index) => {
+        if (!isBand(series) || !plot.series[index + 1].show) return;
+        ctx.fillStyle = plot.series[index + 1].stroke();
+        for (let at = 0; at + 1 < series.x.length; at += 2) {
+          const [left, right] = [series.x[at], series.x[at + 1]].map((value) => plot.valToPos(value, "x", true));
+          ctx.fillRect(left, bbox.top, right - left, bbox.height);
+        }
+      });
+      ctx.restore();
     };
   }
 
@@ -175,6 +197,7 @@
         bind: { dblclick: () => () => zoom(group, null) },
       },
       hooks: {
+        drawClear: [bands(chart)],
         draw: [whiskers(chart)],
         setScale: [(plot, key) => {
           if (key !== "x") return;
@@ -193,7 +216,7 @@
       // What has no name, as the mark of a peak, has no place in the legend, but one line must say the value.
       if (!series.name && index > 0) entries[index + 1]?.classList.add("hidden");
       // The points of these may be far from the crosshair.
-      if (series.mark === "dashed" || isDots(series)) followers[index]?.classList.add("hidden");
+      if (series.mark === "dashed" || isDots(series) || isBand(series)) followers[index]?.classList.add("hidden");
     });
     return { plot, chart, place, full };
   }

@@ -131,6 +131,7 @@ fn series(series: &Series, name: String, points: &[Point]) -> Value {
         Mark::Dots | Mark::Rings => "dots",
         Mark::Events => "events",
         Mark::Measured => "measured",
+        Mark::Band => "band",
     };
     let (light, dark) = colour(series.colour);
     let mut value = json!({

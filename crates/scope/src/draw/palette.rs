@@ -1,6 +1,6 @@
 //! Colours that a colour-blind reader can tell apart as well.
 
-use crate::chart::NEUTRAL;
+use crate::chart::{NEUTRAL, PALE};
 
 /// Okabe's and Ito's, without the yellow that white paper swallows: hue, and for the dark page a lighter one.
 const COLOURS: [(&str, &str); 7] = [
@@ -22,12 +22,29 @@ const AGAIN: [(&str, &str); 7] = [
     ("#1c628f", "#65a7d1"),
     ("#3a3024", "#8f8069"),
 ];
+/// For areas behind lines: pale on paper, dim on the dark page.
+const BANDS: [(&str, &str); 11] = [
+    ("#e9e3f5", "#352e4a"),
+    ("#fbdcc4", "#54361f"),
+    ("#f9cfd6", "#552a35"),
+    ("#f3d9ee", "#4c2f49"),
+    ("#f7e9a8", "#4d4520"),
+    ("#d9eef9", "#203a4b"),
+    ("#d5ecd4", "#24432a"),
+    ("#d2ece7", "#1e4440"),
+    ("#e6dccb", "#453a2a"),
+    ("#dcdfe4", "#383d45"),
+    ("#eeeeee", "#303030"),
+];
 const TEXT: (&str, &str) = ("#444444", "#bbbbbb");
 
 /// Returns the colour of a series on white paper, and on a dark page.
 pub(super) fn colour(index: usize) -> (&'static str, &'static str) {
     if index == NEUTRAL {
         return TEXT;
+    }
+    if index >= PALE {
+        return BANDS[(index - PALE) % BANDS.len()];
     }
     let palette = if (index / COLOURS.len()).is_multiple_of(2) { &COLOURS } else { &AGAIN };
     palette[index % COLOURS.len()]

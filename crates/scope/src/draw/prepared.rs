@@ -1,6 +1,6 @@
 //! Charts made ready for drawing: only what can be drawn, no more of it than can be seen, and its axes.
 
-use crate::chart::{Chart, Point, Scale, Series, Sheet, Unit};
+use crate::chart::{Chart, Mark, Point, Scale, Series, Sheet, Unit};
 
 use super::axis::{End, Ruler};
 use super::thin::{finite, thin};
@@ -64,7 +64,12 @@ pub(super) fn shares_x(chart: &Chart, other: &Chart) -> bool {
 
 fn thinned(chart: &Chart, limits: Limits) -> Vec<(&Series, Vec<Point>)> {
     let most = limits.points.min(limits.points_of_all / chart.series.len().max(1));
-    chart.series.iter().map(|series| (series, thin(finite(&series.points), most))).collect()
+    let points = |series: &Series| match series.mark {
+        // Its points are pairs.
+        Mark::Band => finite(&series.points),
+        _ => thin(finite(&series.points), most),
+    };
+    chart.series.iter().map(|series| (series, points(series))).collect()
 }
 
 fn all_points<'a>(series: &'a [(&Series, Vec<Point>)]) -> impl Iterator<Item = Point> + 'a {

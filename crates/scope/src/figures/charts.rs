@@ -4,7 +4,7 @@ use crate::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
 use crate::draw::told;
 use crate::record::Record;
 
-use super::{averages, lines};
+use super::{averages, limits, lines};
 
 /// More lines than these tell nobody anything.
 const MOST_STREAMS: usize = 8;
@@ -156,6 +156,16 @@ pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
         let name = if records.len() > 1 { format!(": {}", record.name) } else { String::new() };
         streams(&name, record)
     });
+    if let ([only], Some(throughput)) =
+        (records, charts.first_mut().filter(|chart| chart.title == FIGURES[0].title))
+    {
+        let mut bands = limits::bands(only.record);
+        if !bands.is_empty() {
+            bands.iter_mut().for_each(|band| band.points = only.place(std::mem::take(&mut band.points)));
+            throughput.note.push_str(" Behind it: what limited the transfer.");
+            throughput.series.splice(..0, bands);
+        }
+    }
     // Below the throughput: it more finely, and its parts.
     let below = usize::from(!charts.is_empty());
     let more: Vec<Chart> = averages::of_records(records).into_iter().chain(by_stream).collect();

@@ -14,7 +14,7 @@ const ALIKE: f64 = 0.05;
 const DOUBT: f64 = 0.1;
 
 /// Says whether files came in here, and did not leave: a server is sent uploads as well.
-pub(super) fn receives(record: &Record) -> bool {
+pub(crate) fn receives(record: &Record) -> bool {
     let sockets = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     match record.header.side {
         Side::Get => true,

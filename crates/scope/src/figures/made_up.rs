@@ -11,12 +11,12 @@ use crate::record::Record;
 use crate::record::schema::{Header, Host, MAGIC, Sample, Side, VERSION};
 
 /// Returns a record of `seconds`, with a sample every 10 ms.
-pub(super) fn record(seconds: f64, sample: impl Fn(f64) -> Sample) -> Record {
+pub(crate) fn record(seconds: f64, sample: impl Fn(f64) -> Sample) -> Record {
     every(0.01, seconds, sample)
 }
 
 /// Returns a record of `seconds`, with a sample every `interval`.
-pub(super) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample) -> Record {
+pub(crate) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample) -> Record {
     let header = Header {
         record: MAGIC.to_owned(),
         version: VERSION,
@@ -34,28 +34,28 @@ pub(super) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample)
 }
 
 /// Returns the line of an event at a second.
-pub(super) fn event(second: u64, event: Event) -> JobEvent<'static> {
+pub(crate) fn event(second: u64, event: Event) -> JobEvent<'static> {
     let at = Duration::from_secs(second);
     JobEvent { at, job: JobId::default(), url: None, event: Cow::Owned(event) }
 }
 
 /// Returns a sample in which so many bytes were moved.
-pub(super) fn moved(bytes: f64) -> Sample {
+pub(crate) fn moved(bytes: f64) -> Sample {
     Sample { moved: Bytes::new(bytes as u64), ..Sample::default() }
 }
 
 /// Returns a round-trip time of so many seconds.
-pub(super) fn rtt(seconds: f64) -> Option<Rtt> {
+pub(crate) fn rtt(seconds: f64) -> Option<Rtt> {
     Some(Rtt::new(Duration::from_secs_f64(seconds)))
 }
 
 /// Returns a page cache with nine bytes in it, five of them dirty and three being written.
-pub(super) fn pages() -> PageCache {
+pub(crate) fn pages() -> PageCache {
     let [cached, dirty, writeback, evicted] = [9, 5, 3, 1].map(Bytes::new);
     PageCache { cached, dirty, writeback, evicted, recently_evicted: Bytes::ZERO }
 }
 
 /// Returns the host's pages, with so many bytes dirty.
-pub(super) fn host_pages(dirty: u64) -> HostPages {
+pub(crate) fn host_pages(dirty: u64) -> HostPages {
     HostPages { dirty: Bytes::new(dirty), writeback: Bytes::ZERO }
 }

@@ -6,9 +6,10 @@ mod burstiness;
 mod charts;
 mod curves;
 mod flow;
+mod limits;
 mod lines;
 #[cfg(test)]
-mod made_up;
+pub(crate) mod made_up;
 mod moving_average;
 mod notes;
 mod values;
@@ -18,6 +19,7 @@ use crate::record::Record;
 
 use charts::Placed;
 
+pub(crate) use curves::receives;
 pub use values::values;
 
 /// Makes charts of records, each with its name: the throughput in bins of 0.5 s and as moving averages, how the

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::event::{Event, JobEvent};
+use longhaul_core::event::{Done, Event, JobEvent};
 use longhaul_core::units::seconds;
 
 use crate::chart::Unit;
@@ -77,7 +77,7 @@ fn result(record: &Record) -> String {
     let moved = Counter::moved(record);
     let (failed, limit) = match record.outcome() {
         Some(Event::Error { message, .. }) => (Some(format!("FAILED: {}", short(message))), None),
-        Some(Event::Done(done)) => (None, Some(format!("limited by {}", done.limited_by))),
+        Some(Event::Done(done)) => (None, Some(limits(done))),
         _ => (None, None),
     };
     let time = moved.growing().map_or(0.0, |(from, to)| to - from);
@@ -97,6 +97,14 @@ fn result(record: &Record) -> String {
         format!("{} {what}", told(Unit::Number, count as f64))
     });
     joined([failed, amount, whole, steady, bursts, rtt, limit, lost])
+}
+
+/// Says what limited it, with each limit's share of the time where that is known.
+fn limits(done: &Done) -> String {
+    let named = done.shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
+    let shares: Vec<_> = named.map(|(limit, share)| format!("{limit} {:.0} %", share * 100.0)).collect();
+    let shares = if shares.is_empty() { String::new() } else { format!(" ({})", shares.join(", ")) };
+    format!("limited by {}{shares}", done.limited_by)
 }
 
 /// Says how it was recorded, and what is missing.
@@ -139,7 +147,7 @@ pub(super) fn date(started: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use longhaul_core::advice::LimitedBy;
-    use longhaul_core::event::{Done, Warning};
+    use longhaul_core::event::Warning;
     use longhaul_core::units::Rate;
 
     use super::*;

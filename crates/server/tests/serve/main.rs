@@ -5,6 +5,7 @@
 mod conditions;
 mod connections;
 mod content;
+mod measurement;
 mod metalinks;
 mod metrics;
 mod observer;

@@ -90,9 +90,12 @@ pub(crate) struct GetArgs {
     #[arg(long, value_enum, default_value = "auto")]
     writer: WriterArg,
 
-    /// What the file's checksum must be: md5, sha1, sha256, sha512 or blake3, and the hex digits
-    #[arg(long, value_name = "ALG:HEX")]
-    checksum: Option<Checksum>,
+    /// What the file's checksum must be: md5, sha1, sha256, sha512 or blake3, and the hex digits; or server, which has to state it
+    ///
+    /// With server, a GridFTP server computes the digest (CKSM), and an HTTP server sends it (Repr-Digest or Digest); one that states none
+    /// fails.
+    #[arg(long, value_name = "ALG:HEX|server")]
+    checksum: Option<ChecksumArg>,
 
     /// Another URL of the file; may be given several times
     ///
@@ -119,6 +122,34 @@ pub(crate) struct GetArgs {
 
     #[command(flatten)]
     transfer: TransferArgs,
+}
+
+/// `--checksum`.
+#[derive(Debug, Clone)]
+enum ChecksumArg {
+    Given(Checksum),
+    ByServer,
+}
+
+impl ChecksumArg {
+    fn given(&self) -> Option<&Checksum> {
+        match self {
+            Self::Given(checksum) => Some(checksum),
+            Self::ByServer => None,
+        }
+    }
+
+    fn is_by_server(&self) -> bool {
+        matches!(self, Self::ByServer)
+    }
+}
+
+impl FromStr for ChecksumArg {
+    type Err = <Checksum as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "server" { Ok(Self::ByServer) } else { text.parse().map(Self::Given) }
+    }
 }
 
 /// What is named on the command line.
@@ -215,7 +246,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
     let setup = || {
         let files = files(args)?;
-        let options = options(args, files.len() > 1)?;
+        let first = files.first().and_then(|file| file.urls.first());
+        let options = options(args, files.len() > 1, first)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((files, options))
     };
@@ -268,27 +300,29 @@ impl RemoteFile {
 /// Collects what the operands and the list name: a URL is a file, a metalink one or more.
 fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
     let mut files = Vec::new();
+    let given = args.checksum.as_ref().and_then(ChecksumArg::given);
+    let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
     for source in &args.sources {
         match source {
             Operand::Url(url) => {
                 let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
-                let expected = Expected { checksum: args.checksum.clone(), ..Expected::default() };
+                let expected = Expected { checksum: given.cloned(), by_server, ..Expected::default() };
                 files.push(RemoteFile { urls, expected, name: None });
             }
             Operand::Metalink(path) => files.extend(of_metalink(path, args)?),
         }
     }
     if let Some(list) = &args.input {
-        if args.checksum.is_some() || !args.mirror.is_empty() {
+        if given.is_some() || !args.mirror.is_empty() {
             bail!("--checksum and --mirror are for one file; in the list, write checksum= below its URL");
         }
         files.extend(url_list::read(list)?.into_iter().map(|line| RemoteFile {
             urls: vec![line.url],
-            expected: Expected { checksum: line.checksum, ..Expected::default() },
+            expected: Expected { checksum: line.checksum, by_server, ..Expected::default() },
             name: line.name,
         }));
     }
-    if files.len() > 1 && (args.checksum.is_some() || !args.mirror.is_empty()) {
+    if files.len() > 1 && (given.is_some() || !args.mirror.is_empty()) {
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
     }
     refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
@@ -323,16 +357,25 @@ fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
         if urls.is_empty() {
             bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
         }
-        let checksum = args.checksum.clone().or_else(|| file.best_checksum().cloned());
+        let given = args.checksum.as_ref().and_then(ChecksumArg::given);
+        let checksum = given.or_else(|| file.best_checksum()).cloned();
+        let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
         let name = file.name.components().last().map(|name| name.to_string());
-        let expected = Expected { name, size: file.size, checksum, pieces: file.pieces, modified: None };
+        let expected = Expected {
+            name,
+            size: file.size,
+            checksum,
+            by_server,
+            pieces: file.pieces,
+            ..Expected::default()
+        };
         Ok(RemoteFile { urls, expected, name: None })
     };
     metalink.files.into_iter().map(of_file).collect()
 }
 
-/// Makes the options that all files share; `several` files may have them.
-fn options(args: &GetArgs, several: bool) -> anyhow::Result<JobOptions> {
+/// Makes the options that all files share; `several` files may have them. Logins are for the server of the `first` URL only.
+fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     Ok(JobOptions {
         streams: args.streams.wanted()?,
@@ -355,6 +398,7 @@ fn options(args: &GetArgs, several: bool) -> anyhow::Result<JobOptions> {
         retries: common.retries,
         stall: common.stall_timeout,
         client: client(args, several)?,
+        logins_for: first.cloned(),
     })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
     let setup = || {
         let url = url(args)?;
         let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
-        let options = options(args, true)?;
+        let options = options(args, true, Some(url))?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, target, options))
     };

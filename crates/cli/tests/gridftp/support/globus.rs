@@ -27,6 +27,8 @@ pub(crate) struct LoggedTransfer {
     pub(crate) bytes: u64,
     /// Data connections that the server used.
     pub(crate) streams: u32,
+    /// The size of their socket buffers.
+    pub(crate) buffer: u64,
     pub(crate) file: PathBuf,
 }
 
@@ -114,6 +116,7 @@ fn logged(line: &str) -> Option<LoggedTransfer> {
         code: field("CODE")?.parse().ok()?,
         bytes: field("NBYTES")?.parse().ok()?,
         streams: field("STREAMS")?.parse().ok()?,
+        buffer: field("BUFFER")?.parse().ok()?,
         file: field("FILE")?.into(),
     })
 }

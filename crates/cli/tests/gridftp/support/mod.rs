@@ -35,4 +35,5 @@ pub(crate) use real::{Nginx, Serve, Site};
 pub(crate) use scripted::{Ask, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
 pub(crate) use server_process::{ServerProcess, site_dir, write_old};
+pub(crate) use tls::certificates;
 pub(crate) use vsftpd::Vsftpd;

@@ -44,7 +44,16 @@ impl Scripted {
         file: Vec<u8>,
         play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at(Ipv4Addr::LOCALHOST.into(), file, play)
+    }
+
+    /// Serves as [`Self::new`] does, at an address of this host.
+    pub(crate) fn at(
+        host: IpAddr,
+        file: Vec<u8>,
+        play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             play: Mutex::new(Arc::new(play)),
@@ -147,6 +156,11 @@ impl Session {
         let _ = self.control.write_all(bytes);
     }
 
+    /// Returns the control connection, to be written to from another thread.
+    pub(crate) fn control(&self) -> TcpStream {
+        self.control.try_clone().unwrap()
+    }
+
     /// Closes the control connection.
     pub(crate) fn close(&mut self) {
         let _ = self.control.shutdown(Shutdown::Both);
@@ -217,7 +231,7 @@ impl Session {
     }
 
     fn open_passive(&mut self, verb: &str) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind((self.control.local_addr().unwrap().ip(), 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         (self.passive, self.port, self.kept) = (Some(listener), None, Vec::new());
         let [high, low] = port.to_be_bytes();
@@ -231,6 +245,11 @@ impl Session {
     /// Returns what a RETR or ERET asks for; `None` for other commands.
     pub(crate) fn transfer(&mut self, ask: &Ask) -> Option<Transfer> {
         let len = self.file().len() as u64;
+        self.transfer_of(ask, len)
+    }
+
+    /// Returns what a RETR or ERET asks for of a file of `len` bytes; `None` for other commands.
+    pub(crate) fn transfer_of(&mut self, ask: &Ask, len: u64) -> Option<Transfer> {
         match ask.verb.as_str() {
             "RETR" => {
                 let start = std::mem::take(&mut self.restart).min(len);
@@ -259,6 +278,17 @@ impl Session {
         (0..n).filter_map(|_| TcpStream::connect(port).ok()).map(Data::new).collect()
     }
 
+    /// Returns the data connections that were kept, or opens `n`.
+    pub(crate) fn connections(&mut self, n: usize) -> Vec<Data> {
+        let kept = std::mem::take(&mut self.kept);
+        if kept.is_empty() { self.data(n) } else { kept }
+    }
+
+    /// Keeps data connections for the next transfer.
+    pub(crate) fn keep(&mut self, data: Vec<Data>) {
+        self.kept = data;
+    }
+
     /// Returns how many data connections the next transfer is to use.
     fn wanted(&self) -> usize {
         if self.extended { self.parallelism } else { 1 }
@@ -268,8 +298,7 @@ impl Session {
         let Some(transfer) = self.transfer(ask) else { return self.reply("501 what?") };
         self.reply("150 sending");
         let file = self.file();
-        let kept = std::mem::take(&mut self.kept);
-        let mut data = if kept.is_empty() { self.data(self.wanted()) } else { kept };
+        let mut data = self.connections(self.wanted());
         if data.is_empty() {
             return self.reply("425 no data connection");
         }

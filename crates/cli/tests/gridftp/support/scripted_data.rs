@@ -90,6 +90,11 @@ impl Data {
         self.header(0, payload.len() as u64, range.start - base) && self.raw(payload)
     }
 
+    /// Resets the connection.
+    pub(crate) fn reset(self) {
+        let _ = rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
+    }
+
     /// Sends bytes as they are.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()

@@ -20,6 +20,10 @@ mod proftpd;
 mod program;
 #[path = "../../get/support/real.rs"]
 mod real;
+#[path = "../../gridftp/support/scripted.rs"]
+mod scripted;
+#[path = "../../gridftp/support/scripted_data.rs"]
+mod scripted_data;
 #[path = "../../gridftp/support/server_process.rs"]
 mod server_process;
 #[path = "../../get/support/tls.rs"]
@@ -30,6 +34,9 @@ mod vsftpd;
 #[path = "../../put/support/writable.rs"]
 mod writable;
 
+use std::fs;
+use std::path::Path;
+
 pub(crate) use content::{content, same};
 pub(crate) use globus::Globus;
 pub(crate) use http::{File, Server};
@@ -37,9 +44,18 @@ pub(crate) use listed::{Listed, listing};
 pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, get, longhaul};
 pub(crate) use real::{Apache, Nginx, Site};
+pub(crate) use scripted::Scripted;
 pub(crate) use tree::{age, assert_equal, make_tree, many_files};
 pub(crate) use vsftpd::Vsftpd;
 pub(crate) use writable::Writable;
+
+/// Returns the names below a directory, sorted.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
 
 /// Makes a `longhaul put` in an empty directory.
 pub(crate) fn put() -> Get {

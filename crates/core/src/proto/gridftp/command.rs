@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use thiserror::Error;
 
 use super::format_date;
-use crate::ranges::{ByteRange, RangeSet};
+use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
 /// Why a command cannot be written.
@@ -20,21 +20,9 @@ pub enum CommandError {
     /// An argument that is required is empty.
     #[error("{0}: the argument is empty")]
     Empty(&'static str),
-    /// The addresses cannot be written in this command.
-    #[error("{0}: no address, or addresses of two families")]
-    Addresses(&'static str),
     /// A date outside of the years 1970 to 9999.
     #[error("{0}: the date is before 1970 or after 9999")]
     Date(&'static str),
-}
-
-/// The protection of data connections (RFC 2228, section 3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protection {
-    /// No protection.
-    Clear,
-    /// Integrity and confidentiality.
-    Private,
 }
 
 /// A command; paths are bytes, as file names are.
@@ -54,26 +42,16 @@ pub enum Command<'a> {
     ModeExtended,
     /// Sets the number of data connections of a MODE E RETR. Zero, which ends a session of Globus, cannot be said.
     Parallelism(NonZeroU32),
-    /// Selects the facts that MLST and MLSD list, such as "type;size;modify;".
-    OptsMlst(&'a str),
-    /// Switches path names to UTF-8.
-    OptsUtf8,
     /// The address at which the client accepts a data connection.
     Port(SocketAddrV4),
     /// As [`Port`](Self::Port), of either family.
     Eprt(SocketAddr),
-    /// The addresses at which the client accepts data connections, one a stripe; all of one family.
-    Spor(&'a [SocketAddr]),
     /// Requests an IPv4 address to connect to.
     Pasv,
     /// Requests a port to connect to.
     Epsv,
-    /// Requests the addresses of all stripes to connect to.
-    Spas,
     /// Begins the next transfer at an offset.
     Rest(u64),
-    /// Leaves the given ranges out of the next MODE E transfer, as they are held already.
-    RestRanges(&'a RangeSet),
     /// Sends a file.
     Retr(&'a [u8]),
     /// Sends a range of a file; block offsets are relative to its start.
@@ -104,7 +82,7 @@ pub enum Command<'a> {
     Mfmt(SystemTime, &'a [u8]),
     /// Requests the checksum of a range by an algorithm's name; `None`: of the whole file.
     Cksm(&'a str, Option<ByteRange>, &'a [u8]),
-    /// Sets the socket buffers of data connections; zero restores autotuning at Globus.
+    /// Sets the server's socket buffers of data connections.
     Sbuf(Bytes),
     /// No authentication of data connections (DCAU N).
     DcauNone,
@@ -112,8 +90,8 @@ pub enum Command<'a> {
     DcauSelf,
     /// The credential, in base64, for data connections (DCSC P).
     DcscCredential(&'a str),
-    /// Sets the protection of data connections.
-    Prot(Protection),
+    /// Requests integrity and confidentiality of data connections (PROT P).
+    ProtPrivate,
     /// Sets the protection buffer's size; TLS uses 0.
     Pbsz(u32),
     /// Begins a security mechanism, such as "TLS" or "GSSAPI".
@@ -122,12 +100,8 @@ pub enum Command<'a> {
     Adat(&'a str),
     /// Requests the features.
     Feat,
-    /// Requests the working directory.
-    Pwd,
     /// Does nothing.
     Noop,
-    /// Ends the session.
-    Quit,
 }
 
 /// A command's line without its end: the verb, and arguments as bytes.
@@ -155,14 +129,12 @@ impl Command<'_> {
             Self::Pass(_) => "PASS",
             Self::TypeImage => "TYPE",
             Self::ModeStream | Self::ModeExtended => "MODE",
-            Self::Parallelism(_) | Self::OptsMlst(_) | Self::OptsUtf8 => "OPTS",
+            Self::Parallelism(_) => "OPTS",
             Self::Port(_) => "PORT",
             Self::Eprt(_) => "EPRT",
-            Self::Spor(_) => "SPOR",
             Self::Pasv => "PASV",
             Self::Epsv => "EPSV",
-            Self::Spas => "SPAS",
-            Self::Rest(_) | Self::RestRanges(_) => "REST",
+            Self::Rest(_) => "REST",
             Self::Retr(_) => "RETR",
             Self::EretPartial(..) => "ERET",
             Self::EstoAdjusted(..) => "ESTO",
@@ -181,14 +153,12 @@ impl Command<'_> {
             Self::Sbuf(_) => "SBUF",
             Self::DcauNone | Self::DcauSelf => "DCAU",
             Self::DcscCredential(_) => "DCSC",
-            Self::Prot(_) => "PROT",
+            Self::ProtPrivate => "PROT",
             Self::Pbsz(_) => "PBSZ",
             Self::Auth(_) => "AUTH",
             Self::Adat(_) => "ADAT",
             Self::Feat => "FEAT",
-            Self::Pwd => "PWD",
             Self::Noop => "NOOP",
-            Self::Quit => "QUIT",
         }
     }
 
@@ -200,16 +170,9 @@ impl Command<'_> {
             Self::ModeExtended => line.add(b"E"),
             // Starting, smallest and largest number; Globus uses the first only.
             Self::Parallelism(n) => line.add(format!("RETR Parallelism={n},{n},{n};").as_bytes()),
-            Self::OptsMlst(facts) => line.add(format!("MLST {facts}").as_bytes()),
-            Self::OptsUtf8 => line.add(b"UTF8 ON"),
             Self::Port(address) => line.add(comma_address(address).as_bytes()),
             Self::Eprt(address) => line.add(bar_address(address).as_bytes()),
-            Self::Spor(addresses) => line.add(self.stripes(addresses)?.as_bytes()),
             Self::Rest(offset) => line.number(offset),
-            Self::RestRanges(ranges) => {
-                let texts: Vec<_> = ranges.iter().map(|r| format!("{}-{}", r.start(), r.end())).collect();
-                line.text(self, texts.join(",").as_bytes())?;
-            }
             Self::EretPartial(range, path) => {
                 line.add(format!("P {} {}", range.start(), range.len().get()).as_bytes());
                 line.text(self, path)?;
@@ -236,8 +199,7 @@ impl Command<'_> {
                 line.add(b"P");
                 line.text(self, credential.as_bytes())?;
             }
-            Self::Prot(Protection::Clear) => line.add(b"C"),
-            Self::Prot(Protection::Private) => line.add(b"P"),
+            Self::ProtPrivate => line.add(b"P"),
             Self::Pbsz(size) => line.number(size.into()),
             Self::User(text) | Self::Auth(text) | Self::Adat(text) => line.text(self, text.as_bytes())?,
             Self::Retr(path)
@@ -250,21 +212,9 @@ impl Command<'_> {
             | Self::Dele(path)
             | Self::Rnfr(path)
             | Self::Rnto(path) => line.text(self, path)?,
-            Self::Pasv | Self::Epsv | Self::Spas | Self::Feat | Self::Pwd | Self::Noop | Self::Quit => {}
+            Self::Pasv | Self::Epsv | Self::Feat | Self::Noop => {}
         }
         Ok(())
-    }
-
-    fn stripes(&self, addresses: &[SocketAddr]) -> Result<String, CommandError> {
-        let one_family = addresses.windows(2).all(|pair| pair[0].is_ipv4() == pair[1].is_ipv4());
-        if addresses.is_empty() || !one_family {
-            return Err(CommandError::Addresses(self.verb()));
-        }
-        let write = |address: &SocketAddr| match address {
-            SocketAddr::V4(v4) => comma_address(*v4),
-            SocketAddr::V6(_) => bar_address(*address),
-        };
-        Ok(addresses.iter().map(write).collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -339,9 +289,7 @@ mod tests {
     fn writes_commands_as_the_specifications_show() {
         let v4: SocketAddrV4 = "132.235.1.2:6275".parse().unwrap();
         let v6: SocketAddr = "[1080::8:800:200c:417a]:5282".parse().unwrap();
-        let stripes = [SocketAddr::V4(v4), "10.0.0.1:256".parse().unwrap()];
         let range = ByteRange::new(100, 350);
-        let held: RangeSet = [ByteRange::new(0, 29), ByteRange::new(30, 89)].into_iter().collect();
         let date = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (command, expected) in [
             (Command::User("anonymous"), "USER anonymous"),
@@ -352,11 +300,7 @@ mod tests {
             (Command::Port(v4), "PORT 132,235,1,2,24,131"),
             (Command::Eprt(v4.into()), "EPRT |1|132.235.1.2|6275|"),
             (Command::Eprt(v6), "EPRT |2|1080::8:800:200c:417a|5282|"),
-            (Command::Spor(&stripes), "SPOR 132,235,1,2,24,131 10,0,0,1,1,0"),
-            (Command::Spor(&[v6]), "SPOR |2|1080::8:800:200c:417a|5282|"),
-            (Command::Spas, "SPAS"),
             (Command::Rest(5), "REST 5"),
-            (Command::RestRanges(&held), "REST 0-29,30-89"),
             (Command::EretPartial(range, b"/a b"), "ERET P 100 250 /a b"),
             (Command::EstoAdjusted(7, b"/x"), "ESTO A 7 /x"),
             (Command::Allo(Bytes::new(9)), "ALLO 9"),
@@ -364,10 +308,11 @@ mod tests {
             (Command::Cksm("MD5", None, b"f"), "CKSM MD5 0 -1 f"),
             (Command::Cksm("SHA256", Some(range), b"f"), "CKSM SHA256 100 250 f"),
             (Command::DcauNone, "DCAU N"),
-            (Command::Prot(Protection::Private), "PROT P"),
+            (Command::ProtPrivate, "PROT P"),
+            (Command::Sbuf(Bytes::kib(4)), "SBUF 4096"),
             (Command::Pbsz(0), "PBSZ 0"),
             (Command::Adat("QQ=="), "ADAT QQ=="),
-            (Command::Quit, "QUIT"),
+            (Command::Noop, "NOOP"),
         ] {
             assert_eq!(text(&command), expected);
         }
@@ -376,10 +321,6 @@ mod tests {
     #[test]
     fn refuses_arguments_that_cannot_be_expressed() {
         assert_eq!(Command::Retr(b"").encode(), Err(CommandError::Empty("RETR")));
-        assert_eq!(Command::RestRanges(&RangeSet::new()).encode(), Err(CommandError::Empty("REST")));
-        assert_eq!(Command::Spor(&[]).encode(), Err(CommandError::Addresses("SPOR")));
-        let mixed = ["1.2.3.4:5".parse().unwrap(), "[::1]:5".parse().unwrap()];
-        assert_eq!(Command::Spor(&mixed).encode(), Err(CommandError::Addresses("SPOR")));
         let old = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(Command::Mfmt(old, b"f").encode(), Err(CommandError::Date("MFMT")));
     }
@@ -405,7 +346,6 @@ mod tests {
                 Command::User(&text),
                 Command::Pass(&text),
                 Command::Auth(&text),
-                Command::OptsMlst(&text),
             ] {
                 let Ok(line) = command.encode() else { continue };
                 prop_assert!(line.ends_with(b"\r\n"));

@@ -51,17 +51,6 @@ impl Features {
         self.words("REST").any(|word| word.eq_ignore_ascii_case("STREAM"))
     }
 
-    /// Returns whether a security mechanism is listed, such as "TLS" or "GSSAPI".
-    pub fn authenticates_by(&self, mechanism: &str) -> bool {
-        self.words("AUTH").any(|word| word.eq_ignore_ascii_case(mechanism))
-    }
-
-    /// Returns the facts that MLST lists, in lower case and without the mark of those that are selected.
-    pub fn facts(&self) -> Vec<String> {
-        let facts = self.words("MLST").map(|fact| fact.trim_end_matches('*').to_ascii_lowercase());
-        facts.filter(|fact| !fact.is_empty()).collect()
-    }
-
     /// Returns whether CKSM is offered with an algorithm.
     ///
     /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. MD5 is assumed of a list without algorithms:
@@ -75,6 +64,13 @@ impl Features {
                 named.any(|word| word.split(':').next().is_some_and(|word| word.eq_ignore_ascii_case(name)))
             }
         }
+    }
+
+    /// Returns the best algorithm of CKSM that is offered: one that cannot be forged, and of those the one that CPUs have instructions
+    /// for.
+    pub fn best_checksum(&self) -> Option<Algorithm> {
+        let preferred = [Algorithm::Sha256, Algorithm::Sha512, Algorithm::Sha1, Algorithm::Md5];
+        preferred.into_iter().find(|algorithm| self.checksum(*algorithm))
     }
 
     /// Splits a keyword's parameters at blanks, semicolons and commas.
@@ -113,10 +109,12 @@ mod tests {
             " PASV AllowDelayed;",
         ]);
         assert!(globus.extended_mode() && globus.partial_retrieve() && globus.adjusted_store());
-        assert!(globus.restarts_streams() && globus.lists("mfmt") && !globus.authenticates_by("TLS"));
-        assert_eq!(globus.facts(), ["type", "size", "modify", "perm", "charset", "unique", "x.count"]);
+        assert!(globus.restarts_streams() && globus.lists("mfmt"));
         assert!(globus.checksum(Algorithm::Md5) && globus.checksum(Algorithm::Sha512));
         assert!(!globus.checksum(Algorithm::Blake3));
+        assert_eq!(globus.best_checksum(), Some(Algorithm::Sha256));
+        assert_eq!(features(&[" CKSM"]).best_checksum(), Some(Algorithm::Md5));
+        assert_eq!(features(&[" SIZE"]).best_checksum(), None);
     }
 
     #[test]
@@ -133,10 +131,8 @@ mod tests {
             " SIZE",
             " TVFS",
         ]);
-        assert!(vsftpd.authenticates_by("tls") && vsftpd.restarts_streams() && !vsftpd.extended_mode());
-        assert!(!vsftpd.checksum(Algorithm::Md5) && vsftpd.facts().is_empty());
-        let several = features(&[" AUTH TLS-C;TLS;", " AUTH GSSAPI"]);
-        assert!(several.authenticates_by("TLS") && several.authenticates_by("GSSAPI"));
+        assert!(vsftpd.restarts_streams() && !vsftpd.extended_mode());
+        assert!(!vsftpd.checksum(Algorithm::Md5));
         assert!(
             features(&[" CKSM"]).checksum(Algorithm::Md5) && !features(&[" CKSM"]).checksum(Algorithm::Sha1)
         );

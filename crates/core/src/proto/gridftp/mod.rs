@@ -19,14 +19,14 @@ mod transfer_ledger;
 
 pub use adat::{TokenError, adat_token, decode_token, encode_token};
 pub use checksum::{checksum_algorithm_name, parse_checksum};
-pub use command::{Command, CommandError, Protection};
+pub use command::{Command, CommandError};
 pub use date::{format_date, parse_date};
 pub use extended_block::{BLOCK_HEADER, BlockError, BlockHeader, MAX_CHANNELS};
 pub use facts::{EntryName, Facts, FactsError, FileKind, parse_mdtm, parse_mlst, parse_size};
 pub use features::Features;
 pub use listing::{ListingEntry, ListingReader};
-pub use markers::{PerformanceMarker, parse_performance_marker, parse_range_marker};
-pub use passive::{PassiveError, parse_epsv, parse_pasv, parse_spas};
+pub use markers::parse_range_marker;
+pub use passive::{PassiveError, parse_epsv, parse_pasv};
 pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyError, ReplyReader};
 pub use signing_policy::{MAX_POLICY, PolicyError, SigningPolicy, Verdict};
 pub use transfer_ledger::{LedgerError, TransferLedger};

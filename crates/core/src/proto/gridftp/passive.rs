@@ -1,4 +1,4 @@
-//! Replies to PASV, EPSV and SPAS: where the server accepts data connections (RFC 959, RFC 2428, GFD.20).
+//! Replies to PASV and EPSV: where the server accepts data connections (RFC 959, RFC 2428).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -42,23 +42,6 @@ pub fn parse_epsv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveEr
     let found = (reply.code == 229).then(|| reply.lines.iter().find_map(|line| bar_port(line)));
     let port = found.flatten().ok_or_else(|| no_address(reply))?;
     Ok(SocketAddr::new(server, port))
-}
-
-/// Reads the reply 229 to SPAS, with an address a line for each stripe; at least one.
-///
-/// # Errors
-/// [`PassiveError`] for any other reply, for a line that is no address, for port 0, and for the address of another host.
-pub fn parse_spas(reply: &Reply, server: IpAddr) -> Result<Vec<SocketAddr>, PassiveError> {
-    // The first and the last line are text.
-    let between = reply.lines.len().checked_sub(1).and_then(|last| reply.lines.get(1..last));
-    let lines = between.filter(|lines| reply.code == 229 && !lines.is_empty());
-    let address = |line: &String| {
-        let text = line.trim();
-        let found =
-            whole_comma_address(text).or_else(|| bar_address(text)).ok_or_else(|| no_address(reply))?;
-        of_server(found, server)
-    };
-    lines.ok_or_else(|| no_address(reply))?.iter().map(address).collect()
 }
 
 fn no_address(reply: &Reply) -> PassiveError {
@@ -106,15 +89,6 @@ fn bar_port(line: &str) -> Option<u16> {
     (empty && fields.next() == Some("") && fields.next().is_none()).then_some(port)
 }
 
-/// Reads `|family|address|port|`.
-fn bar_address(text: &str) -> Option<SocketAddr> {
-    let fields: Vec<&str> = text.split('|').take(6).collect();
-    let ["", family, ip, port_text, ""] = fields[..] else { return None };
-    let ip: IpAddr = ip.parse().ok()?;
-    let fits = matches!((family, ip), ("1", IpAddr::V4(_)) | ("2", IpAddr::V6(_)));
-    fits.then(|| port(port_text)).flatten().map(|port| SocketAddr::new(ip, port))
-}
-
 fn port(text: &str) -> Option<u16> {
     super::number(text).and_then(|port| port.try_into().ok()).filter(|port| *port > 0)
 }
@@ -148,12 +122,6 @@ mod tests {
         for text in ["Entering Extended Passive Mode (|||6275|)", "(!!!6275!)", "x (y) (|||6275|)."] {
             assert_eq!(parse_epsv(&reply(229, &[text]), SERVER), Ok(at(6275)), "{text}");
         }
-        let stripes =
-            reply(229, &["Entering Striped Passive Mode", " 127,0,0,1,1,0", "127,0,0,1,1,1", "End"]);
-        assert_eq!(parse_spas(&stripes, SERVER), Ok(vec![at(256), at(257)]));
-        let six: IpAddr = "::1".parse().unwrap();
-        let stripes = reply(229, &["Entering", " |2|::1|5000|", "End"]);
-        assert_eq!(parse_spas(&stripes, six), Ok(vec![SocketAddr::new(six, 5000)]));
     }
 
     #[test]
@@ -161,8 +129,6 @@ mod tests {
         let other = reply(227, &["(10,0,0,1,24,131)"]);
         let named: IpAddr = "10.0.0.1".parse().unwrap();
         assert_eq!(parse_pasv(&other, SERVER), Err(PassiveError::OtherHost { named, server: SERVER }));
-        let stripes = reply(229, &["x", "127,0,0,1,1,0", "10,0,0,1,1,0", "End"]);
-        assert_eq!(parse_spas(&stripes, SERVER), Err(PassiveError::OtherHost { named, server: SERVER }));
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
         let address = parse_pasv(&reply(227, &["(127,0,0,1,1,0)"]), mapped);
         assert_eq!(address, Ok(SocketAddr::new(mapped, 256)));
@@ -194,11 +160,6 @@ mod tests {
                 "{text}"
             );
         }
-        for lines in
-            [&["(127,0,0,1,1,1)"][..], &["a", "End"], &["a", "b", "End"], &["a", "|1|::1|5|", "End"], &[]]
-        {
-            assert!(matches!(parse_spas(&reply(229, lines), SERVER), Err(PassiveError::NoAddress(_))));
-        }
         assert!(parse_pasv(&reply(500, &["(127,0,0,1,1,1)"]), SERVER).is_err());
     }
 
@@ -207,8 +168,7 @@ mod tests {
         fn never_leaves_the_server(code in prop::sample::select(vec![227u16, 229]), lines in prop::collection::vec("[(|]{0,4}[0-9,.:|()]{0,24}", 0..4)) {
             let reply = Reply { code, lines };
             let all = [parse_pasv(&reply, SERVER).ok(), parse_epsv(&reply, SERVER).ok()];
-            let stripes = parse_spas(&reply, SERVER).unwrap_or_default();
-            for address in all.into_iter().flatten().chain(stripes) {
+            for address in all.into_iter().flatten() {
                 prop_assert!(address.ip() == SERVER && address.port() > 0);
             }
         }

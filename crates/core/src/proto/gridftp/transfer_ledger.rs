@@ -8,6 +8,10 @@ use super::BlockHeader;
 use crate::ranges::{ByteRange, RangeSet};
 use crate::units::Bytes;
 
+/// The most separate ranges that one transfer may have announced or received. Connections send their blocks roughly in order, so there
+/// are about as many ranges as connections, of which servers open some thousand ([`MAX_CHANNELS`](super::MAX_CHANNELS)).
+const MAX_FRAGMENTS: usize = 65_536;
+
 /// How the blocks of a transfer contradict each other or the request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LedgerError {
@@ -39,9 +43,9 @@ pub enum LedgerError {
         /// What did not arrive.
         missing: RangeSet,
     },
-    /// A connection was closed before its end of data.
-    #[error("data connection {0} was closed before its end of data")]
-    Cut(u64),
+    /// Blocks lie scattered, so that an account of them would take ever more memory.
+    #[error("the server sent blocks that leave more than {MAX_FRAGMENTS} gaps")]
+    Fragments,
 }
 
 /// Keeps account of one transfer: which blocks were announced and received, and which connections have ended.
@@ -100,6 +104,9 @@ impl TransferLedger {
         if new != block.len().get() {
             return Err(LedgerError::Overlap(block));
         }
+        if self.announced.iter().count() >= MAX_FRAGMENTS || self.received.iter().count() >= MAX_FRAGMENTS {
+            return Err(LedgerError::Fragments);
+        }
         self.announced.insert(block);
         Ok(())
     }
@@ -107,14 +114,6 @@ impl TransferLedger {
     /// Takes note of payload received: a front of an announced block, or more of it.
     pub fn receive(&mut self, range: ByteRange) {
         self.received.insert(range);
-    }
-
-    /// Takes note that a connection was closed.
-    ///
-    /// # Errors
-    /// [`LedgerError::Cut`] where the connection had not ended its data.
-    pub fn close(&self, channel: u64) -> Result<(), LedgerError> {
-        if self.ended.contains(&channel) { Ok(()) } else { Err(LedgerError::Cut(channel)) }
     }
 
     /// Returns the number of connections that the server uses, once announced.
@@ -137,11 +136,6 @@ impl TransferLedger {
         self.channels == Some(self.ended())
     }
 
-    /// Returns whether all connections have ended and every byte was received.
-    pub fn is_complete(&self) -> bool {
-        self.all_ended() && self.received.contains(self.asked)
-    }
-
     /// Checks a transfer whose connections have all ended.
     ///
     /// # Errors
@@ -161,6 +155,10 @@ mod tests {
         BlockHeader::data(ByteRange::new(start, end))
     }
 
+    fn is_complete(ledger: &TransferLedger) -> bool {
+        ledger.all_ended() && ledger.finish().is_ok()
+    }
+
     /// Announces a block and receives all of it.
     fn send(ledger: &mut TransferLedger, channel: u64, start: u64, end: u64) -> Result<(), LedgerError> {
         ledger.announce(channel, data(start, end))?;
@@ -173,17 +171,15 @@ mod tests {
         let mut ledger = TransferLedger::new(ByteRange::new(0, 100));
         send(&mut ledger, 0, 50, 100).unwrap();
         ledger.announce(0, BlockHeader::end_of_file(2)).unwrap();
-        assert!(
-            !ledger.all_ended() && ledger.close(0).is_ok() && ledger.close(1) == Err(LedgerError::Cut(1))
-        );
+        assert!(!ledger.all_ended());
         ledger.announce(1, data(0, 50)).unwrap();
         ledger.receive(ByteRange::new(0, 20));
         ledger.announce(1, BlockHeader::end_of_data()).unwrap();
-        assert!(ledger.all_ended() && !ledger.is_complete());
+        assert!(ledger.all_ended());
         let missing = [ByteRange::new(20, 50)].into_iter().collect();
         assert_eq!(ledger.finish(), Err(LedgerError::Missing { missing }));
         ledger.receive(ByteRange::new(20, 50));
-        assert!(ledger.is_complete() && ledger.finish().is_ok() && ledger.received() == Bytes::new(100));
+        assert!(is_complete(&ledger) && ledger.finish().is_ok() && ledger.received() == Bytes::new(100));
     }
 
     #[test]
@@ -192,9 +188,9 @@ mod tests {
         send(&mut ledger, 3, 10, 20).unwrap();
         ledger.announce(1, BlockHeader::end_of_data()).unwrap();
         ledger.announce(3, BlockHeader::end_of_data()).unwrap();
-        assert!(!ledger.is_complete());
+        assert!(!is_complete(&ledger));
         ledger.announce(2, BlockHeader::end_of_file(3)).unwrap();
-        assert!(ledger.is_complete() && ledger.ended() == 3);
+        assert!(is_complete(&ledger) && ledger.ended() == 3);
     }
 
     #[test]
@@ -223,6 +219,14 @@ mod tests {
         assert_eq!(too_many.announce(2, BlockHeader::end_of_file(2)), Err(two));
     }
 
+    #[test]
+    fn scattered_blocks_end_in_an_error() {
+        let mut ledger = TransferLedger::new(ByteRange::new(0, 1 << 40));
+        let scattered = (0..u64::MAX).map(|n| send(&mut ledger, 0, n * 2, n * 2 + 1));
+        let (taken, error) = scattered.enumerate().find_map(|(n, sent)| Some((n, sent.err()?))).unwrap();
+        assert_eq!((taken, error), (MAX_FRAGMENTS, LedgerError::Fragments));
+    }
+
     proptest! {
         #[test]
         fn blocks_in_any_order_over_any_connections_complete(
@@ -235,15 +239,15 @@ mod tests {
             blocks.sort_by_key(|block| order[usize::try_from(block.start() % 20).unwrap()]);
             let mut ledger = TransferLedger::new(ByteRange::new(1000, at));
             for (n, block) in blocks.iter().enumerate() {
-                prop_assert!(!ledger.is_complete());
+                prop_assert!(!is_complete(&ledger));
                 send(&mut ledger, n as u64 % channels, block.start(), block.end()).unwrap();
             }
             for channel in 0..channels - 1 {
                 ledger.announce(channel, BlockHeader::end_of_data()).unwrap();
             }
-            prop_assert!(!ledger.is_complete() && ledger.finish().is_ok());
+            prop_assert!(!is_complete(&ledger) && ledger.finish().is_ok());
             ledger.announce(channels - 1, BlockHeader::end_of_file(channels)).unwrap();
-            prop_assert!(ledger.is_complete());
+            prop_assert!(is_complete(&ledger));
         }
 
         #[test]
@@ -259,7 +263,7 @@ mod tests {
                     sent.insert(range);
                 }
             }
-            prop_assert_eq!(ledger.is_complete(), sent.contains(asked) && ledger.all_ended());
+            prop_assert_eq!(is_complete(&ledger), sent.contains(asked) && ledger.all_ended());
         }
     }
 }

@@ -8,26 +8,26 @@ use longhaul_core::ranges::ByteRange;
 
 use crate::connect::{Received, Transport};
 
-/// A data connection; it may carry one transfer after the other.
+/// A data connection; it may carry one chunk after the other.
 pub(super) struct Channel {
     transport: Transport,
     pub(super) peer: SocketAddr,
     /// Its number on the control connection.
     pub(super) number: u64,
-    /// The transfer that its next block belongs to; `None` until that is known.
-    pub(super) turn: Option<u64>,
-    /// Whether it has carried a whole part of a transfer before.
+    /// The number of the chunk that its next block belongs to; `None` until that is known.
+    pub(super) chunk: Option<u64>,
+    /// Whether it has carried its whole part of a chunk before.
     has_served: bool,
-    /// Whether it has sent a block of the present transfer.
+    /// Whether it has sent a block of the present chunk.
     has_begun: bool,
     header: [u8; BLOCK_HEADER],
     filled: usize,
-    /// What is still to come of the present block, in the offsets of its transfer.
+    /// What is still to come of the present block, in the offsets of its chunk.
     payload: ByteRange,
-    /// The present block is the last of its transfer.
+    /// The present block is the connection's last one of its chunk.
     ends_data: bool,
-    /// The server closes the connection behind the present block.
-    pub(super) closes: bool,
+    /// The server has announced that it closes the connection.
+    closes: bool,
 }
 
 /// What a channel has received.
@@ -47,7 +47,7 @@ impl Channel {
             transport,
             peer,
             number,
-            turn: None,
+            chunk: None,
             has_served: false,
             has_begun: false,
             header: [0; BLOCK_HEADER],
@@ -74,9 +74,14 @@ impl Channel {
         self.payload
     }
 
-    /// Returns whether the server may close it now: it has sent its part of a transfer, and nothing of the next.
-    pub(super) fn is_between_transfers(&self) -> bool {
+    /// Returns whether the server may close it now: it has sent its part of a chunk, and nothing of the next.
+    pub(super) fn is_between_chunks(&self) -> bool {
         self.has_served && !self.has_begun && !self.is_within_block()
+    }
+
+    /// Returns whether the server closes it behind its part of the present chunk.
+    pub(super) fn closes(&self) -> bool {
+        self.closes
     }
 
     /// Returns whether bytes of a block were read that is not complete.
@@ -103,7 +108,8 @@ impl Channel {
             Err(error) => return Ok(Err(error)),
         };
         self.payload = header.payload().unwrap_or(ByteRange::new(0, 0));
-        (self.ends_data, self.closes) = (header.ends_data(), header.closes());
+        self.ends_data = header.ends_data();
+        self.closes |= header.closes();
         Ok(Ok(ChannelEvent::Header(header)))
     }
 
@@ -123,11 +129,11 @@ impl Channel {
         Ok(Received::Data(n))
     }
 
-    /// Ends the present block, whose payload has arrived; returns whether the channel's part of the transfer has ended with it.
+    /// Ends the present block, whose payload has arrived; returns whether the channel's part of the chunk has ended with it.
     pub(super) fn end_block(&mut self) -> bool {
         let ended = std::mem::take(&mut self.ends_data);
         if ended {
-            self.turn = self.turn.map(|turn| turn + 1);
+            self.chunk = self.chunk.map(|number| number + 1);
             (self.has_served, self.has_begun) = (true, false);
         }
         ended

@@ -8,13 +8,13 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate};
 
 /// How long the first chunk at a known rate lasts: as long as slow start on a long path.
-const SHORTEST: Duration = Duration::from_secs(2);
-/// How long a chunk lasts at most: what came since the last look at the file is taken back where it has changed.
-const LONGEST: Duration = Duration::from_secs(16);
+const SHORTEST_TIME: Duration = Duration::from_secs(2);
+/// How long a chunk lasts at most: what came since the file was last found unchanged is taken back where it has changed.
+const LONGEST_TIME: Duration = Duration::from_secs(16);
 /// The first chunk's length while no rate is known: two seconds of 256 Mbit/s.
-const FIRST: Bytes = Bytes::mib(64);
+const FIRST_CHUNK: Bytes = Bytes::mib(64);
 /// The shortest chunk: its commands take a round trip of the control connection.
-const LEAST: Bytes = Bytes::mib(4);
+const SHORTEST_CHUNK: Bytes = Bytes::mib(4);
 
 /// Chooses the length of one chunk after the other.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(super) struct ChunkPace {
 
 impl Default for ChunkPace {
     fn default() -> Self {
-        Self { lasts: SHORTEST }
+        Self { lasts: SHORTEST_TIME }
     }
 }
 
@@ -32,16 +32,16 @@ impl ChunkPace {
     /// Returns the length of the next chunk at the rate measured last, or the one that is remembered.
     pub(super) fn next(&mut self, rate: Rate) -> Bytes {
         if rate == Rate::default() {
-            return FIRST;
+            return FIRST_CHUNK;
         }
         let lasts = self.lasts;
-        self.lasts = (lasts * 2).min(LONGEST);
-        rate.bytes_in(lasts).max(LEAST)
+        self.lasts = (lasts * 2).min(LONGEST_TIME);
+        rate.bytes_in(lasts).max(SHORTEST_CHUNK)
     }
 
     /// Begins with short chunks again: the number of connections has changed.
     pub(super) fn restart(&mut self) {
-        self.lasts = SHORTEST;
+        self.lasts = SHORTEST_TIME;
     }
 }
 
@@ -52,11 +52,11 @@ mod tests {
     #[test]
     fn chunks_grow_from_two_seconds_to_sixteen() {
         let (mut pace, rate) = (ChunkPace::default(), Rate::bytes_per_sec(100 << 20));
-        assert_eq!(pace.next(Rate::default()), FIRST);
+        assert_eq!(pace.next(Rate::default()), FIRST_CHUNK);
         let chunks: Vec<_> = (0..5).map(|_| pace.next(rate).get() / (100 << 20)).collect();
         assert_eq!(chunks, [2, 4, 8, 16, 16]);
         pace.restart();
         assert_eq!(pace.next(rate), Bytes::mib(200));
-        assert_eq!(pace.next(Rate::bits_per_sec(1)), LEAST);
+        assert_eq!(pace.next(Rate::bits_per_sec(1)), SHORTEST_CHUNK);
     }
 }

@@ -14,8 +14,10 @@ use super::gsi::ControlSecurity;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 
-/// How much is read at once: replies are short.
-const READ: usize = 16 << 10;
+/// How much is read of a control connection at once: replies are short.
+const REPLY_BUFFER: usize = 16 << 10;
+/// After a data connection breaks, the server's own report is waited for so long: a round trip of a long path, and the server's time.
+pub(super) const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A control connection; it may be kept between files.
 pub(super) struct ControlConnection {
@@ -121,7 +123,7 @@ impl ControlConnection {
         if let Some(reply) = self.buffered_reply(at)? {
             return Ok(Some(reply));
         }
-        let mut buffer = [0; READ];
+        let mut buffer = [0; REPLY_BUFFER];
         match self.transport.receive(&mut buffer) {
             Ok(Received::Data(n)) => self.replies.feed(&buffer[..n]),
             Ok(Received::Idle) => return Ok(None),

@@ -15,7 +15,7 @@ const MORE_THAN_ASKED: usize = 4;
 /// So many are accepted in any case.
 const ALWAYS_ACCEPTED: usize = 64;
 
-/// A listener and its connections; the server uses them for one transfer after the other.
+/// A listener and its connections; most servers use them for one chunk after the other.
 pub(super) struct DataPath {
     pub(super) listener: DataListener,
     /// How many connections the server was asked for.
@@ -63,8 +63,19 @@ impl DataPath {
         self.accepted > 0
     }
 
-    /// Makes the path ready for the transfers of another file, which are counted from zero again.
-    pub(super) fn restart_turns(&mut self) {
-        self.channels.iter_mut().for_each(|channel| channel.turn = Some(0));
+    /// Returns whether all connections that were asked for are open, stay open, and are in use.
+    pub(super) fn has_all_connections(&self) -> bool {
+        let stays = |channel: &Channel| channel.chunk.is_some() && !channel.closes();
+        self.channels.len() == self.parallelism && self.channels.iter().all(stays)
+    }
+
+    /// Returns whether the server has opened more connections than were asked for, such as new ones for each chunk.
+    pub(super) fn opens_anew(&self) -> bool {
+        self.accepted > self.parallelism as u64
+    }
+
+    /// Makes the path ready for the chunks of another file, which are counted from zero again.
+    pub(super) fn begin_file(&mut self) {
+        self.channels.iter_mut().for_each(|channel| channel.chunk = Some(0));
     }
 }

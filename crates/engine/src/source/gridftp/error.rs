@@ -89,6 +89,16 @@ pub(crate) enum FtpError {
     /// The server speaks out of turn.
     #[error("{at} sent {what}, which nothing was requested for")]
     Unrequested { at: String, what: String },
+    /// Which chunk a data connection belongs to is not known.
+    #[error(
+        "{at} opened new data connections for a chunk that was requested ahead; chunks are requested one by one from now on"
+    )]
+    OpenedAnew { at: String },
+    /// TLS on a data connection ended without its closing message, where nothing else shows the end of the file.
+    #[error(
+        "{at} ended a data connection without closing TLS, after {got}, and tells no size: more may be missing"
+    )]
+    Unclosed { at: String, got: Bytes },
     /// The file is another one now.
     #[error(
         "{at} changed on the server during the transfer ({was} became {now}); use --no-resume to fetch the new file"
@@ -148,8 +158,8 @@ impl FtpError {
         Self::Tls { at: at.to_owned(), why: error.to_string() }
     }
 
-    /// Returns whether the server did not reach this host, as behind a NAT.
-    pub(super) fn is_unreached(&self) -> bool {
+    /// Returns whether MODE E is of no use: the server does not reach this host, as behind a NAT, or refuses the mode.
+    pub(super) fn rules_out_extended_mode(&self) -> bool {
         match self {
             Self::NotConnected { .. } => true,
             Self::Refused { verb, reply, .. } => match *verb {
@@ -167,9 +177,24 @@ impl FtpError {
                             ],
                         )
                 }
-                // A server that connects nowhere, or not to this address.
-                "PORT" | "EPRT" => reply.is_permanent(),
+                // A server that connects nowhere, or not to this address, or has no MODE E in spite of its features.
+                "PORT" | "EPRT" | "MODE" => reply.is_permanent(),
                 _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Returns whether the blocks of a chunk contradict each other or the request, so that any byte of it may be wrong.
+    pub(super) fn refutes_data(&self) -> bool {
+        match self {
+            Self::Block { .. } | Self::Unrequested { .. } => true,
+            Self::Ledger { source, .. } => match source {
+                LedgerError::Outside { .. }
+                | LedgerError::Overlap(_)
+                | LedgerError::AfterEnd(_)
+                | LedgerError::Fragments => true,
+                LedgerError::Missing { .. } | LedgerError::Channels { .. } => false,
             },
             _ => false,
         }
@@ -201,6 +226,8 @@ impl FtpError {
             | Self::Timeout { .. }
             | Self::Data { .. }
             | Self::ClosedEarly { .. }
+            | Self::OpenedAnew { .. }
+            | Self::Unclosed { .. }
             | Self::NotConnected { .. } => FailureKind::Temporary,
             Self::Reply { .. }
             | Self::Passive { .. }
@@ -232,11 +259,10 @@ impl FtpError {
                         && matches!(*verb, "ERET" | "RETR" | "ESTO" | "STOR")
                 }
             },
-            // What is missing or cut may come over another connection.
-            Self::Ledger { source, .. } => matches!(
-                source,
-                LedgerError::Missing { .. } | LedgerError::Cut(_) | LedgerError::Channels { .. }
-            ),
+            // What is missing may come over another connection.
+            Self::Ledger { source, .. } => {
+                matches!(source, LedgerError::Missing { .. } | LedgerError::Channels { .. })
+            }
             error => {
                 matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host)
             }

@@ -4,18 +4,20 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
+use longhaul_core::proto::gridftp::{Command, checksum_algorithm_name, parse_checksum};
 use longhaul_core::proto::http::FileName;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Backoff;
-use longhaul_core::units::{Bytes, Rtt};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
 
 use super::error::FtpError;
-use super::login::Door;
+use super::login::ServerAccess;
 use super::passive;
 use super::remote_address::RemoteAddress;
 use super::remote_state::RemoteState;
@@ -36,6 +38,9 @@ const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// The window in force before anything has arrived, where the kernel does not tell it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
+/// A server reads and hashes at least at this rate; a single disk reads faster, a busy one may not.
+const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
+
 /// One URL of a file.
 pub(crate) struct GridFtpSource<'e> {
     url: Url,
@@ -46,8 +51,10 @@ pub(crate) struct GridFtpSource<'e> {
     described: Mutex<Option<Arc<Described>>>,
     /// What is left to the first worker.
     first: Mutex<Option<First>>,
-    /// The server cannot connect to this host: MODE E is of no use.
-    unreached: AtomicBool,
+    /// MODE E is of no use, although the server offers it: it cannot connect to this host.
+    is_stream_mode_only: AtomicBool,
+    /// A worker has found another file.
+    has_changed: AtomicBool,
 }
 
 /// What the login has settled.
@@ -57,6 +64,16 @@ pub(super) struct Described {
     pub(super) by_ranges: bool,
     /// Whether the server sends over several connections that it opens.
     extended: bool,
+}
+
+/// A session, the state of the file, and how the server sends.
+struct Opened {
+    session: Session,
+    state: RemoteState,
+    /// Over several connections that it opens.
+    extended: bool,
+    /// From an offset on.
+    by_ranges: bool,
 }
 
 /// The session that has described the file, and what is to be leased before anything else.
@@ -75,13 +92,14 @@ impl<'e> GridFtpSource<'e> {
             paths,
             described: Mutex::default(),
             first: Mutex::default(),
-            unreached: AtomicBool::new(false),
+            is_stream_mode_only: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
         }
     }
 
     /// Returns how to reach and to log in to the server.
-    pub(super) fn door(&self) -> Result<Door<'_>, FtpError> {
-        Door::new(RemoteAddress::of(&self.url)?, &self.options.client, self.sessions)
+    pub(super) fn access(&self) -> Result<ServerAccess<'_>, FtpError> {
+        ServerAccess::new(RemoteAddress::of(&self.url)?, &self.options.client, self.sessions)
     }
 
     /// Returns what the login has settled.
@@ -102,15 +120,25 @@ impl<'e> GridFtpSource<'e> {
         self.sessions.keep(session);
     }
 
-    /// Notes that the server cannot connect to this host.
-    pub(super) fn set_unreached(&self) {
-        self.unreached.store(true, Ordering::Relaxed);
+    /// Uses MODE S from now on.
+    pub(super) fn disable_extended_mode(&self) {
+        self.is_stream_mode_only.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a worker has found another file.
+    pub(super) fn set_changed(&self) {
+        self.has_changed.store(true, Ordering::Release);
+    }
+
+    /// Returns whether any worker has found another file.
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Acquire)
     }
 
     /// Returns whether MODE E is used: one worker, and as many data connections as streams are wanted.
     pub(super) fn uses_extended_mode(&self) -> bool {
         let extended = lock(&self.described).as_ref().is_some_and(|described| described.extended);
-        extended && !self.unreached.load(Ordering::Relaxed)
+        extended && !self.is_stream_mode_only.load(Ordering::Relaxed)
     }
 
     fn recall(&self) -> Option<&KnownPath> {
@@ -118,10 +146,10 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Tries again where the server was merely slow or busy; one that cannot be reached now is not there.
-    fn open(&self, door: &Door<'_>, ask: &Ask<'_>) -> Result<(Session, RemoteState), SourceError> {
+    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<Opened, SourceError> {
         let mut backoff = Backoff::new(self.options.retries);
         loop {
-            let error = match door.open(ask.cancel) {
+            let error = match self.open_once(access, ask.cancel) {
                 Ok(opened) => return Ok(opened),
                 Err(error) => SourceError::from(error),
             };
@@ -136,6 +164,18 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
+    /// Logs in, and finds out how ranges can be fetched.
+    fn open_once(&self, access: &ServerAccess<'_>, cancel: &Cancel) -> Result<Opened, FtpError> {
+        let (mut session, state) = access.open(cancel)?;
+        let features = &session.features;
+        let extended = features.extended_mode()
+            && features.partial_retrieve()
+            && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
+        let sequential = self.sessions.is_sequential(&session.key);
+        let by_ranges = extended || session.restarts(sequential, access.at(), cancel)?;
+        Ok(Opened { session, state, extended, by_ranges })
+    }
+
     /// Returns whether several streams may share the file: on a short path one has it all, where their number is free.
     fn is_shared(&self, rtt: Rtt) -> bool {
         let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
@@ -146,13 +186,14 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
-    fn description(&self, session: &Session, state: &RemoteState, ask: &Ask<'_>) -> Description {
+    fn description(&self, opened: &Opened, ask: &Ask<'_>) -> Description {
+        let Opened { session, state, .. } = opened;
         let socket = session.control.transport().socket();
         let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
         let rtt = session.control.rtt().unwrap_or_default();
         let assumed = self.options.assume_unchanged.then_some(Identity::AssumedUnchanged);
         let identity = state.identity().or(assumed).filter(|_| state.size.is_some());
-        let by_ranges = identity.is_some();
+        let by_ranges = identity.is_some() && opened.by_ranges;
         let first = match (&ask.resume, state.size) {
             (Some(resume), _) if by_ranges => ByteRange::new(resume.gap.start(), resume.gap.start()),
             _ if by_ranges => ByteRange::new(0, 0),
@@ -175,6 +216,7 @@ impl<'e> GridFtpSource<'e> {
             corrected: None,
             duplicates: Vec::new(),
             digest: None,
+            digest_on_request: session.features.best_checksum(),
         }
     }
 }
@@ -205,15 +247,11 @@ impl StreamPeer for GridFtpSource<'_> {
 
 impl Source for GridFtpSource<'_> {
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError> {
-        let door = self.door()?;
-        let (session, state) = self.open(&door, ask)?;
-        let description = self.description(&session, &state, ask);
+        let opened = self.open(&self.access()?, ask)?;
+        let description = self.description(&opened, ask);
         let by_ranges = !description.whole;
-        let features = &session.features;
-        let extended = by_ranges
-            && features.extended_mode()
-            && features.partial_retrieve()
-            && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
+        let Opened { session, state, extended, .. } = opened;
+        let extended = by_ranges && extended;
         *lock(&self.described) = Some(Arc::new(Described { state, by_ranges, extended }));
         *lock(&self.first) = Some(First { session, range: description.first });
         Ok(description)
@@ -221,19 +259,36 @@ impl Source for GridFtpSource<'_> {
 
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
         let described = self.described()?;
-        let door = self.door()?;
-        let (mut session, state) = door.open(cancel)?;
-        compare(&described.state, &state, door.at())?;
-        Ok(passive::read_part(&door, &mut session, part, cancel)?)
+        let access = self.access()?;
+        let (mut session, state) = access.open(cancel)?;
+        compare(&described.state, &state, access.at())?;
+        Ok(passive::read_part(&access, &mut session, part, cancel)?)
     }
 
     fn published_pieces(&self, _cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
         Ok(None)
     }
 
+    fn digest(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, SourceError> {
+        let described = self.described()?;
+        let access = self.access()?;
+        let (mut session, state) = access.open(cancel)?;
+        compare(&described.state, &state, access.at())?;
+        let Some(name) = checksum_algorithm_name(algorithm) else { return Ok(None) };
+        session.control.send(&[Command::Cksm(name, None, &access.address.path)], access.at(), cancel)?;
+        let limit = session.control.limit + SLOWEST_CHECKSUM.time_for(state.size.unwrap_or_default());
+        let reply = session.control.reply("CKSM", limit, access.at(), cancel)?;
+        let digest = parse_checksum(&reply, algorithm);
+        if digest.is_none() && !reply.is_positive() {
+            return Err(FtpError::Refused { at: access.at().to_owned(), verb: "CKSM", reply }.into());
+        }
+        self.keep(session);
+        Ok(digest)
+    }
+
     fn abandon(&self) {
         if let Some(first) = self.take_first() {
-            // It has only logged in and looked.
+            // It has only logged in and asked for the state of the file.
             self.keep(first.session);
         }
     }

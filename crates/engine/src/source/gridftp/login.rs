@@ -10,9 +10,9 @@ use super::data_protection::DataProtection;
 use super::error::FtpError;
 use super::gsi::DataCredential;
 use super::remote_address::{RemoteAddress, Scheme};
-use super::remote_state::{LookCommands, RemoteState};
+use super::remote_state::{RemoteState, StateCommands};
 use super::security;
-use super::sessions::{Mode, Session, SessionKey, Sessions};
+use super::sessions::{Session, SessionKey, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
 use crate::source::http::{ClientConfig, Credentials, login_from_netrc};
@@ -27,15 +27,18 @@ const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
 /// A session, and the state of the file or why the server does not tell it.
 type Opened = (Session, Result<RemoteState, FtpError>);
 
+/// The name that uploads and listings use.
+pub(super) use ServerAccess as Door;
+
 /// How to reach and to log in to the server of a file.
-pub(super) struct Door<'a> {
+pub(super) struct ServerAccess<'a> {
     pub(super) address: RemoteAddress,
     pub(super) config: &'a ClientConfig,
     pub(super) sessions: &'a Sessions,
     key: SessionKey,
 }
 
-impl<'a> Door<'a> {
+impl<'a> ServerAccess<'a> {
     /// Chooses the login: the URL's, the user's, that of .netrc, or anonymous; with GSI the URL's, or that of the certificate.
     ///
     /// # Errors
@@ -57,7 +60,8 @@ impl<'a> Door<'a> {
         if address.scheme != Scheme::GsiFtp {
             login = login.or(given);
             if let (None, Some(netrc)) = (&login, &config.netrc)
-                && let Some(Credentials::Basic(found)) = login_from_netrc(netrc, &address.host.to_string())?
+                && let Some(Credentials::Basic(found)) =
+                    login_from_netrc(netrc, &address.host.to_string(), config.netrc_default)?
             {
                 login = Some(found);
             }
@@ -109,7 +113,7 @@ impl<'a> Door<'a> {
     /// [`FtpError`].
     pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
         while let Some(mut session) = self.sessions.take(&self.key) {
-            match session.look(&self.address.path, self.at(), cancel) {
+            match session.query_state(&self.address.path, self.at(), cancel) {
                 Ok(state) => return Ok((session, Ok(state))),
                 // What the server says of the file holds; a session that has broken meanwhile is replaced.
                 Err(error @ FtpError::Refused { .. }) => return Ok((session, Err(error))),
@@ -212,13 +216,24 @@ impl<'a> Door<'a> {
         commands
     }
 
-    /// Sends all commands at once: a login takes one round trip after the greeting.
+    /// Sends all commands at once: a login takes one round trip after the greeting. A password that crosses the network in clear is
+    /// sent only to a server that asks for it.
     fn log_in_by_flight(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);
-        control.send(&commands, self.at(), cancel)?;
-        let limit = control.limit;
-        let mut replies = vec![control.reply("the login", limit, self.at(), cancel)?];
+        let mut replies = Vec::new();
+        if self.exposes_password() {
+            replies = control.ask(&commands[..1], self.at(), cancel)?;
+            self.check_login(&replies)?;
+            if let [user] = &replies[..]
+                && user.is_positive()
+            {
+                // Logged in by the name alone.
+                replies.push(user.clone());
+            }
+        }
+        control.send(&commands[replies.len()..], self.at(), cancel)?;
+        replies.push(control.reply("the login", control.limit, self.at(), cancel)?);
         while replies.len() < commands.len() {
             let next = control.reply("a flight of commands", FLIGHT_PATIENCE, self.at(), cancel);
             // A server may close the connection behind a refused login.
@@ -226,6 +241,11 @@ impl<'a> Door<'a> {
             replies.push(next);
         }
         self.logged_in(control, protection, &replies)
+    }
+
+    /// Returns whether the login has a secret that the control connection does not protect.
+    fn exposes_password(&self) -> bool {
+        self.address.scheme == Scheme::Ftp && self.key.login.user != ANONYMOUS.0
     }
 
     /// Sends one command after the other.
@@ -283,16 +303,16 @@ impl<'a> Door<'a> {
         }
         security::check_data(self, &protection, protected)?;
         let features = Features::parse(features);
-        let (state, look) = match RemoteState::first(mlst, size, time, self.at()) {
-            _ if self.address.is_directory => (Ok(RemoteState::default()), RemoteState::how_to_look(mlst)),
-            Ok((state, look)) => (Ok(state), look),
+        let (state, state_commands) = match RemoteState::first(mlst, size, time, self.at()) {
+            _ if self.address.is_directory => {
+                (Ok(RemoteState::default()), RemoteState::state_commands_after(mlst))
+            }
+            Ok((state, state_commands)) => (Ok(state), state_commands),
             Err(error) => {
                 let lists = features.lists("MLST");
-                (Err(error), if lists { LookCommands::Mlst } else { LookCommands::SizeAndTime })
+                (Err(error), if lists { StateCommands::Mlst } else { StateCommands::SizeAndTime })
             }
         };
-        let (key, mode) = (self.key.clone(), Mode::Stream);
-        let session = Session { control, key, features, look, mode, protection, data: None };
-        Ok((session, state))
+        Ok((Session::new(control, self.key.clone(), features, state_commands, protection), state))
     }
 }

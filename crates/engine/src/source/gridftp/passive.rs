@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 
 use super::control::check;
 use super::error::FtpError;
-use super::login::Door;
+use super::login::ServerAccess;
 use super::sessions::Session;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport, dial};
@@ -19,28 +19,28 @@ use crate::connect::{Deadline, Received, Transport, dial};
 /// # Errors
 /// [`FtpError`]; an address of another host than the control connection's is one.
 pub(super) fn retrieve(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     start: u64,
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
-    session.use_mode_stream(door.at(), cancel)?;
-    let mut transport = connect(door, session, cancel)?;
-    let path = &door.address.path;
+    session.use_mode_stream(access.at(), cancel)?;
+    let mut transport = connect(access, session, cancel)?;
+    let path = &access.address.path;
     let commands = match start {
         // Fetched from its start it needs no REST.
         0 => vec![Command::Retr(path)],
         start => vec![Command::Rest(start), Command::Retr(path)],
     };
-    session.control.send(&commands, door.at(), cancel)?;
-    let refused = |verb, reply: Reply| FtpError::Refused { at: door.at().to_owned(), verb, reply };
+    session.control.send(&commands, access.at(), cancel)?;
+    let refused = |verb, reply: Reply| FtpError::Refused { at: access.at().to_owned(), verb, reply };
     if let [Command::Rest(_), _] = commands[..] {
-        let reply = session.control.reply("REST", session.control.limit, door.at(), cancel)?;
+        let reply = session.control.reply("REST", session.control.limit, access.at(), cancel)?;
         if !reply.is_intermediate() {
             return Err(refused("REST", reply));
         }
     }
-    begun(door, session, &mut transport, "RETR", cancel)?;
+    begun(access, session, &mut transport, "RETR", cancel)?;
     Ok(transport)
 }
 
@@ -48,17 +48,17 @@ pub(super) fn retrieve(
 ///
 /// # Errors
 /// As of [`retrieve`].
-pub(super) fn list(door: &Door<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
-    session.use_mode_stream(door.at(), cancel)?;
-    let mut transport = connect(door, session, cancel)?;
-    session.control.send(&[Command::Mlsd(&door.address.path)], door.at(), cancel)?;
-    begun(door, session, &mut transport, "MLSD", cancel)?;
+pub(super) fn list(access: &ServerAccess<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
+    session.use_mode_stream(access.at(), cancel)?;
+    let mut transport = connect(access, session, cancel)?;
+    session.control.send(&[Command::Mlsd(&access.address.path)], access.at(), cancel)?;
+    begun(access, session, &mut transport, "MLSD", cancel)?;
     Ok(transport)
 }
 
 /// Waits until the server begins to send.
 fn begun(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     transport: &mut Transport,
     verb: &'static str,
@@ -67,22 +67,22 @@ fn begun(
     let deadline = Deadline::new(cancel, session.control.limit);
     loop {
         // Globus replies once the data connection is authenticated, others before.
-        transport.continue_handshake().map_err(|source| FtpError::of_receive(door.at(), source))?;
-        match session.control.poll_reply(door.at())? {
+        transport.continue_handshake().map_err(|source| FtpError::of_receive(access.at(), source))?;
+        match session.control.poll_reply(access.at())? {
             Some(reply) if reply.is_preliminary() => return Ok(()),
-            Some(reply) => return Err(FtpError::Refused { at: door.at().to_owned(), verb, reply }),
-            None => check(&deadline, door.at(), "beginning to send")?,
+            Some(reply) => return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }),
+            None => check(&deadline, access.at(), "beginning to send")?,
         }
     }
 }
 
 /// Requests where the server accepts data connections; an address of another host than the control connection's is refused.
 pub(super) fn address(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<SocketAddr, FtpError> {
-    let at = door.at();
+    let at = access.at();
     let control = &mut session.control;
     let server = control.peer.ip();
     let passive = |source| FtpError::Passive { at: at.to_owned(), source };
@@ -101,14 +101,14 @@ pub(super) fn address(
 
 /// Opens a data connection to the host of the control connection.
 pub(super) fn connect(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
-    let at = door.at();
-    let address = address(door, session, cancel)?;
-    let deadline = Deadline::new(cancel, door.config.timeouts.connect);
-    let (socket, _) = dial(&address.to_string(), &[address], door.settings(), &deadline)?;
+    let at = access.at();
+    let address = address(access, session, cancel)?;
+    let deadline = Deadline::new(cancel, access.config.timeouts.connect);
+    let (socket, _) = dial(&address.to_string(), &[address], access.settings(), &deadline)?;
     session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
 }
 
@@ -117,14 +117,14 @@ pub(super) fn connect(
 /// # Errors
 /// [`FtpError::Refused`] where the server broke it off.
 pub(super) fn end(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     verb: &'static str,
     broken_off: bool,
     limit: Duration,
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
-    let at = door.at();
+    let at = access.at();
     if !broken_off {
         let reply = session.control.reply("the transfer", limit, at, cancel)?;
         return if reply.is_positive() {
@@ -156,13 +156,13 @@ pub(super) fn end(
 /// # Errors
 /// [`FtpError`].
 pub(super) fn read_part(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     part: ByteRange,
     cancel: &Cancel,
 ) -> Result<Vec<u8>, FtpError> {
-    let at = door.at();
-    let mut transport = retrieve(door, session, part.start(), cancel)?;
+    let at = access.at();
+    let mut transport = retrieve(access, session, part.start(), cancel)?;
     let deadline = Deadline::new(cancel, session.control.limit);
     let mut bytes = vec![0; part.len().as_usize()];
     let mut filled = 0;

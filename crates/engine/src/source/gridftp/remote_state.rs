@@ -20,14 +20,14 @@ pub(super) struct RemoteState {
 
 /// The commands that ask for the state of a file; each has one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LookCommands {
+pub(super) enum StateCommands {
     /// MLST has it all.
     Mlst,
     /// SIZE, then MDTM.
     SizeAndTime,
 }
 
-impl LookCommands {
+impl StateCommands {
     /// Returns the commands for a file.
     pub(super) fn commands(self, path: &[u8]) -> Vec<Command<'_>> {
         match self {
@@ -36,7 +36,7 @@ impl LookCommands {
         }
     }
 
-    /// Returns how many replies a look has.
+    /// Returns how many replies the state has.
     pub(super) fn replies(self) -> usize {
         match self {
             Self::Mlst => 1,
@@ -88,22 +88,22 @@ impl RemoteState {
         size: &Reply,
         time: &Reply,
         at: &str,
-    ) -> Result<(Self, LookCommands), FtpError> {
+    ) -> Result<(Self, StateCommands), FtpError> {
         if let Ok(facts) = parse_mlst(mlst) {
             if matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent) {
                 return Err(FtpError::Url { url: at.to_owned(), why: "it names a directory; name a file" });
             }
             if facts.size.is_some() && facts.modify.is_some() {
-                return Ok((facts.into(), LookCommands::Mlst));
+                return Ok((facts.into(), StateCommands::Mlst));
             }
         }
-        let by_size = LookCommands::SizeAndTime;
+        let by_size = StateCommands::SizeAndTime;
         Ok((by_size.read(&[size.clone(), time.clone()], at)?, by_size))
     }
 
-    /// Chooses how to ask for files after a login that was not for a file, from the reply to MLST of a directory.
-    pub(super) fn how_to_look(mlst: &Reply) -> LookCommands {
-        if parse_mlst(mlst).is_ok() { LookCommands::Mlst } else { LookCommands::SizeAndTime }
+    /// Chooses how to ask for the state of files after a login that was not for a file, from the reply to MLST of a directory.
+    pub(super) fn state_commands_after(mlst: &Reply) -> StateCommands {
+        if parse_mlst(mlst).is_ok() { StateCommands::Mlst } else { StateCommands::SizeAndTime }
     }
 
     /// Returns what ranges of the file are combined under; the size is compared besides.
@@ -151,12 +151,15 @@ mod tests {
         let mlst = reply(250, &["status", " Type=file;Size=7;Modify=20260101000000.5; f", "End"]);
         let (size, time) = (reply(213, &["7"]), reply(213, &["20260101000000"]));
         let unknown = reply(500, &["unknown"]);
-        let (state, look) = RemoteState::first(&mlst, &unknown, &unknown, "ftp://h/f").unwrap();
-        assert_eq!((state.to_string().as_str(), look), ("7 bytes of 20260101000000.5", LookCommands::Mlst));
-        let (state, look) = RemoteState::first(&unknown, &size, &time, "ftp://h/f").unwrap();
+        let (state, commands) = RemoteState::first(&mlst, &unknown, &unknown, "ftp://h/f").unwrap();
         assert_eq!(
-            (state.to_string().as_str(), look),
-            ("7 bytes of 20260101000000", LookCommands::SizeAndTime)
+            (state.to_string().as_str(), commands),
+            ("7 bytes of 20260101000000.5", StateCommands::Mlst)
+        );
+        let (state, commands) = RemoteState::first(&unknown, &size, &time, "ftp://h/f").unwrap();
+        assert_eq!(
+            (state.to_string().as_str(), commands),
+            ("7 bytes of 20260101000000", StateCommands::SizeAndTime)
         );
         let (state, _) = RemoteState::first(&unknown, &unknown, &unknown, "ftp://h/f").unwrap();
         assert_eq!((state.size, state.identity()), (None, None));

@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use longhaul_core::proto::gridftp::{Command, Protection, Reply};
+use longhaul_core::proto::gridftp::{Command, Reply};
 use rustls::pki_types::ServerName;
 use url::Host;
 
@@ -19,7 +19,7 @@ use super::control::ControlConnection;
 use super::data_protection::{DataProtection, FtpsClient};
 use super::error::FtpError;
 use super::gsi::{self, AuthenticateError, ControlSecurity, CredentialPlaces, Credentials, Trust};
-use super::login::Door;
+use super::login::ServerAccess;
 use super::remote_address::Scheme;
 use crate::cancel::Cancel;
 use crate::source::http::{read_ca_file, tls_settings};
@@ -39,7 +39,8 @@ pub(super) fn authenticate(
     host: &Host<String>,
 ) -> Result<ControlSecurity, FtpError> {
     let now = SystemTime::now();
-    let (credentials, trust) = (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env()?);
+    let (credentials, trust) =
+        (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env(now)?);
     gsi::authenticate(exchange, host, &credentials, &trust, now).map_err(|error| match error {
         AuthenticateError::Exchange(error) => error,
         AuthenticateError::Gsi(error) => error.into(),
@@ -48,14 +49,14 @@ pub(super) fn authenticate(
 
 /// Requests TLS, verifies the server, and asks for data connections within TLS (RFC 4217).
 pub(super) fn begin_tls(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     mut control: ControlConnection,
     cancel: &Cancel,
 ) -> Result<(ControlConnection, DataProtection), FtpError> {
-    let at = door.at();
+    let at = access.at();
     let fail = |why: String| FtpError::Tls { at: at.to_owned(), why };
-    let extra = door.config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
-    let name = match &door.address.host {
+    let extra = access.config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
+    let name = match &access.address.host {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
         Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
         Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
@@ -74,12 +75,12 @@ pub(super) fn begin_tls(
 /// Returns the commands that protect data connections, to be sent after the login.
 pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<Command<'_>> {
     match (scheme, protection) {
-        (_, DataProtection::Ftps(_)) => vec![Command::Pbsz(0), Command::Prot(Protection::Private)],
+        (_, DataProtection::Ftps(_)) => vec![Command::Pbsz(0), Command::ProtPrivate],
         (_, DataProtection::Gsi(credential)) => vec![
             Command::DcscCredential(&credential.dcsc),
             Command::DcauSelf,
             Command::Pbsz(GSI_BUFFER),
-            Command::Prot(Protection::Private),
+            Command::ProtPrivate,
         ],
         // Without it the server asks for delegated credentials on each data connection.
         (Scheme::GsiFtp, DataProtection::Clear) => vec![Command::DcauNone],
@@ -89,7 +90,7 @@ pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<
 
 /// Checks the replies to [`data_commands`]: no data is fetched less protected than the user was promised.
 pub(super) fn check_data(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     protection: &DataProtection,
     replies: &[Reply],
 ) -> Result<(), FtpError> {
@@ -99,6 +100,6 @@ pub(super) fn check_data(
         DataProtection::Gsi(_) => "leave out --encrypt to fetch the data in clear",
         DataProtection::Ftps(_) => "ftps:// fetches no data in clear",
     };
-    let (at, reply) = (door.at().to_owned(), refusal.clone());
+    let (at, reply) = (access.at().to_owned(), refusal.clone());
     Err(FtpError::NotEncrypted { at, what: "data connections as they are needed", reply, remedy })
 }

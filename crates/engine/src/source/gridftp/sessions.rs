@@ -15,7 +15,7 @@ use super::data_path::DataPath;
 use super::data_protection::DataProtection;
 use super::error::FtpError;
 use super::remote_address::Scheme;
-use super::remote_state::{LookCommands, RemoteState};
+use super::remote_state::{RemoteState, StateCommands, is_unknown_command};
 use crate::cancel::Cancel;
 use crate::connect::ResolvedHosts;
 use crate::threads::lock;
@@ -23,7 +23,7 @@ use crate::threads::lock;
 /// For how long a session is kept: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// The most sessions that are kept.
-const MOST: usize = 64;
+const MOST_KEPT: usize = 64;
 
 /// What sessions of one kind share; a login's sessions are for that login only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,10 @@ pub(super) struct Session {
     pub(super) control: ControlConnection,
     pub(super) key: SessionKey,
     pub(super) features: Features,
-    pub(super) look: LookCommands,
+    /// How the state of a file is asked for.
+    pub(super) state_commands: StateCommands,
+    /// Whether the server begins to send at an offset; `None` where that was not asked yet.
+    restarts: Option<bool>,
     pub(super) mode: Mode,
     /// Whether data connections are encrypted.
     pub(super) protection: DataProtection,
@@ -64,10 +67,54 @@ pub(super) struct Session {
 }
 
 impl Session {
+    pub(super) fn new(
+        control: ControlConnection,
+        key: SessionKey,
+        features: Features,
+        state_commands: StateCommands,
+        protection: DataProtection,
+    ) -> Self {
+        Self {
+            control,
+            key,
+            features,
+            state_commands,
+            restarts: None,
+            mode: Mode::Stream,
+            protection,
+            data: None,
+        }
+    }
+
     /// Asks for the state of a file.
-    pub(super) fn look(&mut self, path: &[u8], at: &str, cancel: &Cancel) -> Result<RemoteState, FtpError> {
-        let replies = self.control.ask(&self.look.commands(path), at, cancel)?;
-        self.look.read(&replies, at)
+    pub(super) fn query_state(
+        &mut self,
+        path: &[u8],
+        at: &str,
+        cancel: &Cancel,
+    ) -> Result<RemoteState, FtpError> {
+        let replies = self.control.ask(&self.state_commands.commands(path), at, cancel)?;
+        self.state_commands.read(&replies, at)
+    }
+
+    /// Returns whether a transfer in MODE S can begin at an offset. Some servers that list REST refuse it, and some that know it do
+    /// not list it; so it is asked for once, and taken back, as the next transfer may be any. A `sequential` server gets one command at a
+    /// time.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(super) fn restarts(&mut self, sequential: bool, at: &str, cancel: &Cancel) -> Result<bool, FtpError> {
+        if let Some(restarts) = self.restarts {
+            return Ok(restarts);
+        }
+        let commands = [Command::Rest(1), Command::Rest(0)];
+        let mut restarts = true;
+        for flight in commands.chunks(if sequential { 1 } else { commands.len() }) {
+            let replies = self.control.ask(flight, at, cancel)?;
+            restarts &= !replies.iter().any(is_unknown_command);
+        }
+        self.restarts = Some(restarts);
+        Ok(restarts)
     }
 
     /// Returns to MODE S.
@@ -86,10 +133,40 @@ impl Session {
     }
 }
 
+/// What is kept for a while, the oldest first.
+struct Kept<T>(Vec<(T, Instant)>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Kept<T> {
+    fn drop_expired(&mut self, now: Instant) {
+        self.0.retain(|(_, since)| now.saturating_duration_since(*since) < KEPT_FOR);
+    }
+
+    /// Takes the youngest that is `wanted`.
+    fn take(&mut self, wanted: impl Fn(&T) -> bool, now: Instant) -> Option<T> {
+        self.drop_expired(now);
+        let at = self.0.iter().rposition(|(one, _)| wanted(one))?;
+        Some(self.0.remove(at).0)
+    }
+
+    fn keep(&mut self, one: T, now: Instant) {
+        self.drop_expired(now);
+        if self.0.len() >= MOST_KEPT {
+            self.0.remove(0);
+        }
+        self.0.push((one, now));
+    }
+}
+
 /// The sessions of an engine.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    kept: Mutex<Vec<(Session, Instant)>>,
+    kept: Mutex<Kept<Session>>,
     pub(super) hosts: ResolvedHosts,
     /// Servers that lose commands of a flight.
     sequential: Mutex<HashSet<(Host<String>, u16)>>,
@@ -98,10 +175,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Takes a session that was kept, the one used last.
     pub(super) fn take(&self, key: &SessionKey) -> Option<Session> {
-        let mut kept = lock(&self.kept);
-        kept.retain(|(_, since)| since.elapsed() < KEPT_FOR);
-        let at = kept.iter().rposition(|(session, _)| session.key == *key)?;
-        let (mut session, _) = kept.remove(at);
+        let mut session = lock(&self.kept).take(|session| session.key == *key, Instant::now())?;
         session.control.is_quiet().then_some(session)
     }
 
@@ -110,11 +184,7 @@ impl Sessions {
         if !session.control.is_quiet() {
             return;
         }
-        let mut kept = lock(&self.kept);
-        if kept.len() >= MOST {
-            kept.remove(0);
-        }
-        kept.push((session, Instant::now()));
+        lock(&self.kept).keep(session, Instant::now());
     }
 
     /// Returns whether a server is to be asked one command at a time.
@@ -125,5 +195,24 @@ impl Sessions {
     /// Notes that a server loses commands of a flight.
     pub(super) fn set_sequential(&self, key: &SessionKey) {
         lock(&self.sequential).insert((key.host.clone(), key.port));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_expired_makes_room_when_another_is_kept() {
+        let (mut kept, begin) = (Kept::default(), Instant::now());
+        (0..MOST_KEPT).for_each(|one| kept.keep(one, begin));
+        assert_eq!(kept.0.len(), MOST_KEPT);
+        kept.keep(MOST_KEPT, begin + KEPT_FOR / 2);
+        assert_eq!((kept.0.len(), kept.0[0].0), (MOST_KEPT, 1), "the oldest goes");
+        kept.keep(1000, begin + KEPT_FOR);
+        let left: Vec<_> = kept.0.iter().map(|(one, _)| *one).collect();
+        assert_eq!(left, [MOST_KEPT, 1000], "the expired ones go");
+        assert_eq!(kept.take(|_| true, begin + KEPT_FOR), Some(1000));
+        assert_eq!(kept.take(|_| true, begin + 2 * KEPT_FOR), None);
     }
 }

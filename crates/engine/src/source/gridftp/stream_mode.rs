@@ -1,58 +1,56 @@
 //! MODE S: one range after the other over a data connection to the server, which this host closes at the range's end.
 
-use std::time::Duration;
-
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
+use super::control::REPORT_PATIENCE;
 use super::error::FtpError;
 use super::passive;
+use super::remote_state::RemoteState;
 use super::sessions::Session;
 use super::unproved::compare;
-use super::worker::Place;
+use super::worker::FetchContext;
 use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::source::StreamPeer;
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
 
-/// The server's report of a broken transfer is waited for so long.
-const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 /// A shorter range is not worth its round trips and slow start.
 const LEAST_RANGE: Bytes = Bytes::mib(4);
 
 /// Fetches ranges until nothing is left to lease; returns whether the session can be kept.
 pub(super) fn fetch(
-    place: &mut Place<'_, '_>,
+    context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
 ) -> Result<bool, SourceError> {
-    if !place.described.by_ranges {
-        fetch_whole(place, session, stream)?;
+    if !context.described.by_ranges {
+        fetch_whole(context, session, stream)?;
         return Ok(true);
     }
     while stream.wait_for_work() {
         let share =
             Bytes::new(stream.unleased().get() / stream.wanted_streams().max(1) as u64).max(LEAST_RANGE);
         let Some(range) = stream.lease_chunk(share) else { continue };
-        fetch_range(place, session, stream, range)?;
+        fetch_range(context, session, stream, range)?;
     }
     Ok(true)
 }
 
-/// Fetches a range, then looks at the file.
+/// Fetches a range, then compares the state of the file.
 fn fetch_range(
-    place: &mut Place<'_, '_>,
+    context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
     range: ByteRange,
 ) -> Result<(), SourceError> {
-    let door = place.door;
+    let access = context.access;
     let cancel = stream.renew_cancel();
-    let mut transport = passive::retrieve(door, session, range.start(), &cancel)?;
+    let mut transport = passive::retrieve(access, session, range.start(), &cancel)?;
     connected(&transport, stream, session);
     let mut reached = range.start();
-    let received = receive(place, &mut transport, stream, &mut reached);
+    let received = receive(context, &mut transport, stream, &mut reached);
     // What samples the socket holds it too.
     stream.end_connection();
     drop(transport);
@@ -60,31 +58,35 @@ fn fetch_range(
         Ok(()) => {}
         // The server's report counts before what the data connection shows.
         Err(Failure::Early(error)) => {
-            return Err(match session.control.reply("the transfer", REPORT_PATIENCE, door.at(), &cancel) {
+            return Err(match session.control.reply("the transfer", REPORT_PATIENCE, access.at(), &cancel) {
                 Ok(reply) if !reply.is_positive() => {
-                    FtpError::Refused { at: door.at().to_owned(), verb: "RETR", reply }.into()
+                    FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
                 }
                 // The file may have become shorter.
-                Ok(_) => look(place, session, &cancel).err().unwrap_or(error).into(),
+                Ok(_) => compare_state(context, session, &cancel).err().unwrap_or(error).into(),
                 Err(_) => error.into(),
             });
         }
         Err(Failure::Source(error)) => return Err(error),
     }
     // Of a range that another stream has shortened the end is not known here: what is not the file's end was broken off.
-    let broken_off = place.described.state.size.is_none_or(|size| reached < size.get());
+    let broken_off = context.described.state.size.is_none_or(|size| reached < size.get());
     let limit = session.control.limit;
     // No flag of the stream: what has come is to be proved, though nothing is left to lease.
-    passive::end(door, session, "RETR", broken_off, limit, stream.stop())?;
-    look(place, session, stream.stop())?;
-    place.worker.unproved.prove_all();
+    passive::end(access, session, "RETR", broken_off, limit, stream.stop())?;
+    compare_state(context, session, stream.stop())?;
+    context.worker.unproved.prove_all();
     Ok(())
 }
 
 /// Fails where the file is not as described any more.
-fn look(place: &Place<'_, '_>, session: &mut Session, cancel: &Cancel) -> Result<(), FtpError> {
-    let now = session.look(&place.door.address.path, place.door.at(), cancel)?;
-    compare(&place.described.state, &now, place.door.at())
+fn compare_state(
+    context: &FetchContext<'_, '_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<(), FtpError> {
+    let now = session.query_state(&context.access.address.path, context.access.at(), cancel)?;
+    compare(&context.described.state, &now, context.access.at())
 }
 
 fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) {
@@ -108,18 +110,18 @@ impl From<SourceError> for Failure {
 
 /// Receives the first lease, which is shortened as its bytes arrive and where another stream takes over its tail.
 fn receive(
-    place: &mut Place<'_, '_>,
+    context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
     reached: &mut u64,
 ) -> Result<(), Failure> {
-    let at = || place.door.at().to_owned();
+    let at = || context.access.at().to_owned();
     while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
         match transport.receive(stream.buffer(left)?) {
             Ok(Received::Data(n)) => {
                 *reached = left.start() + n as u64;
                 let (own, _) = stream.keep_delivered(n, left, transport.socket());
-                place.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
+                context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) => {
@@ -128,40 +130,45 @@ fn receive(
             }
             Err(source) => return Err(Failure::Early(FtpError::Data { at: at(), source })),
         }
-        stream.check_alive(place.worker.source.shown())?;
+        stream.check_alive(context.worker.source.shown())?;
     }
     stream.flush();
     if !stream.complete() {
-        return Err(SourceError::stolen(place.worker.source.shown()).into());
+        return Err(SourceError::stolen(context.worker.source.shown()).into());
     }
     Ok(())
 }
 
 /// Fetches the whole file by one RETR: nothing shows that two of them would be of one state.
 fn fetch_whole(
-    place: &mut Place<'_, '_>,
+    context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
 ) -> Result<(), SourceError> {
-    let door = place.door;
-    let size = place.described.state.size;
-    if place.worker.is_begun {
+    let access = context.access;
+    let size = context.described.state.size;
+    if context.worker.is_begun {
         if stream.lease_chunk(Bytes::new(u64::MAX)).is_none() {
             return Ok(());
         }
         stream.forget_delivered()?;
+        context.worker.unproved.prove_all();
         stream.restart();
     }
-    place.worker.is_begun = true;
+    context.worker.is_begun = true;
     if size != Some(Bytes::ZERO) {
         let cancel = stream.renew_cancel();
-        let mut transport = passive::retrieve(door, session, 0, &cancel)?;
+        let mut transport = passive::retrieve(access, session, 0, &cancel)?;
         connected(&transport, stream, session);
-        receive_all(place, &mut transport, stream)?;
+        receive_all(context, &mut transport, stream)?;
         stream.end_connection();
         let limit = session.control.limit;
-        passive::end(door, session, "RETR", false, limit, stream.stop())?;
+        passive::end(access, session, "RETR", false, limit, stream.stop())?;
+        if context.described.state != RemoteState::default() {
+            compare_state(context, session, stream.stop())?;
+        }
     }
+    context.worker.unproved.prove_all();
     stream.flush();
     stream.complete();
     Ok(())
@@ -169,13 +176,13 @@ fn fetch_whole(
 
 /// Receives until the server ends the file, which has the size that was described, where one was.
 fn receive_all(
-    place: &Place<'_, '_>,
+    context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
 ) -> Result<(), SourceError> {
-    let at = || place.door.at().to_owned();
+    let at = || context.access.at().to_owned();
     loop {
-        let left = stream.front().ok_or_else(|| SourceError::stolen(place.worker.source.shown()))?;
+        let left = stream.front().ok_or_else(|| SourceError::stolen(context.worker.source.shown()))?;
         let received = if left.is_empty() {
             transport.receive(&mut [0])
         } else {
@@ -183,21 +190,25 @@ fn receive_all(
         };
         match received {
             Ok(Received::Data(_)) if left.is_empty() => {
-                let expected = place.described.state.size.unwrap_or_default();
+                let expected = context.described.state.size.unwrap_or_default();
                 return Err(FtpError::TooMuch { at: at(), expected }.into());
             }
             Ok(Received::Data(n)) => {
-                stream.delivered(n, left, transport.socket());
+                let (own, _) = stream.keep_delivered(n, left, transport.socket());
+                context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}
-            Ok(Received::End { .. }) if left.is_empty() || place.described.state.size.is_none() => {
-                return Ok(());
+            Ok(Received::End { .. }) if left.is_empty() => return Ok(()),
+            // The end of the connection is the end of the file, but within TLS the server says so; a FIN can be forged.
+            Ok(Received::End { clean }) if context.described.state.size.is_none() => {
+                let got = stream.delivered_so_far();
+                return if clean { Ok(()) } else { Err(FtpError::Unclosed { at: at(), got }.into()) };
             }
             Ok(Received::End { .. }) => {
                 return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() }.into());
             }
             Err(source) => return Err(FtpError::Data { at: at(), source }.into()),
         }
-        stream.check_alive(place.worker.source.shown())?;
+        stream.check_alive(context.worker.source.shown())?;
     }
 }

@@ -13,10 +13,10 @@ use crate::transfer::error::SourceError;
 /// is not asked for ever.
 const WITHHELD: Bytes = Bytes::kib(32);
 
-/// What a worker has delivered and no look at the file has proved yet.
+/// What a worker has delivered and nothing has proved yet.
 ///
 /// FTP names no state of the file with its bytes. So the state is asked for behind each range: where it is as it was described, all
-/// bytes before are of that state.
+/// bytes before are of that state. In MODE E bytes are proved with all of their chunk, as a later block may contradict an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Unproved(RangeSet);
 
@@ -26,12 +26,12 @@ impl Unproved {
         self.0.insert(range);
     }
 
-    /// Notes that the bytes of `range` that came before a look are of the described state.
+    /// Notes that the bytes of `range` are complete and of the described state.
     pub(super) fn prove(&mut self, range: ByteRange) {
         self.0.remove(range);
     }
 
-    /// Notes that all bytes so far are.
+    /// Notes that all bytes so far are, or are forgotten.
     pub(super) fn prove_all(&mut self) {
         self.0 = RangeSet::new();
     }

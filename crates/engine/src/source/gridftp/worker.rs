@@ -4,7 +4,7 @@ use super::chunk_pace::ChunkPace;
 use super::error::FtpError;
 use super::extended_mode;
 use super::gridftp_source::{Described, GridFtpSource};
-use super::login::Door;
+use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
 use super::unproved::{Unproved, compare};
@@ -19,14 +19,16 @@ pub(super) struct GridFtpWorker<'s> {
     pub(super) pace: ChunkPace,
     /// The numbers of the worker's data connections in events and samples.
     pub(super) numbers: Vec<usize>,
+    /// Whether chunks of MODE E are requested while earlier ones are sent.
+    pub(super) requests_ahead: bool,
     /// Whether a file that comes by one RETR only has been begun.
     pub(super) is_begun: bool,
 }
 
-/// What a worker works with for the time of one call.
-pub(super) struct Place<'a, 's> {
+/// What a fetch needs besides its session and stream.
+pub(super) struct FetchContext<'a, 's> {
     pub(super) worker: &'a mut GridFtpWorker<'s>,
-    pub(super) door: &'a Door<'s>,
+    pub(super) access: &'a ServerAccess<'s>,
     pub(super) described: &'a Described,
 }
 
@@ -37,6 +39,7 @@ impl<'s> GridFtpWorker<'s> {
             unproved: Unproved::default(),
             pace: ChunkPace::default(),
             numbers: Vec::new(),
+            requests_ahead: true,
             is_begun: false,
         }
     }
@@ -44,7 +47,7 @@ impl<'s> GridFtpWorker<'s> {
     /// Takes the session that has described the file, or waits for work and logs in; `None` where nothing is left to do.
     fn session(
         &mut self,
-        door: &Door<'_>,
+        access: &ServerAccess<'_>,
         described: &Described,
         stream: &mut Stream<'_>,
     ) -> Result<Option<Session>, SourceError> {
@@ -60,27 +63,27 @@ impl<'s> GridFtpWorker<'s> {
         if !has_work && (self.unproved.is_empty() || stream.stop().is_cancelled()) {
             return Ok(None);
         }
-        // What came before a break is proved by the look of the login, though nothing is left to lease.
-        let opened = if has_work { door.open(&stream.renew_cancel()) } else { door.open(stream.stop()) };
+        // What came before a break is proved by the state that the login brings, though nothing is left to lease.
+        let opened = if has_work { access.open(&stream.renew_cancel()) } else { access.open(stream.stop()) };
         let (session, state) = opened.map_err(|error| match error {
             // This login has worked before: the server takes no further one.
             FtpError::Login { at, reply, .. } => FtpError::Busy { at, reply },
             error => error,
         })?;
-        compare(&described.state, &state, door.at())?;
+        compare(&described.state, &state, access.at())?;
         self.unproved.prove_all();
         Ok(Some(session))
     }
 
     fn serve(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         let source = self.source;
-        let (described, door) = (source.described()?, source.door()?);
-        let Some(mut session) = self.session(&door, &described, stream)? else { return Ok(()) };
-        let mut place = Place { worker: self, door: &door, described: &described };
+        let (described, access) = (source.described()?, source.access()?);
+        let Some(mut session) = self.session(&access, &described, stream)? else { return Ok(()) };
+        let mut context = FetchContext { worker: self, access: &access, described: &described };
         let reusable = if source.uses_extended_mode() {
-            extended_mode::fetch(&mut place, &mut session, stream)?
+            extended_mode::fetch(&mut context, &mut session, stream)?
         } else {
-            stream_mode::fetch(&mut place, &mut session, stream)?
+            stream_mode::fetch(&mut context, &mut session, stream)?
         };
         if reusable {
             source.keep(session);
@@ -95,6 +98,8 @@ impl StreamWorker for GridFtpWorker<'_> {
         stream.flush();
         let Err(error) = served else { return Ok(()) };
         if error.cause == Cause::OtherFile {
+            // Before the transfer stops: the other workers then take back what they have.
+            self.source.set_changed();
             self.unproved.take_back(stream)?;
         } else {
             self.unproved.withhold(stream)?;
@@ -107,8 +112,10 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 
     fn leave(&mut self, stream: &mut Stream<'_>) {
-        // What a transfer keeps that ends here is proved by the next run's look at the file. Another source must not complete it.
-        if stream.stop().is_cancelled() || !stream.has_other_source() {
+        // What a transfer keeps that ends here is proved by the state of the file that the next run finds. Another source must not complete it.
+        // Where the file has changed, the next run may find the described state again, and the bytes of another one between its own.
+        let is_proved_later = stream.stop().is_cancelled() || !stream.has_other_source();
+        if is_proved_later && !self.source.has_changed() {
             return;
         }
         if let Err(error) = self.unproved.take_back(stream) {
@@ -117,9 +124,9 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 }
 
-/// Makes the error of a server that cannot connect to this host: the next try uses MODE S.
-pub(super) fn unreached(source: &GridFtpSource<'_>, error: &FtpError) -> SourceError {
-    source.set_unreached();
+/// Makes the error of a server without MODE E to this host: the next try uses MODE S.
+pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpError) -> SourceError {
+    source.disable_extended_mode();
     let message = format!("{error}; connections to the server are used instead");
     tracing::warn!("{message}");
     SourceError::new(crate::failure::FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)

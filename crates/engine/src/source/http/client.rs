@@ -292,7 +292,7 @@ impl Client {
             return Ok(None);
         };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let login = login_from_netrc(path, host)?;
+        let login = login_from_netrc(path, host, self.config.netrc_default)?;
         login.map(|login| target.with_credentials(&login)).transpose()
     }
 

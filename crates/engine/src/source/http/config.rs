@@ -40,6 +40,8 @@ pub struct ClientConfig {
     pub credentials: Option<Credentials>,
     /// The .netrc file, read when a server answers 401.
     pub netrc: Option<PathBuf>,
+    /// Whether the .netrc's `default` counts too, which names no host.
+    pub netrc_default: bool,
     /// The proxies to use.
     pub proxies: ProxyPolicy,
     /// A PEM file with root certificates to trust in addition to the system's.
@@ -67,6 +69,7 @@ impl Default for ClientConfig {
             headers: Vec::new(),
             credentials: None,
             netrc: None,
+            netrc_default: true,
             proxies: ProxyPolicy::default(),
             ca_file: None,
             encrypt: false,
@@ -81,9 +84,9 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Returns the settings for another origin: without the login and the headers that only the first origin may see.
+    /// Returns the settings for another origin: without the logins and the headers that only the first origin may see.
     pub fn without_secrets(&self) -> Self {
-        let mut config = Self { credentials: None, ..self.clone() };
+        let mut config = Self { credentials: None, netrc_default: false, ..self.clone() };
         config.headers.retain(|header| !is_secret(header));
         config
     }

@@ -68,17 +68,21 @@ pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<Pa
         .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".netrc")))
 }
 
-/// Reads the login for `host` from the .netrc at `path`; a missing file holds none.
+/// Reads the login for `host` from the .netrc at `path`, its `default` too where `takes_default`; a missing file holds none.
 ///
 /// Bytes outside of UTF-8 are replaced, so that a comment in another encoding hides no login.
-pub(crate) fn login_from_netrc(path: &Path, host: &str) -> Result<Option<Credentials>, HttpError> {
+pub(crate) fn login_from_netrc(
+    path: &Path,
+    host: &str,
+    takes_default: bool,
+) -> Result<Option<Credentials>, HttpError> {
     let fail = |why: String| HttpError::Netrc { path: path.to_owned(), why };
     let text = match std::fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error.to_string())),
     };
-    let login = netrc_login(&text, host).map_err(|error| fail(error.to_string()))?;
+    let login = netrc_login(&text, host, takes_default).map_err(|error| fail(error.to_string()))?;
     Ok(login.map(Credentials::Basic))
 }
 
@@ -108,8 +112,8 @@ mod tests {
     fn a_comment_in_latin_1_hides_no_login() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("netrc");
-        assert_eq!(login_from_netrc(&path, "h").unwrap(), None);
+        assert_eq!(login_from_netrc(&path, "h", true).unwrap(), None);
         std::fs::write(&path, b"# f\xfcr h\nmachine h login ann password x\n").unwrap();
-        assert_eq!(login_from_netrc(&path, "h").unwrap(), Some(Credentials::from_login("ann:x")));
+        assert_eq!(login_from_netrc(&path, "h", true).unwrap(), Some(Credentials::from_login("ann:x")));
     }
 }

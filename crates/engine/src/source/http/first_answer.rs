@@ -227,6 +227,7 @@ impl HttpSource<'_> {
             corrected: None,
             duplicates: self.duplicates(opened),
             digest: strongest(opened.head.digests()),
+            digest_on_request: None,
         }
     }
 }

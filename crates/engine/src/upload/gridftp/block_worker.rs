@@ -129,7 +129,6 @@ impl<'e, 's> BlockSender<'e, 's> {
             sent = self.send_block(ByteRange::new(at, end), &mut supply);
             at = end;
         }
-        add(&peer.progress.transfer.waits.writer, supply.waited());
         sent?;
         // What TLS still holds is not on its way.
         while !peer.is_over() && !self.connection.flush().map_err(|error| peer.broken(error))? {
@@ -166,6 +165,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         let share = self.peer.progress.share(TURN).min(left.len());
         let turn = self.connection.turn(supply, share);
         let sent = supply.sent() - before;
+        add(&self.peer.progress.transfer.waits.writer, supply.take_waited());
         self.given += sent.get();
         if sent > Bytes::ZERO {
             self.peer.progress.range_sent(ByteRange::with_len(left.start(), sent));

@@ -45,7 +45,9 @@ pub(super) fn send(
     let gaps = held.gaps(ByteRange::with_len(0, progress.size));
     let address = session.listen_for_blocks(cancel)?;
     let source = (upload.source, upload.reader);
-    let place = (upload.shared_pace(), upload.at(session));
+    let is_one = control.streams() == 1 && !control.is_controlled();
+    let pace = if is_one { upload.shared_pace() } else { upload.shared_pace_of_several() };
+    let place = (pace, upload.at(session));
     let peer = BlockPeer::new(request, progress, source, session.dialler(address), place);
     let verb = session.begin(start, progress.size - held.total(), cancel)?;
 

@@ -348,9 +348,14 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         self.progress.emit(&Event::Warning(Warning::Finished { reason }));
     }
 
-    /// Returns what paces the connections of one store.
+    /// Returns what paces the only connection of a store.
     fn shared_pace(&self) -> SharedPace<'_> {
         SharedPace::new(&self.pacing, self.request.pace, self.congestion.as_deref())
+    }
+
+    /// Returns what paces several connections of a store.
+    fn shared_pace_of_several(&self) -> SharedPace<'_> {
+        SharedPace::of_several(&self.pacing, self.request.pace, self.congestion.as_deref())
     }
 
     /// Returns the URL and the server's address, for errors.

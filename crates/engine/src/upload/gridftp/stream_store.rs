@@ -113,6 +113,7 @@ fn send_all(
         connection.check_open(ready).map_err(broken)?;
         if ready.contains(PollFlags::OUT) {
             let turn = connection.turn(&mut supply, progress.share(TURN));
+            add(&progress.transfer.waits.writer, supply.take_waited());
             progress.sent(supply.sent());
             is_done = turn.map_err(|error| match error {
                 SendError::Socket(error) => broken(error),
@@ -131,7 +132,6 @@ fn send_all(
         stall.check(connection.socket()).map_err(|error| error.at(at))?;
     }
     connection.shutdown().map_err(broken)?;
-    add(&progress.transfer.waits.writer, supply.waited());
     await_end(upload, session, (connection, at), stall)
 }
 

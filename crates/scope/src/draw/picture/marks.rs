@@ -48,6 +48,7 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
             }
             symbols(picture, &places, series.colour, colour);
         }
+        (Mark::Band, _) => bands(picture, frame, &places, colour),
         // A line through one point is none.
         (Mark::Line | Mark::Steps, [only]) => dots(picture, &[*only], colour),
         // But a limit is one even so, all the way.
@@ -87,6 +88,19 @@ const RINGS: [&str; 4] = [
     "m0-7l6.6 11.2h-13.2z",
     "m0-7.2l6.6 7.2l-6.6 7.2l-6.6-7.2z",
 ];
+
+/// Fills the plot's height between the two places of each pair.
+fn bands(picture: &mut Picture, frame: Frame, places: &[(f64, f64)], colour: &'static str) {
+    let (top, height) = (frame.top, frame.height);
+    for piece in places.chunks(2 * PIECE) {
+        let pairs = piece.chunks_exact(2);
+        let area = |pair: &[(f64, f64)]| {
+            let (left, width) = (pair[0].0, pair[1].0 - pair[0].0);
+            format!("M{left:.1} {top:.1}h{width:.1}v{height:.1}h{:.1}z", -width)
+        };
+        picture.area(pairs.map(area).collect(), colour);
+    }
+}
 
 /// Draws points as small discs.
 pub(super) fn dots(picture: &mut Picture, places: &[(f64, f64)], colour: &'static str) {

@@ -1,6 +1,6 @@
 //! One chart: heading, legend, grid, axes, and the series in them.
 
-use crate::chart::Scale;
+use crate::chart::{Mark, Point, Scale, Series};
 
 use super::super::prepared::Prepared;
 use super::super::text;
@@ -29,8 +29,12 @@ pub(super) fn draw(picture: &mut Picture, chart: &Prepared, (left, y): (f64, f64
     y = legend::draw(picture, &series, (left, y + 2.0), width);
     let frame = Frame { left, top: y + 8.0, width, height };
     if has_points(chart) {
+        let is_band = |(series, _): &&(&Series, Vec<Point>)| series.mark == Mark::Band;
+        for (series, points) in chart.series.iter().filter(is_band) {
+            marks::draw(picture, frame, chart, series, points);
+        }
         grid(picture, chart, frame);
-        for (series, points) in &chart.series {
+        for (series, points) in chart.series.iter().filter(|series| !is_band(series)) {
             marks::draw(picture, frame, chart, series, points);
         }
     } else {

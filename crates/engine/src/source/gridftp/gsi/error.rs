@@ -68,6 +68,20 @@ pub(crate) enum GsiError {
         /// The directory of authorities.
         directory: PathBuf,
     },
+    /// The authority's own certificate has expired, or is not valid yet.
+    #[error(
+        "{host} has a certificate of {issuer}, whose own certificate in {} is {state}: install its present certificate, and check this host's clock", .file.display()
+    )]
+    AuthorityValidity {
+        /// The host as connected to.
+        host: String,
+        /// The issuer's name.
+        issuer: String,
+        /// `expired` or `not valid yet`, with the time.
+        state: String,
+        /// The file with the certificate.
+        file: PathBuf,
+    },
     /// The server's certificate has expired, or is not valid yet.
     #[error("the certificate of {host} is {state}: tell the server's operator, and check this host's clock")]
     ServerValidity {

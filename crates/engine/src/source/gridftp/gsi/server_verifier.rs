@@ -139,7 +139,17 @@ impl ServerVerifier {
             webpki::Error::UnknownIssuer | webpki::Error::CaUsedAsEndEntity => {
                 let issuer = X509Certificate::from_der(certificate)
                     .map_or_else(|_| "unknown".to_owned(), |(_, parsed)| one_line(parsed.issuer()));
-                GsiError::UnknownAuthority { host, issuer, directory: self.trust.directory().to_owned() }
+                match self.trust.outdated(&issuer) {
+                    Some(outdated) => {
+                        let (state, file) = (outdated.state.clone(), outdated.file.clone());
+                        GsiError::AuthorityValidity { host, issuer, state, file }
+                    }
+                    None => GsiError::UnknownAuthority {
+                        host,
+                        issuer,
+                        directory: self.trust.directory().to_owned(),
+                    },
+                }
             }
             other => GsiError::ServerCertificate { host, why: other.to_string() },
         }
@@ -246,7 +256,7 @@ mod tests {
 
         fn verify(&self, host: &str, now: SystemTime) -> Result<(), String> {
             let verifier = ServerVerifier {
-                trust: Trust::load(self.dir.path()).unwrap(),
+                trust: Trust::load(self.dir.path(), SystemTime::now()).unwrap(),
                 provider: Arc::new(ring::default_provider()),
                 host: host.to_owned(),
                 now: UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap()),

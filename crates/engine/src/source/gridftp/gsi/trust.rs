@@ -1,8 +1,9 @@
 //! Certificate authorities as grids install them: `HASH.0` certificates, `HASH.signing_policy`, `HASH.r0` revocation lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use longhaul_core::proto::gridftp::{MAX_POLICY, SigningPolicy, Verdict};
 use rustls::pki_types::pem::PemObject;
@@ -21,8 +22,10 @@ pub(crate) struct Trust(Arc<Authorities>);
 struct Authorities {
     directory: PathBuf,
     anchors: Vec<TrustAnchor<'static>>,
-    /// The name on one line and the file's stem, by the subject in DER as an anchor holds it.
-    names: BTreeMap<Vec<u8>, Authority>,
+    /// By the subject in DER as an anchor holds it.
+    authorities: BTreeMap<Vec<u8>, Authority>,
+    /// Certificates that are not used for their dates.
+    outdated: Vec<OutdatedAuthority>,
     policies: BTreeMap<String, Result<SigningPolicy, String>>,
     revoked: Vec<CertRevocationList<'static>>,
     /// Why the list of an authority, by its file's stem, cannot be used.
@@ -34,8 +37,18 @@ struct Authorities {
 pub(super) struct Authority {
     /// The name on one line.
     pub(super) name: String,
-    /// The hash that its files are named by.
-    stem: String,
+    /// The hashes that its files are named by: directories have the files of old and new OpenSSL side by side.
+    stems: BTreeSet<String>,
+}
+
+/// The certificate of an authority that has expired, or is not valid yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OutdatedAuthority {
+    /// The name on one line.
+    name: String,
+    pub(super) file: PathBuf,
+    /// `expired` or `not valid yet`, with the time.
+    pub(super) state: String,
 }
 
 /// Whether an authority may certify a subject.
@@ -52,17 +65,17 @@ impl Trust {
     /// Reads the first directory that exists: X509_CERT_DIR, `~/.globus/certificates`, `/etc/grid-security/certificates`.
     ///
     /// # Errors
-    /// [`GsiError`] where there is none, or it has no authority.
-    pub(crate) fn from_env() -> Result<Self, GsiError> {
+    /// [`GsiError`] where there is none, or it has no authority that is valid at `now`.
+    pub(crate) fn from_env(now: SystemTime) -> Result<Self, GsiError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(directory) = variable("X509_CERT_DIR") {
-            return Self::load(&directory);
+            return Self::load(&directory, now);
         }
         let mut places = Vec::new();
         places.extend(variable("HOME").map(|home| home.join(".globus/certificates")));
         places.push("/etc/grid-security/certificates".into());
         match places.iter().find(|place| place.is_dir()) {
-            Some(directory) => Self::load(directory),
+            Some(directory) => Self::load(directory, now),
             None => {
                 let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
                 Err(GsiError::NoTrust { looked: format!("X509_CERT_DIR, {}", looked.join(", ")) })
@@ -70,16 +83,17 @@ impl Trust {
         }
     }
 
-    /// Reads a directory. Certificates that cannot be read are skipped: their authorities are unknown.
+    /// Reads a directory. Certificates that cannot be read, or are not valid at `now`, are skipped: their authorities are unknown.
     ///
     /// # Errors
-    /// [`GsiError::Trust`] where the directory cannot be read, or has no authority.
-    pub(crate) fn load(directory: &Path) -> Result<Self, GsiError> {
+    /// [`GsiError::Trust`] where the directory cannot be read, or has no authority that is valid.
+    pub(crate) fn load(directory: &Path, now: SystemTime) -> Result<Self, GsiError> {
         let fail = |why: String| GsiError::Trust { path: directory.to_owned(), why };
         let mut found = Authorities {
             directory: directory.to_owned(),
             anchors: Vec::new(),
-            names: BTreeMap::new(),
+            authorities: BTreeMap::new(),
+            outdated: Vec::new(),
             policies: BTreeMap::new(),
             revoked: Vec::new(),
             unread_lists: BTreeMap::new(),
@@ -88,10 +102,13 @@ impl Trust {
             let entry = entry.map_err(|error| fail(error.to_string()))?;
             let name = entry.file_name();
             let Some((stem, kind)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-            found.add(&entry.path(), stem, kind);
+            found.add(&entry.path(), stem, kind, now);
         }
         if found.anchors.is_empty() {
-            return Err(fail("it has no certificate named HASH.0".to_owned()));
+            return Err(fail(match found.outdated.first() {
+                Some(one) => format!("the certificate in {} is {}", one.file.display(), one.state),
+                None => "it has no certificate named HASH.0".to_owned(),
+            }));
         }
         Ok(Self(Arc::new(found)))
     }
@@ -113,13 +130,18 @@ impl Trust {
 
     /// Returns the authority of an anchor.
     pub(super) fn authority_of(&self, anchor: &TrustAnchor<'_>) -> Option<&Authority> {
-        self.0.names.get(anchor.subject.as_ref())
+        self.0.authorities.get(anchor.subject.as_ref())
+    }
+
+    /// Returns the certificate of the authority `name` that is not used for its dates, where there is one.
+    pub(super) fn outdated(&self, name: &str) -> Option<&OutdatedAuthority> {
+        self.0.outdated.iter().find(|outdated| outdated.name == name)
     }
 
     /// Returns whether `authority` may certify `subject`, both on one line; `anchor` is its entry where it is an anchor.
     ///
-    /// An intermediate authority has no file of its own name where only its root is installed: any policy that names it
-    /// counts.
+    /// Where the files of an authority have several hashes, the first policy that names the authority counts. An intermediate authority
+    /// has no file of its own name where only its root is installed: any policy that names it counts.
     pub(super) fn permits(&self, authority: &str, anchor: Option<&Authority>, subject: &str) -> Permission {
         let Some(anchor) = anchor else {
             let policies =
@@ -134,21 +156,31 @@ impl Trust {
                 ),
             };
         };
-        let file = self.policy_file(&anchor.stem);
-        match self.0.policies.get(&anchor.stem) {
-            None => Permission::NoPolicy(file, "the file does not exist".to_owned()),
-            Some(Err(why)) => Permission::NoPolicy(file, why.clone()),
-            Some(Ok(policy)) => match policy.judge(authority, subject) {
-                Verdict::Permitted => Permission::Granted,
-                Verdict::Denied => Permission::Violated(file),
-                Verdict::NotNamed => Permission::NoPolicy(file, "it does not name the authority".to_owned()),
-            },
+        let policies = anchor.stems.iter().filter_map(|stem| Some((stem, self.0.policies.get(stem)?)));
+        let mut unusable = None;
+        for (stem, policy) in policies {
+            let file = self.policy_file(stem);
+            match policy.as_ref().map(|policy| policy.judge(authority, subject)) {
+                Ok(Verdict::Permitted) => return Permission::Granted,
+                Ok(Verdict::Denied) => return Permission::Violated(file),
+                Ok(Verdict::NotNamed) => {
+                    unusable.get_or_insert((file, "it does not name the authority".to_owned()));
+                }
+                Err(why) => {
+                    unusable.get_or_insert((file, why.clone()));
+                }
+            }
         }
+        let (file, why) = unusable.unwrap_or_else(|| {
+            let stem = anchor.stems.first().map_or("HASH", String::as_str);
+            (self.policy_file(stem), "the file does not exist".to_owned())
+        });
+        Permission::NoPolicy(file, why)
     }
 
     /// Warns where the revocation list of an authority whose certificate has been accepted could not be read.
     pub(super) fn warn_of_unread_list(&self, authority: &Authority) {
-        if let Some(why) = self.0.unread_lists.get(&authority.stem) {
+        for why in authority.stems.iter().filter_map(|stem| self.0.unread_lists.get(stem)) {
             tracing::warn!("revoked certificates of {} are not recognised: {why}", authority.name);
         }
     }
@@ -159,12 +191,12 @@ impl Trust {
 }
 
 impl Authorities {
-    fn add(&mut self, path: &Path, stem: &str, kind: &str) {
+    fn add(&mut self, path: &Path, stem: &str, kind: &str, now: SystemTime) {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if kind == "signing_policy" {
             self.policies.insert(stem.to_owned(), read_policy(path));
         } else if is_number(kind) {
-            if let Err(why) = self.add_anchors(path, stem) {
+            if let Err(why) = self.add_anchors(path, stem, now) {
                 tracing::debug!("the certificate authority in {} is not used: {why}", path.display());
             }
         } else if kind.strip_prefix('r').is_some_and(is_number)
@@ -174,14 +206,24 @@ impl Authorities {
         }
     }
 
-    fn add_anchors(&mut self, path: &Path, stem: &str) -> Result<(), String> {
+    fn add_anchors(&mut self, path: &Path, stem: &str, now: SystemTime) -> Result<(), String> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
         for certificate in CertificateDer::pem_slice_iter(&bytes) {
             let certificate = certificate.map_err(|error| error.to_string())?;
             let anchor = webpki::anchor_from_trusted_cert(&certificate).map_err(|error| error.to_string())?;
             let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|error| error.to_string())?;
-            let authority = Authority { name: one_line(parsed.subject()), stem: stem.to_owned() };
-            self.names.insert(anchor.subject.as_ref().to_vec(), authority);
+            let name = one_line(parsed.subject());
+            if let Some(state) = outside_validity(parsed.validity(), now) {
+                tracing::warn!(
+                    "the certificate authority {name} in {} is not used: it is {state}",
+                    path.display()
+                );
+                self.outdated.push(OutdatedAuthority { name, file: path.to_owned(), state });
+                continue;
+            }
+            let subject = anchor.subject.as_ref().to_vec();
+            let new = || Authority { name, stems: BTreeSet::new() };
+            self.authorities.entry(subject).or_insert_with(new).stems.insert(stem.to_owned());
             self.anchors.push(anchor.to_owned());
         }
         Ok(())
@@ -199,6 +241,16 @@ impl Authorities {
     }
 }
 
+/// Returns what a certificate is outside of its dates: `expired` or `not valid yet`, with the time.
+fn outside_validity(validity: &Validity, now: SystemTime) -> Option<String> {
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = ASN1Time::from_timestamp(i64::try_from(seconds).ok()?).ok()?;
+    if now > validity.not_after {
+        return Some(format!("expired ({})", validity.not_after));
+    }
+    (now < validity.not_before).then(|| format!("not valid yet ({})", validity.not_before))
+}
+
 fn read_policy(path: &Path) -> Result<SigningPolicy, String> {
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
     if bytes.len() > MAX_POLICY {
@@ -206,4 +258,67 @@ fn read_policy(path: &Path) -> Result<SigningPolicy, String> {
     }
     // Policies are ASCII; old ones have comments in Latin-1.
     SigningPolicy::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair};
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+    const POLICY: &str =
+        "access_id_CA X509 '/CN=Root'\npos_rights globus CA:sign\ncond_subjects globus '/CN=*.example'\n";
+
+    /// Returns the certificate of an authority in PEM.
+    fn authority(name: &str, from: SystemTime, until: SystemTime) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (params.not_before, params.not_after) = (from.into(), until.into());
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn an_authority_outside_of_its_dates_is_not_used() {
+        let (dir, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+        for (name, from, until, state) in
+            [("Old", now - 2 * DAY, now - DAY, "expired"), ("New", now + DAY, now + 2 * DAY, "not valid yet")]
+        {
+            std::fs::write(dir.path().join("0a.0"), authority(name, from, until)).unwrap();
+            let alone = Trust::load(dir.path(), now).unwrap_err().to_string();
+            assert!(alone.contains("0a.0") && alone.contains(state), "{alone}");
+            let beside = dir.path().join("0b.0");
+            std::fs::write(&beside, authority("Sound", now - DAY, now + DAY)).unwrap();
+            let trust = Trust::load(dir.path(), now).unwrap();
+            assert_eq!(trust.anchors().len(), 1, "{name}");
+            assert!(trust.outdated(&format!("/CN={name}")).unwrap().state.starts_with(state));
+            assert!(trust.outdated("/CN=Sound").is_none());
+            std::fs::remove_file(beside).unwrap();
+        }
+    }
+
+    #[test]
+    fn policy_counts_beside_any_of_the_names_of_an_authority() {
+        let now = SystemTime::now();
+        let root = authority("Root", now - DAY, now + DAY);
+        // Whatever the order in which the directory lists the files.
+        for with_policy in ["0a", "0b", "0c"] {
+            let dir = tempfile::tempdir().unwrap();
+            for stem in ["0b", "0c", "0a"] {
+                std::fs::write(dir.path().join(format!("{stem}.0")), &root).unwrap();
+            }
+            std::fs::write(dir.path().join(format!("{with_policy}.signing_policy")), POLICY).unwrap();
+            let trust = Trust::load(dir.path(), now).unwrap();
+            let anchor = trust.authority_of(&trust.anchors()[0]);
+            assert!(anchor.is_some());
+            let permission = |subject: &str| trust.permits("/CN=Root", anchor, subject);
+            assert_eq!(permission("/CN=a.example"), Permission::Granted, "{with_policy}");
+            let file = dir.path().join(format!("{with_policy}.signing_policy"));
+            assert_eq!(permission("/CN=a.other"), Permission::Violated(file));
+        }
+    }
 }

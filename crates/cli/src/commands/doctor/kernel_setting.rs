@@ -1,0 +1,54 @@
+//! Kernel settings under /proc/sys/net.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+
+/// Where settings are.
+const ROOT: &str = "/proc/sys";
+
+/// Reads a setting; its values are separated by one space.
+pub(super) fn read(name: &str) -> io::Result<String> {
+    Ok(plain(&fs::read_to_string(path(name)?)?))
+}
+
+/// Says whether a setting can be written, without writing it.
+pub(super) fn check_writable(name: &str) -> io::Result<()> {
+    File::options().write(true).open(path(name)?).map(drop)
+}
+
+/// Writes a setting, and reads it again: the kernel takes some values in part.
+pub(super) fn write(name: &str, value: &str) -> io::Result<()> {
+    File::options().write(true).open(path(name)?)?.write_all(value.as_bytes())?;
+    let now = read(name)?;
+    if now == plain(value) { Ok(()) } else { Err(io::Error::other(format!("the kernel made it '{now}'"))) }
+}
+
+/// Returns the file of a setting. Names come from a file of the user's, too: only those of the network are taken.
+fn path(name: &str) -> io::Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    if name.starts_with("net.") && name.chars().all(is_plain) {
+        Ok(format!("{ROOT}/{}", name.replace('.', "/")))
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no setting of the network"))
+    }
+}
+
+/// Separates values by one space, as people write them; the kernel uses tabs.
+pub(super) fn plain(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_network_are_read_and_no_other_file() {
+        let limits = read("net.ipv4.tcp_rmem").unwrap();
+        assert_eq!(limits.split(' ').count(), 3, "{limits}");
+        for name in ["kernel.hostname", "net.ipv4/../../kernel/hostname", "net.", "/etc/passwd", ""] {
+            assert!(read(name).is_err() && write(name, "1").is_err(), "{name}");
+        }
+        assert_eq!(read("net.ipv4.tcp_none").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,155 @@
+//! The report as people read it.
+
+use console::{Style, Term};
+use longhaul_core::host_check::{Diagnosis, Finding, Origin, Severity, Unread};
+
+use crate::say;
+
+/// The width where stdout is no terminal.
+const PLAIN_WIDTH: usize = 100;
+/// Columns before the name of a finding.
+const MARK: usize = 9;
+
+/// Prints a diagnosis: findings, worst first, what was not read, how it lasts, and what one stream can reach.
+pub(super) fn print(diagnosis: &Diagnosis, way: &str) {
+    let width =
+        Term::stdout().size_checked().map_or(PLAIN_WIDTH, |(_, columns)| usize::from(columns).max(60));
+    let layout = Layout::of(diagnosis, width);
+    let target = &diagnosis.target;
+    say::output(format_args!(
+        "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {way}\n",
+        target.rate,
+        if target.rate_origin == Origin::Measured {
+            "of the link".to_owned()
+        } else {
+            target.rate_origin.to_string()
+        },
+        target.rtt,
+        target.rtt_origin,
+        target.bdp()
+    ));
+    layout.head();
+    diagnosis.findings.iter().for_each(|finding| layout.finding(finding));
+    diagnosis.unread.iter().for_each(|unread| layout.unread(unread));
+    lasting(diagnosis);
+    say::output("");
+    let ceilings = &diagnosis.ceilings;
+    say::output(ceilings.receive.sentence("receives", target));
+    say::output(ceilings.send.sentence("sends", target));
+}
+
+/// The columns.
+struct Layout {
+    name: usize,
+    measured: usize,
+    width: usize,
+}
+
+impl Layout {
+    /// The widest column of measured values: longer ones push what follows.
+    const WIDEST: usize = 28;
+
+    fn of(diagnosis: &Diagnosis, width: usize) -> Self {
+        let names = diagnosis.findings.iter().map(|finding| finding.name);
+        let names = names.chain(diagnosis.unread.iter().map(|unread| unread.name));
+        let measured = diagnosis.findings.iter().map(|finding| finding.measured.chars().count());
+        Self {
+            name: names.map(str::len).max().unwrap_or(0),
+            measured: measured.filter(|width| *width <= Self::WIDEST).max().unwrap_or(0),
+            width,
+        }
+    }
+
+    fn head(&self) {
+        let (names, values) = (self.name, self.measured);
+        let row = format!("{:MARK$}{:names$}  {:values$}  needed", "", "", "measured");
+        say::output(Style::new().underlined().apply_to(row));
+    }
+
+    fn finding(&self, finding: &Finding) {
+        let (mark, style) = match finding.severity {
+            Severity::Problem => ("PROBLEM", Style::new().red().bold()),
+            Severity::Advice => ("advice", Style::new().yellow()),
+            Severity::Ok => ("ok", Style::new().green()),
+        };
+        let mark = style.apply_to(format!("{mark:MARK$}"));
+        let (name, measured) = (finding.name, &finding.measured);
+        let (names, values) = (self.name, self.measured);
+        let row = format!("{mark}{name:names$}  {measured:values$}  {}", finding.needed);
+        say::output(row.trim_end());
+        if finding.severity == Severity::Ok {
+            return;
+        }
+        self.detail(&finding.arithmetic);
+        for command in finding.fix.iter().flat_map(|fix| &fix.commands) {
+            // Not wrapped: it is to be copied.
+            say::output(format_args!("{:MARK$}  # {command}", ""));
+        }
+        let source = Style::new().dim().apply_to(format!("see {}", finding.source));
+        say::output(format_args!("{:MARK$}  {source}", ""));
+    }
+
+    fn unread(&self, unread: &Unread) {
+        let mark = Style::new().dim().apply_to(format!("{:MARK$}", "not read"));
+        say::output(format_args!("{mark}{:1$}  {2}", unread.name, self.name, unread.reason));
+        self.detail(&format!("would show {}", unread.would_show));
+    }
+
+    /// Prints text below a finding, wrapped at words.
+    fn detail(&self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        for line in wrapped(text, self.width.saturating_sub(MARK + 2)) {
+            say::output(format_args!("{:MARK$}  {line}", ""));
+        }
+    }
+}
+
+/// Prints the lines that make the fixes last, by file.
+fn lasting(diagnosis: &Diagnosis) {
+    let all = diagnosis.findings.iter().filter_map(|finding| finding.fix.as_ref()?.lasting.as_ref());
+    let mut files: Vec<(&str, Vec<&String>)> = Vec::new();
+    for lasting in all {
+        match files.iter_mut().find(|(file, _)| *file == lasting.file) {
+            Some((_, lines)) => lines.extend(&lasting.lines),
+            None => files.push((&lasting.file, lasting.lines.iter().collect())),
+        }
+    }
+    for (file, lines) in files {
+        say::output(format_args!("\nTo make it last, in {file}:"));
+        lines.iter().for_each(|line| say::output(format_args!("  {line}")));
+    }
+    if !diagnosis.changes().is_empty() {
+        say::output(
+            "\nlonghaul doctor --fix writes the kernel settings until the next start; --undo restores them.",
+        );
+    }
+}
+
+/// Breaks text into lines of at most `width` characters where its words allow.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a-very-long-word b", 5), ["a-very-long-word", "b"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
+}

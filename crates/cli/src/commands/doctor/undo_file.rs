@@ -1,0 +1,146 @@
+//! The values from before `--fix`: a small file of the user's state.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Failure;
+use crate::exit;
+
+/// A setting that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSetting {
+    /// The network namespace, as `/proc/self/ns/net` names it: each has settings of its own.
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// The value before the first change.
+    pub(super) old: String,
+    /// The value that was written.
+    pub(super) new: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    version: u32,
+    settings: Vec<SavedSetting>,
+}
+
+const VERSION: u32 = 1;
+
+/// Returns the file (XDG Base Directory Specification).
+pub(super) fn path() -> Result<PathBuf, Failure> {
+    crate::streams_args::state_file("doctor-undo.json").ok_or_else(|| {
+        let message = "old values have no place: set HOME or XDG_STATE_HOME to an absolute path";
+        (message.to_owned(), exit::CONFIG)
+    })
+}
+
+/// Returns the network namespace of this process.
+pub(super) fn namespace() -> String {
+    fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |link| link.display().to_string())
+}
+
+/// Reads the file; one that is absent holds nothing.
+pub(super) fn read(file: &Path) -> Result<Vec<SavedSetting>, Failure> {
+    let text = match fs::read(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err((format!("cannot read {}: {error}", file.display()), exit::IO)),
+    };
+    let damaged = |why: String| {
+        let message = format!("{} is damaged ({why}): remove it to give up the old values", file.display());
+        (message, exit::DATA)
+    };
+    let document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if document.version != VERSION {
+        return Err(damaged(format!("its version is {}", document.version)));
+    }
+    Ok(document.settings)
+}
+
+/// Replaces the file in one step; without settings it is removed.
+pub(super) fn write(file: &Path, settings: &[SavedSetting]) -> Result<(), Failure> {
+    let failed =
+        |error: io::Error| (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE);
+    if settings.is_empty() {
+        return match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        };
+    }
+    let document = Document { version: VERSION, settings: settings.to_vec() };
+    let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
+    let fresh = file.with_extension(format!("json.{}~", std::process::id()));
+    let replace = || {
+        fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+        let mut open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        open.write_all(&text)?;
+        open.sync_all()?;
+        fs::rename(&fresh, file)
+    };
+    replace().map_err(|error| {
+        let _ = fs::remove_file(&fresh);
+        failed(error)
+    })
+}
+
+/// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.
+pub(super) fn add(settings: &mut Vec<SavedSetting>, change: SavedSetting) {
+    let is_same = |saved: &SavedSetting| saved.name == change.name && saved.namespace == change.namespace;
+    let first = settings.iter().position(is_same).map(|index| settings.swap_remove(index));
+    let old = first.filter(|first| first.new == change.old).map(|first| first.old);
+    settings.push(SavedSetting { old: old.unwrap_or_else(|| change.old.clone()), ..change });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(name: &str, old: &str, new: &str) -> SavedSetting {
+        let [namespace, name, old, new] = ["net:[1]", name, old, new].map(str::to_owned);
+        SavedSetting { namespace, name, old, new }
+    }
+
+    #[test]
+    fn settings_are_kept_in_one_step_and_removed_with_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state/doctor-undo.json");
+        assert_eq!(read(&file).unwrap(), []);
+        let settings = [saved("net.ipv4.tcp_sack", "0", "1")];
+        write(&file, &settings).unwrap();
+        assert_eq!(read(&file).unwrap(), settings);
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        write(&file, &[]).unwrap();
+        assert!(!file.exists());
+        write(&file, &[]).unwrap();
+    }
+
+    #[test]
+    fn first_old_value_is_kept_unless_another_hand_has_changed_it() {
+        let mut settings = vec![saved("a", "1", "2")];
+        add(&mut settings, saved("a", "2", "3"));
+        assert_eq!(settings, [saved("a", "1", "3")]);
+        add(&mut settings, saved("a", "7", "8"));
+        assert_eq!(settings, [saved("a", "7", "8")]);
+        let elsewhere = SavedSetting { namespace: "net:[2]".to_owned(), ..saved("a", "8", "9") };
+        add(&mut settings, elsewhere.clone());
+        assert_eq!(settings, [saved("a", "7", "8"), elsewhere]);
+    }
+
+    #[test]
+    fn damaged_file_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("doctor-undo.json");
+        for text in ["", "{", "[]", r#"{"version":1}"#, r#"{"version":2,"settings":[]}"#] {
+            fs::write(&file, text).unwrap();
+            let (message, code) = read(&file).unwrap_err();
+            assert!(message.contains("doctor-undo.json is damaged") && code == exit::DATA, "{message}");
+        }
+        let (message, _) =
+            write(&dir.path().join("doctor-undo.json/x"), &[saved("a", "1", "2")]).unwrap_err();
+        assert!(message.contains("cannot write"), "{message}");
+    }
+}

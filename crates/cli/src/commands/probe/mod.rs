@@ -1,0 +1,132 @@
+//! `longhaul probe HOST|URL`.
+
+mod plot;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use longhaul_core::probe::tables;
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::Bytes;
+use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
+use longhaul_engine::source::http::{ClientConfig, Credentials};
+use longhaul_scope::draw;
+
+use crate::streams_args::MemoryArgs;
+use crate::{exit, say, token_file};
+
+/// Measure the path to a server: what it holds, and which knob makes a transfer over it faster.
+///
+/// RTT, path MTU, rate, queue, loss and reordering by UDP (against `longhaul serve --measure`), TCP by number of connections
+/// against any HTTP server, and what the server can do; FTP servers tell their features, iperf3 servers are measured by iperf3
+/// itself. Takes ten seconds at most and sends a tenth of what a full-rate test of that time would send; --full sweeps sizes of
+/// messages and buffers, numbers of connections and congestion controls. `get` starts from what was found.
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// A host (HTTP, port 80), HOST:PORT, or a URL of http, https, ftp, ftps, gsiftp or iperf3; best that of a large file
+    #[arg(value_name = "HOST|URL")]
+    target: String,
+
+    /// Sweeps too: takes up to two minutes, and sends as much as a transfer of that time
+    #[arg(long)]
+    full: bool,
+
+    /// The size of the file whose transfer time is told
+    #[arg(long, value_name = "SIZE", default_value = "10GiB")]
+    size: Bytes,
+
+    /// Prints one JSON object on stdout instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Draws the results too: .svg, .png or .html
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    plot: Option<PathBuf>,
+
+    /// A further request header; may be given several times
+    #[arg(long, value_name = "K: V")]
+    header: Vec<HeaderField>,
+
+    /// A file with a bearer token for the server
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token: Option<PathBuf>,
+
+    /// Root certificates to trust besides the system's, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    cacert: Option<PathBuf>,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// Probes, and prints what was found.
+///
+/// SIGINT ends the program at once, as no handler is set: nothing is left that would have to be closed.
+pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
+    let setup = || {
+        if let Some(file) = &args.plot {
+            draw::check_name(file)?;
+        }
+        Ok::<_, anyhow::Error>(ProbeOptions {
+            full: args.full,
+            size: args.size,
+            client: client(args)?,
+            memory: args.memory.memory(),
+        })
+    };
+    let options = match setup() {
+        Ok(options) => options,
+        Err(error) => {
+            say::error(format_args!("{error:#}"));
+            return exit::of_setup(&error).into();
+        }
+    };
+    let progress = |what: &str| {
+        if std::io::stderr().is_terminal() && !args.json {
+            say::line(format_args!("measuring {what}"));
+        }
+    };
+    let probed = ProbeTarget::parse(&args.target).and_then(|target| probe::run(&target, &options, &progress));
+    let outcome = match probed {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            say::error(&error);
+            return exit::of_probe(&error).into();
+        }
+    };
+    if args.json {
+        // Every report can be written as JSON.
+        say::output(serde_json::to_string(&outcome.report).unwrap_or_default());
+    } else {
+        say::output(tables::text(&outcome.report).trim_end());
+    }
+    if let Some(file) = &args.plot
+        && let Err(error) = draw::write(&plot::sheet(&outcome.report), file)
+    {
+        say::error(&error);
+        return exit::of_drawing(&error).into();
+    }
+    match outcome.failure {
+        None => ExitCode::SUCCESS,
+        Some(error) => {
+            say::error(&error);
+            exit::of_probe(&error).into()
+        }
+    }
+}
+
+/// Returns how to talk to the server.
+fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
+    let read = |file: &PathBuf| {
+        token_file::read(file).with_context(|| format!("cannot read the token in {}", file.display()))
+    };
+    Ok(ClientConfig {
+        headers: args.header.clone(),
+        credentials: args.token.as_ref().map(read).transpose()?.map(Credentials::Bearer),
+        ca_file: args.cacert.clone(),
+        ..ClientConfig::from_env()
+    })
+}

@@ -1,0 +1,65 @@
+//! A probe's results as charts: UDP by size of message, TCP by number of connections and by size of the socket buffer.
+
+use longhaul_core::probe::report::{ProbeReport, TcpRow};
+use longhaul_core::units::Rate;
+use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
+
+/// Makes the sheet of a report; charts without points are left out.
+pub(super) fn sheet(report: &ProbeReport) -> Sheet {
+    let bits = |rate: Rate| rate.as_bits_per_sec() as f64;
+    let udp = report.udp.iter().map(|row| (row.message.get() as f64, bits(row.payload_bps)));
+    let plain = |row: &&TcpRow| row.buffer.is_none() && row.congestion.is_none();
+    let by_streams =
+        report.tcp.iter().filter(plain).map(|row| (f64::from(row.streams), bits(row.payload_bps)));
+    let by_buffer =
+        report.tcp.iter().filter_map(|row| Some((row.buffer?.get() as f64, bits(row.payload_bps))));
+    let limit = report.path.rate.map(|found| bits(found.rate_bps));
+    let charts = [
+        chart("UDP by size of message", "message", Unit::Bytes, Scale::Linear, udp.collect(), limit),
+        chart(
+            "TCP by number of connections",
+            "connections",
+            Unit::Number,
+            Scale::Linear,
+            by_streams.collect(),
+            limit,
+        ),
+        chart("TCP by socket buffer", "buffer", Unit::Bytes, Scale::Logarithmic, by_buffer.collect(), limit),
+    ];
+    Sheet {
+        title: format!("longhaul probe {}", report.target),
+        notes: report.verdict.arithmetic.clone(),
+        charts: charts.into_iter().flatten().collect(),
+    }
+}
+
+fn chart(
+    title: &str,
+    label: &str,
+    unit: Unit,
+    scale: Scale,
+    mut points: Vec<(f64, f64)>,
+    limit: Option<f64>,
+) -> Option<Chart> {
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (first, last) = (points.first()?.0, points.last()?.0);
+    let measured = Series {
+        name: "payload".to_owned(),
+        colour: 0,
+        mark: Mark::Measured,
+        points: points.into_iter().map(Point::from).collect(),
+    };
+    let path = limit.map(|rate| Series {
+        name: "path".to_owned(),
+        colour: NEUTRAL,
+        mark: Mark::Dashed,
+        points: [(first, rate), (last, rate)].map(Point::from).to_vec(),
+    });
+    Some(Chart {
+        title: title.to_owned(),
+        note: String::new(),
+        x: Axis { label: label.to_owned(), unit, scale },
+        y: Axis { label: "throughput".to_owned(), unit: Unit::BitsPerSecond, scale: Scale::Linear },
+        series: path.into_iter().chain([measured]).collect(),
+    })
+}

@@ -1,0 +1,9 @@
+//! `longhaul doctor` as its user sees it.
+//!
+//! Settings are changed in network namespaces of the tests' own; the host's stay as they are.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
+
+mod disk;
+mod fix;
+mod report;
+mod support;

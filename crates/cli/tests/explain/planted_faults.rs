@@ -1,0 +1,113 @@
+//! One fault at a time, planted into an emulated path: the transfer, its record and its report name it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::{explain, longhaul, objects, text};
+
+/// Says why no lab can be built here; under CI that is a failure.
+fn skipped(home: &Path) -> bool {
+    let output = longhaul(home).args(["lab", "exec", "--", "true"]).output().unwrap();
+    if output.status.success() {
+        return false;
+    }
+    let why = text(&output.stderr);
+    assert!(output.status.code() == Some(77), "{why}");
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: {why}");
+    true
+}
+
+/// A path, what is served or taken on its far end, and the transfer on its near one.
+struct Fault<'a> {
+    path: &'a [&'a str],
+    far: &'a str,
+    near: &'a str,
+    /// Bytes of the file.
+    size: u64,
+    limit: &'a str,
+}
+
+/// Serves a file with its sender as the kernel has it: no pacing that would know the path.
+const SERVE: &str = "exec longhaul serve served --listen $LAB_FAR:8080 --pace off";
+const GET: &str =
+    "longhaul get --json --streams 1 --no-memory --no-resume --record r.jsonl --record-interval 50ms -o got";
+
+impl Fault<'_> {
+    /// Transfers the file; checks that its result, the explanation of its record and its report agree.
+    fn check(&self) {
+        let home = tempfile::tempdir().unwrap();
+        if skipped(home.path()) {
+            return;
+        }
+        fs::create_dir(home.path().join("served")).unwrap();
+        fs::File::create(home.path().join("served/file")).unwrap().set_len(self.size).unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_longhaul")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let mut command = longhaul(home.path());
+        command.args(["lab", "exec"]).args(self.path).args(["--far", self.far, "--far-port", "8080"]);
+        command.args(["--", "sh", "-c", self.near]).env("PATH", path);
+        let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+        let done = objects(&output).into_iter().find(|event| event["event"] == "done").unwrap();
+        assert_eq!(done["limited_by"], self.limit, "{done}");
+        let share = |of: &Value| of["shares"][self.limit].as_f64().unwrap();
+        assert!(share(&done) > 0.4, "{done}");
+        assert!(done["advice"][0].as_str().unwrap().starts_with("limited by "), "{done}");
+        let explained = objects(&explain(home.path(), &["r.jsonl", "--json"])).remove(0);
+        assert_eq!((&explained["limited_by"], share(&explained)), (&done["limited_by"], share(&done)));
+        let spans = explained["timeline"].as_array().unwrap();
+        assert!(spans.iter().any(|span| span["limited_by"] == self.limit), "{spans:?}");
+        let report = longhaul(home.path()).args(["report", "r.jsonl", "-o", "r.html"]).output().unwrap();
+        assert!(report.status.success(), "{}", text(&report.stderr));
+        let page = fs::read_to_string(home.path().join("r.html")).unwrap();
+        assert!(page.contains(r#""mark":"band""#) && page.contains(&format!("\"name\":\"{} ", self.limit)));
+    }
+}
+
+#[test]
+fn small_receive_window_is_named() {
+    let near = format!("{GET} --recv-buffer 128KiB http://$LAB_FAR:8080/file");
+    let path = &["--rate", "200Mbit", "--rtt", "50ms"];
+    Fault { path, far: SERVE, near: &near, size: 12_000_000, limit: "receive-window" }.check();
+}
+
+#[test]
+fn random_loss_is_named() {
+    let near = format!("{GET} http://$LAB_FAR:8080/file");
+    let path = &["--rate", "200Mbit", "--rtt", "50ms", "--loss", "0.001", "--congestion", "cubic"];
+    Fault { path, far: SERVE, near: &near, size: 8_000_000, limit: "loss" }.check();
+}
+
+#[test]
+fn narrow_bottleneck_is_named() {
+    let near = format!("{GET} http://$LAB_FAR:8080/file");
+    let path = &["--rate", "20Mbit", "--rtt", "20ms", "--queue", "200KB"];
+    Fault { path, far: SERVE, near: &near, size: 10_000_000, limit: "path" }.check();
+}
+
+#[test]
+fn short_file_is_named() {
+    let near = format!("{GET} http://$LAB_FAR:8080/file");
+    let path = &["--rate", "200Mbit", "--rtt", "200ms"];
+    Fault { path, far: SERVE, near: &near, size: 1_000_000, limit: "slow-start" }.check();
+}
+
+#[test]
+fn limit_of_the_user_is_named() {
+    let near = format!("{GET} --limit 20Mbit http://$LAB_FAR:8080/file");
+    let path = &["--rate", "200Mbit", "--rtt", "20ms"];
+    Fault { path, far: SERVE, near: &near, size: 8_000_000, limit: "limit" }.check();
+}
+
+#[test]
+fn small_send_buffer_of_an_upload_is_named() {
+    let far = "umask 077; echo secret-token-of-the-test >token; \
+               exec longhaul serve served --listen $LAB_FAR:8080 --writable --token token";
+    let near = "sysctl -qw net.ipv4.tcp_wmem='4096 16384 131072'; longhaul put --json --streams 1 --no-memory \
+                --token token --record r.jsonl --record-interval 50ms served/file http://$LAB_FAR:8080/sent";
+    let path = &["--rate", "200Mbit", "--rtt", "50ms"];
+    Fault { path, far, near, size: 8_000_000, limit: "send-buffer" }.check();
+}

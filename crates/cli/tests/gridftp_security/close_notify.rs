@@ -1,0 +1,107 @@
+//! The end of a file of unknown size within TLS: it counts only where the server closes TLS too, as a FIN can be forged. vsftpd 3.0.3 and
+//! proftpd 1.3.8 do (tried 2026-11-24), but always tell the size.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::support::{certificates, content, get, same};
+
+const SIZE: usize = (1 << 20) + 55;
+
+#[test]
+fn an_end_without_close_notify_is_no_end_of_a_file() {
+    let bytes = content(SIZE, 22);
+    for closes in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let address = serve(dir.path(), bytes.clone(), closes);
+        let url = format!("ftps://localhost:{}/f", address.port());
+        let run = get().args(["--retries", "0", "-o", "f", &url]);
+        let run = run.args(["--cacert", dir.path().join("ca.pem").to_str().unwrap()]);
+        if closes {
+            run.run().ok();
+            same(run.path("f"), &bytes);
+        } else {
+            run.run().fails(75, &["without closing TLS"]);
+            assert!(!run.path("f").exists());
+        }
+    }
+}
+
+/// Serves a file of unknown size over FTPS; each data connection ends with or without close_notify.
+fn serve(dir: &Path, bytes: Vec<u8>, closes: bool) -> SocketAddr {
+    let files = certificates(dir);
+    let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_slice(&fs::read(&files.key).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let settings =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let settings = Arc::new(settings.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (settings, bytes) = (Arc::clone(&settings), bytes.clone());
+            std::thread::spawn(move || {
+                // A client that is gone ends the session.
+                let _ = session(stream, &settings, &bytes, closes);
+            });
+        }
+    });
+    address
+}
+
+/// Serves one control connection.
+fn session(
+    mut clear: TcpStream,
+    settings: &Arc<ServerConfig>,
+    bytes: &[u8],
+    closes: bool,
+) -> std::io::Result<()> {
+    clear.write_all(b"220 scripted\r\n")?;
+    let mut auth = String::new();
+    BufReader::new(clear.try_clone()?).read_line(&mut auth)?;
+    clear.write_all(b"234 begin TLS\r\n")?;
+    let tls = |socket| StreamOwned::new(ServerConnection::new(Arc::clone(settings)).unwrap(), socket);
+    let mut control = BufReader::new(tls(clear));
+    let mut listener = None;
+    loop {
+        let mut line = String::new();
+        if control.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let verb = line.split([' ', '\r']).next().unwrap_or_default();
+        let reply = match verb {
+            "USER" => "331 password".to_owned(),
+            "PASS" => "230 in".to_owned(),
+            "TYPE" | "PBSZ" | "PROT" => "200 done".to_owned(),
+            "REST" => "350 go on".to_owned(),
+            "EPSV" => {
+                let data = TcpListener::bind("127.0.0.1:0")?;
+                let port = data.local_addr()?.port();
+                listener = Some(data);
+                format!("229 passive (|||{port}|)")
+            }
+            "RETR" => {
+                control.get_mut().write_all(b"150 sending\r\n")?;
+                if let Some(listener) = listener.take() {
+                    let mut data = tls(listener.accept()?.0);
+                    data.write_all(bytes)?;
+                    if closes {
+                        data.conn.send_close_notify();
+                    }
+                    data.flush()?;
+                }
+                "226 complete".to_owned()
+            }
+            _ => "500 unknown".to_owned(),
+        };
+        control.get_mut().write_all(format!("{reply}\r\n").as_bytes())?;
+    }
+}

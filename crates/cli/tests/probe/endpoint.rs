@@ -1,0 +1,62 @@
+//! Against `longhaul serve --measure` on loopback.
+
+use std::path::Path;
+
+use crate::support::{Serve, alone, json, misses, probe, run, text};
+
+fn site() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), vec![7; 1 << 20]).unwrap();
+    dir
+}
+
+#[test]
+fn path_is_measured_drawn_and_remembered_for_get() {
+    let _alone = alone();
+    let (dir, home) = (site(), tempfile::tempdir().unwrap());
+    // Loopback has no bottleneck: the ceiling is one.
+    let server = Serve::start(dir.path(), &["--measure=200Mbit"]);
+    let plot = home.path().join("probe.svg");
+    let output =
+        probe(home.path(), &[&server.url("/f"), "--json", "--plot", plot.to_str().unwrap()]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["server"]["measures"], true);
+    let rows = report["udp"].as_array().unwrap();
+    assert_eq!(
+        rows.iter().map(|row| row["message"].as_u64().unwrap()).take(3).collect::<Vec<_>>(),
+        [64, 1024, 1472]
+    );
+    let rate = report["path"]["rate"]["rate_bps"].as_u64().unwrap();
+    assert!((100_000_000..300_000_000).contains(&rate), "{report}");
+    assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 100, "{report}");
+    let known = std::fs::read_to_string(home.path().join(".local/state/longhaul/paths.json")).unwrap();
+    assert!(known.contains(&format!("\"port\": {}", server.address.port())), "{known}");
+    assert!(std::fs::read_to_string(plot).unwrap().contains("UDP by size of message"));
+}
+
+#[test]
+fn nothing_is_remembered_where_that_is_not_asked_for() {
+    let _alone = alone();
+    let (dir, home) = (site(), tempfile::tempdir().unwrap());
+    let server = Serve::start(dir.path(), &["--measure=50Mbit"]);
+    let output = probe(home.path(), &[&server.url("/f"), "--no-memory"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("get will use"), "{}", text(&output.stdout));
+    assert!(!Path::new(&home.path().join(".local")).exists());
+}
+
+#[test]
+fn token_is_requested() {
+    let _alone = alone();
+    let (dir, home) = (site(), tempfile::tempdir().unwrap());
+    let token = home.path().join("token");
+    std::fs::write(&token, "s3cret").unwrap();
+    let token = token.to_str().unwrap();
+    let server = Serve::start(dir.path(), &["--measure=50Mbit", "--token", token]);
+    let refused = json(&run(&[&server.url("/f"), "--json"]).0);
+    assert!(misses(&refused, "--token FILE") && refused["server"]["measures"] == false, "{refused}");
+    let allowed = json(&run(&[&server.url("/f"), "--json", "--token", token]).0);
+    assert_eq!(allowed["server"]["measures"], true, "{allowed}");
+}

@@ -1,0 +1,9 @@
+//! `longhaul probe` as its user sees it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
+
+mod bad_input;
+mod endpoint;
+mod iperf3;
+mod lab;
+mod other_servers;
+mod support;

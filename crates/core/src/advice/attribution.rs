@@ -1,0 +1,187 @@
+//! Assigns the time of a transfer to limits, interval by interval, while it runs.
+
+use std::time::Duration;
+
+use super::classifier::{Classifier, Interval};
+use super::reading::{End, Reading};
+use super::shares::Shares;
+use super::verdict::{self, HostLimits};
+use super::{Finding, LimitedBy};
+use crate::units::{Bytes, Rate, Rtt};
+
+/// The shortest interval: below it a reading of a receiver shows single bursts.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// Follows a transfer from reading to reading.
+///
+/// ```
+/// use std::time::Duration;
+/// use longhaul_core::advice::{Attribution, End, LimitedBy, Reading, ThreadTimes};
+/// use longhaul_core::units::Bytes;
+///
+/// let mut attribution = Attribution::new(End::Receiver);
+/// for second in 0..10 {
+///     // The streams wait for a free segment for nine tenths of the time.
+///     let threads = Some(ThreadTimes { disk: Duration::from_millis(900 * second), ..Default::default() });
+///     let moved = Bytes::mib(second * 10);
+///     attribution.observe(Duration::from_secs(second), &Reading { moved, streams: 1, threads, ..Default::default() });
+/// }
+/// assert_eq!(attribution.finding(&Default::default()).limit, LimitedBy::Disk);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Attribution {
+    classifier: Classifier,
+    end: End,
+    /// The reading at which the present interval began.
+    begun: (Duration, Reading),
+    /// The latest reading.
+    latest: (Duration, Reading),
+    evidence: [Evidence; LimitedBy::ALL.len()],
+}
+
+/// A time that is assigned to one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitedSpan {
+    /// When it begins, since the transfer's start.
+    pub from: Duration,
+    /// When it ends.
+    pub to: Duration,
+    /// What limited the transfer.
+    pub limit: LimitedBy,
+}
+
+/// What the intervals of one limit have shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Evidence {
+    /// Their time.
+    pub(super) time: Duration,
+    /// What was moved in them.
+    pub(super) moved: Bytes,
+    /// Packets lost or out of order in them.
+    pub(super) lost: u64,
+    /// Most connections.
+    pub(super) streams: u64,
+    /// Bytes in flight times the seconds of each interval.
+    pub(super) in_flight_seconds: f64,
+    /// The largest window.
+    pub(super) window: Bytes,
+    /// The least RTT.
+    pub(super) min_rtt: Option<Rtt>,
+    /// The highest RTT of the data.
+    pub(super) data_rtt: Option<Rtt>,
+    /// The highest rate of an interval.
+    pub(super) best: Rate,
+}
+
+impl Evidence {
+    fn add(&mut self, interval: &Interval) {
+        self.time += interval.span;
+        self.moved += interval.moved();
+        self.lost += interval.lost();
+        self.streams = self.streams.max(interval.streams());
+        self.in_flight_seconds += interval.in_flight().get() as f64 * interval.span.as_secs_f64();
+        self.window = self.window.max(interval.now.window.unwrap_or_default());
+        self.min_rtt = interval.min_rtt().into_iter().chain(self.min_rtt).min();
+        self.data_rtt = self.data_rtt.max(interval.now.data_rtt);
+        self.best = self.best.max(interval.rate());
+    }
+
+    /// Returns the mean rate.
+    pub(super) fn rate(&self) -> Rate {
+        Rate::over(self.moved, self.time)
+    }
+
+    /// Returns the mean of the bytes in flight on one connection.
+    pub(super) fn in_flight_per_stream(&self) -> Bytes {
+        let mean = self.in_flight_seconds / self.time.as_secs_f64().max(1e-9);
+        Bytes::new((mean / self.streams.max(1) as f64) as u64)
+    }
+}
+
+impl Attribution {
+    /// Begins at time zero, where nothing is moved yet.
+    pub fn new(end: End) -> Self {
+        Self {
+            classifier: Classifier::new(end, false),
+            end,
+            begun: Default::default(),
+            latest: Default::default(),
+            evidence: Default::default(),
+        }
+    }
+
+    /// Begins at a later time, in the middle of a transfer that has moved what `reading` tells.
+    pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
+        Self { begun: (now, *reading), latest: (now, *reading), ..Self::new(end) }
+    }
+
+    /// Notes that the peer paces itself to the path's capacity: an even rate without a queue is the path's.
+    #[must_use]
+    pub fn with_pacing_peer(mut self, paces: bool) -> Self {
+        self.classifier = Classifier::new(self.end, paces);
+        self
+    }
+
+    /// Observes a reading at `now`, since the transfer's start; returns the interval that it ends, if any.
+    ///
+    /// Intervals last a round trip and at least 100 ms. The first one lasts until the first byte.
+    pub fn observe(&mut self, now: Duration, reading: &Reading) -> Option<LimitedSpan> {
+        let rtt = reading.min_rtt.map_or(Duration::ZERO, Rtt::get);
+        self.latest = (now, *reading);
+        let due = now.saturating_sub(self.begun.0) >= SHORTEST.max(rtt);
+        if due { self.close() } else { None }
+    }
+
+    /// Ends the last interval, however short it is.
+    pub fn end(&mut self) -> Option<LimitedSpan> {
+        self.close()
+    }
+
+    /// Assigns the time from the last reading to `now` to a limit that is known otherwise.
+    pub fn assign(&mut self, now: Duration, limit: LimitedBy) -> Option<LimitedSpan> {
+        let (from, reading) = self.latest;
+        let span = now.checked_sub(from).filter(|span| *span > Duration::ZERO)?;
+        self.evidence[limit as usize].time += span;
+        (self.begun, self.latest) = ((now, reading), (now, reading));
+        Some(LimitedSpan { from, to: now, limit })
+    }
+
+    fn close(&mut self) -> Option<LimitedSpan> {
+        let ((from, before), (to, now)) = (self.begun, self.latest);
+        let span = to.checked_sub(from).filter(|span| *span > Duration::ZERO)?;
+        let interval = Interval { end: to, span, before, now };
+        let limit = self.classifier.classify(&interval);
+        self.evidence[limit as usize].add(&interval);
+        self.begun = self.latest;
+        Some(LimitedSpan { from, to, limit })
+    }
+
+    /// Returns for which share of the time each limit held the transfer back.
+    pub fn shares(&self) -> Shares {
+        Shares::of(LimitedBy::ALL.into_iter().map(|limit| (limit, self.evidence[limit as usize].time)))
+    }
+
+    /// Returns what held the transfer back for longest, with evidence and cure.
+    pub fn finding(&self, host: &HostLimits) -> Finding {
+        verdict::finding(self, host)
+    }
+
+    /// Returns where the transfer was observed.
+    pub(super) fn observed_at(&self) -> End {
+        self.end
+    }
+
+    pub(super) fn evidence(&self, limit: LimitedBy) -> &Evidence {
+        &self.evidence[limit as usize]
+    }
+
+    /// Returns the latest time.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.latest.0
+    }
+
+    /// Returns the highest rate of an interval, whatever limited it.
+    pub(super) fn best(&self) -> Rate {
+        self.evidence.iter().map(|evidence| evidence.best).max().unwrap_or_default()
+    }
+}

@@ -1,0 +1,93 @@
+//! What is read of a transfer at one moment, at whichever end.
+
+use std::time::Duration;
+
+use crate::telemetry::Sockets;
+use crate::units::{Bytes, Rtt};
+
+/// Where a transfer is observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At the receiver of the bytes, or by packets alone.
+    Receiver,
+    /// At the sender of the bytes, whose kernel counts what limited it.
+    Sender,
+}
+
+/// A transfer at one moment; counters run from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// Bytes moved: read from sockets, or acknowledged by the peer.
+    pub moved: Bytes,
+    /// Connections open.
+    pub streams: usize,
+    /// The least RTT.
+    pub min_rtt: Option<Rtt>,
+    /// The RTT as the data sees it, queues included: `tcpi_rcv_rtt` of a receiver, `tcpi_rtt` of a sender.
+    pub data_rtt: Option<Rtt>,
+    /// Receive windows of the receiving end, summed.
+    pub window: Option<Bytes>,
+    /// Bytes in flight, where they are known; otherwise the rate times the RTT.
+    pub in_flight: Option<Bytes>,
+    /// Bytes received and not yet read, summed.
+    pub unread: Bytes,
+    /// Packets that arrived out of order; of a sender, packets sent again.
+    pub lost: u64,
+    /// What the sender's kernel has counted.
+    pub sender: Option<SenderTimes>,
+    /// What the threads of this program did, where they are known.
+    pub threads: Option<ThreadTimes>,
+    /// Whether the application buffer is full.
+    pub buffer_full: bool,
+}
+
+/// For how long a sender's kernel had data to send, and what limited it; summed over the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SenderTimes {
+    /// Time with data to send (`tcpi_busy_time`).
+    pub busy: Duration,
+    /// Of that: limited by the peer's window (`tcpi_rwnd_limited`).
+    pub window_limited: Duration,
+    /// Of that: limited by the send buffer (`tcpi_sndbuf_limited`).
+    pub buffer_limited: Duration,
+}
+
+/// For how long the threads of a transfer waited or worked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThreadTimes {
+    /// Waits for a free segment to receive into, or for bytes of the source; summed over the streams.
+    pub disk: Duration,
+    /// Waits to keep to `--limit`, summed over the streams.
+    pub limit: Duration,
+    /// Time in which the busiest thread ran, or could have run and waited for a core.
+    pub busiest: Duration,
+}
+
+impl Reading {
+    /// Takes what sockets tell at one end of a transfer that has moved `moved`.
+    pub fn of(end: End, moved: Bytes, sockets: &Sockets) -> Self {
+        let counters = &sockets.counters;
+        let reading = Self { moved, streams: sockets.open, min_rtt: sockets.min_rtt, ..Self::default() };
+        match end {
+            End::Receiver => Self {
+                data_rtt: sockets.data_rtt,
+                window: sockets.rwin,
+                unread: sockets.unread,
+                lost: counters.out_of_order,
+                ..reading
+            },
+            End::Sender => Self {
+                data_rtt: sockets.rtt,
+                window: sockets.peer_window,
+                lost: counters.retransmits,
+                // Zero before the first byte, and of a kernel before Linux 4.10.
+                sender: (counters.busy > Duration::ZERO).then_some(SenderTimes {
+                    busy: counters.busy,
+                    window_limited: counters.window_limited,
+                    buffer_limited: counters.buffer_limited,
+                }),
+                ..reading
+            },
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The outgoing network device.
+
+use super::facts::{DeviceFacts, NumaFacts, Offload, Qdisc, Reading, RingSizes};
+use super::finding::{Finding, Fix, Severity};
+use super::report::Report;
+use super::target::Target;
+use crate::units::Rate;
+
+const ETHTOOL: &str = "ethtool(8); ESnet fasterdata, NIC tuning";
+/// From this rate on jumbo frames and offloads decide whether one core keeps up (ESnet fasterdata: tuning of hosts of 10 Gbit/s and more).
+const FAST: Rate = Rate::bits_per_sec(10_000_000_000);
+/// The MTU of jumbo frames.
+const JUMBO: u32 = 9000;
+/// The largest packet that segmentation offload hands over (IP's length field).
+const SUPER_PACKET: u32 = 65_536;
+/// How long the kernel may take from one look at a ring to the next (`netdev_budget_usecs`: 2 ms), in seconds.
+const POLL_INTERVAL: f64 = 0.002;
+/// Queueing disciplines that limit the rate or spoil packets.
+const SHAPERS: [&str; 6] = ["tbf", "htb", "netem", "hfsc", "cbq", "cake"];
+
+pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut Report) {
+    let would_show =
+        "MTU, queueing discipline, link rate, offloads, rings and NUMA node of the outgoing device";
+    report.judge(device, "network device", would_show, summary);
+    let Ok(device) = device else { return };
+    let name = &device.name;
+    let would_show = "how many packets a second the rate takes";
+    report.judge(&device.mtu, "MTU", would_show, |mtu| frame_size(*mtu, device, target));
+    let would_show = "whether packets are paced, and whether something limits their rate";
+    report.judge(&device.qdisc, "qdisc", would_show, |qdisc| queueing(qdisc, name));
+    // Loopback has neither a link nor a driver.
+    if device.is_loopback {
+        return;
+    }
+    let would_show = "whether the link is as fast as the transfer is to be";
+    report.judge(&device.speed, "link rate", would_show, |speed| link_rate(*speed, target));
+    let would_show = "whether the kernel or the device handles many packets as one";
+    report.judge(&device.offloads, "offloads", would_show, |offloads| batching(offloads, device, target));
+    let would_show = "whether bursts fit between two looks of the kernel at the device";
+    report.judge(&device.rings, "ring sizes", would_show, |rings| ring_sizes(*rings, device, target));
+    let would_show = "whether the process runs on the processors next to the device";
+    report.judge(&device.numa, "NUMA node", would_show, |numa| numa_node(*numa));
+}
+
+fn summary(device: &DeviceFacts) -> Finding {
+    let kind = if device.is_loopback { "loopback: no link is in the way" } else { "the outgoing device" };
+    Finding::new("network device", Severity::Ok, device.name.clone(), "rtnetlink(7)").needs("any", kind)
+}
+
+fn packets_a_second(target: &Target, size: u32) -> f64 {
+    target.rate.as_bytes_per_sec() as f64 / f64::from(size.max(1))
+}
+
+fn frame_size(mtu: u32, device: &DeviceFacts, target: &Target) -> Finding {
+    let is_short = mtu < JUMBO && target.rate >= FAST && !device.is_loopback;
+    let severity = if is_short { Severity::Advice } else { Severity::Ok };
+    let needed = if is_short { "9000 where the whole path carries it" } else { "any" };
+    let arithmetic = format!(
+        "{} / {mtu} B = {:.0} packets a second; with {JUMBO} B {:.0}",
+        target.rate,
+        packets_a_second(target, mtu),
+        packets_a_second(target, JUMBO)
+    );
+    let name = &device.name;
+    Finding::new("MTU", severity, mtu.to_string(), "ESnet fasterdata, MTU")
+        .needs(needed, arithmetic)
+        .counted(mtu.into(), JUMBO.into(), "bytes")
+        .fixed_by(
+            Fix::command(format!("ip link set dev {name} mtu {JUMBO}"))
+                .lasting(UDEV_RULES, udev_rule(name, &format!("ATTR{{mtu}}=\"{JUMBO}\""))),
+        )
+}
+
+fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
+    let kinds = || std::iter::once(&qdisc.root).chain(&qdisc.children);
+    let measured = kinds().cloned().collect::<Vec<_>>().join(" of ");
+    let shaper = kinds().find(|kind| SHAPERS.contains(&kind.as_str()));
+    let is_fq = kinds().any(|kind| kind == "fq");
+    // A device without a queue (loopback, tunnels) hands its packets on at once.
+    let severity =
+        if is_fq && shaper.is_none() || qdisc.root == "noqueue" { Severity::Ok } else { Severity::Advice };
+    let arithmetic = match shaper {
+        Some(shaper) => format!("{shaper} can delay, drop or limit what is sent: see tc -s qdisc show dev {name}"),
+        None if is_fq => String::new(),
+        None if qdisc.root == "noqueue" => "packets pass to the next device at once".to_owned(),
+        None => "fq paces each connection; without it TCP paces by timers of its own (Linux 4.13), at more CPU time".to_owned(),
+    };
+    // Devices with several queues have an mq at the root, which takes the default for each queue.
+    let command = match qdisc.root.as_str() {
+        "mq" => format!("sysctl -w net.core.default_qdisc=fq && tc qdisc replace dev {name} root mq"),
+        _ => format!("tc qdisc replace dev {name} root fq"),
+    };
+    let mut fix = Fix::sysctl("net.core.default_qdisc", "fq");
+    fix.commands = vec![command];
+    // The default is for devices to come: applying it alone changes nothing here.
+    fix.sysctls.clear();
+    let needed = if qdisc.root == "noqueue" { "any" } else { "fq" };
+    let finding = Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
+        .needs(needed, arithmetic);
+    // A shaper was configured on purpose.
+    if shaper.is_some() { finding } else { finding.fixed_by(fix) }
+}
+
+fn link_rate(speed: Rate, target: &Target) -> Finding {
+    let severity = if speed < target.rate { Severity::Problem } else { Severity::Ok };
+    Finding::new("link rate", severity, speed.to_string(), "ethtool(8)")
+        .needs(target.rate.to_string(), "no stream is faster than the link")
+        .counted(speed.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
+}
+
+fn batching(offloads: &[Offload], device: &DeviceFacts, target: &Target) -> Finding {
+    let name = &device.name;
+    let off: Vec<&Offload> = offloads.iter().filter(|offload| !offload.on).collect();
+    let fixable: Vec<&str> =
+        off.iter().filter(|offload| offload.can_change).map(|offload| offload.name).collect();
+    let severity = match (fixable.is_empty(), target.rate >= FAST) {
+        (true, _) => Severity::Ok,
+        (false, true) => Severity::Problem,
+        (false, false) => Severity::Advice,
+    };
+    let list = |on: bool| {
+        let names = offloads.iter().filter(|offload| offload.on == on).map(|offload| offload.name);
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let measured = if off.is_empty() {
+        format!("{} on", list(true))
+    } else {
+        format!("{} off, {} on", list(false), list(true))
+    };
+    let mtu = device.mtu.clone().unwrap_or(1500);
+    let mut arithmetic = format!(
+        "{} / {mtu} B = {:.0} packets a second to handle; / 64 KiB = {:.0}",
+        target.rate,
+        packets_a_second(target, mtu),
+        packets_a_second(target, SUPER_PACKET)
+    );
+    let fixed: Vec<&str> =
+        off.iter().filter(|offload| !offload.can_change).map(|offload| offload.name).collect();
+    if !fixed.is_empty() {
+        arithmetic += &format!("; the driver has no {}", fixed.join(", "));
+    }
+    let switches: Vec<String> = fixable.iter().map(|name| format!("{name} on")).collect();
+    let command = format!("-K {name} {}", switches.join(" "));
+    let needed = if fixable.is_empty() {
+        "all that the device has".to_owned()
+    } else {
+        format!("{} on", fixable.join(" "))
+    };
+    Finding::new("offloads", severity, measured, ETHTOOL)
+        .needs(needed, arithmetic)
+        .fixed_by(ethtool(name, &command))
+}
+
+fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Finding {
+    let name = &device.name;
+    let mtu = device.mtu.clone().unwrap_or(1500);
+    let needed = (packets_a_second(target, mtu) * POLL_INTERVAL).ceil() as u32;
+    let small = |size: u32, max: u32| size < needed && size < max;
+    let (rx, tx) = (small(rings.rx, rings.rx_max), small(rings.tx, rings.tx_max));
+    let severity = if rx || tx { Severity::Advice } else { Severity::Ok };
+    let arithmetic = format!(
+        "{:.0} packets of {mtu} B a second x {:.0} ms between two looks of the kernel = {needed}",
+        packets_a_second(target, mtu),
+        POLL_INTERVAL * 1e3
+    );
+    let measured = format!("rx {} of {}, tx {} of {}", rings.rx, rings.rx_max, rings.tx, rings.tx_max);
+    let (rx, tx) = (needed.min(rings.rx_max).max(rings.rx), needed.min(rings.tx_max).max(rings.tx));
+    Finding::new("ring sizes", severity, measured, ETHTOOL)
+        .needs(format!("rx {rx}, tx {tx}"), arithmetic)
+        .counted(rings.rx.into(), needed.into(), "packets")
+        .fixed_by(ethtool(name, &format!("-G {name} rx {rx} tx {tx}")))
+}
+
+fn numa_node(numa: NumaFacts) -> Finding {
+    let source = "numactl(8); ESnet fasterdata, interrupt binding";
+    let nodes = numa.nodes;
+    let Some(node) = numa.node else {
+        return Finding::new("NUMA node", Severity::Ok, "none", source)
+            .needs("any", format!("the device belongs to no node; this host has {nodes}"));
+    };
+    let severity = if nodes > 1 && numa.runs_elsewhere { Severity::Advice } else { Severity::Ok };
+    Finding::new("NUMA node", severity, format!("{node} of {nodes}"), source)
+        .needs(
+            "process and device on one node",
+            "data that crosses nodes passes the link between the processors twice",
+        )
+        .fixed_by(Fix::command(format!("numactl --cpunodebind={node} --membind={node} longhaul get URL")))
+}
+
+/// The file of device settings that last.
+const UDEV_RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
+
+/// Returns the udev rule that does something when a device appears.
+fn udev_rule(name: &str, action: &str) -> String {
+    format!("ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{name}\", {action}")
+}
+
+/// Returns the fix that a call of ethtool(8) is.
+fn ethtool(name: &str, arguments: &str) -> Fix {
+    let rule = udev_rule(name, &format!("RUN+=\"/usr/sbin/ethtool {arguments}\""));
+    Fix::command(format!("ethtool {arguments}")).lasting(UDEV_RULES, rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::super::sound_host::{sound_host, target};
+    use super::*;
+
+    fn judged(name: &str, spoil: impl FnOnce(&mut DeviceFacts)) -> Finding {
+        judged_for(&target(), name, spoil)
+    }
+
+    fn judged_for(target: &Target, name: &str, spoil: impl FnOnce(&mut DeviceFacts)) -> Finding {
+        let mut facts = sound_host();
+        spoil(facts.device.as_mut().unwrap());
+        check(&facts, target).findings.into_iter().find(|finding| finding.name == name).unwrap()
+    }
+
+    fn slow() -> Target {
+        Target { rate: Rate::bits_per_sec(1_000_000_000), ..target() }
+    }
+
+    #[test]
+    fn ethernet_frames_are_advised_against_at_10_gbit_only() {
+        let finding = judged("MTU", |device| device.mtu = Ok(1500));
+        assert_eq!(finding.severity, Severity::Advice);
+        assert!(finding.arithmetic.contains("/ 1500 B = 833333 packets a second; with 9000 B 138889"));
+        let fix = finding.fix.unwrap();
+        assert_eq!(fix.commands, ["ip link set dev eth0 mtu 9000"]);
+        let rule = r#"ACTION=="add", SUBSYSTEM=="net", NAME=="eth0", ATTR{mtu}="9000""#;
+        assert_eq!(fix.lasting.unwrap().lines, [rule]);
+        assert!(fix.sysctls.is_empty());
+        assert_eq!(judged_for(&slow(), "MTU", |device| device.mtu = Ok(1500)).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn queueing_without_fq_is_advice_and_a_shaper_is_named() {
+        let judge = |root: &str, children: &[&str]| {
+            let children = children.iter().map(|kind| (*kind).to_owned()).collect();
+            judged("qdisc", |device| device.qdisc = Ok(Qdisc { root: root.to_owned(), children }))
+        };
+        assert_eq!(judge("fq", &[]).severity, Severity::Ok);
+        assert_eq!(judge("noqueue", &[]).severity, Severity::Ok);
+        let plain = judge("pfifo_fast", &[]);
+        assert_eq!(plain.severity, Severity::Advice);
+        assert_eq!(plain.fix.unwrap().commands, ["tc qdisc replace dev eth0 root fq"]);
+        let several = judge("mq", &["fq_codel"]);
+        assert_eq!((several.severity, several.measured.as_str()), (Severity::Advice, "mq of fq_codel"));
+        assert!(several.fix.unwrap().commands[0].ends_with("root mq"));
+        let shaped = judge("htb", &["fq"]);
+        assert!(shaped.severity == Severity::Advice && shaped.arithmetic.contains("htb can delay"));
+        assert_eq!(shaped.fix, None);
+    }
+
+    #[test]
+    fn link_below_the_rate_is_a_problem_without_a_command() {
+        let finding = judged("link rate", |device| device.speed = Ok(Rate::bits_per_sec(1_000_000_000)));
+        assert_eq!((finding.severity, &finding.fix), (Severity::Problem, &None));
+    }
+
+    #[test]
+    fn offloads_that_are_off_are_switched_on_where_the_driver_can() {
+        let spoil = |can_change| {
+            move |device: &mut DeviceFacts| {
+                let offloads = device.offloads.as_mut().unwrap();
+                (offloads[0].on, offloads[0].can_change) = (false, can_change);
+                offloads[2].on = false;
+            }
+        };
+        let finding = judged("offloads", spoil(true));
+        assert_eq!(
+            (finding.severity, finding.measured.as_str()),
+            (Severity::Problem, "tso gro off, gso sg tx rx on")
+        );
+        let fix = finding.fix.unwrap();
+        assert_eq!(fix.commands, ["ethtool -K eth0 tso on gro on"]);
+        assert!(fix.lasting.unwrap().lines[0].contains(r#"RUN+="/usr/sbin/ethtool -K eth0 tso on gro on""#));
+        let partly = judged("offloads", spoil(false));
+        assert!(partly.arithmetic.ends_with("the driver has no tso"), "{}", partly.arithmetic);
+        assert_eq!(partly.fix.unwrap().commands, ["ethtool -K eth0 gro on"]);
+        assert_eq!(judged_for(&slow(), "offloads", spoil(true)).severity, Severity::Advice);
+        let fixed = judged("offloads", |device| {
+            device.offloads = Ok(vec![Offload { name: "tso", on: false, can_change: false }]);
+        });
+        assert_eq!(fixed.severity, Severity::Ok);
+    }
+
+    #[test]
+    fn rings_hold_what_arrives_between_two_polls() {
+        let rings = |rx, rx_max| {
+            judged("ring sizes", move |device| {
+                device.rings = Ok(RingSizes { rx, rx_max, tx: 512, tx_max: 8192 })
+            })
+        };
+        // 10 Gbit/s in packets of 9000 B for 2 ms.
+        let finding = rings(256, 8192);
+        assert_eq!((finding.severity, finding.quantity.unwrap().needed), (Severity::Advice, 278));
+        assert_eq!(finding.fix.unwrap().commands, ["ethtool -G eth0 rx 278 tx 512"]);
+        assert_eq!(rings(278, 8192).severity, Severity::Ok);
+        // The device has no larger ones.
+        assert_eq!(rings(256, 256).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn process_belongs_on_the_node_of_the_device() {
+        let numa = |node, nodes, runs_elsewhere| {
+            judged("NUMA node", move |device| device.numa = Ok(NumaFacts { node, nodes, runs_elsewhere }))
+        };
+        let finding = numa(Some(1), 2, true);
+        assert_eq!(finding.severity, Severity::Advice);
+        assert!(finding.fix.unwrap().commands[0].starts_with("numactl --cpunodebind=1 --membind=1 "));
+        for sound in [numa(Some(1), 2, false), numa(Some(0), 1, true), numa(None, 2, true)] {
+            assert_eq!(sound.severity, Severity::Ok, "{sound:?}");
+        }
+    }
+
+    #[test]
+    fn loopback_has_no_link_to_judge() {
+        let mut facts = sound_host();
+        facts.device.as_mut().unwrap().is_loopback = true;
+        let names: Vec<_> = check(&facts, &target()).findings.iter().map(|finding| finding.name).collect();
+        assert!(names.contains(&"MTU") && !names.contains(&"link rate") && !names.contains(&"offloads"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Where the file goes: speed, stalls, free space, alignment.
+
+use std::path::Path;
+
+use super::facts::{DirectIoFact, DiskFacts, WriteTest};
+use super::finding::{Finding, Fix, Severity};
+use super::report::Report;
+use super::target::Target;
+use crate::units::{Bytes, Rate};
+
+/// How long the free space should last at the target rate, in seconds: a few checkpoints, and time for an administrator to act.
+const FREE_SECONDS: u64 = 60;
+/// The application buffer of a transfer, which bridges a stall of the disk (`--app-buffer auto`, 64 MiB as in UsadaFox).
+const APP_BUFFER: Bytes = Bytes::mib(64);
+/// The alignment that segments and journal keep; a file system that needs more gets buffered writes.
+const LARGEST_ALIGNMENT: Bytes = Bytes::kib(64);
+const USADAFOX: &str = "UsadaFox, sections 3 and 4 (Direct I/O, application buffer)";
+
+pub(super) fn check(disk: &DiskFacts, target: &Target, report: &mut Report) {
+    if let Some(test) = &disk.write_test {
+        let would_show = "whether the disk writes as fast as the path delivers, and how long it stalls";
+        report.judge(test, "disk write rate", would_show, |test| write_rate(*test, &disk.path, target));
+        if let Ok(test) = test {
+            report.findings.push(stall(*test, target));
+        }
+    }
+    let would_show = "whether the file will fit";
+    report.judge(&disk.free, "free space", would_show, |free| free_space(*free, &disk.path, target));
+    let would_show = "whether writes can go past the page cache, and in which units";
+    report.judge(&disk.direct_io, "Direct I/O", would_show, |direct_io| alignment(*direct_io));
+}
+
+fn write_rate(test: WriteTest, path: &Path, target: &Target) -> Finding {
+    let rate = Rate::over(test.written, test.took);
+    let severity = if rate < target.rate { Severity::Problem } else { Severity::Ok };
+    let how = if test.direct { "Direct I/O" } else { "the page cache and fdatasync" };
+    let arithmetic = format!(
+        "{} in {:.2} s by {how} in {} = {rate}",
+        test.written,
+        test.took.as_secs_f64(),
+        path.display()
+    );
+    Finding::new("disk write rate", severity, rate.to_string(), USADAFOX)
+        .needs(target.rate.to_string(), arithmetic)
+        .counted(rate.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
+}
+
+fn stall(test: WriteTest, target: &Target) -> Finding {
+    let needed = target.rate.bytes_in(test.stall);
+    let severity = if needed > APP_BUFFER { Severity::Advice } else { Severity::Ok };
+    let stall_ms = test.stall.as_secs_f64() * 1e3;
+    let bridged = target.rate.time_for(APP_BUFFER).as_secs_f64() * 1e3;
+    let arithmetic = format!("{} x {stall_ms:.0} ms = {needed} arrive during the longest stall", target.rate);
+    let size = needed.get().div_ceil(1 << 20);
+    Finding::new("disk stall", severity, format!("{stall_ms:.0} ms"), USADAFOX)
+        .needs(format!("{bridged:.0} ms, which {APP_BUFFER} bridge"), arithmetic)
+        .fixed_by(Fix::command(format!("longhaul get --app-buffer {size}MiB URL")))
+}
+
+fn free_space(free: Bytes, path: &Path, target: &Target) -> Finding {
+    let minute = target.rate.bytes_in(std::time::Duration::from_secs(FREE_SECONDS));
+    let severity = if free.get() == 0 {
+        Severity::Problem
+    } else if free < minute {
+        Severity::Advice
+    } else {
+        Severity::Ok
+    };
+    let lasts = target.rate.time_for(free).as_secs_f64();
+    let arithmetic = format!("{free} in {} / {} = {lasts:.0} s of the transfer", path.display(), target.rate);
+    Finding::new("free space", severity, free.to_string(), "statvfs(3)")
+        .needs(format!("{minute}, or the file's size"), arithmetic)
+        .counted(free.get(), minute.get(), "bytes")
+}
+
+fn alignment(direct_io: DirectIoFact) -> Finding {
+    let source = "statx(2), STATX_DIOALIGN; open(2), O_DIRECT";
+    let (severity, measured) = match direct_io {
+        DirectIoFact::Aligned(align) if align <= LARGEST_ALIGNMENT => {
+            (Severity::Ok, format!("in units of {align}"))
+        }
+        DirectIoFact::Aligned(align) => (Severity::Advice, format!("in units of {align}")),
+        DirectIoFact::Impossible => (Severity::Advice, "none".to_owned()),
+    };
+    let arithmetic = match severity {
+        Severity::Ok => "",
+        _ => {
+            "writes pass through the page cache: one more copy of each byte, and flushes that stall the receiver"
+        }
+    };
+    Finding::new("Direct I/O", severity, measured, source)
+        .needs(format!("in units of {LARGEST_ALIGNMENT} at most"), arithmetic)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::check;
+    use super::super::sound_host::{sound_host, target};
+    use super::*;
+
+    fn judged(name: &str, spoil: impl FnOnce(&mut DiskFacts)) -> Finding {
+        let mut facts = sound_host();
+        spoil(&mut facts.disk);
+        check(&facts, &target()).findings.into_iter().find(|finding| finding.name == name).unwrap()
+    }
+
+    fn tested(mib: u64, stall_ms: u64) -> impl Fn(&mut DiskFacts) {
+        let written = Bytes::mib(mib);
+        let (took, stall) = (Duration::from_secs(1), Duration::from_millis(stall_ms));
+        move |disk| disk.write_test = Some(Ok(WriteTest { written, took, stall, direct: true }))
+    }
+
+    #[test]
+    fn disk_below_the_rate_is_a_problem() {
+        let finding = judged("disk write rate", tested(500, 1));
+        assert_eq!(finding.severity, Severity::Problem);
+        assert_eq!(finding.arithmetic, "500 MiB in 1.00 s by Direct I/O in /data = 4.19 Gbit/s");
+        assert_eq!(judged("disk write rate", tested(1300, 1)).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn stall_longer_than_the_application_buffer_bridges_names_its_size() {
+        assert_eq!(judged("disk stall", tested(2000, 53)).severity, Severity::Ok);
+        let finding = judged("disk stall", tested(2000, 200));
+        assert_eq!(finding.severity, Severity::Advice);
+        // 10 Gbit/s x 200 ms = 250 MB.
+        assert_eq!(finding.fix.unwrap().commands, ["longhaul get --app-buffer 239MiB URL"]);
+    }
+
+    #[test]
+    fn without_a_test_nothing_is_said_of_the_disk_rate() {
+        let mut facts = sound_host();
+        facts.disk.write_test = None;
+        let diagnosis = check(&facts, &target());
+        assert!(!diagnosis.findings.iter().any(|finding| finding.name.starts_with("disk")));
+        assert!(diagnosis.unread.is_empty());
+    }
+
+    #[test]
+    fn free_space_of_less_than_a_minute_is_advice_and_none_a_problem() {
+        let judge = |bytes| judged("free space", |disk| disk.free = Ok(Bytes::new(bytes))).severity;
+        assert_eq!(judge(75_000_000_000), Severity::Ok);
+        assert_eq!(judge(74_999_999_999), Severity::Advice);
+        assert_eq!(judge(0), Severity::Problem);
+    }
+
+    #[test]
+    fn file_system_without_direct_io_is_advice() {
+        let judge = |fact| judged("Direct I/O", move |disk| disk.direct_io = Ok(fact)).severity;
+        assert_eq!(judge(DirectIoFact::Aligned(Bytes::kib(4))), Severity::Ok);
+        assert_eq!(judge(DirectIoFact::Aligned(Bytes::mib(1))), Severity::Advice);
+        assert_eq!(judge(DirectIoFact::Impossible), Severity::Advice);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a check says of one property of the host.
+
+use serde::Serialize;
+
+/// How much a property matters for the transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It suffices.
+    Ok,
+    /// It may cost throughput, or costs some at times.
+    Advice,
+    /// It keeps the transfer below its rate.
+    Problem,
+}
+
+/// One property of the host, judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The property, unique within a report.
+    pub name: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The value of this host, for people.
+    pub measured: String,
+    /// The value that the transfer needs, for people.
+    pub needed: String,
+    /// Both as numbers, where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<Quantity>,
+    /// How the needed value follows from rate and RTT, or what the measured one costs.
+    pub arithmetic: String,
+    /// How to change it; `None` where there is nothing to change, or no command does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
+    /// Where the advice comes from.
+    pub source: &'static str,
+}
+
+/// A measured and a needed number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Quantity {
+    /// The value of this host.
+    pub measured: u64,
+    /// The value that the transfer needs.
+    pub needed: u64,
+    /// Their unit.
+    pub unit: &'static str,
+}
+
+/// The change that cures a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Fix {
+    /// Commands that change it now, as root unless they are options of the transfer.
+    pub commands: Vec<String>,
+    /// What makes the change last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lasting: Option<Lasting>,
+    /// Kernel settings among the commands: what can be applied and undone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sysctls: Vec<SysctlChange>,
+}
+
+/// Lines of a file that is read when the system starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lasting {
+    /// The file.
+    pub file: String,
+    /// Its lines.
+    pub lines: Vec<String>,
+}
+
+/// The file of kernel settings that last.
+const SYSCTL_FILE: &str = "/etc/sysctl.d/90-longhaul.conf";
+
+/// A kernel setting and its new value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SysctlChange {
+    /// Its name, as sysctl(8) writes it.
+    pub name: String,
+    /// The value to set.
+    pub value: String,
+}
+
+/// A reading that is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unread {
+    /// The property.
+    pub name: &'static str,
+    /// Why it could not be read.
+    pub reason: String,
+    /// What it would have shown.
+    pub would_show: &'static str,
+}
+
+impl Finding {
+    /// Makes a finding without numbers and without a fix.
+    pub fn new(
+        name: &'static str,
+        severity: Severity,
+        measured: impl Into<String>,
+        source: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            severity,
+            measured: measured.into(),
+            needed: String::new(),
+            quantity: None,
+            arithmetic: String::new(),
+            fix: None,
+            source,
+        }
+    }
+
+    /// Sets the needed value and how it follows.
+    #[must_use]
+    pub fn needs(self, needed: impl Into<String>, arithmetic: impl Into<String>) -> Self {
+        Self { needed: needed.into(), arithmetic: arithmetic.into(), ..self }
+    }
+
+    /// Sets both values as numbers.
+    #[must_use]
+    pub fn counted(self, measured: u64, needed: u64, unit: &'static str) -> Self {
+        Self { quantity: Some(Quantity { measured, needed, unit }), ..self }
+    }
+
+    /// Sets the fix, unless the finding is that all is well.
+    #[must_use]
+    pub fn fixed_by(self, fix: Fix) -> Self {
+        let fix = (self.severity != Severity::Ok).then_some(fix);
+        Self { fix, ..self }
+    }
+}
+
+impl Fix {
+    /// Sets a kernel setting.
+    pub fn sysctl(name: &str, value: impl Into<String>) -> Self {
+        let value = value.into();
+        Self {
+            commands: vec![format!("sysctl -w {name}={}", quoted(&value))],
+            lasting: Some(Lasting { file: SYSCTL_FILE.to_owned(), lines: vec![format!("{name} = {value}")] }),
+            sysctls: vec![SysctlChange { name: name.to_owned(), value }],
+        }
+    }
+
+    /// Runs a command whose effect ends with the system, or which is one of a transfer.
+    pub fn command(command: impl Into<String>) -> Self {
+        Self { commands: vec![command.into()], ..Self::default() }
+    }
+
+    /// Adds the line of a file that makes it last.
+    #[must_use]
+    pub fn lasting(self, file: &str, line: String) -> Self {
+        Self { lasting: Some(Lasting { file: file.to_owned(), lines: vec![line] }), ..self }
+    }
+}
+
+/// Quotes a value of several words for a shell.
+fn quoted(value: &str) -> String {
+    if value.contains(' ') { format!("\"{value}\"") } else { value.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sysctl_of_several_words_is_quoted_in_the_command_only() {
+        let fix = Fix::sysctl("net.ipv4.tcp_rmem", "4096 131072 500000000");
+        assert_eq!(fix.commands, ["sysctl -w net.ipv4.tcp_rmem=\"4096 131072 500000000\""]);
+        assert_eq!(fix.lasting.unwrap().lines, ["net.ipv4.tcp_rmem = 4096 131072 500000000"]);
+        assert_eq!(Fix::sysctl("net.ipv4.tcp_sack", "1").commands, ["sysctl -w net.ipv4.tcp_sack=1"]);
+    }
+
+    #[test]
+    fn finding_that_all_is_well_has_no_fix() {
+        let of = |severity| Finding::new("x", severity, "1", "y").fixed_by(Fix::sysctl("a.b", "1")).fix;
+        assert!(of(Severity::Ok).is_none() && of(Severity::Advice).is_some());
+    }
+}

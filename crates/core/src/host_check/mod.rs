@@ -1,0 +1,133 @@
+//! Checks whether this host can carry a transfer of a rate and an RTT: readings in, findings out.
+//!
+//! [`HostFacts`] holds what was read of the host, [`Target`] what the transfer needs. [`check`] compares them: each
+//! [`Finding`] names the measured and the needed value with its arithmetic, the commands that change it, and where the
+//! advice comes from. A reading that is missing becomes an [`Unread`] instead, which says what it would have shown.
+
+mod buffers;
+mod ceiling;
+mod device;
+mod disk;
+mod facts;
+mod finding;
+mod report;
+mod resources;
+#[cfg(test)]
+mod sound_host;
+mod target;
+mod tcp_options;
+
+pub use ceiling::{Ceiling, Ceilings};
+pub use facts::{
+    AutotuneLimits, BufferFacts, CongestionFacts, CpuFacts, DeviceFacts, DirectIoFact, DiskFacts, FileLimits,
+    HostFacts, KernelVersion, NumaFacts, Offload, Qdisc, Reading, ResourceFacts, RingSizes, TcpFacts,
+    TcpMemory, WriteTest,
+};
+pub use finding::{Finding, Fix, Lasting, Quantity, Severity, SysctlChange, Unread};
+pub use target::{Origin, Target};
+
+use serde::Serialize;
+
+use report::Report;
+
+/// What a check found, worst first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// The transfer that was judged.
+    pub target: Target,
+    /// Findings, problems first.
+    pub findings: Vec<Finding>,
+    /// Readings that are missing.
+    pub unread: Vec<Unread>,
+    /// What one stream can reach.
+    pub ceilings: Ceilings,
+}
+
+impl Diagnosis {
+    /// Returns the worst severity found.
+    pub fn worst(&self) -> Severity {
+        self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Returns the kernel settings that the findings ask for, one of each name.
+    pub fn changes(&self) -> Vec<&SysctlChange> {
+        self.findings.iter().filter_map(|finding| finding.fix.as_ref()).flat_map(|fix| &fix.sysctls).collect()
+    }
+
+    /// Adds a finding before others of its severity.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.insert(0, finding);
+        self.sort();
+    }
+
+    /// Adds a reading that is missing.
+    pub fn add_unread(&mut self, unread: Unread) {
+        self.unread.push(unread);
+    }
+
+    fn sort(&mut self) {
+        self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    }
+}
+
+/// Checks a host for a transfer.
+pub fn check(facts: &HostFacts, target: &Target) -> Diagnosis {
+    let mut report = Report::default();
+    buffers::check(facts, target, &mut report);
+    tcp_options::check(facts, target, &mut report);
+    device::check(&facts.device, target, &mut report);
+    disk::check(&facts.disk, target, &mut report);
+    resources::check(facts, target, &mut report);
+    let Report { findings, unread } = report;
+    let ceilings = Ceilings::of(facts, target);
+    let mut diagnosis = Diagnosis { target: target.clone(), findings, unread, ceilings };
+    diagnosis.sort();
+    diagnosis
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sound_host::{sound_host, target};
+    use super::*;
+
+    #[test]
+    fn sound_host_has_no_advice_and_reaches_the_rate() {
+        let diagnosis = check(&sound_host(), &target());
+        let bad: Vec<_> =
+            diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Ok).collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+        assert_eq!((diagnosis.worst(), diagnosis.unread.len()), (Severity::Ok, 0));
+        assert!(diagnosis.changes().is_empty());
+        assert!(diagnosis.findings.iter().all(|finding| !finding.source.is_empty()));
+    }
+
+    #[test]
+    fn problems_come_first_and_names_are_unique() {
+        let mut facts = sound_host();
+        facts.tcp.sack = Ok(false);
+        facts.tcp.slow_start_after_idle = Ok(true);
+        let diagnosis = check(&facts, &target());
+        let order: Vec<_> = diagnosis.findings.iter().map(|finding| finding.severity).collect();
+        assert!(order.is_sorted_by(|a, b| a >= b));
+        assert_eq!(order[..3], [Severity::Problem, Severity::Advice, Severity::Ok]);
+        let mut names: Vec<_> = diagnosis.findings.iter().map(|finding| finding.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), diagnosis.findings.len());
+    }
+
+    #[test]
+    fn every_missing_reading_is_named_and_the_rest_is_checked() {
+        let facts = HostFacts::unread("no permission");
+        let diagnosis = check(&facts, &target());
+        assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
+        assert!(diagnosis.unread.len() >= 20, "{}", diagnosis.unread.len());
+        for unread in &diagnosis.unread {
+            assert!(unread.reason == "no permission" && !unread.would_show.is_empty(), "{unread:?}");
+        }
+        assert_eq!(diagnosis.ceilings.receive.now, None);
+        // One that can be read is judged without the others.
+        let facts = HostFacts { tcp: TcpFacts { sack: Ok(false), ..facts.tcp }, ..facts };
+        assert_eq!(check(&facts, &target()).findings.len(), 1);
+    }
+}

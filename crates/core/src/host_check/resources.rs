@@ -1,0 +1,159 @@
+//! Processors, memory, and limits of the process.
+
+use super::facts::{CpuFacts, FileLimits, HostFacts};
+use super::finding::{Finding, Fix, Severity};
+use super::report::Report;
+use super::target::{Target, needed_buffers};
+use crate::units::Bytes;
+
+/// Files that transfers open: 32 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.
+const FILES: u64 = 256;
+/// Memory beside socket buffers: the application buffer (64 MiB), which grows while a disk stalls, and the program.
+const BESIDE_SOCKETS: Bytes = Bytes::mib(256);
+/// Processors that a transfer uses: one receives or sends, one writes or reads, in thousandths.
+const CPU_THOUSANDTHS: u64 = 2000;
+const GROUPS: &str = "kernel documentation, admin-guide/cgroup-v2";
+
+pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
+    governor(&facts.cpu, report);
+    let [receive, send] = needed_buffers(facts, target);
+    let needed = receive.max(send) + BESIDE_SOCKETS;
+    let arithmetic =
+        format!("a full socket buffer {} + {BESIDE_SOCKETS} of the program = {needed}", receive.max(send));
+    let resources = &facts.resources;
+    let would_show = "whether the buffers fit into memory";
+    report.judge(&resources.memory, "memory", would_show, |memory| {
+        let severity = if *memory < needed { Severity::Problem } else { Severity::Ok };
+        Finding::new("memory", severity, format!("{memory} available"), "proc(5), MemAvailable")
+            .needs(needed.to_string(), &arithmetic)
+            .counted(memory.get(), needed.get(), "bytes")
+    });
+    let would_show = "whether many streams can open their sockets";
+    report.judge(&resources.files, "open files", would_show, |limits| open_files(*limits));
+    let would_show = "whether a control group limits memory, socket buffers included";
+    report.judge(&resources.group_memory, "cgroup memory", would_show, |left| {
+        let severity = if left.is_some_and(|left| left < needed) { Severity::Problem } else { Severity::Ok };
+        let measured = left.map_or("no limit".to_owned(), |left| format!("{left} left"));
+        Finding::new("cgroup memory", severity, measured, GROUPS)
+            .needs(needed.to_string(), &arithmetic)
+            .fixed_by(Fix::command(format!(
+                "systemd-run --scope -p MemoryMax={} longhaul get URL",
+                needed.get() * 2
+            )))
+    });
+    let would_show = "whether a control group limits CPU time";
+    report.judge(&resources.group_cpu_thousandths, "cgroup CPU", would_show, |quota| cpu_quota(*quota));
+}
+
+fn governor(cpu: &CpuFacts, report: &mut Report) {
+    let would_show = "whether processors slow down between bursts of packets";
+    report.judge(&cpu.governors, "CPU governor", would_show, |governors| {
+        let is_fast = governors.iter().all(|governor| governor == "performance");
+        let severity = if is_fast { Severity::Ok } else { Severity::Advice };
+        let files = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
+        Finding::new(
+            "CPU governor",
+            severity,
+            governors.join(" "),
+            "ESnet fasterdata, Linux host tuning, CPU governor",
+        )
+        .needs("performance", "a clock that follows the load lags behind bursts of packets")
+        .fixed_by(
+            Fix::command(format!("for file in {files}; do echo performance > $file; done"))
+                .lasting("/etc/tmpfiles.d/90-longhaul.conf", format!("w {files} - - - - performance")),
+        )
+    });
+}
+
+fn open_files(limits: FileLimits) -> Finding {
+    let severity = if limits.soft < FILES { Severity::Problem } else { Severity::Ok };
+    let fix = Fix::command(format!("ulimit -n {FILES}"));
+    let fix = if limits.hard < FILES {
+        fix.lasting("/etc/security/limits.d/90-longhaul.conf", format!("* - nofile {}", 4 * FILES))
+    } else {
+        fix
+    };
+    Finding::new(
+        "open files",
+        severity,
+        format!("{} (hard limit {})", limits.soft, limits.hard),
+        "getrlimit(2)",
+    )
+    .needs(FILES.to_string(), "3 files at once x 32 streams = 96 sockets; as many pipes; files and room")
+    .counted(limits.soft, FILES, "files")
+    .fixed_by(fix)
+}
+
+fn cpu_quota(thousandths: Option<u64>) -> Finding {
+    let cores = |thousandths: u64| format!("{:.1} processors", thousandths as f64 / 1e3);
+    let severity = match thousandths {
+        Some(quota) if quota < CPU_THOUSANDTHS / 2 => Severity::Problem,
+        Some(quota) if quota < CPU_THOUSANDTHS => Severity::Advice,
+        _ => Severity::Ok,
+    };
+    Finding::new("cgroup CPU", severity, thousandths.map_or("no quota".to_owned(), cores), GROUPS)
+        .needs(
+            cores(CPU_THOUSANDTHS),
+            "one to receive or send, one to write or read; a quota pauses them in every period",
+        )
+        .fixed_by(Fix::command("systemd-run --scope -p CPUQuota=200% longhaul get URL"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::super::facts::ResourceFacts;
+    use super::super::sound_host::{sound_host, target};
+    use super::*;
+
+    fn judged(name: &str, spoil: impl FnOnce(&mut HostFacts)) -> Finding {
+        let mut facts = sound_host();
+        spoil(&mut facts);
+        check(&facts, &target()).findings.into_iter().find(|finding| finding.name == name).unwrap()
+    }
+
+    fn limited(name: &str, spoil: impl FnOnce(&mut ResourceFacts)) -> Finding {
+        judged(name, |facts| spoil(&mut facts.resources))
+    }
+
+    #[test]
+    fn governor_other_than_performance_is_advice() {
+        let finding = judged("CPU governor", |facts| facts.cpu.governors = Ok(vec!["powersave".to_owned()]));
+        assert_eq!(finding.severity, Severity::Advice);
+        let lasting = finding.fix.unwrap().lasting.unwrap();
+        assert!(lasting.file.starts_with("/etc/tmpfiles.d/") && lasting.lines[0].ends_with("performance"));
+    }
+
+    #[test]
+    fn memory_must_hold_a_socket_buffer_and_the_program() {
+        let needed = 500_000_000 + (256 << 20);
+        let host = |bytes| limited("memory", |resources| resources.memory = Ok(Bytes::new(bytes))).severity;
+        assert_eq!([host(needed), host(needed - 1)], [Severity::Ok, Severity::Problem]);
+        let group = |bytes| {
+            limited("cgroup memory", |resources| resources.group_memory = Ok(Some(Bytes::new(bytes))))
+                .severity
+        };
+        assert_eq!([group(needed), group(needed - 1)], [Severity::Ok, Severity::Problem]);
+    }
+
+    #[test]
+    fn few_files_are_a_problem_and_the_hard_limit_decides_the_cure() {
+        let judge =
+            |soft, hard| limited("open files", |resources| resources.files = Ok(FileLimits { soft, hard }));
+        assert_eq!(judge(256, 256).severity, Severity::Ok);
+        let soft = judge(255, 1024);
+        assert_eq!((soft.severity, soft.fix.unwrap().lasting), (Severity::Problem, None));
+        assert!(judge(64, 64).fix.unwrap().lasting.is_some());
+    }
+
+    #[test]
+    fn quota_below_two_processors_is_advice_and_below_one_a_problem() {
+        let judge = |quota| {
+            limited("cgroup CPU", |resources| resources.group_cpu_thousandths = Ok(Some(quota))).severity
+        };
+        assert_eq!(
+            [judge(2000), judge(1999), judge(999)],
+            [Severity::Ok, Severity::Advice, Severity::Problem]
+        );
+    }
+}

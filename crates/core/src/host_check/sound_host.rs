@@ -1,0 +1,76 @@
+//! A host that every check is content with, for tests to spoil.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::facts::*;
+use super::target::{Origin, Target};
+use crate::units::{Bytes, Rate, Rtt};
+
+/// 10 Gbit/s at 200 ms: 250 MB in flight.
+pub(super) fn target() -> Target {
+    Target {
+        rate: Rate::bits_per_sec(10_000_000_000),
+        rate_origin: Origin::Given,
+        rtt: Rtt::new(Duration::from_millis(200)),
+        rtt_origin: Origin::Given,
+    }
+}
+
+/// Makes a host for [`target`].
+pub(super) fn sound_host() -> HostFacts {
+    let limits = AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(128), max: Bytes::mib(512) };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let offload = |name| Offload { name, on: true, can_change: true };
+    HostFacts {
+        kernel: Ok(KernelVersion(6, 12)),
+        buffers: BufferFacts {
+            tcp_rmem: Ok(limits),
+            tcp_wmem: Ok(limits),
+            rmem_max: Ok(Bytes::mib(512)),
+            wmem_max: Ok(Bytes::mib(512)),
+            tcp_mem: Ok(TcpMemory { low: 300_000, pressure: 400_000, limit: 600_000, page: Bytes::kib(4) }),
+            adv_win_scale: Ok(1),
+        },
+        tcp: TcpFacts {
+            window_scaling: Ok(true),
+            sack: Ok(true),
+            timestamps: Ok(true),
+            slow_start_after_idle: Ok(false),
+            mtu_probing: Ok(1),
+        },
+        congestion: CongestionFacts {
+            current: Ok("cubic".to_owned()),
+            available: Ok(names(&["reno", "cubic", "bbr"])),
+            allowed: Ok(names(&["reno", "cubic", "bbr"])),
+        },
+        device: Ok(DeviceFacts {
+            name: "eth0".to_owned(),
+            is_loopback: false,
+            mtu: Ok(9000),
+            qdisc: Ok(Qdisc { root: "mq".to_owned(), children: names(&["fq"]) }),
+            speed: Ok(Rate::bits_per_sec(25_000_000_000)),
+            offloads: Ok(["tso", "gso", "gro", "sg", "tx", "rx"].map(offload).into()),
+            rings: Ok(RingSizes { rx: 4096, rx_max: 8192, tx: 4096, tx_max: 8192 }),
+            numa: Ok(NumaFacts { node: Some(0), nodes: 1, runs_elsewhere: false }),
+        }),
+        cpu: CpuFacts { governors: Ok(names(&["performance"])) },
+        disk: DiskFacts {
+            path: PathBuf::from("/data"),
+            free: Ok(Bytes::gib(1000)),
+            direct_io: Ok(DirectIoFact::Aligned(Bytes::new(512))),
+            write_test: Some(Ok(WriteTest {
+                written: Bytes::gib(3),
+                took: Duration::from_secs(2),
+                stall: Duration::from_millis(20),
+                direct: true,
+            })),
+        },
+        resources: ResourceFacts {
+            memory: Ok(Bytes::gib(16)),
+            files: Ok(FileLimits { soft: 1024, hard: 524_288 }),
+            group_memory: Ok(None),
+            group_cpu_thousandths: Ok(None),
+        },
+    }
+}

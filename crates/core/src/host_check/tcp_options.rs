@@ -1,0 +1,264 @@
+//! Options of TCP and congestion controls.
+
+use super::ceiling::UNSCALED_WINDOW;
+use super::facts::{CongestionFacts, HostFacts, Reading};
+use super::finding::{Finding, Fix, Severity};
+use super::report::Report;
+use super::target::Target;
+use crate::plan::window_ceiling;
+
+/// Bytes after which a sequence number returns to an acceptable value (RFC 7323, section 5.3: 2^31).
+const SEQUENCE_HALF: f64 = 2_147_483_648.0;
+/// How long a segment may live in the network (RFC 9293, section 3.4.2: MSL of 2 minutes), in seconds.
+const SEGMENT_LIFETIME: f64 = 120.0;
+/// Bytes of IPv4 and TCP headers with timestamps (RFC 791, RFC 9293, RFC 7323: 20 + 20 + 12).
+const HEADERS: u32 = 52;
+/// The MTU of Ethernet, where that of the device is unknown.
+const ETHERNET_MTU: u32 = 1500;
+/// Controls that are made for a large BDP.
+const FOR_LARGE_BDP: [&str; 6] = ["cubic", "bbr", "bbr1", "bbr3", "htcp", "bic"];
+
+pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
+    window_scaling(&facts.tcp.window_scaling, target, report);
+    loss_recovery(facts, target, report);
+    slow_start(facts, target, report);
+    mtu_probing(facts, report);
+    congestion(&facts.congestion, facts, target, report);
+}
+
+/// Makes a finding of a setting that is to be `wanted`.
+fn switch(
+    name: &'static str,
+    setting: &str,
+    on: bool,
+    wanted: bool,
+    bad: Severity,
+    source: &'static str,
+) -> Finding {
+    let text = |on| if on { "on" } else { "off" };
+    let severity = if on == wanted { Severity::Ok } else { bad };
+    Finding::new(name, severity, text(on), source)
+        .needs(text(wanted), "")
+        .fixed_by(Fix::sysctl(setting, u8::from(wanted).to_string()))
+}
+
+fn window_scaling(reading: &Reading<bool>, target: &Target, report: &mut Report) {
+    let would_show = "whether windows can exceed 64 KiB";
+    report.judge(reading, "window scaling", would_show, |on| {
+        let setting = "net.ipv4.tcp_window_scaling";
+        let finding = switch("window scaling", setting, *on, true, Severity::Problem, "RFC 7323, section 2");
+        let arithmetic = format!(
+            "without it a window is {} B at most: {} B / {} = {}",
+            UNSCALED_WINDOW.get(),
+            UNSCALED_WINDOW.get(),
+            target.rtt,
+            window_ceiling(UNSCALED_WINDOW, target.rtt)
+        );
+        Finding { arithmetic, ..finding }
+    });
+}
+
+fn loss_recovery(facts: &HostFacts, target: &Target, report: &mut Report) {
+    let would_show = "whether several losses in a window are repaired in one round trip";
+    report.judge(&facts.tcp.sack, "SACK", would_show, |on| {
+        let finding = switch("SACK", "net.ipv4.tcp_sack", *on, true, Severity::Problem, "RFC 2018; RFC 6675");
+        let arithmetic =
+            format!("without it one lost packet a round trip is repaired: {} for each loss", target.rtt);
+        Finding { arithmetic, ..finding }
+    });
+    let would_show = "whether old segments are told from new ones after the sequence numbers wrap";
+    report.judge(&facts.tcp.timestamps, "timestamps", would_show, |on| {
+        let wrap = SEQUENCE_HALF * 8.0 / (target.rate.as_bits_per_sec().max(1)) as f64;
+        let bad = if wrap < SEGMENT_LIFETIME { Severity::Problem } else { Severity::Advice };
+        let finding =
+            switch("timestamps", "net.ipv4.tcp_timestamps", *on, true, bad, "RFC 7323, sections 4 and 5");
+        let arithmetic = format!(
+            "sequence numbers become ambiguous every 2^31 B / {} = {wrap:.1} s; a segment may live {SEGMENT_LIFETIME} s",
+            target.rate
+        );
+        Finding { arithmetic, ..finding }
+    });
+}
+
+fn slow_start(facts: &HostFacts, target: &Target, report: &mut Report) {
+    let would_show = "whether a connection starts anew after a pause";
+    report.judge(&facts.tcp.slow_start_after_idle, "slow start after idle", would_show, |on| {
+        let setting = "net.ipv4.tcp_slow_start_after_idle";
+        let source = "kernel documentation, networking/ip-sysctl; RFC 5681, section 4.1";
+        let finding = switch("slow start after idle", setting, *on, false, Severity::Advice, source);
+        let payload = mtu(facts).saturating_sub(HEADERS).max(1);
+        // From the initial window of ten segments (RFC 6928), doubled each round trip.
+        let doublings = (target.window().get() as f64 / (10.0 * f64::from(payload))).max(1.0).log2().ceil();
+        let lost = doublings * target.rtt.get().as_secs_f64();
+        let arithmetic = format!(
+            "after a pause a sender needs log2({} / 10 segments) = {doublings} round trips = {lost:.1} s to fill the path",
+            target.window()
+        );
+        Finding { arithmetic, ..finding }
+    });
+}
+
+fn mtu(facts: &HostFacts) -> u32 {
+    facts.device.as_ref().ok().and_then(|device| device.mtu.clone().ok()).unwrap_or(ETHERNET_MTU)
+}
+
+fn mtu_probing(facts: &HostFacts, report: &mut Report) {
+    let would_show = "whether TCP recovers where routers drop large packets without an ICMP message";
+    report.judge(&facts.tcp.mtu_probing, "MTU probing", would_show, |mode| {
+        let is_loopback = facts.device.as_ref().is_ok_and(|device| device.is_loopback);
+        let jumbo = mtu(facts) > ETHERNET_MTU && !is_loopback;
+        let severity = if *mode == 0 && jumbo { Severity::Advice } else { Severity::Ok };
+        let names = ["off", "after a black hole", "always"];
+        let name =
+            |mode: u8| names.get(usize::from(mode)).map_or_else(|| mode.to_string(), |name| (*name).into());
+        let needed = if jumbo { "after a black hole (1)" } else { "off suffices" };
+        let source = "RFC 4821; ESnet fasterdata, Linux host tuning";
+        Finding::new("MTU probing", severity, name(*mode), source)
+            .needs(needed, format!("MTU {} against the {ETHERNET_MTU} of most paths", mtu(facts)))
+            .fixed_by(Fix::sysctl("net.ipv4.tcp_mtu_probing", "1"))
+    });
+}
+
+fn congestion(congestion: &CongestionFacts, facts: &HostFacts, target: &Target, report: &mut Report) {
+    let available = congestion.available.as_deref().unwrap_or_default();
+    let has = |name: &str| available.iter().any(|known| known == name);
+    let would_show = "how fast a sender grows again after a loss";
+    report.judge(&congestion.current, "congestion control", would_show, |current| {
+        let is_fit = FOR_LARGE_BDP.contains(&current.as_str());
+        let severity = if is_fit { Severity::Ok } else { Severity::Problem };
+        // Reno: half of the window is regained by a segment a round trip (RFC 5681, section 3.1).
+        let segments = target.window().get() / u64::from(mtu(facts).saturating_sub(HEADERS).max(1));
+        let regain = segments as f64 / 2.0 * target.rtt.get().as_secs_f64();
+        let arithmetic = format!(
+            "reno regains half a window of {segments} segments in {} round trips of {} = {regain:.0} s after each loss",
+            segments / 2,
+            target.rtt
+        );
+        let choice = if has("cubic") || !has("bbr") { "cubic" } else { "bbr" };
+        let mut fix = Fix::sysctl("net.ipv4.tcp_congestion_control", choice);
+        if !has(choice) {
+            fix.commands.insert(0, format!("modprobe tcp_{choice}"));
+        }
+        let source = "RFC 9438, section 5; ESnet fasterdata, Linux host tuning";
+        Finding::new("congestion control", severity, current, source)
+            .needs("cubic or bbr", arithmetic)
+            .fixed_by(fix)
+    });
+    allowed(congestion, report);
+}
+
+/// Judges which controls a process without privilege may choose.
+fn allowed(congestion: &CongestionFacts, report: &mut Report) {
+    let would_show = "which congestion controls a transfer may choose without root";
+    report.judge(&congestion.allowed, "allowed controls", would_show, |allowed| {
+        let missing: Vec<&str> =
+            ["cubic", "bbr"].into_iter().filter(|name| !allowed.iter().any(|known| known == name)).collect();
+        let severity = if missing.is_empty() { Severity::Ok } else { Severity::Advice };
+        let mut all = allowed.clone();
+        all.extend(missing.iter().map(|name| (*name).to_owned()));
+        let mut fix = Fix::sysctl("net.ipv4.tcp_allowed_congestion_control", all.join(" "));
+        let available = congestion.available.as_deref().unwrap_or_default();
+        for name in missing.iter().filter(|name| !available.iter().any(|known| known == *name)) {
+            fix.commands.insert(0, format!("modprobe tcp_{name}"));
+        }
+        let arithmetic = if missing.is_empty() {
+            String::new()
+        } else {
+            format!("a process without CAP_NET_ADMIN cannot choose {}", missing.join(" or "))
+        };
+        Finding::new("allowed controls", severity, allowed.join(" "), "tcp(7), TCP_CONGESTION")
+            .needs("cubic and bbr", arithmetic)
+            .fixed_by(fix)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sound_host::{sound_host, target};
+    use super::super::{check, facts::TcpFacts};
+    use super::*;
+    use crate::units::Rate;
+
+    fn judged(facts: &HostFacts, target: &Target, name: &str) -> Finding {
+        check(facts, target).findings.into_iter().find(|finding| finding.name == name).unwrap()
+    }
+
+    fn with(spoil: impl FnOnce(&mut TcpFacts), name: &str) -> Finding {
+        let mut facts = sound_host();
+        spoil(&mut facts.tcp);
+        judged(&facts, &target(), name)
+    }
+
+    #[test]
+    fn options_that_are_off_are_switched_on() {
+        let off = [
+            with(|tcp| tcp.window_scaling = Ok(false), "window scaling"),
+            with(|tcp| tcp.sack = Ok(false), "SACK"),
+            with(|tcp| tcp.timestamps = Ok(false), "timestamps"),
+        ];
+        for (finding, setting) in off.iter().zip(["tcp_window_scaling", "tcp_sack", "tcp_timestamps"]) {
+            assert_eq!(finding.severity, Severity::Problem, "{finding:?}");
+            assert_eq!(finding.fix.as_ref().unwrap().commands, [format!("sysctl -w net.ipv4.{setting}=1")]);
+        }
+        assert!(off[0].arithmetic.contains("65535 B / 200 ms = 2.62 Mbit/s"), "{}", off[0].arithmetic);
+        assert!(off[2].arithmetic.contains("= 1.7 s"), "{}", off[2].arithmetic);
+    }
+
+    #[test]
+    fn timestamps_matter_less_where_numbers_do_not_wrap_in_time() {
+        let mut facts = sound_host();
+        facts.tcp.timestamps = Ok(false);
+        let slow = Target { rate: Rate::bits_per_sec(100_000_000), ..target() };
+        assert_eq!(judged(&facts, &slow, "timestamps").severity, Severity::Advice);
+    }
+
+    #[test]
+    fn slow_start_after_idle_is_advice_with_its_cost() {
+        let finding = with(|tcp| tcp.slow_start_after_idle = Ok(true), "slow start after idle");
+        assert_eq!((finding.severity, finding.needed.as_str()), (Severity::Advice, "off"));
+        // 250 MB / (10 x 8948 B) = 2794, 12 doublings.
+        assert!(finding.arithmetic.contains("= 12 round trips = 2.4 s"), "{}", finding.arithmetic);
+    }
+
+    #[test]
+    fn mtu_probing_is_asked_for_with_jumbo_frames_only() {
+        assert_eq!(with(|tcp| tcp.mtu_probing = Ok(0), "MTU probing").severity, Severity::Advice);
+        let mut facts = sound_host();
+        facts.tcp.mtu_probing = Ok(0);
+        facts.device.as_mut().unwrap().mtu = Ok(1500);
+        assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
+        facts.device.as_mut().unwrap().mtu = Ok(65_536);
+        facts.device.as_mut().unwrap().is_loopback = true;
+        assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
+        assert_eq!(with(|tcp| tcp.mtu_probing = Ok(7), "MTU probing").measured, "7");
+    }
+
+    #[test]
+    fn reno_is_a_problem_and_the_cure_is_what_the_kernel_has() {
+        let judge = |available: &[&str]| {
+            let mut facts = sound_host();
+            facts.congestion.current = Ok("reno".to_owned());
+            facts.congestion.available = Ok(available.iter().map(|name| (*name).to_owned()).collect());
+            judged(&facts, &target(), "congestion control")
+        };
+        let finding = judge(&["reno", "cubic"]);
+        assert_eq!(finding.severity, Severity::Problem);
+        // 250 MB / 8948 B = 27939 segments; half of them, 200 ms each.
+        assert!(finding.arithmetic.contains("27939 segments in 13969 round trips of 200 ms = 2794 s"));
+        assert_eq!(finding.fix.unwrap().commands, ["sysctl -w net.ipv4.tcp_congestion_control=cubic"]);
+        assert_eq!(judge(&["reno", "bbr"]).fix.unwrap().sysctls[0].value, "bbr");
+        assert_eq!(judge(&["reno"]).fix.unwrap().commands[0], "modprobe tcp_cubic");
+    }
+
+    #[test]
+    fn controls_that_are_not_allowed_are_added_to_the_list() {
+        let mut facts = sound_host();
+        facts.congestion.allowed = Ok(vec!["reno".to_owned(), "bbr".to_owned()]);
+        let finding = judged(&facts, &target(), "allowed controls");
+        assert_eq!(finding.severity, Severity::Advice);
+        assert_eq!(finding.fix.unwrap().sysctls[0].value, "reno bbr cubic");
+        facts.congestion.available = Ok(vec!["reno".to_owned()]);
+        let commands = judged(&facts, &target(), "allowed controls").fix.unwrap().commands;
+        assert_eq!(commands[0], "modprobe tcp_cubic");
+    }
+}

@@ -1,0 +1,185 @@
+//! The rate of TCP connections, from how many bytes had arrived when.
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate};
+
+/// What had arrived in all at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the measurement began.
+    pub at: Duration,
+    /// Payload so far.
+    pub bytes: Bytes,
+}
+
+/// Windows in which the burst rate is taken: shorter ones show the receiver's wake-ups, which are late by a millisecond or two.
+const WINDOW: Duration = Duration::from_millis(20);
+/// A window holds so many bytes at the mean rate, or its count of packets is too coarse.
+const WINDOW_BYTES: Bytes = Bytes::kib(32);
+/// Five hours of windows: a bound on memory.
+const MOST_WINDOWS: usize = 1 << 20;
+/// The share of the time at the end in which a connection counts as steady.
+const STEADY_SHARE: f64 = 0.5;
+/// Headers of IPv4 and TCP with timestamps (RFC 7323).
+const TCP_HEADERS: u64 = 52;
+
+/// Returns the rate within the bursts of a flow: of the windows of 20 ms or more, the one up to which half of the bytes have come
+/// by falling rate; `None` for a flow shorter than two windows.
+///
+/// Acknowledgements clock a connection in slow start: each flight leaves the bottleneck at the bottleneck's rate, before the
+/// flights fill the round trip.
+pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
+    let (first, last) = (progress.first()?, progress.last()?);
+    let span = last.at.saturating_sub(first.at);
+    let mean = Rate::over(last.bytes.saturating_sub(first.bytes), span);
+    let window = WINDOW.max(mean.time_for(WINDOW_BYTES));
+    if span < window.saturating_mul(2) {
+        return None;
+    }
+    let mut windows: Vec<u64> = Vec::new();
+    for two in progress.windows(2) {
+        let index = two[1].at.saturating_sub(first.at).as_nanos() / window.as_nanos().max(1);
+        let index = usize::try_from(index).unwrap_or(usize::MAX).min(MOST_WINDOWS);
+        if windows.len() <= index {
+            windows.resize(index + 1, 0);
+        }
+        windows[index] += two[1].bytes.saturating_sub(two[0].bytes).get();
+    }
+    let half = windows.iter().sum::<u64>() / 2;
+    windows.sort_unstable_by(|one, other| other.cmp(one));
+    let mut seen = 0;
+    let median = windows.into_iter().find(|bytes| {
+        seen += bytes;
+        seen >= half
+    })?;
+    (median > 0).then(|| Rate::over(Bytes::new(median), window))
+}
+
+/// Returns the mean rate over the second half of the time; zero where there is none.
+pub fn steady_rate(progress: &[Progress]) -> Rate {
+    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return Rate::default() };
+    let from = last.at.saturating_sub((last.at.saturating_sub(first.at)).mul_f64(STEADY_SHARE));
+    let Some(middle) = progress.iter().find(|progress| progress.at >= from) else { return Rate::default() };
+    Rate::over(last.bytes.saturating_sub(middle.bytes), last.at.saturating_sub(middle.at))
+}
+
+/// Returns whether the rate of the last quarter of the time is that of the quarter before: nothing grows any more.
+pub fn is_flat(progress: &[Progress]) -> bool {
+    /// A larger difference between the quarters is growth.
+    const SAME: f64 = 0.15;
+    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return false };
+    let span = last.at.saturating_sub(first.at);
+    let until = |share: f64| {
+        let limit = first.at + span.mul_f64(share);
+        progress.iter().take_while(|progress| progress.at <= limit).last().copied().unwrap_or(*first)
+    };
+    let (half, three) = (until(0.5), until(0.75));
+    let rate = |from: Progress, to: Progress| {
+        Rate::over(to.bytes.saturating_sub(from.bytes), to.at.saturating_sub(from.at)).as_bits_per_sec()
+            as f64
+    };
+    let (before, after) = (rate(half, three), rate(three, *last));
+    before > 0.0 && (after / before - 1.0).abs() < SAME
+}
+
+/// Adds up the progress of several connections.
+pub fn sum(flows: &[Vec<Progress>]) -> Vec<Progress> {
+    let mut steps: Vec<(Duration, u64)> = Vec::new();
+    for flow in flows {
+        let mut before = Bytes::ZERO;
+        for progress in flow {
+            steps.push((progress.at, progress.bytes.saturating_sub(before).get()));
+            before = progress.bytes;
+        }
+    }
+    steps.sort_unstable();
+    let mut total = 0;
+    let add = |(at, more): (Duration, u64)| {
+        total += more;
+        Progress { at, bytes: Bytes::new(total) }
+    };
+    steps.into_iter().map(add).collect()
+}
+
+/// Returns the rate at the IP layer of payload that arrives at `payload` in packets of `mtu` bytes.
+pub fn ip_rate(payload: Rate, mtu: Bytes) -> Rate {
+    let mtu = mtu.get().max(TCP_HEADERS * 2) as f64;
+    payload.scaled(mtu / (mtu - TCP_HEADERS as f64))
+}
+
+/// Returns the payload's rate of TCP on a path of `rate` at the IP layer.
+pub fn payload_rate(rate: Rate, mtu: Bytes) -> Rate {
+    let mtu = mtu.get().max(TCP_HEADERS * 2) as f64;
+    rate.scaled((mtu - TCP_HEADERS as f64) / mtu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// Flights of a slow start at RTT 100 ms across 100 Mbit/s: each twice the one before, a read a millisecond.
+    fn slow_start() -> Vec<Progress> {
+        let mut course = vec![Progress { at: Duration::ZERO, bytes: Bytes::ZERO }];
+        let mut bytes = 0;
+        for flight in 0..7 {
+            let milliseconds: u64 = 1 << flight;
+            for step in 1..=milliseconds {
+                bytes += 12_500;
+                course.push(Progress { at: MS(100 * (flight + 1) + step), bytes: Bytes::new(bytes) });
+            }
+        }
+        course
+    }
+
+    #[test]
+    fn flights_of_a_slow_start_show_the_bottleneck() {
+        let rate = burst_rate(&slow_start()).unwrap().as_bits_per_sec();
+        assert!((90_000_000..=105_000_000).contains(&rate), "{rate}");
+        // The mean over the same time is far less.
+        assert!(steady_rate(&slow_start()).as_bits_per_sec() < 60_000_000);
+        assert!(!is_flat(&slow_start()));
+    }
+
+    #[test]
+    fn late_wake_ups_do_not_raise_the_burst_rate() {
+        // 100 Mbit/s, read twice a millisecond, but for every tenth time, which comes two milliseconds late with all since.
+        let course = (0..2000_u64)
+            .filter(|step| step % 20 < 16)
+            .map(|step| Progress { at: Duration::from_micros(500 * step), bytes: Bytes::new(6250 * step) });
+        let rate = burst_rate(&course.collect::<Vec<_>>()).unwrap().as_bits_per_sec();
+        assert!((95_000_000..=108_000_000).contains(&rate), "{rate}");
+    }
+
+    fn steady(bytes_per_ms: u64, milliseconds: u64) -> Vec<Progress> {
+        (0..=milliseconds).map(|at| Progress { at: MS(at), bytes: Bytes::new(at * bytes_per_ms) }).collect()
+    }
+
+    #[test]
+    fn steady_flow_is_flat_and_has_one_rate() {
+        let flow = steady(1250, 1000);
+        assert!(is_flat(&flow));
+        assert_eq!(steady_rate(&flow), Rate::bits_per_sec(10_000_000));
+        let burst = burst_rate(&flow).unwrap().as_bits_per_sec();
+        assert!((9_900_000..=10_100_000).contains(&burst), "{burst}");
+        let both = sum(&[flow.clone(), flow]);
+        assert_eq!(steady_rate(&both).as_bits_per_sec() / 1_000_000, 20);
+    }
+
+    #[test]
+    fn flows_too_short_have_no_burst_rate() {
+        assert_eq!(burst_rate(&steady(1_250_000, 39)), None);
+        assert_eq!(burst_rate(&[]), None);
+        assert_eq!(steady_rate(&[]), Rate::default());
+        assert!(!is_flat(&[]));
+    }
+
+    #[test]
+    fn headers_are_part_of_the_path_rate() {
+        let payload = Rate::bits_per_sec(1448);
+        assert_eq!(ip_rate(payload, Bytes::new(1500)), Rate::bits_per_sec(1500));
+        assert_eq!(payload_rate(Rate::bits_per_sec(1500), Bytes::new(1500)), payload);
+    }
+}

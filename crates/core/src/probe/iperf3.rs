@@ -1,0 +1,215 @@
+//! Reads what `iperf3 --json` prints.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::units::{Bytes, Rate};
+
+/// Why the output of iperf3 is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Iperf3Error {
+    /// iperf3 or its server refused.
+    #[error("iperf3: {0}")]
+    Refused(String),
+    /// The output is not that of iperf3.
+    #[error("cannot understand what iperf3 printed: {0}")]
+    Garbage(String),
+}
+
+/// A test over TCP.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Iperf3Tcp {
+    /// The rate of payload that was received, over the second half of the test.
+    pub received: Rate,
+    /// How long it ran.
+    pub time: Duration,
+    /// Segments sent again, where the sender's system counts them.
+    pub retransmits: Option<u64>,
+    /// The least round-trip time that the sender saw, where known.
+    pub min_rtt: Option<Duration>,
+    /// The mean round-trip time that the sender saw, where known.
+    pub mean_rtt: Option<Duration>,
+}
+
+/// A test over UDP.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Iperf3Udp {
+    /// The rate of payload that was received.
+    pub received: Rate,
+    /// The rate of payload that was sent.
+    pub sent: Rate,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// Packets out of order.
+    pub out_of_order: u64,
+    /// The jitter of RFC 3550.
+    pub jitter: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+struct Output {
+    error: Option<String>,
+    #[serde(default)]
+    end: End,
+    #[serde(default)]
+    intervals: Vec<Interval>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct End {
+    sum_sent: Option<Sum>,
+    sum_received: Option<Sum>,
+    sum: Option<Sum>,
+    #[serde(default)]
+    streams: Vec<EndStream>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EndStream {
+    sender: Option<Sender>,
+    udp: Option<UdpStream>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sender {
+    /// Microseconds.
+    min_rtt: Option<f64>,
+    /// Microseconds.
+    mean_rtt: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct UdpStream {
+    #[serde(default)]
+    out_of_order: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Interval {
+    sum: Sum,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Sum {
+    #[serde(default)]
+    end: f64,
+    #[serde(default)]
+    seconds: f64,
+    #[serde(default)]
+    bytes: f64,
+    #[serde(default)]
+    bits_per_second: f64,
+    retransmits: Option<u64>,
+    jitter_ms: Option<f64>,
+    lost_packets: Option<f64>,
+    packets: Option<f64>,
+    lost_percent: Option<f64>,
+}
+
+fn read(json: &str) -> Result<Output, Iperf3Error> {
+    let output: Output =
+        serde_json::from_str(json).map_err(|error| Iperf3Error::Garbage(error.to_string()))?;
+    match output.error {
+        Some(error) => Err(Iperf3Error::Refused(error)),
+        None => Ok(output),
+    }
+}
+
+fn rate(bits: f64) -> Rate {
+    Rate::bits_per_sec(bits.max(0.0) as u64)
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// Reads a test over TCP.
+///
+/// # Errors
+/// [`Iperf3Error`].
+pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
+    let output = read(json)?;
+    let missing = || Iperf3Error::Garbage("it has no results of TCP".to_owned());
+    let received = output.end.sum_received.or(output.end.sum_sent.clone()).ok_or_else(missing)?;
+    let end = output.intervals.last().map_or(0.0, |interval| interval.sum.end);
+    let late = output.intervals.iter().filter(|interval| interval.sum.end > end * 0.5 + 1e-3);
+    let (bytes, seconds) = late
+        .fold((0.0, 0.0), |(bytes, seconds), Interval { sum }| (bytes + sum.bytes, seconds + sum.seconds));
+    let steady = if seconds > 0.0 { rate(bytes * 8.0 / seconds) } else { rate(received.bits_per_second) };
+    let senders = || output.end.streams.iter().filter_map(|stream| stream.sender.as_ref());
+    let micros = |value: f64| Some(duration(value / 1e6)).filter(|time| !time.is_zero());
+    let least = senders().filter_map(|sender| sender.min_rtt).fold(f64::INFINITY, f64::min);
+    let mean = senders().filter_map(|sender| sender.mean_rtt).fold(0.0, f64::max);
+    Ok(Iperf3Tcp {
+        received: steady,
+        time: duration(received.seconds),
+        retransmits: output.end.sum_sent.and_then(|sum| sum.retransmits),
+        min_rtt: micros(least),
+        mean_rtt: micros(mean),
+    })
+}
+
+/// Reads a test over UDP with messages of `message` bytes.
+///
+/// # Errors
+/// [`Iperf3Error`].
+pub fn parse_udp(json: &str, message: Bytes) -> Result<Iperf3Udp, Iperf3Error> {
+    let output = read(json)?;
+    let missing = || Iperf3Error::Garbage("it has no results of UDP".to_owned());
+    let sum = output.end.sum.or(output.end.sum_received).ok_or_else(missing)?;
+    let packets = sum.packets.ok_or_else(missing)?;
+    let lost = sum.lost_packets.or(sum.lost_percent.map(|percent| percent / 100.0 * packets)).unwrap_or(0.0);
+    let sent = packets * message.get() as f64 * 8.0 / sum.seconds.max(1e-9);
+    let out_of_order = output.end.streams.iter().filter_map(|stream| stream.udp.as_ref());
+    Ok(Iperf3Udp {
+        received: rate(sent * (1.0 - lost / packets.max(1.0))),
+        sent: rate(sent),
+        packets: packets as u64,
+        lost: lost as u64,
+        out_of_order: out_of_order.map(|udp| udp.out_of_order).sum(),
+        jitter: duration(sum.jitter_ms.unwrap_or(0.0) / 1e3),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TCP: &str = r#"{"intervals":[
+        {"sum":{"start":0,"end":1.0,"seconds":1.0,"bytes":10000000,"bits_per_second":80000000}},
+        {"sum":{"start":1.0,"end":2.0,"seconds":1.0,"bytes":12000000,"bits_per_second":96000000}}],
+        "end":{"streams":[{"sender":{"min_rtt":10500,"mean_rtt":20000}}],
+        "sum_sent":{"end":2.0,"seconds":2.0,"bytes":22000000,"bits_per_second":88000000,"retransmits":7},
+        "sum_received":{"end":2.0,"seconds":2.0,"bytes":22000000,"bits_per_second":88000000}}}"#;
+
+    #[test]
+    fn tcp_rate_is_that_of_the_second_half() {
+        let found = parse_tcp(TCP).unwrap();
+        assert_eq!(found.received, Rate::bits_per_sec(96_000_000));
+        assert_eq!((found.retransmits, found.time), (Some(7), Duration::from_secs(2)));
+        assert_eq!(found.min_rtt, Some(Duration::from_micros(10_500)));
+    }
+
+    #[test]
+    fn udp_loss_is_counted() {
+        let json = r#"{"end":{"streams":[{"udp":{"out_of_order":2}}],"sum":{"seconds":1.0,"bytes":1000000,
+            "bits_per_second":8000000,"jitter_ms":0.5,"lost_packets":10,"packets":1000,"lost_percent":1}}}"#;
+        let found = parse_udp(json, Bytes::new(1000)).unwrap();
+        assert_eq!((found.packets, found.lost, found.out_of_order), (1000, 10, 2));
+        assert_eq!((found.sent, found.received), (rate(8e6), rate(7.92e6)));
+    }
+
+    #[test]
+    fn refusals_and_garbage_are_told_apart() {
+        let busy = r#"{"start":{},"error":"error - the server is busy running a test. try again later"}"#;
+        assert!(matches!(parse_tcp(busy), Err(Iperf3Error::Refused(why)) if why.contains("busy")));
+        for garbage in ["", "{", "[]", "{}", r#"{"end":{"sum_sent":4}}"#] {
+            assert!(matches!(parse_tcp(garbage), Err(Iperf3Error::Garbage(_))), "{garbage}");
+        }
+        assert!(matches!(parse_udp(TCP, Bytes::new(1)), Err(Iperf3Error::Garbage(_))));
+    }
+}

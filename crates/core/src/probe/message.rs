@@ -1,0 +1,291 @@
+//! What a client and the measurement endpoint of `longhaul serve --measure` send each other.
+//!
+//! ```text
+//!  GET /.longhaul/measure                          -> MeasureOffer
+//!  GET /.longhaul/measure/stream?bytes=N[&..]      -> N bytes over TCP
+//!  GET /.longhaul/measure/udp                      -> UdpOffer: a port and a nonce
+//!  UDP: UdpRequest::Echo, UdpRequest::Train        -> UdpPacket, one or a train of them
+//! ```
+//!
+//! Integers of datagrams are big-endian.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::units::{Bytes, Rate};
+
+use super::train_search::TrainPlan;
+
+/// Where the endpoint is on a server.
+pub const MEASURE_PATH: &str = "/.longhaul/measure";
+/// Where it sends bytes over TCP.
+pub const STREAM_PATH: &str = "/.longhaul/measure/stream";
+/// Where it opens a UDP port.
+pub const UDP_PATH: &str = "/.longhaul/measure/udp";
+/// The version of all messages.
+pub const VERSION: u32 = 1;
+
+/// What a measurement endpoint offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasureOffer {
+    /// The version of the messages.
+    pub version: u32,
+    /// The highest rate at which it sends.
+    pub ceiling_bps: Rate,
+    /// The most bytes of one stream.
+    pub stream_bytes: u64,
+    /// The congestion controls that streams may use.
+    pub congestion: Vec<String>,
+    /// How far the server's kernel lets a send buffer grow (`tcp_wmem[2]`), where it says so.
+    pub tcp_wmem_max: Option<u64>,
+}
+
+/// A UDP port that the endpoint has opened for this client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpOffer {
+    /// The port at the server's address.
+    pub port: u16,
+    /// What each request carries: 32 hexadecimal digits.
+    pub nonce: String,
+    /// The most bytes that the port sends.
+    pub bytes: u64,
+    /// How long it is open at most, in seconds.
+    pub seconds: u64,
+}
+
+/// A random number that proves that a datagram's sender has seen the HTTP answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nonce(pub [u8; 16]);
+
+impl Nonce {
+    /// Returns the nonce as 32 hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Reads 32 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+const MAGIC: [u8; 4] = *b"LHM1";
+const ECHO: u8 = 1;
+const TRAIN: u8 = 2;
+/// Magic, kind, nonce, number.
+const ECHO_REQUEST: usize = 4 + 1 + 16 + 4;
+/// Besides: count, message, rate.
+const TRAIN_REQUEST: usize = ECHO_REQUEST + 4 + 2 + 8;
+/// Magic, kind, train, packet, time.
+const PACKET: usize = 4 + 1 + 4 + 4 + 8;
+
+/// The smallest message: the header of a packet.
+pub const SMALLEST_MESSAGE: Bytes = Bytes::new(PACKET as u64);
+/// The largest message: IPv4's length field less the headers.
+pub const LARGEST_MESSAGE: Bytes = Bytes::new(65_507);
+
+/// A datagram of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdpRequest {
+    /// Asks for one packet, as long as the request.
+    Echo {
+        /// The number that the answer carries.
+        number: u32,
+    },
+    /// Asks for a train.
+    Train {
+        /// The train's number; each is higher than the one before, so that a repeated request sends nothing twice.
+        number: u32,
+        /// The train.
+        plan: TrainPlan,
+    },
+}
+
+/// Why a datagram is no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BadDatagram {
+    /// It is of another protocol, or cut short.
+    #[error("it is no measurement request")]
+    Unknown,
+    /// It carries another nonce.
+    #[error("its nonce is wrong")]
+    Nonce,
+    /// It asks for messages that cannot be.
+    #[error("it asks for messages of an impossible size")]
+    Message,
+}
+
+impl UdpRequest {
+    /// Writes the request; an echo's is padded to `length`, which its answer will have.
+    pub fn encode(&self, nonce: Nonce, length: Bytes) -> Vec<u8> {
+        let mut out = Vec::from(MAGIC);
+        out.push(if matches!(self, Self::Echo { .. }) { ECHO } else { TRAIN });
+        out.extend_from_slice(&nonce.0);
+        match self {
+            Self::Echo { number } => {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.resize(length.as_usize().max(ECHO_REQUEST), 0);
+            }
+            Self::Train { number, plan } => {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(&plan.count.to_be_bytes());
+                let message = u16::try_from(plan.message.get()).unwrap_or(u16::MAX);
+                out.extend_from_slice(&message.to_be_bytes());
+                out.extend_from_slice(&plan.rate.map_or(0, Rate::as_bits_per_sec).to_be_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads a request that carries `nonce`.
+    ///
+    /// # Errors
+    /// [`BadDatagram`] for anything else.
+    pub fn parse(bytes: &[u8], nonce: Nonce) -> Result<Self, BadDatagram> {
+        let rest = bytes.strip_prefix(&MAGIC).ok_or(BadDatagram::Unknown)?;
+        let (&kind, rest) = rest.split_first().ok_or(BadDatagram::Unknown)?;
+        let (shown, rest) = rest.split_first_chunk::<16>().ok_or(BadDatagram::Unknown)?;
+        // The time of this comparison tells nothing that 128 random bits and a short session do not hide.
+        if *shown != nonce.0 {
+            return Err(BadDatagram::Nonce);
+        }
+        let (number, rest) = take_u32(rest).ok_or(BadDatagram::Unknown)?;
+        match kind {
+            ECHO => Ok(Self::Echo { number }),
+            TRAIN if bytes.len() == TRAIN_REQUEST => {
+                let (count, rest) = take_u32(rest).ok_or(BadDatagram::Unknown)?;
+                let (message, rest) = rest.split_first_chunk::<2>().ok_or(BadDatagram::Unknown)?;
+                let (rate, _) = rest.split_first_chunk::<8>().ok_or(BadDatagram::Unknown)?;
+                let message = Bytes::new(u64::from(u16::from_be_bytes(*message)));
+                if !(SMALLEST_MESSAGE..=LARGEST_MESSAGE).contains(&message) {
+                    return Err(BadDatagram::Message);
+                }
+                let rate = Some(u64::from_be_bytes(*rate)).filter(|rate| *rate > 0).map(Rate::bits_per_sec);
+                Ok(Self::Train { number, plan: TrainPlan { count, message, rate } })
+            }
+            _ => Err(BadDatagram::Unknown),
+        }
+    }
+}
+
+/// A datagram of the endpoint; the rest of its length is padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpPacket {
+    /// Whether it answers an echo.
+    pub is_echo: bool,
+    /// The number of the train, or of the echo.
+    pub train: u32,
+    /// The packet's number within the train, from 0.
+    pub packet: u32,
+    /// When it was sent, by the endpoint's clock.
+    pub sent: Duration,
+}
+
+impl UdpPacket {
+    /// Writes the packet to the front of `buffer`, which has the message's length; a buffer that is too short stays as it is.
+    pub fn write(&self, buffer: &mut [u8]) {
+        let Some(head) = buffer.first_chunk_mut::<PACKET>() else { return };
+        head[..4].copy_from_slice(&MAGIC);
+        head[4] = if self.is_echo { ECHO } else { TRAIN };
+        head[5..9].copy_from_slice(&self.train.to_be_bytes());
+        head[9..13].copy_from_slice(&self.packet.to_be_bytes());
+        let nanos = u64::try_from(self.sent.as_nanos()).unwrap_or(u64::MAX);
+        head[13..].copy_from_slice(&nanos.to_be_bytes());
+    }
+
+    /// Reads a packet; `None` for another datagram.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.strip_prefix(&MAGIC)?.split_first()?;
+        let (train, rest) = take_u32(rest)?;
+        let (packet, rest) = take_u32(rest)?;
+        let (nanos, _) = rest.split_first_chunk::<8>()?;
+        let is_echo = match kind {
+            ECHO => true,
+            TRAIN => false,
+            _ => return None,
+        };
+        Some(Self { is_echo, train, packet, sent: Duration::from_nanos(u64::from_be_bytes(*nanos)) })
+    }
+}
+
+fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (value, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_be_bytes(*value), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NONCE: Nonce = Nonce([7; 16]);
+
+    fn plan() -> TrainPlan {
+        TrainPlan { count: 9, message: Bytes::new(1472), rate: Some(Rate::bits_per_sec(5_000_000_000)) }
+    }
+
+    #[test]
+    fn requests_are_read_as_they_were_written() {
+        for request in [
+            UdpRequest::Echo { number: 3 },
+            UdpRequest::Train { number: 4, plan: plan() },
+            UdpRequest::Train { number: 5, plan: TrainPlan { rate: None, ..plan() } },
+        ] {
+            let bytes = request.encode(NONCE, Bytes::new(100));
+            assert_eq!(UdpRequest::parse(&bytes, NONCE), Ok(request));
+            assert_eq!(UdpRequest::parse(&bytes, Nonce([8; 16])), Err(BadDatagram::Nonce));
+            assert_eq!(UdpRequest::parse(&bytes[..20], NONCE), Err(BadDatagram::Unknown));
+        }
+        let echo = UdpRequest::Echo { number: 3 }.encode(NONCE, Bytes::new(1472));
+        assert_eq!(echo.len(), 1472);
+    }
+
+    #[test]
+    fn impossible_messages_are_refused() {
+        for message in [0, 20, 65_508] {
+            let plan = TrainPlan { message: Bytes::new(message), ..plan() };
+            let bytes = UdpRequest::Train { number: 1, plan }.encode(NONCE, Bytes::ZERO);
+            assert_eq!(UdpRequest::parse(&bytes, NONCE), Err(BadDatagram::Message), "{message}");
+        }
+    }
+
+    #[test]
+    fn packets_are_read_as_they_were_written() {
+        let packet =
+            UdpPacket { is_echo: false, train: 2, packet: 11, sent: Duration::from_nanos(123_456_789) };
+        let mut buffer = [0xff; 64];
+        packet.write(&mut buffer);
+        assert_eq!(UdpPacket::parse(&buffer), Some(packet));
+        assert_eq!(UdpPacket::parse(&buffer[..20]), None);
+        assert_eq!(UdpPacket::parse(b"HTTP/1.1 200 OK, and more text after it"), None);
+    }
+
+    #[test]
+    fn nonce_is_read_as_it_was_written() {
+        assert_eq!(Nonce::from_hex(&NONCE.to_hex()), Some(NONCE));
+        for text in ["", "07", "zz070707070707070707070707070707", "\u{e4}7070707070707070707070707070707"] {
+            assert_eq!(Nonce::from_hex(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_datagram_is_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = UdpPacket::parse(&bytes);
+            let _ = UdpRequest::parse(&bytes, NONCE);
+            let mut known = UdpRequest::Train { number: 1, plan: plan() }.encode(NONCE, Bytes::ZERO);
+            known.extend_from_slice(&bytes);
+            let _ = UdpRequest::parse(&known, NONCE);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Packet trains: what the times and gaps of their arrival say of the path.
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate};
+
+/// IPv4's and UDP's header: what a message adds to at the IP layer.
+pub const UDP_HEADERS: Bytes = Bytes::new(28);
+
+/// A packet of a train as its receiver saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its number within the train, from 0.
+    pub number: u32,
+    /// When it was sent, by the sender's clock.
+    pub sent: Duration,
+    /// When it arrived, by the receiver's clock: only differences to `sent` mean something.
+    pub received: Duration,
+}
+
+/// A train of packets of one size, and which of them arrived.
+#[derive(Debug, Clone, Default)]
+pub struct PacketTrain {
+    /// Packets sent.
+    pub count: u32,
+    /// The size of each at the IP layer.
+    pub packet: Bytes,
+    /// Those that arrived, in the order of arrival.
+    pub arrivals: Vec<Arrival>,
+    /// Those that reached this host and found no room in the socket's buffer.
+    pub dropped_here: u32,
+}
+
+/// The rate at which a train arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dispersion {
+    /// Bytes at the IP layer over time.
+    pub rate: Rate,
+    /// From the first arrival to the last.
+    pub time: Duration,
+    /// The rate at which the same packets were sent.
+    pub sent_at: Rate,
+}
+
+impl Dispersion {
+    /// A bottleneck shows where packets were sent faster than they arrived, by more than what sleeping and waking hosts change.
+    const BOTTLENECK: f64 = 1.1;
+
+    /// Returns whether the path, and not the sender, set the rate.
+    pub fn is_path_limited(&self) -> bool {
+        self.sent_at.as_bits_per_sec() as f64 > self.rate.as_bits_per_sec() as f64 * Self::BOTTLENECK
+    }
+}
+
+impl PacketTrain {
+    /// Returns how many packets the path lost.
+    pub fn lost(&self) -> u32 {
+        let arrived = u32::try_from(self.arrivals.len()).unwrap_or(u32::MAX);
+        self.count.saturating_sub(arrived).saturating_sub(self.dropped_here)
+    }
+
+    /// Returns the share of packets that the path lost, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { f64::from(self.lost()) / f64::from(self.count) }
+    }
+
+    /// Counts reordered packets: those that arrived after one of a higher number (RFC 4737, section 3.3).
+    pub fn reordered(&self) -> u32 {
+        let mut highest = None;
+        let mut late = 0;
+        for arrival in &self.arrivals {
+            if Some(arrival.number) < highest {
+                late += 1;
+            }
+            highest = highest.max(Some(arrival.number));
+        }
+        late
+    }
+
+    /// Returns the rate at which the packets left the bottleneck; `None` for fewer than two, or no time between them.
+    ///
+    /// Packets that arrive faster than a bottleneck sends queue before it and leave it back to back, whatever else is lost
+    /// (Dovrolis et al., "What do packet dispersion techniques measure?", 2001; long trains, as here, measure what is left
+    /// beside cross traffic).
+    pub fn dispersion(&self) -> Option<Dispersion> {
+        let received = span(self.arrivals.iter().map(|arrival| arrival.received))?;
+        let sent = span(self.arrivals.iter().map(|arrival| arrival.sent))?;
+        let bytes = Bytes::new(self.packet.get() * (self.arrivals.len() as u64).saturating_sub(1));
+        if received.is_zero() {
+            return None;
+        }
+        // Where all stamps are one, the sender was faster than its clock.
+        let sent_at = Rate::over(bytes, sent.max(Duration::from_nanos(1)));
+        Some(Dispersion { rate: Rate::over(bytes, received), time: received, sent_at })
+    }
+
+    /// Returns by how much the slowest packet took longer than the fastest: the longest wait in the path's queue.
+    pub fn queueing_delay(&self) -> Duration {
+        delays(&self.arrivals).last().copied().unwrap_or_default()
+    }
+}
+
+/// Returns the delay that one in fifty packets exceeds: the longest wait in a queue beside hosts that are busy, and late at times.
+pub fn usual_longest_delay(arrivals: &[Arrival]) -> Duration {
+    let delays = delays(arrivals);
+    let last = delays.len().saturating_sub(1);
+    delays.get(last - last / 50).copied().unwrap_or_default()
+}
+
+/// Returns by how much longer than the fastest each packet took, ascending.
+fn delays(arrivals: &[Arrival]) -> Vec<Duration> {
+    // The clocks differ by an unknown offset, which the difference of two one-way times does not have.
+    let nanos = |time: Duration| time.as_nanos() as i128;
+    let mut times: Vec<i128> =
+        arrivals.iter().map(|arrival| nanos(arrival.received) - nanos(arrival.sent)).collect();
+    times.sort_unstable();
+    let least = times.first().copied().unwrap_or_default();
+    times.into_iter().map(|time| Duration::from_nanos(u64::try_from(time - least).unwrap_or(0))).collect()
+}
+
+/// Returns the time between the first and the last; `None` where there are none.
+fn span(times: impl Iterator<Item = Duration> + Clone) -> Option<Duration> {
+    Some(times.clone().max()? - times.min()?)
+}
+
+/// A share of lost packets, with the interval in which the true share lies with 95 % confidence.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct LossShare {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// The share, 0 to 1.
+    pub share: f64,
+    /// The interval's lower end.
+    pub least: f64,
+    /// The interval's upper end.
+    pub most: f64,
+}
+
+impl LossShare {
+    /// Makes the share of `lost` packets out of `sent`; the interval is Wilson's (1927), which holds for few losses too.
+    pub fn new(sent: u64, lost: u64) -> Self {
+        /// The 97.5th percentile of the normal distribution.
+        const Z: f64 = 1.96;
+        let (n, lost_n) = (sent.max(1) as f64, lost as f64);
+        let share = (lost_n / n).min(1.0);
+        let centre = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+        let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        Self { sent, lost, share, least: (centre - half).max(0.0), most: (centre + half).min(1.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICRO: fn(u64) -> Duration = Duration::from_micros;
+
+    /// A train of 1500-byte packets sent back to back across 12 Mbit/s: a packet a millisecond.
+    fn train(arrived: impl Iterator<Item = u32>) -> PacketTrain {
+        let arrival = |number: u32| Arrival {
+            number,
+            sent: MICRO(1_000_000 + u64::from(number)),
+            received: MICRO(50_000 + 1000 * u64::from(number)),
+        };
+        let arrivals = arrived.map(arrival).collect();
+        PacketTrain { count: 100, packet: Bytes::new(1500), arrivals, dropped_here: 0 }
+    }
+
+    #[test]
+    fn bottleneck_spreads_a_train_to_its_own_rate() {
+        let found = train(0..100).dispersion().unwrap();
+        assert_eq!((found.rate, found.time), (Rate::bits_per_sec(12_000_000), MICRO(99_000)));
+        assert!(found.is_path_limited());
+        assert_eq!(train(0..100).queueing_delay(), MICRO(99 * 999));
+    }
+
+    #[test]
+    fn sender_that_is_slower_than_the_path_shows() {
+        let mut slow = train(0..100);
+        slow.arrivals.iter_mut().for_each(|arrival| arrival.sent = arrival.received);
+        assert!(!slow.dispersion().unwrap().is_path_limited());
+        assert_eq!(slow.queueing_delay(), Duration::ZERO);
+    }
+
+    #[test]
+    fn losses_and_late_packets_are_counted() {
+        let lossy = train((0..100).filter(|number| number % 10 != 3));
+        assert_eq!((lossy.lost(), lossy.loss(), lossy.reordered()), (10, 0.1, 0));
+        assert_eq!(PacketTrain { dropped_here: 4, ..lossy }.lost(), 6);
+        assert_eq!(train([0, 2, 1, 3, 5, 4].into_iter()).reordered(), 2);
+        assert_eq!(PacketTrain::default().loss(), 0.0);
+    }
+
+    #[test]
+    fn few_late_packets_do_not_make_a_queue() {
+        let mut arrivals: Vec<_> = train(0..100).arrivals;
+        arrivals.iter_mut().for_each(|arrival| arrival.received = arrival.sent + MICRO(500));
+        arrivals[40].received += MICRO(10_000);
+        assert_eq!(usual_longest_delay(&arrivals), Duration::ZERO);
+        arrivals[50..60].iter_mut().for_each(|arrival| arrival.received += MICRO(700));
+        assert_eq!(usual_longest_delay(&arrivals), MICRO(700));
+        assert_eq!(usual_longest_delay(&[]), Duration::ZERO);
+    }
+
+    #[test]
+    fn too_few_packets_have_no_rate() {
+        assert_eq!(train(0..1).dispersion(), None);
+        assert_eq!(train(0..0).dispersion(), None);
+        assert_eq!(train(0..0).queueing_delay(), Duration::ZERO);
+    }
+
+    #[test]
+    fn interval_of_loss_holds_the_true_share() {
+        let found = LossShare::new(10_000, 100);
+        assert!(found.least < 0.01 && found.most > 0.01 && found.most - found.least < 0.005, "{found:?}");
+        let none = LossShare::new(1000, 0);
+        assert!(none.share == 0.0 && none.least == 0.0 && (0.003..0.005).contains(&none.most), "{none:?}");
+        assert_eq!(LossShare::new(0, 0).share, 0.0);
+    }
+}

@@ -1,0 +1,252 @@
+//! The results of a probe as tables of text, in the order of the paper.
+
+use std::fmt::Write as _;
+
+use super::report::{ProbeReport, TcpRow};
+use super::server_limits::ServerLimit;
+
+/// Writes a report.
+pub fn text(report: &ProbeReport) -> String {
+    let mut out = format!("{} ({})\n", report.target, report.peer);
+    write_rtt(report, &mut out);
+    write_path(report, &mut out);
+    write_server(report, &mut out);
+    write_udp(report, &mut out);
+    write_tcp(report, &mut out);
+    for missing in &report.missing {
+        line(&mut out, "not measured", missing);
+    }
+    write_verdict(report, &mut out);
+    let _ = writeln!(out, "\n{:.1} s, {} sent and received", report.seconds.as_secs_f64(), report.bytes);
+    out
+}
+
+fn line(out: &mut String, name: &str, value: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "  {name:<14} {value}");
+}
+
+fn write_rtt(report: &ProbeReport, out: &mut String) {
+    for rtt in &report.rtt {
+        let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+        let value = format!(
+            "min {:.2} ms, median {:.2} ms, jitter {:.2} ms ({}, {} of {})",
+            ms(rtt.min.get()),
+            ms(rtt.median.get()),
+            ms(rtt.jitter),
+            rtt.method.name(),
+            rtt.answered,
+            rtt.sent
+        );
+        line(out, "RTT", &value);
+    }
+}
+
+fn write_path(report: &ProbeReport, out: &mut String) {
+    let path = &report.path;
+    if let Some(found) = path.rate {
+        let least = if found.is_lower_bound { "at least " } else { "" };
+        line(out, "path", &format!("{least}{} ({})", found.rate_bps, found.evidence.name()));
+    }
+    if let Some(queue) = path.queue {
+        let least = if queue.is_lower_bound { "at least " } else { "" };
+        let delay = queue.delay.as_secs_f64() * 1e3;
+        line(out, "queue", &format!("{least}{}, {delay:.1} ms when full", queue.bytes));
+    }
+    if let Some(loss) = path.loss {
+        let reordered = path.reordered.map_or(String::new(), |late| format!("; {late} reordered"));
+        let value = format!(
+            "{:.2e} ({} of {}; 95 %: {:.1e} to {:.1e}){reordered}",
+            loss.share, loss.lost, loss.sent, loss.least, loss.most
+        );
+        line(out, "loss", &value);
+    }
+    if let Some(mtu) = path.mtu {
+        line(out, "path MTU", &format!("{} bytes", mtu.get()));
+    }
+    if let Some(rtt) = path.loaded_rtt {
+        line(out, "loaded RTT", &format!("{rtt} beside a TCP connection"));
+    }
+}
+
+fn write_server(report: &ProbeReport, out: &mut String) {
+    let server = &report.server;
+    let software = server.software.as_deref().unwrap_or("unnamed");
+    let mut words = vec![format!("{software} ({})", server.protocol)];
+    match server.ranges {
+        Some(true) => words.push("ranges".to_owned()),
+        Some(false) => words.push("no ranges".to_owned()),
+        None => {}
+    }
+    words.extend(server.size.map(|size| format!("file of {size}")));
+    words.extend(server.features.iter().cloned());
+    if server.measures {
+        words.push("measurement endpoint".to_owned());
+    }
+    if !server.protocol.is_empty() {
+        line(out, "server", &words.join(", "));
+    }
+    if let Some(limit) = server.limit {
+        line(out, "limit", &describe(limit));
+    }
+}
+
+/// Returns a limit in words.
+fn describe(limit: ServerLimit) -> String {
+    match limit {
+        ServerLimit::SendBuffer { in_flight } => {
+            format!("the server's send buffer: {in_flight} in flight a connection")
+        }
+        ServerLimit::PerConnection { rate } => format!("the server shapes each connection to {rate}"),
+        ServerLimit::ReceiveWindow { window } => format!("this host's receive window, {window}"),
+        ServerLimit::Loss => "loss: several connections hold more than one".to_owned(),
+        ServerLimit::Shared => "the path, or a limit that all connections share".to_owned(),
+        ServerLimit::Growing => "none met: the connections were still growing".to_owned(),
+    }
+}
+
+fn write_udp(report: &ProbeReport, out: &mut String) {
+    if report.udp.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:>12}  {:>12}  {:>12}  {:>9}  {:>9}  limit",
+        "UDP message", "payload", "sent at", "loss", "reordered"
+    );
+    for row in &report.udp {
+        let _ = writeln!(
+            out,
+            "  {:>10} B  {:>12}  {:>12}  {:>9.2e}  {:>9}  {}",
+            row.message.get(),
+            row.payload_bps.to_string(),
+            row.sent_bps.to_string(),
+            row.loss,
+            row.reordered,
+            if row.is_path_limited { "path" } else { "sender" }
+        );
+    }
+}
+
+fn write_tcp(report: &ProbeReport, out: &mut String) {
+    if report.tcp.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:>11}  {:>10}  {:>10}  {:>12}  {:>7}  {:>12}",
+        "TCP streams", "buffer", "congestion", "payload", "time", "out of order"
+    );
+    for TcpRow { streams, buffer, congestion, payload_bps, seconds, is_flat, out_of_order } in &report.tcp {
+        let _ = writeln!(
+            out,
+            "  {streams:>11}  {:>10}  {:>10}  {:>12}  {:>5.1} s  {out_of_order:>12}{}",
+            buffer.map_or_else(|| "auto".to_owned(), |buffer| buffer.to_string()),
+            congestion.as_deref().unwrap_or("default"),
+            payload_bps.to_string(),
+            seconds.as_secs_f64(),
+            if *is_flat { "" } else { "  (not steady yet)" }
+        );
+    }
+}
+
+fn write_verdict(report: &ProbeReport, out: &mut String) {
+    let verdict = &report.verdict;
+    let streams =
+        if verdict.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", verdict.streams) };
+    let window = verdict.window.map_or(String::new(), |window| format!(", {window} of receive window"));
+    let _ = writeln!(out, "\n  get will use   {streams}{window}");
+    if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
+        line(out, &format!("{} takes", verdict.size), &format!("{:.1} s at {rate}", time.as_secs_f64()));
+    }
+    for (index, arithmetic) in verdict.arithmetic.iter().enumerate() {
+        line(out, if index == 0 { "because" } else { "" }, arithmetic);
+    }
+    for (index, advice) in verdict.advice.iter().enumerate() {
+        line(out, if index == 0 { "to change" } else { "" }, advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::report::{MeasuredRate, PathFindings, RateEvidence, ServerFindings, UdpRow};
+    use super::super::rtt::{RttMethod, RttSummary};
+    use super::super::verdict::Verdict;
+    use super::*;
+    use crate::units::{Bytes, Rate};
+
+    fn report() -> ProbeReport {
+        let rate_bps = Rate::bits_per_sec(1_000_000_000);
+        let rate = MeasuredRate { rate_bps, evidence: RateEvidence::UdpTrains, is_lower_bound: false };
+        ProbeReport {
+            target: "http://h/f".to_owned(),
+            peer: "192.0.2.1:80".to_owned(),
+            seconds: Duration::from_secs(5),
+            bytes: Bytes::mib(40),
+            rtt: RttSummary::of(RttMethod::Icmp, &[Duration::from_micros(10_500)], 1).into_iter().collect(),
+            path: PathFindings { rate: Some(rate), mtu: Some(Bytes::new(1500)), ..PathFindings::default() },
+            udp: vec![UdpRow {
+                message: Bytes::new(1472),
+                payload_bps: Rate::bits_per_sec(688_930_000),
+                sent_bps: Rate::bits_per_sec(2_000_000_000),
+                loss: 0.0,
+                reordered: 0,
+                is_path_limited: true,
+            }],
+            tcp: vec![TcpRow {
+                streams: 1,
+                buffer: Some(Bytes::mib(2)),
+                congestion: Some("cubic".to_owned()),
+                payload_bps: Rate::bits_per_sec(600_000_000),
+                seconds: Duration::from_secs(1),
+                is_flat: true,
+                out_of_order: 3,
+            }],
+            server: ServerFindings {
+                protocol: "http".to_owned(),
+                ranges: Some(true),
+                ..ServerFindings::default()
+            },
+            missing: vec!["ICMP: not permitted".to_owned()],
+            verdict: Verdict {
+                streams: 1,
+                rate_bps: Some(rate_bps),
+                size: Bytes::gib(10),
+                seconds: Some(Duration::from_secs(86)),
+                ..Verdict::default()
+            },
+        }
+    }
+
+    #[test]
+    fn every_result_is_in_the_text() {
+        let text = text(&report());
+        for words in [
+            "min 10.50 ms",
+            "1.00 Gbit/s (UDP trains)",
+            "1500 bytes",
+            "ranges",
+            "1472 B",
+            "689 Mbit/s",
+            "2 MiB",
+            "cubic",
+            "600 Mbit/s",
+            "ICMP: not permitted",
+            "1 stream",
+            "86.0 s",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+
+    #[test]
+    fn json_has_bytes_as_integers_and_times_in_seconds() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["rtt"][0]["min"], 0.0105);
+        assert_eq!(json["path"]["rate"]["rate_bps"], 1_000_000_000);
+        assert_eq!(json["tcp"][0]["buffer"], 2 << 20);
+        assert_eq!(json["verdict"]["seconds"], 86.0);
+    }
+}

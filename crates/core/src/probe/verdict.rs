@@ -1,0 +1,324 @@
+//! What follows from a probe: the settings that `get` will use, the time of a transfer, and what the other side should change.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::plan::{LARGEST_WINDOW, window_ceiling};
+use crate::units::{Bytes, Rate, Rtt, seconds};
+
+use super::flow_rate::payload_rate;
+use super::report::{PathFindings, TcpRow};
+use super::server_limits::ServerLimit;
+
+/// What the verdict is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The round trip without a queue.
+    pub rtt: Option<Rtt>,
+    /// The path.
+    pub path: &'a PathFindings,
+    /// TCP's rates.
+    pub tcp: &'a [TcpRow],
+    /// What limits the server's connections.
+    pub limit: Option<ServerLimit>,
+    /// Whether parts of a file can be requested: without, one connection is all.
+    pub ranges: bool,
+    /// How far this host's kernel raises a receive buffer (`tcp_rmem[2]`).
+    pub tcp_rmem_max: Option<Bytes>,
+    /// The file's size.
+    pub size: Bytes,
+}
+
+/// What follows.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Verdict {
+    /// The number of streams that `get` starts with.
+    pub streams: u32,
+    /// The receive window that it needs, all streams together.
+    pub window: Option<Bytes>,
+    /// The rate of payload that it will reach.
+    pub rate_bps: Option<Rate>,
+    /// The size of the file that `seconds` is for.
+    pub size: Bytes,
+    /// How long the file takes.
+    #[serde(serialize_with = "optional_seconds")]
+    pub seconds: Option<Duration>,
+    /// How the numbers come about, a sentence each.
+    pub arithmetic: Vec<String>,
+    /// What to change on this host or the other, a sentence each.
+    pub advice: Vec<String>,
+}
+
+fn optional_seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => seconds::serialize(time, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// No more streams are advised: more connections than this hurt servers (wdt#68: 20 to 30 are enough).
+const MOST_STREAMS: u64 = 16;
+/// Segment size in Mathis' formula.
+const MSS: u64 = 1448;
+/// Room beyond the BDP for bursts, as of the receive buffer's plan.
+const SLACK: f64 = 1.5;
+/// A transfer reaches this share of the path's payload rate once ramped up.
+const REACHED: f64 = 0.95;
+/// Doublings of slow start: from ten segments to the BDP.
+const INITIAL_WINDOW: f64 = 10.0 * MSS as f64;
+
+/// Returns the rate to which random loss holds one connection of Reno: MSS / RTT x sqrt(3/2) / sqrt(p) (Mathis et al., 1997).
+pub fn loss_ceiling(rtt: Rtt, loss: f64) -> Option<Rate> {
+    let seconds = rtt.get().as_secs_f64();
+    (loss > 0.0 && seconds > 0.0)
+        .then(|| Rate::bits_per_sec((MSS as f64 * 8.0 / seconds * 1.5_f64.sqrt() / loss.sqrt()) as u64))
+}
+
+/// Draws the conclusions.
+pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
+    let mut verdict = Verdict { streams: 1, size: evidence.size, ..Verdict::default() };
+    let mtu = evidence.path.mtu.unwrap_or(Bytes::new(1500));
+    let path = evidence.path.rate.map(|found| payload_rate(found.rate_bps, mtu));
+    if let (Some(path), Some(rtt)) = (path, evidence.rtt) {
+        let bdp = path.bdp(rtt);
+        verdict.arithmetic.push(format!("BDP: {path} x {rtt} = {bdp} in flight fill the path"));
+        let window = Bytes::new((bdp.get() as f64 * SLACK) as u64);
+        verdict.window = Some(window);
+        advise_window(evidence, window, &mut verdict);
+    }
+    let single = limit_of_one(evidence, path, &mut verdict);
+    let best = evidence.tcp.iter().filter(|row| row.buffer.is_none()).max_by_key(|row| row.payload_bps);
+    let reachable = path.map(|path| path.scaled(REACHED));
+    match (single, reachable) {
+        (Some(single), Some(path)) if single < path && evidence.ranges => {
+            let wanted = path.as_bits_per_sec().div_ceil(single.as_bits_per_sec().max(1));
+            let streams = wanted.clamp(1, MOST_STREAMS);
+            verdict.streams = u32::try_from(streams).unwrap_or(1);
+            let reached = path.min(single.scaled(streams as f64));
+            verdict.arithmetic.push(format!("{path} / {single} a stream: {streams} streams, {reached}"));
+            verdict.rate_bps = Some(reached);
+        }
+        (Some(single), path) => verdict.rate_bps = Some(path.map_or(single, |path| path.min(single))),
+        (None, Some(path)) => verdict.rate_bps = Some(path),
+        (None, None) => {
+            verdict.rate_bps = best.map(|row| row.payload_bps).filter(|rate| rate.as_bits_per_sec() > 0);
+            verdict.streams = best.map_or(1, |row| if evidence.ranges { row.streams } else { 1 });
+        }
+    }
+    if !evidence.ranges {
+        verdict.arithmetic.push("without ranges a file comes over one connection".to_owned());
+    }
+    advise_path(evidence, &mut verdict);
+    finish(evidence, verdict)
+}
+
+/// Returns the rate to which something other than the path holds one connection.
+fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdict) -> Option<Rate> {
+    let single = evidence.tcp.iter().find(|row| row.streams == 1 && row.buffer.is_none());
+    let needed = path.zip(evidence.rtt).map(|(path, rtt)| path.bdp(rtt));
+    match evidence.limit? {
+        ServerLimit::SendBuffer { in_flight } => {
+            let rate = single?.payload_bps;
+            verdict.arithmetic.push(format!(
+                "one connection: {rate} x RTT = {in_flight} in flight, flat and without loss: the server's send buffer"
+            ));
+            let size = needed.map_or_else(|| "the path's BDP".to_owned(), |needed| needed.to_string());
+            verdict.advice.push(format!(
+                "server: raise net.ipv4.tcp_wmem's maximum to twice {size} (and let its program set no SO_SNDBUF): one stream then fills the path"
+            ));
+            Some(rate)
+        }
+        ServerLimit::PerConnection { rate } => {
+            verdict.arithmetic.push(format!("each connection holds {rate}, several hold several times that"));
+            verdict.advice.push(
+                "server: it limits the rate of each connection (as nginx's limit_rate does): raise that, or use streams"
+                    .to_owned(),
+            );
+            Some(rate)
+        }
+        ServerLimit::ReceiveWindow { window } => {
+            let rate = evidence.rtt.map(|rtt| window_ceiling(window, rtt));
+            if let (Some(rate), Some(rtt)) = (rate, evidence.rtt) {
+                verdict.arithmetic.push(format!("this host's window: {window} / {rtt} = {rate} a stream"));
+            }
+            rate
+        }
+        ServerLimit::Loss => single.map(|row| row.payload_bps),
+        ServerLimit::Shared | ServerLimit::Growing => None,
+    }
+}
+
+fn advise_window(evidence: &Evidence<'_>, window: Bytes, verdict: &mut Verdict) {
+    // Half of a receive buffer is window where packets are small (tcp_adv_win_scale = 1).
+    let buffer = window * 2;
+    if window > LARGEST_WINDOW {
+        verdict.advice.push(format!(
+            "path: TCP announces at most {LARGEST_WINDOW} of window (RFC 7323): one stream cannot fill it"
+        ));
+    } else if let Some(most) = evidence.tcp_rmem_max.filter(|most| *most < buffer) {
+        verdict.advice.push(format!(
+            "this host: tcp_rmem's maximum is {most}, a window of {window} needs {buffer}: sysctl -w net.ipv4.tcp_rmem='4096 131072 {}'",
+            buffer.get()
+        ));
+    }
+}
+
+fn advise_path(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    /// Loss below this does not slow a modern congestion control on ordinary paths.
+    const NOTABLE: f64 = 1e-5;
+    /// A queue that adds more than this to an RTT below it is felt by others (bufferbloat).
+    const BLOATED: Duration = Duration::from_millis(200);
+    if let (Some(loss), Some(rtt)) = (evidence.path.loss.filter(|loss| loss.share > NOTABLE), evidence.rtt)
+        && loss.lost > 0
+        && let Some(ceiling) = loss_ceiling(rtt, loss.share)
+    {
+        verdict.arithmetic.push(format!(
+            "loss of {:.2e} without a queue holds a Reno connection to {ceiling} (MSS / RTT x 1.22 / sqrt(loss))",
+            loss.share
+        ));
+        verdict.advice.push(
+            "server: packets are lost although the path is not full; find the faulty link, or serve with --congestion bbr"
+                .to_owned(),
+        );
+    }
+    if let Some(queue) = evidence.path.queue
+        && !queue.is_lower_bound
+        && let (Some(found), Some(rtt)) = (evidence.path.rate, evidence.rtt)
+    {
+        let bdp = found.rate_bps.bdp(rtt);
+        verdict.arithmetic.push(format!(
+            "queue: {} hold {:.1} ms of the path's rate, {:.2} BDP",
+            queue.bytes,
+            queue.delay.as_secs_f64() * 1e3,
+            queue.bytes.get() as f64 / bdp.get().max(1) as f64
+        ));
+        if queue.bytes.get() * 2 < bdp.get() {
+            verdict.advice.push(
+                "server: the queue is short of half a BDP: pace the sender (serve --pace auto), or bursts are lost".to_owned(),
+            );
+        } else if queue.delay > BLOATED && queue.delay > rtt.get() {
+            verdict.advice.push(format!(
+                "path: a full queue adds {:.0} ms to every connection; pacing below the path's rate keeps it empty",
+                queue.delay.as_secs_f64() * 1e3
+            ));
+        }
+    }
+}
+
+/// Adds how long the file takes: ramp-up, then the rate.
+fn finish(evidence: &Evidence<'_>, mut verdict: Verdict) -> Verdict {
+    let Some(rate) = verdict.rate_bps.filter(|rate| rate.as_bits_per_sec() > 0) else { return verdict };
+    let rtt = evidence.rtt.unwrap_or_default();
+    let doublings =
+        (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(verdict.streams)).max(1.0).log2();
+    // Each round trip of slow start sends half of the next: all of it together one BDP, as the last round alone would.
+    let ramp = rtt.get().mul_f64(doublings.ceil() + 1.0);
+    let total = ramp + rate.time_for(verdict.size);
+    verdict.arithmetic.push(format!(
+        "{}: {} / {rate} + {:.1} s of connecting and slow start ({:.0} round trips) = {:.1} s",
+        verdict.size,
+        verdict.size,
+        ramp.as_secs_f64(),
+        doublings.ceil() + 1.0,
+        total.as_secs_f64()
+    ));
+    verdict.seconds = Some(total);
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{MeasuredQueue, MeasuredRate, RateEvidence};
+    use super::*;
+    use crate::probe::packet_train::LossShare;
+
+    fn path(mbit: u64) -> PathFindings {
+        let rate_bps = Rate::bits_per_sec(mbit * 1_000_000);
+        let rate = MeasuredRate { rate_bps, evidence: RateEvidence::UdpTrains, is_lower_bound: false };
+        PathFindings { rate: Some(rate), mtu: Some(Bytes::new(1500)), ..PathFindings::default() }
+    }
+
+    fn row(streams: u32, mbit: u64) -> TcpRow {
+        TcpRow {
+            streams,
+            buffer: None,
+            congestion: None,
+            payload_bps: Rate::bits_per_sec(mbit * 1_000_000),
+            seconds: Duration::from_secs(1),
+            is_flat: true,
+            out_of_order: 0,
+        }
+    }
+
+    fn evidence<'a>(path: &'a PathFindings, tcp: &'a [TcpRow]) -> Evidence<'a> {
+        Evidence {
+            rtt: Some(Rtt::new(Duration::from_millis(100))),
+            path,
+            tcp,
+            limit: Some(ServerLimit::Shared),
+            ranges: true,
+            tcp_rmem_max: Some(Bytes::gib(1)),
+            size: Bytes::gib(1),
+        }
+    }
+
+    #[test]
+    fn one_stream_fills_a_path_that_nothing_else_limits() {
+        let (path, tcp) = (path(1000), [row(1, 940)]);
+        let verdict = conclude(&evidence(&path, &tcp));
+        assert_eq!(verdict.streams, 1);
+        let rate = verdict.rate_bps.unwrap().as_bits_per_sec();
+        assert!((900_000_000..970_000_000).contains(&rate), "{rate}");
+        // 1 GiB at 917 Mbit/s takes 9.4 s; slow start to 12 MB ten or eleven round trips.
+        let seconds = verdict.seconds.unwrap().as_secs_f64();
+        assert!((10.0..11.5).contains(&seconds), "{seconds}");
+        assert!(verdict.advice.is_empty(), "{verdict:?}");
+    }
+
+    #[test]
+    fn capped_send_buffer_needs_streams_and_a_larger_tcp_wmem() {
+        let (path, tcp) = (path(1000), [row(1, 320), row(4, 900)]);
+        let limit = Some(ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) });
+        let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
+        assert_eq!(verdict.streams, 3);
+        assert!(verdict.advice.iter().any(|advice| advice.contains("tcp_wmem")), "{verdict:?}");
+        assert!(verdict.arithmetic.iter().any(|line| line.contains("send buffer")), "{verdict:?}");
+    }
+
+    #[test]
+    fn without_ranges_there_is_one_stream() {
+        let (path, tcp) = (path(1000), [row(1, 100)]);
+        let limit = Some(ServerLimit::PerConnection { rate: Rate::bits_per_sec(100_000_000) });
+        let verdict = conclude(&Evidence { limit, ranges: false, ..evidence(&path, &tcp) });
+        assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(Rate::bits_per_sec(100_000_000))));
+    }
+
+    #[test]
+    fn window_loss_and_short_queue_are_told() {
+        let loss = Some(LossShare::new(10_000, 100));
+        let queue = Some(MeasuredQueue {
+            bytes: Bytes::new(1_000_000),
+            delay: Duration::from_millis(8),
+            is_lower_bound: false,
+        });
+        let path = PathFindings { loss, queue, ..path(1000) };
+        let verdict = conclude(&Evidence { tcp_rmem_max: Some(Bytes::mib(6)), ..evidence(&path, &[]) });
+        for word in ["tcp_rmem", "bbr", "pace"] {
+            assert!(verdict.advice.iter().any(|advice| advice.contains(word)), "{word}: {verdict:?}");
+        }
+        // MSS 1448, RTT 100 ms, loss 1 %: 116 kbit/s x 12.2.
+        let ceiling = loss_ceiling(Rtt::new(Duration::from_millis(100)), 0.01).unwrap().as_bits_per_sec();
+        assert!((1_400_000..1_430_000).contains(&ceiling), "{ceiling}");
+        assert_eq!(loss_ceiling(Rtt::default(), 0.01), None);
+    }
+
+    #[test]
+    fn without_a_path_rate_the_best_throughput_counts() {
+        let (path, tcp) = (PathFindings::default(), [row(1, 100), row(4, 300)]);
+        let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &tcp) });
+        assert_eq!((verdict.streams, verdict.rate_bps), (4, Some(Rate::bits_per_sec(300_000_000))));
+        let nothing = conclude(&Evidence { rtt: None, limit: None, ..evidence(&path, &[]) });
+        assert_eq!((nothing.rate_bps, nothing.seconds), (None, None));
+    }
+}

@@ -1,0 +1,167 @@
+//! What a probe has found so far, and its conclusion.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use longhaul_core::probe::flow_rate::ip_rate;
+use longhaul_core::probe::report::{
+    MeasuredRate, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpRow,
+};
+use longhaul_core::probe::rtt::{RttMethod, RttSummary};
+use longhaul_core::probe::verdict::{Evidence, Verdict, conclude};
+use longhaul_core::tune::streams::Remembered;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::host;
+
+use crate::path_memory::{self, Endpoint, KnownPath};
+
+use super::ProbeOptions;
+use super::budget::Budget;
+use super::error::ProbeError;
+use super::target::ProbeTarget;
+
+/// The packet that a path is taken to carry where nothing says otherwise: Ethernet's.
+const USUAL_MTU: Bytes = Bytes::new(1500);
+
+/// The state of a probe.
+pub(super) struct Findings<'a> {
+    target: &'a ProbeTarget,
+    pub(super) options: &'a ProbeOptions,
+    address: SocketAddr,
+    started: Instant,
+    pub(super) budget: Budget,
+    pub(super) rtt: Vec<RttSummary>,
+    pub(super) path: PathFindings,
+    pub(super) udp: Vec<UdpRow>,
+    pub(super) tcp: Vec<TcpRow>,
+    pub(super) server: ServerFindings,
+    pub(super) missing: Vec<String>,
+    /// The payload's rate within bursts of single TCP connections, the highest.
+    pub(super) burst: Option<Rate>,
+}
+
+impl<'a> Findings<'a> {
+    pub(super) fn new(
+        target: &'a ProbeTarget,
+        address: SocketAddr,
+        started: Instant,
+        options: &'a ProbeOptions,
+    ) -> Self {
+        Self {
+            target,
+            options,
+            address,
+            started,
+            budget: Budget::new(started, options.full),
+            rtt: Vec::new(),
+            path: PathFindings::default(),
+            udp: Vec::new(),
+            tcp: Vec::new(),
+            server: ServerFindings::default(),
+            missing: Vec::new(),
+            burst: None,
+        }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Notes what could not be measured.
+    pub(super) fn miss(&mut self, why: impl Into<String>) {
+        self.missing.push(why.into());
+    }
+
+    /// Returns the round trip without a queue: the least that any method has seen.
+    pub(super) fn min_rtt(&self) -> Rtt {
+        self.rtt.iter().map(|rtt| rtt.min).min().unwrap_or_default()
+    }
+
+    pub(super) fn mtu(&self) -> Bytes {
+        self.path.mtu.unwrap_or(USUAL_MTU)
+    }
+
+    /// Chooses the path's rate: the highest that any evidence supports, as each can only be too low where a host is slow.
+    fn choose_rate(&mut self) {
+        /// TCP's evidence counts where it is clearly higher: trains are the finer measure. A host that is too slow for trains
+        /// shows as a bottleneck too, so that TCP, which moves many packets at a time, may know better.
+        const CLEARLY: f64 = 1.15;
+        let mtu = self.mtu();
+        let steady = self.tcp.iter().map(|row| row.payload_bps).max();
+        let by_tcp = [(RateEvidence::TcpBursts, self.burst), (RateEvidence::TcpSteady, steady)];
+        let is_capped = self.path.rate.is_none();
+        for (evidence, rate) in by_tcp {
+            let Some(rate) = rate.filter(|rate| rate.as_bits_per_sec() > 0).map(|rate| ip_rate(rate, mtu))
+            else {
+                continue;
+            };
+            let known = self.path.rate.map_or(Rate::default(), |found| found.rate_bps);
+            if rate.as_bits_per_sec() as f64 > known.as_bits_per_sec() as f64 * CLEARLY {
+                // Without trains nothing tells the path from a limit of the server.
+                let is_lower_bound = is_capped && evidence == RateEvidence::TcpSteady;
+                self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound });
+            }
+        }
+    }
+
+    /// Draws the conclusions, and keeps the path for `get`.
+    pub(super) fn conclude(mut self, failure: Option<&ProbeError>) -> ProbeReport {
+        self.choose_rate();
+        if let Some(failure) = failure {
+            self.missing.push(failure.to_string());
+        }
+        let preferred = |rtt: &RttSummary| match rtt.method {
+            RttMethod::Icmp => 0,
+            RttMethod::TcpHandshake => 1,
+            RttMethod::UdpEcho => 2,
+        };
+        self.rtt.sort_by_key(preferred);
+        let rtt = self.rtt.iter().map(|rtt| rtt.min).min();
+        let verdict = conclude(&Evidence {
+            rtt,
+            path: &self.path,
+            tcp: &self.tcp,
+            limit: self.server.limit,
+            ranges: self.server.ranges != Some(false),
+            tcp_rmem_max: host::tcp_rmem_max(),
+            size: self.options.size,
+        });
+        self.remember(rtt, &verdict);
+        ProbeReport {
+            target: self.target.display(),
+            peer: self.address.to_string(),
+            seconds: self.started.elapsed(),
+            bytes: self.budget.used,
+            rtt: self.rtt,
+            path: self.path,
+            udp: self.udp,
+            tcp: self.tcp,
+            server: self.server,
+            missing: self.missing,
+            verdict,
+        }
+    }
+
+    /// Keeps the path in the user's file, so that the next transfer starts from it.
+    fn remember(&mut self, rtt: Option<Rtt>, verdict: &Verdict) {
+        /// The application buffer that `get` starts with.
+        const APP_BUFFER: Bytes = Bytes::mib(64);
+        let (ProbeTarget::Http(url) | ProbeTarget::Ftp(url)) = self.target else { return };
+        let Some(file) = &self.options.memory else { return };
+        // A lower bound would hold the next transfer down.
+        let is_least = |found: MeasuredRate| found.is_lower_bound && found.evidence == RateEvidence::UdpTrains;
+        if self.path.rate.is_some_and(is_least) {
+            return;
+        }
+        let (Some(rtt), Some(rate), Some(endpoint)) = (rtt, verdict.rate_bps, Endpoint::of(url)) else {
+            return;
+        };
+        let found = Remembered { rtt, rate, streams: usize::try_from(verdict.streams).unwrap_or(1) };
+        let window = verdict.window.unwrap_or_else(|| rate.bdp(rtt));
+        let path = KnownPath::new(endpoint, found, APP_BUFFER, window);
+        let path = if self.server.measures { path.paced() } else { path };
+        if let Err(error) = path_memory::keep(file, path) {
+            self.missing.push(format!("nothing is remembered for get: {error}"));
+        }
+    }
+}

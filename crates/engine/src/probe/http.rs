@@ -1,0 +1,165 @@
+//! An HTTP server: what it can do, and what its connections carry.
+
+use std::time::Duration;
+
+use longhaul_core::probe::message::MEASURE_PATH;
+use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
+use longhaul_core::proto::http::{ContentRange, RangeRequest, ResponseHead};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use url::Url;
+
+use crate::cancel::Cancel;
+use crate::source::http::{Client, HttpError};
+
+use super::endpoint;
+use super::error::ProbeError;
+use super::findings::Findings;
+use super::sweep;
+use super::tcp_flows::{FlowPlan, FlowResult, receive};
+
+/// Connections beside which a single one is compared.
+const SEVERAL: u32 = 4;
+/// A smaller file ends before slow start does.
+const SMALLEST_FILE: Bytes = Bytes::mib(1);
+/// How long an answer's head may take.
+const HEAD: Duration = Duration::from_secs(5);
+
+/// Measures the server; our own by its measurement endpoint.
+///
+/// # Errors
+/// [`ProbeError::Http`] where the server answers no request.
+pub(super) fn measure(
+    findings: &mut Findings<'_>,
+    url: &Url,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
+    let mut config = findings.options.client.clone();
+    config.timeouts.connect = config.timeouts.connect.min(HEAD);
+    config.timeouts.head = config.timeouts.head.min(HEAD);
+    let client = Client::new(config)?;
+    progress("what the server can do");
+    let cancel = Cancel::new();
+    // The first byte of the file: enough to see whether ranges are served, and its size.
+    let range = RangeRequest::of(ByteRange::new(0, 1));
+    let url = match client.open(url, range.as_ref(), &cancel) {
+        Ok(opened) => {
+            describe(findings, &opened.head);
+            opened.target.url().clone()
+        }
+        Err(HttpError::RangeNotSatisfiable { total, .. }) => {
+            findings.server.ranges = Some(true);
+            findings.server.size = total;
+            url.clone()
+        }
+        Err(HttpError::Status { status, reason, .. }) => {
+            findings.miss(format!(
+                "the file: the server answers {status} {reason}; name one that can be fetched"
+            ));
+            url.clone()
+        }
+        Err(error) => return Err(error.into()),
+    };
+    findings.server.protocol = url.scheme().to_owned();
+    if let Some(offer) = endpoint::find(findings, &client, &url.join(MEASURE_PATH).unwrap_or(url.clone()))? {
+        return endpoint::measure(findings, &client, &url, &offer, progress);
+    }
+    findings.miss(
+        "UDP and the path's queue and loss: only `longhaul serve --measure` and iperf3 servers answer with UDP; they would have shown what the path holds",
+    );
+    let size = findings.server.size.unwrap_or_default();
+    if size < SMALLEST_FILE {
+        findings.miss(format!(
+            "TCP throughput: the file has {size}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
+        ));
+        return Ok(());
+    }
+    progress("TCP, one connection");
+    let plan = |findings: &Findings<'_>, streams| FlowPlan {
+        url: url.clone(),
+        size: Some(size).filter(|_| findings.server.ranges == Some(true)),
+        streams,
+        time: flow_time(findings.min_rtt()).min(findings.budget.time_left()),
+        bytes: findings.budget.bytes_left().unwrap_or(Bytes::new(u64::MAX)).max(SMALLEST_FILE),
+        rtt: findings.min_rtt(),
+    };
+    let one = receive(&client, &plan(findings, 1));
+    let mut several = FlowResult::default();
+    take(findings, &one, 1);
+    if findings.server.ranges == Some(true) {
+        progress("TCP, several connections");
+        several = receive(&client, &plan(findings, SEVERAL));
+        take(findings, &several, SEVERAL);
+        compare(findings, &one, &several);
+    }
+    if findings.options.full {
+        sweep::plain_server(findings, &client, &plan(findings, 1), progress)?;
+    }
+    one.failure.or(several.failure).map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Returns how long connections run: slow start to any window, then some round trips.
+pub(super) fn flow_time(rtt: Rtt) -> Duration {
+    const ROUND_TRIPS: u32 = 16;
+    const LEAST: Duration = Duration::from_millis(1200);
+    const MOST: Duration = Duration::from_millis(3500);
+    (rtt.get() * ROUND_TRIPS).clamp(LEAST, MOST)
+}
+
+fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {
+    let server = &mut findings.server;
+    server.software = head.text("server").map(|name| name.escape_debug().to_string());
+    server.ranges = Some(head.status() == 206);
+    server.size = match head.content_range() {
+        Some(ContentRange::Part { total, .. }) => total,
+        _ => head.content_length().filter(|_| head.status() != 206),
+    };
+    if head.validator().is_some() {
+        server.features.push("a strong validator".to_owned());
+    }
+    if head.keeps_alive() {
+        server.features.push("keep-alive".to_owned());
+    }
+}
+
+/// Takes the result of so many connections.
+pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32) {
+    findings.budget.spend(flows.bytes());
+    if findings.path.mtu.is_none() {
+        findings.path.mtu = flows.mtu;
+    }
+    let row = flows.row(streams, None, None);
+    if row.payload_bps > Rate::default() {
+        findings.tcp.push(row);
+        findings.burst = findings.burst.max(flows.burst());
+    } else if flows.failure.is_none() {
+        findings.miss(format!("TCP with {streams} connections: no time was left; see --full"));
+    }
+}
+
+/// Compares one connection with several.
+pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &FlowResult) {
+    let (single, together) = (one.row(1, None, None), several.row(SEVERAL, None, None));
+    if single.payload_bps == Rate::default() || together.payload_bps == Rate::default() {
+        return;
+    }
+    let path = findings
+        .path
+        .rate
+        .map(|found| longhaul_core::probe::flow_rate::payload_rate(found.rate_bps, findings.mtu()));
+    findings.server.limit = Some(find_limit(&ConnectionRates {
+        rtt: findings.min_rtt(),
+        one: single.payload_bps,
+        is_flat: single.is_flat,
+        connections: SEVERAL,
+        several: together.payload_bps,
+        window: one.window,
+        path,
+        had_losses: one.out_of_order > 0,
+    }));
+}
+
+/// Connections beside which a single one is compared.
+pub(super) const fn several() -> u32 {
+    SEVERAL
+}

@@ -1,0 +1,81 @@
+//! Measures a path and its server: which knob makes a slow path fast?
+//!
+//! ```text
+//!  target    host or URL -> address
+//!  rtt       handshakes, ICMP echoes
+//!  http      what the server can do; tcp_flows: bodies by number of connections
+//!  endpoint  our server's: udp_session carries trains, tcp_flows its streams
+//!  ftp, iperf3
+//!            -> core::probe: estimators, verdict -> path memory
+//! ```
+//!
+//! All but sockets and clocks is in [`longhaul_core::probe`].
+
+mod budget;
+mod endpoint;
+mod error;
+mod findings;
+mod ftp;
+mod http;
+mod iperf3;
+mod rtt;
+mod sweep;
+mod target;
+mod tcp_flows;
+mod udp_session;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use longhaul_core::probe::report::ProbeReport;
+use longhaul_core::units::Bytes;
+
+use crate::source::http::ClientConfig;
+
+pub use error::ProbeError;
+use findings::Findings;
+pub use target::ProbeTarget;
+
+/// How to probe.
+#[derive(Debug, Clone)]
+pub struct ProbeOptions {
+    /// Sweeps too: sizes of messages and buffers, numbers of streams, congestion controls.
+    pub full: bool,
+    /// The size of the file that the verdict is for.
+    pub size: Bytes,
+    /// The HTTP client's settings.
+    pub client: ClientConfig,
+    /// The user's file of known paths; nothing is kept where `None`.
+    pub memory: Option<PathBuf>,
+}
+
+/// What a probe came to.
+#[derive(Debug)]
+pub struct ProbeOutcome {
+    /// What was found; what failed is named in it too.
+    pub report: ProbeReport,
+    /// Why the server was not measured.
+    pub failure: Option<ProbeError>,
+}
+
+/// Probes a target; `progress` is told what is measured next.
+///
+/// # Errors
+/// [`ProbeError`] where nothing could be measured: the host is unknown, or does not answer at all.
+pub fn run(
+    target: &ProbeTarget,
+    options: &ProbeOptions,
+    progress: &dyn Fn(&str),
+) -> Result<ProbeOutcome, ProbeError> {
+    let started = Instant::now();
+    progress("RTT");
+    let address = target.resolve()?;
+    let mut findings = Findings::new(target, address, started, options);
+    rtt::measure(&mut findings, address)?;
+    let failure = match target {
+        ProbeTarget::Http(url) => http::measure(&mut findings, url, progress).err(),
+        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address).err(),
+        ProbeTarget::Iperf3 { host, port } => iperf3::measure(&mut findings, host, *port, progress).err(),
+    };
+    Ok(ProbeOutcome { report: findings.conclude(failure.as_ref()), failure })
+}

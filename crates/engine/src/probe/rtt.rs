@@ -1,0 +1,194 @@
+//! Round trips by TCP handshakes and ICMP echoes.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use longhaul_core::probe::rtt::{RttMethod, RttSummary};
+use longhaul_core::units::Bytes;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::error::ProbeError;
+use super::findings::Findings;
+
+/// Handshakes and echoes of a probe.
+const COUNT: u32 = 5;
+/// Pause between two of them: each shall find the path idle.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long an answer may take; the longest path of the internet takes a third of it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// An echo's size at the IP layer: 20 bytes of IPv4, 8 of ICMP, 16 of payload, as for the budget.
+const ECHO_SIZE: Bytes = Bytes::new(44);
+
+/// The samples of a kind of round trips, and the last error.
+type Samples = (Vec<Duration>, Option<io::Error>);
+
+/// Measures both; ICMP where it is permitted.
+///
+/// # Errors
+/// [`ProbeError::Silent`] where neither is answered, [`ProbeError::Port`] where the port refuses connections.
+pub(super) fn measure(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), ProbeError> {
+    let ((samples, refused), echoes) = std::thread::scope(|scope| {
+        let echoes = scope.spawn(|| PingSocket::open(address.ip()).map(|socket| socket.echoes()));
+        let handshakes = handshakes(address);
+        let panicked = || Err(io::Error::other("its thread has panicked"));
+        (handshakes, echoes.join().unwrap_or_else(|_| panicked()))
+    });
+    findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, COUNT));
+    let icmp = match echoes {
+        Ok((samples, error)) => {
+            findings.budget.spend(ECHO_SIZE * u64::from(COUNT));
+            let summary = RttSummary::of(RttMethod::Icmp, &samples, COUNT);
+            findings.rtt.extend(summary);
+            let silent = error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+            summary.map_or(Err(silent), |_| Ok(()))
+        }
+        Err(error) => Err(match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                "not permitted (sysctl net.ipv4.ping_group_range='0 2147483647' permits it)".to_owned()
+            }
+            _ => error.to_string(),
+        }),
+    };
+    if let Err(why) = &icmp {
+        findings.miss(format!("ICMP echo: {why}; it would have shown the RTT without the server's TCP"));
+    }
+    match refused {
+        None => Ok(()),
+        Some(error) if !samples.is_empty() => {
+            findings.miss(format!("some TCP handshakes: {error}"));
+            Ok(())
+        }
+        Some(error) if icmp.is_ok() => {
+            // What the network says of the path stands; the caller reports it with this failure.
+            findings.miss(format!("TCP: {}", ProbeError::Port { address, reason: error.to_string() }));
+            Ok(())
+        }
+        Some(error) => Err(ProbeError::Silent {
+            address,
+            handshake: error.to_string(),
+            icmp: icmp.err().unwrap_or_default(),
+        }),
+    }
+}
+
+/// Connects several times, one soon after the other: together they take little more than a round trip.
+fn handshakes(address: SocketAddr) -> Samples {
+    let connect = move |number: u32| {
+        std::thread::sleep(PAUSE * number);
+        let started = Instant::now();
+        TcpStream::connect_timeout(&address, PATIENCE).map(|_| started.elapsed())
+    };
+    let (mut samples, mut failure) = (Vec::new(), None);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..COUNT).map(|number| scope.spawn(move || connect(number))).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok(time)) => samples.push(time),
+                Ok(Err(error)) => failure = Some(error),
+                // The panic hook has reported it.
+                Err(_) => {}
+            }
+        }
+    });
+    (samples, failure)
+}
+
+/// An unprivileged ICMP socket (Linux 3.0): the kernel fills in identifier and checksum, and passes on its own answers only.
+struct PingSocket {
+    socket: Socket,
+    request: u8,
+    reply: u8,
+}
+
+impl PingSocket {
+    /// ICMP and ICMPv6 types (RFC 792, RFC 4443): echo request, echo reply.
+    const V4: (u8, u8) = (8, 0);
+    const V6: (u8, u8) = (128, 129);
+
+    fn open(to: IpAddr) -> io::Result<Self> {
+        let (domain, protocol, (request, reply)) = match to {
+            IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, Self::V4),
+            IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, Self::V6),
+        };
+        let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
+        socket.connect(&SocketAddr::new(to, 0).into())?;
+        Ok(Self { socket, request, reply })
+    }
+
+    /// Sends all echoes, and takes the answers as they come.
+    fn echoes(&self) -> Samples {
+        let (mut sent, mut samples) = (Vec::new(), Vec::new());
+        for number in 0..COUNT {
+            let mut packet = [0; 24];
+            packet[0] = self.request;
+            packet[6..8].copy_from_slice(&Self::sequence(number));
+            sent.push(Instant::now());
+            if let Err(error) = self.socket.send(&packet) {
+                return (samples, Some(error));
+            }
+            if let Err(error) = self.collect(&sent, &mut samples, Instant::now() + PAUSE) {
+                return (samples, Some(error));
+            }
+        }
+        let ended = self.collect(&sent, &mut samples, Instant::now() + PATIENCE);
+        (samples, ended.err())
+    }
+
+    /// Takes answers until a time, or until all echoes have theirs.
+    fn collect(&self, sent: &[Instant], samples: &mut Vec<Duration>, until: Instant) -> io::Result<()> {
+        use std::io::Read;
+        while samples.len() < COUNT as usize {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            let mut answer = [0; 64];
+            let length = match (&self.socket).read(&mut answer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            };
+            let number = u16::from_be_bytes([answer[6], answer[7]]);
+            let then = sent.get(usize::from(number)).filter(|_| length >= 8 && answer[0] == self.reply);
+            samples.extend(then.map(Instant::elapsed));
+        }
+        Ok(())
+    }
+
+    fn sequence(number: u32) -> [u8; 2] {
+        let [.., high, low] = number.to_be_bytes();
+        [high, low]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn handshakes_with_a_listener_are_timed_and_refusals_are_errors() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (samples, error) = handshakes(address);
+        assert_eq!((samples.len(), error.is_none()), (5, true));
+        drop(listener);
+        let (samples, error) = handshakes(address);
+        assert_eq!(samples, []);
+        assert_eq!(error.unwrap().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn loopback_answers_echoes_where_they_are_permitted() {
+        match PingSocket::open(IpAddr::from([127, 0, 0, 1])) {
+            Ok(socket) => {
+                let (samples, error) = socket.echoes();
+                assert_eq!(samples.len(), 5, "{error:?}");
+            }
+            Err(error) => println!("skipped: ICMP is not permitted: {error}"),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `--full`: TCP by number of connections, by size of the socket buffer, by congestion control.
+
+use longhaul_core::probe::message::MeasureOffer;
+use longhaul_core::units::Bytes;
+
+use crate::source::http::{Client, ClientConfig};
+
+use super::error::ProbeError;
+use super::findings::Findings;
+use super::tcp_flows::{FlowPlan, receive};
+
+/// Numbers of connections; one and four are part of every probe.
+const STREAMS: [u32; 3] = [2, 8, 16];
+/// Sizes of the socket buffer, as the paper's figure has them, and larger ones for today's paths.
+const BUFFERS: [Bytes; 6] =
+    [Bytes::kib(64), Bytes::kib(256), Bytes::mib(1), Bytes::mib(2), Bytes::mib(8), Bytes::mib(64)];
+
+/// Sweeps what a client alone can set: connections, where ranges are served, and its receive buffer.
+///
+/// # Errors
+/// [`ProbeError::Http`] where a client cannot be made.
+pub(super) fn plain_server(
+    findings: &mut Findings<'_>,
+    client: &Client,
+    plan: &FlowPlan,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
+    if plan.size.is_some() {
+        by_streams(findings, client, plan, progress);
+    }
+    for buffer in BUFFERS {
+        progress(&format!("TCP with a buffer of {buffer}"));
+        let client = with_buffer(findings, client, buffer)?;
+        row(findings, &client, plan, Some(buffer), None);
+    }
+    Ok(())
+}
+
+/// Sweeps what the measurement endpoint can set too: its send buffer and its congestion control.
+///
+/// # Errors
+/// [`ProbeError::Http`] where a client cannot be made.
+pub(super) fn own_server(
+    findings: &mut Findings<'_>,
+    client: &Client,
+    offer: &MeasureOffer,
+    plan: impl Fn(&Findings<'_>) -> FlowPlan,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
+    let base = plan(findings);
+    by_streams(findings, client, &base, progress);
+    for buffer in BUFFERS {
+        progress(&format!("TCP with buffers of {buffer}"));
+        let client = with_buffer(findings, client, buffer)?;
+        row(findings, &client, &with(&base, "send_buffer", &buffer.get().to_string()), Some(buffer), None);
+    }
+    for name in &offer.congestion {
+        progress(&format!("TCP with {name}"));
+        row(findings, client, &with(&base, "congestion", name), None, Some(name));
+    }
+    Ok(())
+}
+
+fn with_buffer(findings: &Findings<'_>, client: &Client, buffer: Bytes) -> Result<Client, ProbeError> {
+    let config = ClientConfig { recv_buffer: Some(buffer), ..findings.options.client.clone() };
+    Ok(client.with_config(config)?)
+}
+
+fn with(plan: &FlowPlan, name: &str, value: &str) -> FlowPlan {
+    let mut plan = plan.clone();
+    plan.url.query_pairs_mut().append_pair(name, value);
+    plan
+}
+
+fn by_streams(findings: &mut Findings<'_>, client: &Client, plan: &FlowPlan, progress: &dyn Fn(&str)) {
+    for streams in STREAMS {
+        progress(&format!("TCP, {streams} connections"));
+        row(findings, client, &FlowPlan { streams, ..plan.clone() }, None, None);
+    }
+    findings.tcp.sort_by_key(|row| row.streams);
+}
+
+fn row(
+    findings: &mut Findings<'_>,
+    client: &Client,
+    plan: &FlowPlan,
+    buffer: Option<Bytes>,
+    congestion: Option<&str>,
+) {
+    let result = receive(client, plan);
+    findings.budget.spend(result.bytes());
+    match result.failure {
+        Some(ref error) => findings.miss(format!("TCP, {} connections: {error}", plan.streams)),
+        None => findings.tcp.push(result.row(plan.streams, buffer, congestion)),
+    }
+}

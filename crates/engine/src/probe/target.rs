@@ -1,0 +1,109 @@
+//! What is probed: a host, or a URL.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use url::{Host, Url};
+
+use crate::cancel::Cancel;
+use crate::connect::{Deadline, ResolvedHosts};
+use crate::source::http::SafeUrl;
+
+use super::error::ProbeError;
+
+/// The port of iperf3 servers.
+const IPERF3_PORT: u16 = 5201;
+/// How long the name service may take.
+const RESOLVE: Duration = Duration::from_secs(5);
+/// How often the wait for it is interrupted.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeTarget {
+    /// An HTTP server, and a file of it.
+    Http(Url),
+    /// An FTP or GridFTP server.
+    Ftp(Url),
+    /// An iperf3 server.
+    Iperf3 {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl ProbeTarget {
+    /// Reads HOST, HOST:PORT (both HTTP) or a URL.
+    ///
+    /// # Errors
+    /// [`ProbeError::Target`].
+    pub fn parse(text: &str) -> Result<Self, ProbeError> {
+        let bad = |why: String| ProbeError::Target { text: text.to_owned(), why };
+        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}/") };
+        let url = Url::parse(&full).map_err(|error| bad(error.to_string()))?;
+        let host =
+            url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| bad("it names no host".into()))?;
+        match url.scheme() {
+            "http" | "https" => Ok(Self::Http(url)),
+            "ftp" | "ftps" | "gsiftp" => Ok(Self::Ftp(url)),
+            "iperf3" => {
+                let host = host.trim_matches(['[', ']']).to_owned();
+                Ok(Self::Iperf3 { host, port: url.port().unwrap_or(IPERF3_PORT) })
+            }
+            scheme => Err(bad(format!("the scheme {scheme} is not known"))),
+        }
+    }
+
+    /// Returns the target for users, without a login.
+    pub(super) fn display(&self) -> String {
+        match self {
+            Self::Http(url) | Self::Ftp(url) => SafeUrl::of(url).to_string(),
+            Self::Iperf3 { host, port } => format!("iperf3://{host}:{port}"),
+        }
+    }
+
+    /// Finds the address: the first of the host's.
+    pub(super) fn resolve(&self) -> Result<SocketAddr, ProbeError> {
+        let none = |why: &str| ProbeError::Target { text: self.display(), why: why.to_owned() };
+        let (host, port) = match self {
+            Self::Http(url) | Self::Ftp(url) => {
+                let host = url.host().ok_or_else(|| none("it names no host"))?.to_owned();
+                (host, crate::source::default_port(url).ok_or_else(|| none("it names no port"))?)
+            }
+            Self::Iperf3 { host, port } => {
+                (Host::parse(host).map_err(|error| none(&error.to_string()))?, *port)
+            }
+        };
+        let cancel = Cancel::new();
+        let deadline = Deadline::new(&cancel, RESOLVE);
+        let found =
+            ResolvedHosts::default().resolve(&host, port, &deadline, TICK).map_err(ProbeError::Host)?;
+        found.first().copied().ok_or_else(|| none("the host has no address"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_urls_are_told_apart() {
+        let parse = |text: &str| ProbeTarget::parse(text).unwrap().display();
+        assert_eq!(parse("h.example"), "http://h.example/");
+        assert_eq!(parse("192.0.2.1:8080"), "http://192.0.2.1:8080/");
+        assert_eq!(parse("[::1]:8080"), "http://[::1]:8080/");
+        assert_eq!(parse("https://u:p@h/f"), "https://h/f");
+        assert_eq!(parse("iperf3://h"), "iperf3://h:5201");
+        assert!(matches!(ProbeTarget::parse("gsiftp://h/"), Ok(ProbeTarget::Ftp(_))));
+    }
+
+    #[test]
+    fn other_targets_are_refused() {
+        for text in ["", "a b", "gopher://h/", "http://", "h:99999"] {
+            let error = ProbeTarget::parse(text).unwrap_err();
+            assert!(error.to_string().contains("write a host"), "{error}");
+        }
+    }
+}

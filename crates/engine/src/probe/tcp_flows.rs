@@ -1,0 +1,173 @@
+//! Bodies received over several TCP connections at once, and how many bytes had arrived when.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::probe::flow_rate::{Progress, burst_rate, is_flat, steady_rate, sum};
+use longhaul_core::probe::report::TcpRow;
+use longhaul_core::proto::http::RangeRequest;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::tcp_info;
+use url::Url;
+
+use crate::cancel::Cancel;
+use crate::source::http::{Client, HttpError, Read};
+
+/// What to receive.
+#[derive(Debug, Clone)]
+pub(super) struct FlowPlan {
+    /// The body's URL.
+    pub(super) url: Url,
+    /// The file's size where ranges of it can be requested: each connection then starts at a place of its own.
+    pub(super) size: Option<Bytes>,
+    /// Connections at once.
+    pub(super) streams: u32,
+    /// The most time, connecting included.
+    pub(super) time: Duration,
+    /// The most bytes, all connections together.
+    pub(super) bytes: Bytes,
+    pub(super) rtt: Rtt,
+}
+
+/// What came.
+#[derive(Debug, Default)]
+pub(super) struct FlowResult {
+    flows: Vec<Vec<Progress>>,
+    /// Packets that arrived out of order.
+    pub(super) out_of_order: u64,
+    /// The largest window that a connection announced.
+    pub(super) window: Option<Bytes>,
+    /// The path's largest packet, as the kernel takes it.
+    pub(super) mtu: Option<Bytes>,
+    /// The first failure.
+    pub(super) failure: Option<HttpError>,
+}
+
+/// Reads in one system call.
+const READ: usize = 256 << 10;
+/// The least time between two notes of progress.
+const STEP: Duration = Duration::from_micros(200);
+/// How often a flow asks whether all have become steady.
+const LOOK: Duration = Duration::from_millis(50);
+/// A flow is not called steady before this time, and this many round trips.
+const SETTLED: Duration = Duration::from_millis(400);
+const SETTLED_RTTS: u32 = 8;
+
+/// What the threads of one measurement share.
+struct Shared {
+    started: Instant,
+    received: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Receives as the plan says.
+pub(super) fn receive(client: &Client, plan: &FlowPlan) -> FlowResult {
+    let shared =
+        Shared { started: Instant::now(), received: AtomicU64::new(0), stop: AtomicBool::new(false) };
+    let cancel = Cancel::new().child_until(shared.started + plan.time);
+    let mut result = FlowResult::default();
+    std::thread::scope(|scope| {
+        let flow = |index| {
+            let (shared, cancel) = (&shared, &cancel);
+            move || receive_one(client, plan, index, shared, cancel)
+        };
+        let threads: Vec<_> = (0..plan.streams).map(|index| scope.spawn(flow(index))).collect();
+        for thread in threads {
+            // A panic has been reported by its hook; the others' results stand.
+            let Ok(one) = thread.join() else { continue };
+            result.out_of_order += one.out_of_order;
+            result.window = result.window.max(one.window);
+            result.mtu = result.mtu.or(one.mtu);
+            result.flows.extend(one.flows);
+            result.failure = result.failure.take().or(one.failure);
+        }
+    });
+    result
+}
+
+fn receive_one(client: &Client, plan: &FlowPlan, index: u32, shared: &Shared, cancel: &Cancel) -> FlowResult {
+    let mut result = FlowResult::default();
+    let range = plan.size.and_then(|size| {
+        let start = size.get() / u64::from(plan.streams) * u64::from(index);
+        RangeRequest::of(ByteRange::new(start, size.get()))
+    });
+    let mut opened = match client.open(&plan.url, range.as_ref(), cancel) {
+        Ok(opened) => opened,
+        Err(HttpError::Cancelled) => return result,
+        Err(error) => return FlowResult { failure: Some(error), ..result },
+    };
+    let mut buffer = vec![0; READ];
+    let mut progress = vec![Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO }];
+    let (mut bytes, mut noted, mut looked) = (0, Duration::ZERO, Duration::ZERO);
+    while !shared.stop.load(Ordering::Relaxed) {
+        match opened.connection.read_body(&mut buffer) {
+            Ok(Read::Data(more)) => {
+                bytes += more as u64;
+                let total = shared.received.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
+                let at = shared.started.elapsed();
+                if more > 0 && (at.saturating_sub(noted) >= STEP || progress.len() == 1) {
+                    progress.push(Progress { at, bytes: Bytes::new(bytes) });
+                    noted = at;
+                }
+                if at.saturating_sub(looked) >= LOOK {
+                    looked = at;
+                    let window =
+                        tcp_info::read(opened.connection.socket()).ok().and_then(|info| info.rcv_wnd());
+                    result.window = result.window.max(window);
+                    let from = progress.get(1).map_or(at, |first| first.at);
+                    let settled = SETTLED.max(plan.rtt.get() * SETTLED_RTTS);
+                    if at.saturating_sub(from) >= settled && is_flat(&progress) {
+                        shared.stop.store(true, Ordering::Relaxed);
+                    }
+                }
+                if total >= plan.bytes.get() {
+                    shared.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(Read::Idle) => {}
+            Ok(Read::End) | Err(HttpError::Cancelled) => break,
+            Err(error) => {
+                result.failure = Some(error);
+                break;
+            }
+        }
+    }
+    if let Ok(info) = tcp_info::read(opened.connection.socket()) {
+        result.out_of_order = info.tcpi_rcv_ooopack().unwrap_or(0);
+        result.window = result.window.max(info.rcv_wnd());
+        result.mtu = info.tcpi_pmtu().map(Bytes::new);
+    }
+    // From the first byte of the body on; the request's round trip is not part of the rate.
+    progress.drain(..1);
+    result.flows.push(progress);
+    result
+}
+
+impl FlowResult {
+    /// Returns the payload that came.
+    pub(super) fn bytes(&self) -> Bytes {
+        let all = self.flows.iter().filter_map(|flow| flow.last()).map(|last| last.bytes.get());
+        Bytes::new(all.sum())
+    }
+
+    /// Returns the rate within bursts; `None` for too short a time.
+    pub(super) fn burst(&self) -> Option<Rate> {
+        burst_rate(&sum(&self.flows))
+    }
+
+    /// Makes the row of a table.
+    pub(super) fn row(&self, streams: u32, buffer: Option<Bytes>, congestion: Option<&str>) -> TcpRow {
+        let all = sum(&self.flows);
+        let time = all.last().zip(all.first()).map(|(last, first)| last.at.saturating_sub(first.at));
+        TcpRow {
+            streams,
+            buffer,
+            congestion: congestion.map(str::to_owned),
+            payload_bps: steady_rate(&all),
+            seconds: time.unwrap_or_default(),
+            is_flat: is_flat(&all),
+            out_of_order: self.out_of_order,
+        }
+    }
+}

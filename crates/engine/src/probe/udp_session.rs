@@ -1,0 +1,289 @@
+//! A UDP port that a measurement endpoint has opened for this client: trains and echoes over it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
+use longhaul_core::probe::packet_train::{Arrival, PacketTrain, UDP_HEADERS};
+use longhaul_core::probe::train_search::TrainPlan;
+use longhaul_core::units::{Bytes, Rtt};
+use longhaul_sys::datagram_batch::{DatagramBatch, enable_timestamps};
+use longhaul_sys::sockopt::set_recv_buffer;
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
+
+/// What this host should buffer while the receiving thread waits for a CPU: 20 ms of 10 Gbit/s.
+const BUFFER: Bytes = Bytes::mib(32);
+/// A smaller buffer than this loses packets of trains; the kernel's default has a fifth of a megabyte.
+pub(super) const ENOUGH_BUFFER: Bytes = Bytes::mib(2);
+/// How long a train's first packet, or an echo, may take beyond two round trips.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How often a train is requested before it counts as lost.
+const TRIES: u32 = 2;
+/// A train has ended when nothing has arrived for this long, and for a quarter of a round trip.
+const SILENCE: Duration = Duration::from_millis(60);
+/// An echo's message.
+const ECHO_MESSAGE: Bytes = Bytes::new(64);
+
+/// Echoes that were answered.
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    pub(super) sent: u32,
+    pub(super) round_trips: Vec<Duration>,
+    /// The way from the server to this host.
+    pub(super) returns: Vec<Arrival>,
+}
+
+impl Echoes {
+    pub(super) fn answered(&self) -> u32 {
+        u32::try_from(self.round_trips.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The client's side of a session.
+pub(super) struct UdpSession {
+    socket: UdpSocket,
+    nonce: Nonce,
+    batch: DatagramBatch,
+    next: u32,
+    rtt: Rtt,
+    /// What arrived, at the IP layer.
+    pub(super) received: Bytes,
+}
+
+impl UdpSession {
+    /// Opens a socket to the port that was offered.
+    pub(super) fn open(server: IpAddr, offer: &UdpOffer, rtt: Rtt) -> io::Result<Self> {
+        let nonce = Nonce::from_hex(&offer.nonce)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its nonce is not one"))?;
+        let any: SocketAddr =
+            if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect((server, offer.port))?;
+        set_recv_buffer(&socket, BUFFER)?;
+        enable_timestamps(&socket)?;
+        if server.is_ipv4() {
+            set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
+        } else {
+            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+        }
+        let batch = DatagramBatch::new(LARGEST_MESSAGE.get().min(9000) as usize);
+        Ok(Self { socket, nonce, batch, next: 1, rtt, received: Bytes::ZERO })
+    }
+
+    /// Returns the size of the socket's receive buffer.
+    pub(super) fn buffer(&self) -> Bytes {
+        rustix::net::sockopt::socket_recv_buffer_size(&self.socket)
+            .map_or(Bytes::ZERO, |size| Bytes::new(size as u64))
+    }
+
+    /// Returns the largest packet that the kernel sends on this path: the route's, or less where routers have said so.
+    pub(super) fn known_mtu(&self) -> Option<Bytes> {
+        let v4 = self.socket.peer_addr().ok()?.is_ipv4();
+        let mtu = if v4 { ip_mtu(&self.socket) } else { ipv6_mtu(&self.socket) };
+        mtu.ok().map(|mtu| Bytes::new(u64::from(mtu)))
+    }
+
+    /// Sends an echo of `message` bytes and waits for its answer; `None` where none comes, or the packet is too large to send.
+    pub(super) fn echo(&mut self, message: Bytes) -> io::Result<Option<Duration>> {
+        let number = self.take_number();
+        let started = now();
+        let request = UdpRequest::Echo { number }.encode(self.nonce, message);
+        match self.socket.send(&request) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {
+                return Ok(None);
+            }
+            sent => sent?,
+        };
+        let until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
+        while Instant::now() < until {
+            let packets = self.receive(until)?;
+            let answer = packets.iter().find(|(packet, _)| packet.is_echo && packet.train == number);
+            if let Some((_, at)) = answer {
+                return Ok(Some(at.saturating_sub(started)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends echoes at intervals while `goes_on`; returns those that were answered.
+    pub(super) fn echoes(&mut self, interval: Duration, goes_on: &dyn Fn() -> bool) -> io::Result<Echoes> {
+        let mut sent: Vec<(u32, Duration)> = Vec::new();
+        let mut echoes = Echoes::default();
+        let (mut next, mut end) = (Instant::now(), None);
+        while end.is_none_or(|end: Instant| Instant::now() < end)
+            && !(end.is_some() && echoes.sent == echoes.answered())
+        {
+            if end.is_none() && Instant::now() >= next {
+                let number = self.take_number();
+                sent.push((number, now()));
+                self.socket.send(&UdpRequest::Echo { number }.encode(self.nonce, ECHO_MESSAGE))?;
+                echoes.sent += 1;
+                next += interval;
+                if !goes_on() {
+                    end = Some(Instant::now() + self.rtt.get() * 2 + SILENCE);
+                }
+            }
+            for (packet, at) in self.receive(end.unwrap_or(next))? {
+                let known = sent.binary_search_by_key(&packet.train, |(number, _)| *number);
+                if let Some((_, then)) =
+                    known.ok().and_then(|index| sent.get(index)).filter(|_| packet.is_echo)
+                {
+                    echoes.round_trips.push(at.saturating_sub(*then));
+                    // The way back alone: when the server has read the request does not count.
+                    let number = echoes.answered();
+                    echoes.returns.push(Arrival { number, sent: packet.sent, received: at });
+                }
+            }
+        }
+        Ok(echoes)
+    }
+
+    /// Requests a train and receives it; an empty one where nothing comes.
+    pub(super) fn train(&mut self, plan: TrainPlan) -> io::Result<PacketTrain> {
+        let number = self.take_number();
+        let packet = plan.message + UDP_HEADERS;
+        let before = receive_errors();
+        let mut train = PacketTrain { count: plan.count, packet, ..PacketTrain::default() };
+        let request = UdpRequest::Train { number, plan }.encode(self.nonce, Bytes::ZERO);
+        for _ in 0..TRIES {
+            self.socket.send(&request)?;
+            let mut until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
+            while (train.arrivals.len() as u64) < u64::from(plan.count) && Instant::now() < until {
+                let packets = self.receive(until)?;
+                let ours = packets.iter().filter(|(packet, _)| !packet.is_echo && packet.train == number);
+                train.arrivals.extend(ours.map(|(packet, at)| Arrival {
+                    number: packet.packet,
+                    sent: packet.sent,
+                    received: *at,
+                }));
+                if !train.arrivals.is_empty() {
+                    let gap = plan.rate.map_or(Duration::ZERO, |rate| rate.time_for(packet) * 20);
+                    // While packets come in, and only then, the end moves on.
+                    if !packets.is_empty() {
+                        until = Instant::now() + SILENCE + self.rtt.get() / 4 + gap;
+                    }
+                }
+            }
+            if !train.arrivals.is_empty() {
+                break;
+            }
+        }
+        let dropped = receive_errors().saturating_sub(before);
+        train.dropped_here = u32::try_from(dropped).unwrap_or(u32::MAX);
+        Ok(train)
+    }
+
+    fn take_number(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Receives packets, at least one or until a time; none where neither came.
+    fn receive(&mut self, until: Instant) -> io::Result<Vec<(UdpPacket, Duration)>> {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        self.socket.set_read_timeout(Some(left))?;
+        match self.batch.receive(&self.socket) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error),
+        }
+        let mut packets = Vec::new();
+        for (datagram, at) in self.batch.datagrams() {
+            self.received += Bytes::new(datagram.len() as u64) + UDP_HEADERS;
+            packets.extend(UdpPacket::parse(datagram).map(|packet| (packet, at.unwrap_or_else(now))));
+        }
+        Ok(packets)
+    }
+}
+
+/// Returns the time since 1970, as the kernel stamps packets.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns how many datagrams this host has dropped for want of buffer space (`/proc/net/snmp`).
+fn receive_errors() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let column = lines.next().and_then(|names| names.split(' ').position(|name| name == "RcvbufErrors"));
+    column
+        .zip(lines.next())
+        .and_then(|(column, values)| values.split(' ').nth(column)?.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::Rate;
+
+    use super::*;
+
+    /// An endpoint that answers each train but for the packets that `lose` names.
+    fn endpoint(lose: fn(u32) -> bool) -> (UdpOffer, std::thread::JoinHandle<()>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let nonce = Nonce([3; 16]);
+        let offer = UdpOffer {
+            port: socket.local_addr().unwrap().port(),
+            nonce: nonce.to_hex(),
+            bytes: 1 << 20,
+            seconds: 5,
+        };
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 2000];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let (train, plan) = match UdpRequest::parse(&buffer[..length], nonce).unwrap() {
+                    UdpRequest::Echo { number } => {
+                        let plan = TrainPlan { count: 1, message: Bytes::new(length as u64), rate: None };
+                        (UdpPacket { is_echo: true, train: number, packet: 0, sent: Duration::ZERO }, plan)
+                    }
+                    UdpRequest::Train { number, plan } => {
+                        (UdpPacket { is_echo: false, train: number, packet: 0, sent: Duration::ZERO }, plan)
+                    }
+                };
+                for packet in (0..plan.count).filter(|packet| !lose(*packet)) {
+                    let mut out = vec![0; plan.message.as_usize()];
+                    UdpPacket { packet, ..train }.write(&mut out);
+                    socket.send_to(&out, from).unwrap();
+                }
+            }
+        });
+        (offer, thread)
+    }
+
+    fn session(offer: &UdpOffer) -> UdpSession {
+        let rtt = Rtt::new(Duration::from_millis(1));
+        UdpSession::open(IpAddr::from([127, 0, 0, 1]), offer, rtt).unwrap()
+    }
+
+    fn plan() -> TrainPlan {
+        TrainPlan { count: 20, message: Bytes::new(100), rate: Some(Rate::bits_per_sec(1_000_000_000)) }
+    }
+
+    #[test]
+    fn train_and_echo_arrive() {
+        let (offer, _thread) = endpoint(|packet| packet == 7);
+        let mut session = session(&offer);
+        assert!(session.echo(Bytes::new(500)).unwrap().is_some());
+        let train = session.train(plan()).unwrap();
+        assert_eq!((train.arrivals.len(), train.packet), (19, Bytes::new(128)));
+        assert_eq!(session.received, Bytes::new(528 + 19 * 128));
+        let started = Instant::now();
+        let goes_on = || started.elapsed() < Duration::from_millis(30);
+        let echoes = session.echoes(Duration::from_millis(10), &goes_on).unwrap();
+        assert!(echoes.sent >= 2 && echoes.answered() == echoes.sent, "{echoes:?}");
+    }
+
+    #[test]
+    fn silence_is_an_empty_train() {
+        let (offer, _thread) = endpoint(|_| true);
+        let mut session = session(&offer);
+        assert_eq!(session.echo(Bytes::new(64)).unwrap(), None);
+        assert_eq!(session.train(plan()).unwrap().arrivals, []);
+    }
+}

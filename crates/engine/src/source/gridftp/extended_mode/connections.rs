@@ -1,0 +1,88 @@
+//! Data connections of an exchange: from the listener to their end.
+
+use std::time::Instant;
+
+use longhaul_core::units::Bytes;
+
+use super::{Exchange, Failure};
+use crate::source::gridftp::error::FtpError;
+
+impl Exchange<'_, '_, '_, '_> {
+    /// Accepts what the server has opened.
+    pub(super) fn accept(&mut self) -> Result<(), Failure> {
+        let Some(data) = &mut self.session.data else { return Ok(()) };
+        if data.accept(self.context.access.at())? == 0 {
+            return Ok(());
+        }
+        if data.opens_anew() {
+            self.context.worker.requests_ahead = false;
+        }
+        self.take_in_channels();
+        self.progress = (Instant::now(), 0);
+        Ok(())
+    }
+
+    /// Assigns new connections to the chunk that is outstanding.
+    ///
+    /// A server that opens connections anew for each chunk may have begun a chunk that was requested ahead, while data of the one
+    /// before still lies in the sockets. So nothing is assigned while several chunks are outstanding.
+    ///
+    /// # Errors
+    /// [`FtpError::OpenedAnew`] where the chunk under way has no connection left, and several may wait for the new ones.
+    pub(super) fn assign_channels(&mut self) -> Result<(), FtpError> {
+        let Some(data) = &mut self.session.data else { return Ok(()) };
+        let Some(front) = self.chunks.front() else { return Ok(()) };
+        if data.channels.iter().all(|channel| channel.chunk.is_some()) {
+            return Ok(());
+        }
+        if self.chunks.len() == 1 {
+            let new = data.channels.iter_mut().filter(|channel| channel.chunk.is_none());
+            new.for_each(|channel| channel.chunk = Some(front.number));
+            return Ok(());
+        }
+        let is_sending = data.channels.iter().any(|channel| channel.chunk == Some(front.number));
+        if is_sending || front.ledger.all_ended() || self.broken.is_some() {
+            return Ok(());
+        }
+        Err(FtpError::OpenedAnew { at: self.at() })
+    }
+
+    /// Begins to measure connections that have no intake yet.
+    pub(super) fn take_in_channels(&mut self) {
+        let Some(data) = &self.session.data else { return };
+        for channel in &data.channels[self.intakes.len()..] {
+            let numbers = &mut self.context.worker.numbers;
+            let index = self.intakes.len();
+            // The first connection has the number of the stream.
+            let known = if index == 0 { Some(self.stream.id()) } else { numbers.get(index).copied() };
+            let (mut intake, number) = self.stream.new_intake(known);
+            if index >= numbers.len() {
+                numbers.push(number);
+            }
+            self.stream.connected_over(&mut intake, channel.transport().socket(), channel.peer);
+            self.intakes.push(intake);
+        }
+    }
+
+    /// Takes note of a connection that the server has closed: between two chunks it may.
+    pub(super) fn closed(&mut self, index: usize, between_blocks: bool) -> Result<(), Failure> {
+        let at = self.at();
+        let Some(data) = &self.session.data else { return Ok(()) };
+        let channel = &data.channels[index];
+        let chunk = self.chunks.iter().find(|chunk| Some(chunk.number) == channel.chunk);
+        let got = chunk.map_or(Bytes::ZERO, |chunk| chunk.ledger.received());
+        if !between_blocks || !channel.is_between_chunks() {
+            return Err(FtpError::ClosedEarly { at, got }.into());
+        }
+        self.drop_channel(index);
+        Ok(())
+    }
+
+    /// Forgets a connection; the last one takes its index.
+    pub(super) fn drop_channel(&mut self, index: usize) {
+        if let Some(data) = &mut self.session.data {
+            data.channels.swap_remove(index);
+            self.intakes.swap_remove(index);
+        }
+    }
+}

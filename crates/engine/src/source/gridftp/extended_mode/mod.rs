@@ -1,0 +1,275 @@
+//! MODE E: chunk after chunk over one control connection, each over all data connections, which the server opens.
+//!
+//! ```text
+//!  control  > OPTS PORT ERET SIZE MDTM   ERET SIZE MDTM              < 150 226 213 213  150 226 213 213
+//!  data                                               blocks EOD | blocks EOD  (on each connection, one chunk behind the other)
+//! ```
+//!
+//! The next chunk is requested while the one before it is sent, so that the line does not idle ([`requests`]). A chunk ([`chunk`]) is
+//! complete with the reply 226, an end of data from every connection that the server announces, and every byte; it is proved by the
+//! state of the file behind it ([`replies`]). Blocks ([`blocks`]) that contradict each other refute what came before them.
+
+mod blocks;
+mod chunk;
+mod connections;
+mod readiness;
+mod replies;
+mod requests;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use longhaul_core::proto::gridftp::{LedgerError, Reply};
+use longhaul_core::units::Rate;
+
+use self::chunk::Chunk;
+use self::readiness::{Readiness, wait};
+use self::replies::DueReply;
+use super::control::REPORT_PATIENCE;
+use super::data_path::DataPath;
+use super::error::FtpError;
+use super::sessions::Session;
+use super::worker::{FetchContext, fall_back_to_stream_mode};
+use crate::delivery_meter::LEAST_DELIVERY;
+use crate::failure::FailureKind;
+use crate::source::StreamPeer;
+use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::{Intake, Stream};
+
+/// A server that has opened no data connection by then cannot: SYNs are sent again after 1, 3 and 7 s.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How often what is left in sockets is read after the control connection was lost: a server that goes on sending is not followed.
+const DRAIN_ROUNDS: usize = 256;
+
+/// A session, a stream and what is under way.
+struct Exchange<'a, 'p, 's, 't> {
+    context: &'a mut FetchContext<'p, 's>,
+    session: &'a mut Session,
+    stream: &'a mut Stream<'t>,
+    /// One for each channel of the session's data path.
+    intakes: Vec<Intake<'t>>,
+    /// Requested and not complete, in the order of their requests.
+    chunks: VecDeque<Chunk>,
+    next_number: u64,
+    due: VecDeque<DueReply>,
+    /// Replies of the present state of the file, until all are there.
+    state_replies: Vec<Reply>,
+    /// When the exchange last made progress, and the bytes since.
+    progress: (Instant, u64),
+    /// Why a data connection is of no more use, and since when that is known.
+    broken: Option<(FtpError, Instant)>,
+}
+
+/// Fetches chunks until nothing is left to lease; returns whether the session can be kept.
+pub(super) fn fetch(
+    context: &mut FetchContext<'_, '_>,
+    session: &mut Session,
+    stream: &mut Stream<'_>,
+) -> Result<bool, SourceError> {
+    if let Some(data) = &mut session.data {
+        data.begin_file();
+    }
+    let source = context.worker.source;
+    let mut exchange = Exchange {
+        context,
+        session,
+        stream,
+        intakes: Vec::new(),
+        chunks: VecDeque::new(),
+        next_number: 0,
+        due: VecDeque::new(),
+        state_replies: Vec::new(),
+        progress: (Instant::now(), 0),
+        broken: None,
+    };
+    exchange.take_in_channels();
+    let done = exchange.run();
+    if let Err(Failure::Ftp(FtpError::Closed { .. } | FtpError::Receive { .. } | FtpError::Busy { .. })) =
+        done
+    {
+        exchange.drain();
+    }
+    let holds_window = exchange.intakes.iter().any(Intake::holds_window);
+    // Hands what the connections hold to the writers.
+    drop(exchange);
+    match done {
+        Ok(()) => {
+            if holds_window {
+                session.data = None;
+            }
+            Ok(true)
+        }
+        Err(Failure::Ftp(error)) if error.rules_out_extended_mode() => {
+            Err(fall_back_to_stream_mode(source, &error))
+        }
+        Err(Failure::Ftp(error @ FtpError::OpenedAnew { .. })) => {
+            // Chunks are requested one at a time from now on, so that it does not happen again.
+            context.worker.requests_ahead = false;
+            let message = error.to_string();
+            Err(SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message))
+        }
+        Err(Failure::Ftp(error)) => {
+            if error.refutes_data() {
+                context.worker.unproved.take_back(stream)?;
+            }
+            Err(error.into())
+        }
+        Err(Failure::Source(error)) => Err(error),
+    }
+}
+
+/// Why an exchange ends early.
+enum Failure {
+    Ftp(FtpError),
+    Source(SourceError),
+}
+
+impl From<FtpError> for Failure {
+    fn from(error: FtpError) -> Self {
+        Self::Ftp(error)
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl Exchange<'_, '_, '_, '_> {
+    fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            self.request_ahead()?;
+            if self.chunks.is_empty() && self.due.is_empty() {
+                self.intakes.iter_mut().for_each(Intake::flush);
+                if !self.stream.wait_for_work() {
+                    return Ok(());
+                }
+                self.progress = (Instant::now(), 0);
+                continue;
+            }
+            self.serve()?;
+            self.retire()?;
+            self.check_progress()?;
+        }
+    }
+
+    /// Receives what has arrived by now, after the control connection was lost: it need not come again.
+    fn drain(&mut self) {
+        for _ in 0..DRAIN_ROUNDS {
+            let ready = self.wait(Duration::ZERO);
+            // From the last to the first, as one that is closed is replaced by the last.
+            let all = ready.channels.iter().rev().try_for_each(|index| self.serve_channel(*index));
+            if ready.channels.is_empty() || all.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn at(&self) -> String {
+        self.context.access.at().to_owned()
+    }
+
+    fn rate(&self) -> Rate {
+        sum(self.intakes.iter().map(Intake::rate))
+    }
+
+    fn chunk_mut(&mut self, number: u64) -> Option<&mut Chunk> {
+        self.chunks.iter_mut().find(|chunk| chunk.number == number)
+    }
+
+    fn wait(&mut self, tick: Duration) -> Readiness {
+        let has_buffered = self.session.control.has_decrypted();
+        wait(self.session.control.transport().socket(), has_buffered, self.session.data.as_mut(), tick)
+    }
+
+    /// Waits for something to arrive, a tick at most, and takes it.
+    fn serve(&mut self) -> Result<(), Failure> {
+        self.assign_channels()?;
+        let ready = self.wait(self.context.access.config.timeouts.tick);
+        if ready.control {
+            self.take_replies()?;
+        }
+        // From the last to the first, as one that is closed is replaced by the last.
+        for index in ready.channels.into_iter().rev() {
+            self.serve_channel(index)?;
+        }
+        if ready.listener {
+            self.accept()?;
+        }
+        Ok(())
+    }
+
+    /// Removes chunks that are complete and proved.
+    fn retire(&mut self) -> Result<(), FtpError> {
+        while let Some(front) = self.chunks.front() {
+            let number = front.number;
+            let channels = self.session.data.as_ref().map_or(&[][..], |data| &data.channels);
+            let is_coming =
+                channels.iter().any(|channel| channel.chunk == Some(number) && channel.is_within_block());
+            if !front.replied || !front.proved || !front.ledger.all_ended() || is_coming {
+                return Ok(());
+            }
+            // Proved: it is not that the file became shorter.
+            front.ledger.finish().map_err(|source| FtpError::Ledger { at: self.at(), source })?;
+            self.context.worker.unproved.prove(front.range);
+            self.chunks.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Fails where the transfer is stopped, all of it was taken over, or nothing has come for too long.
+    fn check_progress(&mut self) -> Result<(), Failure> {
+        if self.stream.stop().is_cancelled() {
+            return Err(SourceError::interrupted().into());
+        }
+        if let Some((_, since)) = &self.broken
+            && since.elapsed() >= REPORT_PATIENCE
+            && let Some((error, _)) = self.broken.take()
+        {
+            return Err(error.into());
+        }
+        self.intakes.iter_mut().for_each(Intake::flush_if_slow);
+        // Releases what a draining stream would take long for.
+        if self.stream.front().is_none() && self.chunks.iter().any(Chunk::lacks_bytes) {
+            return Err(SourceError::stolen(self.context.worker.source.shown()).into());
+        }
+        let reached = self.session.data.as_ref().is_none_or(DataPath::is_reached);
+        if let Some(first) = self.chunks.front().filter(|_| !reached)
+            && first.requested.elapsed() >= CONNECT_PATIENCE
+        {
+            let local =
+                self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
+            return Err(FtpError::NotConnected { at: self.at(), local, waited: CONNECT_PATIENCE }.into());
+        }
+        let (since, bytes) = self.progress;
+        let stall = self.stream.stall_timeout();
+        if since.elapsed() >= stall {
+            if bytes < LEAST_DELIVERY.get() {
+                return Err(self.stalled(stall));
+            }
+            self.progress = (Instant::now(), 0);
+        }
+        Ok(())
+    }
+
+    /// Says what did not come.
+    fn stalled(&self, stall: Duration) -> Failure {
+        let at = self.at();
+        let Some(first) = self.chunks.front().filter(|first| !first.lacks_bytes()) else {
+            let shown = self.context.worker.source.shown();
+            return SourceError::stalled(shown, LEAST_DELIVERY, stall).into();
+        };
+        match first.ledger.channels() {
+            Some(announced) if !first.ledger.all_ended() => {
+                let source = LedgerError::Channels { announced, other: first.ledger.ended() };
+                FtpError::Ledger { at, source }.into()
+            }
+            _ => FtpError::Timeout { at, step: "the transfer", waited: stall }.into(),
+        }
+    }
+}
+
+fn sum(rates: impl Iterator<Item = Rate>) -> Rate {
+    Rate::bits_per_sec(rates.fold(0, |sum, rate| sum.saturating_add(rate.as_bits_per_sec())))
+}

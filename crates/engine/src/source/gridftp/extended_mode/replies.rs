@@ -1,0 +1,79 @@
+//! What the control connection brings: replies to requests, and the state of the file behind each chunk.
+
+use std::time::Instant;
+
+use longhaul_core::proto::gridftp::Reply;
+
+use super::Exchange;
+use crate::source::gridftp::error::FtpError;
+use crate::source::gridftp::unproved::compare;
+
+/// A reply that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DueReply {
+    /// To a command that prepares transfers.
+    Setup(&'static str),
+    /// To the request of a chunk.
+    Chunk(u64),
+    /// To one of the commands that ask for the state of the file behind a chunk.
+    State(u64),
+}
+
+impl Exchange<'_, '_, '_, '_> {
+    /// Takes every reply that has arrived.
+    pub(super) fn take_replies(&mut self) -> Result<(), FtpError> {
+        let mut reply = self.session.control.poll_reply(self.context.access.at())?;
+        while let Some(one) = reply {
+            self.take_reply(one)?;
+            reply = self.session.control.buffered_reply(self.context.access.at())?;
+        }
+        Ok(())
+    }
+
+    fn take_reply(&mut self, reply: Reply) -> Result<(), FtpError> {
+        let Some(&due) = self.due.front() else {
+            return Err(FtpError::Unrequested { at: self.at(), what: format!("the reply {reply}") });
+        };
+        // 150 and markers. Those do not count as progress: only bytes do.
+        if reply.is_preliminary() {
+            return Ok(());
+        }
+        self.due.pop_front();
+        self.progress = (Instant::now(), 0);
+        match due {
+            // A server without parallel connections opens one, and one that sets no buffers keeps its own.
+            DueReply::Setup("OPTS" | "SBUF") => Ok(()),
+            DueReply::Setup(verb) if !reply.is_positive() => {
+                Err(FtpError::Refused { at: self.at(), verb, reply })
+            }
+            DueReply::Setup(_) => Ok(()),
+            DueReply::Chunk(_) if !reply.is_positive() => {
+                Err(FtpError::Refused { at: self.at(), verb: "ERET", reply })
+            }
+            DueReply::Chunk(number) => {
+                if let Some(chunk) = self.chunk_mut(number) {
+                    chunk.replied = true;
+                }
+                Ok(())
+            }
+            DueReply::State(number) => {
+                self.state_replies.push(reply);
+                if self.state_replies.len() < self.session.state_commands.replies() {
+                    return Ok(());
+                }
+                self.compare_state(number)
+            }
+        }
+    }
+
+    /// Compares the file after a chunk with what was described.
+    fn compare_state(&mut self, number: u64) -> Result<(), FtpError> {
+        let replies = std::mem::take(&mut self.state_replies);
+        let now = self.session.state_commands.read(&replies, self.context.access.at())?;
+        compare(&self.context.described.state, &now, self.context.access.at())?;
+        if let Some(chunk) = self.chunk_mut(number) {
+            chunk.proved = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Requests of chunks: how far ahead of the data, and over which connections.
+
+use longhaul_core::proto::gridftp::Command;
+use longhaul_core::ranges::ByteRange;
+
+use super::chunk::Chunk;
+use super::replies::DueReply;
+use super::{Exchange, Failure, sum};
+use crate::connect::SocketSettings;
+use crate::source::gridftp::data_listener::DataListener;
+use crate::source::gridftp::data_path::DataPath;
+use crate::source::gridftp::error::FtpError;
+use crate::source::gridftp::sessions::Mode;
+use crate::transfer::{Intake, recv_buffer};
+
+/// Chunks requested and not complete: several where a chunk is smaller than what the path holds.
+const MOST_AHEAD: usize = 8;
+
+impl Exchange<'_, '_, '_, '_> {
+    /// Requests chunks until enough is outstanding. The number of connections changes only between two chunks: the server ignores
+    /// another number for connections that are open.
+    pub(super) fn request_ahead(&mut self) -> Result<(), Failure> {
+        while self.broken.is_none() {
+            let streams = self.stream.wanted_streams().max(1);
+            let fits = self.session.data.as_ref().is_some_and(|data| data.parallelism == streams);
+            if !self.chunks.is_empty() && (!fits || !self.may_request_ahead()) {
+                return Ok(());
+            }
+            let rate = self.rate();
+            let Some(range) = self.stream.lease_chunk(self.context.worker.pace.next(rate)) else {
+                return Ok(());
+            };
+            let listener = if fits { None } else { Some(self.listen(streams)?) };
+            self.request(
+                range,
+                listener.map(|listener| DataPath::new(listener, streams, self.session.protection.clone())),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a chunk is requested while the one before it is sent.
+    ///
+    /// Only of a server that uses its connections again, and has opened all that were asked for: whether a further one is for the
+    /// chunk under way or for the next, nothing would show.
+    fn may_request_ahead(&self) -> bool {
+        let is_complete = self.session.data.as_ref().is_some_and(DataPath::has_all_connections);
+        if !is_complete || !self.context.worker.requests_ahead || self.chunks.len() >= MOST_AHEAD {
+            return false;
+        }
+        let rtts = self.intakes.iter().map(Intake::data_rtt);
+        let rtt = rtts.max().or_else(|| self.session.control.rtt()).unwrap_or_default();
+        let expected = sum(self.intakes.iter().map(Intake::expected_rate));
+        self.stream.outstanding().0 < self.stream.outstanding_target_over(expected, rtt)
+    }
+
+    /// Listens where the control connection ends, with the buffer that the path needs.
+    fn listen(&mut self, streams: usize) -> Result<DataListener, FtpError> {
+        self.context.worker.pace.restart();
+        let control = &self.session.control;
+        let settings = self.context.access.settings();
+        let needed = || recv_buffer::larger_than_kernels(control.rtt()?, streams);
+        let recv_buffer = settings.recv_buffer.or_else(needed);
+        DataListener::open(control.local, control.peer, SocketSettings { recv_buffer, ..settings })
+    }
+
+    /// Requests a chunk and the state of the file behind it, over a new data path where there is one.
+    fn request(&mut self, range: ByteRange, data: Option<DataPath>) -> Result<(), FtpError> {
+        let path = &self.context.access.address.path;
+        let mut commands = Vec::new();
+        if self.session.mode != Mode::Extended {
+            commands.push(Command::ModeExtended);
+        }
+        if let Some(data) = &data {
+            // A window that the user sets is of use only where the server can fill it.
+            commands.extend(self.context.access.settings().recv_buffer.map(Command::Sbuf));
+            commands.extend(data.commands());
+        }
+        self.due.extend(commands.iter().map(|command| DueReply::Setup(command.verb())));
+        let number = self.next_number;
+        commands.push(Command::EretPartial(range, path));
+        commands.extend(self.session.state_commands.commands(path));
+        self.due.push_back(DueReply::Chunk(number));
+        self.due.extend(std::iter::repeat_n(DueReply::State(number), self.session.state_commands.replies()));
+        if let Some(data) = data {
+            // The connections of the path before are closed by the server as well.
+            self.intakes.clear();
+            self.session.data = Some(data);
+        }
+        self.session.mode = Mode::Extended;
+        self.next_number += 1;
+        self.chunks.push_back(Chunk::new(number, range));
+        self.session.control.send(&commands, self.context.access.at(), self.stream.stop())
+    }
+}

@@ -1,0 +1,201 @@
+//! One captured connection, followed packet by packet.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longhaul_core::advice::{End, HostLimits, Reading};
+use longhaul_core::units::{Bytes, Rtt};
+
+use super::direction::{Direction, whole};
+use super::packet::Segment;
+use crate::diagnosis::{Diagnosis, Observation};
+
+/// A captured connection, in the direction in which most bytes went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flow {
+    /// The sender of the data.
+    pub from: SocketAddr,
+    /// Their receiver.
+    pub to: SocketAddr,
+    /// Bytes of payload, each counted once.
+    pub bytes: Bytes,
+    /// From its first packet to its last.
+    pub time: Duration,
+    /// Segments sent again, or reordered.
+    pub retransmits: u64,
+    /// The least RTT.
+    pub min_rtt: Option<Rtt>,
+    /// Whether the capture was taken at the sender's side; `None` where that cannot be told.
+    pub at_sender: Option<bool>,
+    /// Whether the handshake was captured; without it the window's scale is not known.
+    pub has_handshake: bool,
+    /// What limited it, or why that cannot be told.
+    pub diagnosis: Result<Diagnosis, Unexplained>,
+}
+
+/// Why a connection cannot be explained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unexplained {
+    /// No packet of the other direction.
+    #[error(
+        "only one direction was captured, so neither RTT nor window is known: capture both, by a filter without src or dst"
+    )]
+    OneDirection,
+    /// Too few packets to tell a rate.
+    #[error("it is too short to tell what limited it: {0} packets")]
+    Short(u64),
+}
+
+/// Fewer packets with data tell nothing.
+const FEWEST_PACKETS: u64 = 4;
+/// How often a reading is taken of what has passed.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A connection while its packets are read.
+pub(super) struct Connection {
+    ends: [SocketAddr; 2],
+    /// The end that sent the SYN.
+    client: Option<usize>,
+    began: Duration,
+    now: Duration,
+    sides: [Side; 2],
+    packets: u64,
+    due: Duration,
+    /// SYN and SYN-ACK, as long as they await their answers, and the RTT of the handshake.
+    handshake: (Option<Duration>, Option<Rtt>),
+}
+
+/// One direction, and what limits it.
+struct Side {
+    direction: Direction,
+    observation: Observation,
+    seen: u64,
+}
+
+impl Connection {
+    pub(super) fn new(first: &Segment, at: Duration) -> Self {
+        let side = || Side {
+            direction: Direction::default(),
+            observation: Observation::new(End::Receiver),
+            seen: 0,
+        };
+        Self {
+            ends: [first.from, first.to],
+            client: None,
+            began: at,
+            now: at,
+            sides: [side(), side()],
+            packets: 0,
+            due: INTERVAL,
+            handshake: (None, None),
+        }
+    }
+
+    pub(super) fn add(&mut self, at: Duration, segment: &Segment) {
+        self.now = self.now.max(at);
+        let at = self.now - self.began;
+        // What passed in the interval before is read before the first packet of the next one.
+        while at >= self.due {
+            // A pause is one interval.
+            let pause = at - self.due;
+            self.read(self.due);
+            if pause > INTERVAL {
+                self.due = at - INTERVAL;
+                self.read(self.due);
+            }
+            self.due += INTERVAL;
+        }
+        self.packets += 1;
+        let from = usize::from(segment.from != self.ends[0]);
+        self.handshake(at, from, segment);
+        self.sides[from].seen += 1;
+        self.sides[from].direction.sent(at, segment);
+        self.sides[1 - from].direction.answered(at, segment);
+    }
+
+    /// Measures the RTT from the SYN over its answer to the answer's acknowledgement: a whole round trip, wherever it is captured.
+    fn handshake(&mut self, at: Duration, from: usize, segment: &Segment) {
+        match (segment.syn, segment.acknowledgment) {
+            (true, None) => (self.client, self.handshake.0) = (Some(from), Some(at)),
+            (true, Some(_)) => self.client = Some(1 - from),
+            (false, Some(_)) if self.client == Some(from) && self.sides[1 - from].seen > 0 => {
+                if let (Some(began), None) = self.handshake {
+                    self.handshake.1 = Some(Rtt::new(at.saturating_sub(began)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn min_rtt(&self, side: usize) -> Option<Rtt> {
+        let direction = &self.sides[side].direction;
+        let parts = whole(direction.to_ack.ever, self.sides[1 - side].direction.to_echo.ever);
+        // Without timestamps only one side of the capture is known: the whole of it at the sender.
+        self.handshake.1.into_iter().chain(parts).min().or(direction.to_ack.ever.map(Rtt::new))
+    }
+
+    /// Returns whether the capture was taken at the sender of this side's data: there a round trip passes from data to
+    /// acknowledgement, at the receiver none.
+    fn at_sender(&self, side: usize) -> Option<bool> {
+        let to_ack = self.sides[side].direction.to_ack.ever?;
+        Some(to_ack * 2 > self.min_rtt(side)?.get())
+    }
+
+    /// Takes a reading of both directions.
+    fn read(&mut self, at: Duration) {
+        for side in [0, 1] {
+            let reading = self.reading(side);
+            let Side { direction, observation, .. } = &mut self.sides[side];
+            observation.observe(at, &reading);
+            direction.next_interval();
+        }
+    }
+
+    fn reading(&self, side: usize) -> Reading {
+        let (direction, other) = (&self.sides[side].direction, &self.sides[1 - side].direction);
+        let at_sender = self.at_sender(side) == Some(true);
+        let data_rtt = whole(direction.to_ack.lately, other.to_echo.lately);
+        let window = other.window.filter(|_| other.knows_scale());
+        Reading {
+            moved: direction.moved(),
+            streams: 1,
+            min_rtt: self.min_rtt(side),
+            data_rtt: data_rtt.or(direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new)),
+            window,
+            in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
+            // What the receiver's program has not read takes room in its window.
+            unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
+            lost: direction.lost,
+            ..Reading::default()
+        }
+    }
+
+    /// Ends the connection; `None` where it had no data.
+    pub(super) fn end(mut self) -> Option<Flow> {
+        let time = self.now - self.began;
+        self.read(time);
+        let more = |side: &usize| self.sides[*side].direction.payload;
+        let from = [0, 1].into_iter().max_by_key(more).filter(|side| more(side) > 0)?;
+        let (min_rtt, at_sender) = (self.min_rtt(from), self.at_sender(from));
+        let [first, second] = self.sides;
+        let (sender, receiver) = if from == 0 { (first, second) } else { (second, first) };
+        let diagnosis = if receiver.seen == 0 || !sender.direction.is_acknowledged() {
+            Err(Unexplained::OneDirection)
+        } else if self.packets < FEWEST_PACKETS {
+            Err(Unexplained::Short(self.packets))
+        } else {
+            Ok(sender.observation.end(&HostLimits::default()))
+        };
+        Some(Flow {
+            from: self.ends[from],
+            to: self.ends[1 - from],
+            bytes: sender.direction.moved(),
+            time,
+            retransmits: sender.direction.lost,
+            min_rtt,
+            at_sender,
+            has_handshake: receiver.direction.knows_scale(),
+            diagnosis,
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Captured packets of TCP connections, read into what limited each: pcap and pcapng, of either side.
+//!
+//! ```no_run
+//! use longhaul_scope::capture::Capture;
+//!
+//! let capture = Capture::load("curl.pcap".as_ref())?;
+//! for flow in &capture.flows {
+//!     println!("{} -> {}: {:?}", flow.from, flow.to, flow.diagnosis);
+//! }
+//! # Ok::<(), longhaul_scope::capture::CaptureError>(())
+//! ```
+
+mod direction;
+mod error;
+mod file;
+mod flow;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+pub use error::{CaptureError, CaptureErrorKind};
+pub use flow::{Flow, Unexplained};
+
+use flow::Connection;
+use packet::{Link, Segment};
+
+/// What a capture holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capture {
+    /// The connections with data, the largest first.
+    pub flows: Vec<Flow>,
+    /// Packets read.
+    pub packets: u64,
+    /// Packets that are not TCP, or are cut within their headers.
+    pub others: u64,
+    /// What is wrong with the file, in a phrase; what precedes the damage is kept.
+    pub damage: Option<String>,
+}
+
+/// More connections are not followed: each takes a few kilobytes.
+const MOST_CONNECTIONS: usize = 10_000;
+
+/// The connections while a capture is read.
+#[derive(Default)]
+struct Connections {
+    by_ends: HashMap<(SocketAddr, SocketAddr), Connection>,
+    packets: u64,
+    others: u64,
+    left_out: bool,
+    began: Option<Duration>,
+}
+
+impl Connections {
+    fn add(&mut self, at: Duration, link: Link, data: &[u8], wire_length: usize) {
+        self.packets += 1;
+        let Some(segment) = Segment::parse(link, data, wire_length) else {
+            self.others += 1;
+            return;
+        };
+        let began = *self.began.get_or_insert(at);
+        let ends = (segment.from.min(segment.to), segment.from.max(segment.to));
+        if !self.by_ends.contains_key(&ends) && self.by_ends.len() == MOST_CONNECTIONS {
+            self.left_out = true;
+            return;
+        }
+        let connection = self.by_ends.entry(ends).or_insert_with(|| Connection::new(&segment, at));
+        // Packets of several interfaces may stand in a wrong order; time only goes on.
+        connection.add(at.max(began), &segment);
+    }
+}
+
+impl Capture {
+    /// Reads the capture at `path`, all of it or all before its first damage.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: it cannot be read, is no capture, or holds no data of any TCP connection.
+    pub fn load(path: &Path) -> Result<Self, CaptureError> {
+        let fail = |source| CaptureError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(fail)?;
+        if file.metadata().map_err(fail)?.is_dir() {
+            return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+        }
+        Self::read(file, path)
+    }
+
+    /// Reads a capture as [`load`](Self::load) does; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn read(from: impl Read + Send, path: &Path) -> Result<Self, CaptureError> {
+        let mut all = Connections::default();
+        let damage = file::read(from, path, |at, link, data, length| all.add(at, link, data, length))?;
+        let left_out = all
+            .left_out
+            .then(|| format!("more than {MOST_CONNECTIONS} connections; the others were left out"));
+        let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(Connection::end).collect();
+        flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.from.cmp(&b.from)));
+        if flows.is_empty() {
+            let (packets, others) = (all.packets, all.others);
+            return Err(CaptureError::NoData { path: path.to_owned(), packets, others });
+        }
+        Ok(Self { flows, packets: all.packets, others: all.others, damage: damage.or(left_out) })
+    }
+}

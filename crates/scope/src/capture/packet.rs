@@ -1,0 +1,134 @@
+//! One captured packet as a TCP segment.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TcpOptionElement, TransportSlice};
+use pcap_parser::Linktype;
+
+/// What stands before the IP header (tcpdump.org/linktypes.html).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Ethernet,
+    /// Nothing.
+    Ip,
+    /// Loopback of BSD: a family in four bytes.
+    Null,
+    /// Linux cooked capture: 16 bytes.
+    Cooked,
+    /// Linux cooked capture, version 2: 20 bytes.
+    Cooked2,
+}
+
+impl Link {
+    pub(super) fn of(link: Linktype) -> Option<Self> {
+        /// Raw IP as OpenBSD numbers it, raw IPv4 and IPv6.
+        const RAW: [i32; 5] = [12, 14, 101, 228, 229];
+        match link.0 {
+            0 | 108 => Some(Self::Null),
+            1 => Some(Self::Ethernet),
+            113 => Some(Self::Cooked),
+            276 => Some(Self::Cooked2),
+            raw if RAW.contains(&raw) => Some(Self::Ip),
+            _ => None,
+        }
+    }
+
+    fn header(self) -> usize {
+        match self {
+            Self::Ethernet | Self::Ip => 0,
+            Self::Null => 4,
+            Self::Cooked => 16,
+            Self::Cooked2 => 20,
+        }
+    }
+}
+
+/// A TCP segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    pub(super) sequence: u32,
+    pub(super) acknowledgment: Option<u32>,
+    /// The window field, unscaled.
+    pub(super) window: u16,
+    pub(super) syn: bool,
+    pub(super) reset: bool,
+    /// Bytes of payload on the wire, captured or not.
+    pub(super) payload: u32,
+    /// Shift of the window that the sender of this segment announces; only a SYN has one.
+    pub(super) scale: Option<u8>,
+    /// Timestamp and echo (RFC 7323, section 3).
+    pub(super) timestamps: Option<(u32, u32)>,
+}
+
+impl Segment {
+    /// Reads a packet; `None` where it is no TCP, a later fragment, or cut within its headers.
+    pub(super) fn parse(link: Link, data: &[u8], wire_length: usize) -> Option<Self> {
+        let packet = match link {
+            Link::Ethernet => LaxSlicedPacket::from_ethernet(data).ok()?,
+            _ => LaxSlicedPacket::from_ip(data.get(link.header()..)?).ok()?,
+        };
+        let Some(TransportSlice::Tcp(tcp)) = packet.transport else { return None };
+        let tcp_header = usize::from(tcp.data_offset()) * 4;
+        // What precedes TCP's header.
+        let before = tcp.slice().as_ptr() as usize - data.as_ptr() as usize;
+        let (from, to, length): (IpAddr, IpAddr, usize) = match packet.net.as_ref()? {
+            LaxNetSlice::Ipv4(ip) => {
+                let header = ip.header();
+                let length = usize::from(header.total_len());
+                let headers = usize::from(header.ihl()) * 4 + tcp_header;
+                (
+                    header.source_addr().into(),
+                    header.destination_addr().into(),
+                    length.saturating_sub(headers),
+                )
+            }
+            LaxNetSlice::Ipv6(ip) => {
+                let header = ip.header();
+                let length = usize::from(header.payload_length());
+                let headers = ip.extensions().slice().len() + tcp_header;
+                (
+                    header.source_addr().into(),
+                    header.destination_addr().into(),
+                    length.saturating_sub(headers),
+                )
+            }
+            LaxNetSlice::Arp(_) => return None,
+        };
+        // Super-packets larger than 64 KiB carry no length (BIG TCP).
+        let payload =
+            if length > 0 { length } else { unstated(packet.net.as_ref(), wire_length, before + tcp_header) };
+        let mut segment = Self {
+            from: (from, tcp.source_port()).into(),
+            to: (to, tcp.destination_port()).into(),
+            sequence: tcp.sequence_number(),
+            acknowledgment: tcp.ack().then(|| tcp.acknowledgment_number()),
+            window: tcp.window_size(),
+            syn: tcp.syn(),
+            reset: tcp.rst(),
+            payload: u32::try_from(payload).ok()?,
+            scale: None,
+            timestamps: None,
+        };
+        for option in tcp.options_iterator().map_while(Result::ok) {
+            match option {
+                // At most 14 (RFC 7323, section 2.3).
+                TcpOptionElement::WindowScale(shift) => segment.scale = Some(shift.min(14)),
+                TcpOptionElement::Timestamp(value, echo) => segment.timestamps = Some((value, echo)),
+                _ => {}
+            }
+        }
+        Some(segment)
+    }
+}
+
+/// Returns the payload of a packet whose IP header states no length.
+fn unstated(net: Option<&LaxNetSlice<'_>>, wire_length: usize, headers: usize) -> usize {
+    let zero = match net {
+        Some(LaxNetSlice::Ipv4(ip)) => ip.header().total_len() == 0,
+        Some(LaxNetSlice::Ipv6(ip)) => ip.header().payload_length() == 0,
+        _ => false,
+    };
+    if zero { wire_length.saturating_sub(headers) } else { 0 }
+}

@@ -1,0 +1,415 @@
+//! Captures that are made here, packet by packet.
+
+use std::path::Path;
+
+use etherparse::{PacketBuilder, TcpOptionElement};
+use longhaul_core::advice::LimitedBy;
+use longhaul_core::units::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+const MSS: usize = 1448;
+
+/// How the bytes of a made-up download go.
+#[derive(Debug, Clone, Copy)]
+struct Download {
+    rtt: f64,
+    seconds: f64,
+    /// The most packets in flight.
+    in_flight: usize,
+    /// The client's window.
+    window: Bytes,
+    /// One packet in so many is lost, and sent again a round trip later.
+    lost: Option<usize>,
+    /// Time in the bottleneck's queue.
+    queue: f64,
+    at_sender: bool,
+    client_port: u16,
+}
+
+const DOWNLOAD: Download = Download {
+    rtt: 0.1,
+    seconds: 6.0,
+    in_flight: 100,
+    window: Bytes::mib(8),
+    lost: None,
+    queue: 0.0,
+    at_sender: true,
+    client_port: 40_000,
+};
+
+/// One packet where it is captured.
+#[derive(Debug, Clone)]
+struct Packet {
+    at: f64,
+    from_server: bool,
+    syn: bool,
+    sequence: u32,
+    acknowledgment: Option<u32>,
+    window: u16,
+    payload: usize,
+    stamps: (u32, u32),
+    client_port: u16,
+}
+
+/// Shift of every window.
+const SCALE: u8 = 10;
+/// Near the wrap of sequence numbers.
+const SERVER_START: u32 = u32::MAX - 20_000;
+
+impl Download {
+    fn packet(&self, at: f64, from_server: bool) -> Packet {
+        let window = if from_server { 64 } else { (self.window.get() >> SCALE) as u16 };
+        Packet {
+            at,
+            from_server,
+            syn: false,
+            sequence: if from_server { SERVER_START + 1 } else { 101 },
+            acknowledgment: Some(if from_server { 101 } else { SERVER_START + 1 }),
+            window,
+            payload: 0,
+            stamps: ((at * 1000.0) as u32, 0),
+            client_port: self.client_port,
+        }
+    }
+
+    /// The handshake, which a capture may lack.
+    fn handshake(&self) -> Vec<Packet> {
+        let (to, back) = if self.at_sender { (self.rtt / 2.0, self.rtt) } else { (self.rtt / 2.0, 0.0) };
+        let first = if self.at_sender { to } else { 0.0 };
+        let syn = Packet { syn: true, sequence: 100, acknowledgment: None, ..self.packet(first, false) };
+        let answered = if self.at_sender { first } else { self.rtt };
+        let answer = Packet { syn: true, sequence: SERVER_START, ..self.packet(answered, true) };
+        let last = self.packet(if self.at_sender { first + back } else { self.rtt }, false);
+        vec![syn, answer, last]
+    }
+
+    /// The packets after the handshake, by their time.
+    fn data(&self) -> Vec<Packet> {
+        let mut packets = Vec::new();
+        let (mut round, mut number, mut flight) = (1.5 * self.rtt, 0usize, 10usize);
+        while round < self.seconds {
+            let count = flight.min(self.in_flight);
+            for index in 0..count {
+                let sent = round + self.rtt * index as f64 / count as f64;
+                let lost = self.lost.is_some_and(|each| number % each == each - 1);
+                for again in 0..=usize::from(lost) {
+                    let sent = sent + self.rtt * again as f64;
+                    let arrived = sent + self.rtt / 2.0 + self.queue;
+                    let is_seen = self.at_sender || again == usize::from(lost);
+                    let sequence = (SERVER_START + 1).wrapping_add((number * MSS) as u32);
+                    // The latest acknowledgement that has reached the server.
+                    let echoed = sent - self.rtt / 2.0;
+                    if is_seen {
+                        packets.push(Packet {
+                            sequence,
+                            payload: MSS,
+                            stamps: ((sent * 1000.0) as u32, (echoed * 1000.0) as u32),
+                            ..self.packet(if self.at_sender { sent } else { arrived }, true)
+                        });
+                    }
+                    if again == usize::from(lost) {
+                        let seen = if self.at_sender { arrived + self.rtt / 2.0 } else { arrived };
+                        packets.push(Packet {
+                            acknowledgment: Some(sequence.wrapping_add(MSS as u32)),
+                            stamps: ((arrived * 1000.0) as u32, (sent * 1000.0) as u32),
+                            ..self.packet(seen, false)
+                        });
+                    }
+                }
+                number += 1;
+            }
+            (round, flight) = (round + self.rtt, flight * 2);
+        }
+        packets.sort_by(|a, b| a.at.total_cmp(&b.at));
+        packets
+    }
+
+    fn packets(&self) -> Vec<Packet> {
+        let mut packets = [self.handshake(), self.data()].concat();
+        packets.sort_by(|a, b| a.at.total_cmp(&b.at));
+        packets
+    }
+}
+
+/// How packets are written.
+#[derive(Debug, Clone, Copy)]
+struct Format {
+    link: u32,
+    v6: bool,
+    pcapng: bool,
+    nanoseconds: bool,
+    /// Bytes of each packet that are captured.
+    snap: usize,
+}
+
+const FORMAT: Format = Format { link: 1, v6: false, pcapng: false, nanoseconds: false, snap: usize::MAX };
+
+impl Format {
+    fn ip(self, packet: &Packet) -> Vec<u8> {
+        let ends = [(1u8, 80u16), (2, packet.client_port)];
+        let ((from, source), (to, destination)) =
+            if packet.from_server { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
+        let v6 = |last: u8| [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+        let builder = if self.v6 {
+            PacketBuilder::ipv6(v6(from), v6(to), 64)
+        } else {
+            PacketBuilder::ipv4([192, 0, 2, from], [192, 0, 2, to], 64)
+        };
+        let mut tcp = builder.tcp(source, destination, packet.sequence, packet.window);
+        if packet.syn {
+            tcp = tcp.syn();
+        }
+        if let Some(number) = packet.acknowledgment {
+            tcp = tcp.ack(number);
+        }
+        let stamps = TcpOptionElement::Timestamp(packet.stamps.0, packet.stamps.1);
+        let options: &[_] =
+            if packet.syn { &[stamps, TcpOptionElement::WindowScale(SCALE)] } else { &[stamps] };
+        let tcp = tcp.options(options).unwrap();
+        let mut bytes = Vec::new();
+        tcp.write(&mut bytes, &vec![0; packet.payload]).unwrap();
+        bytes
+    }
+
+    fn frame(self, packet: &Packet) -> Vec<u8> {
+        let ether_type: [u8; 2] = if self.v6 { [0x86, 0xdd] } else { [8, 0] };
+        let before = match self.link {
+            1 => [&[2; 12][..], &ether_type].concat(),
+            113 => [&[0; 14][..], &ether_type].concat(),
+            276 => [&ether_type[..], &[0; 18]].concat(),
+            0 => vec![if self.v6 { 30 } else { 2 }, 0, 0, 0],
+            _ => Vec::new(),
+        };
+        [before, self.ip(packet)].concat()
+    }
+
+    /// Writes a file of frames.
+    fn file(self, frames: &[(f64, Vec<u8>)]) -> Vec<u8> {
+        let mut file = self.header();
+        for (at, frame) in frames {
+            let captured = &frame[..frame.len().min(self.snap)];
+            file.extend(self.record(*at, captured, frame.len() as u32));
+        }
+        file
+    }
+
+    fn header(self) -> Vec<u8> {
+        if !self.pcapng {
+            let magic = if self.nanoseconds { 0xa1b2_3c4d_u32 } else { 0xa1b2_c3d4 };
+            let words = [magic, 2 | 4 << 16, 0, 0, 262_144, self.link];
+            return words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        }
+        let mut file =
+            block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+        // if_tsresol is option 9: ten to the power of minus nine.
+        let resolution: &[u8] = if self.nanoseconds { &[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0] } else { &[] };
+        let link = (self.link as u16).to_le_bytes();
+        file.extend(block(1, &[&link[..], &[0, 0], &[0; 4], resolution].concat()));
+        file
+    }
+
+    fn record(self, at: f64, captured: &[u8], length: u32) -> Vec<u8> {
+        let per_second = if self.nanoseconds { 1e9 } else { 1e6 };
+        let units = ((1_700_000_000.0 * per_second) as u64) + (at * per_second).round() as u64;
+        let taken = captured.len() as u32;
+        if self.pcapng {
+            let words = [0, (units >> 32) as u32, units as u32, taken, length];
+            let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            body.extend(captured);
+            body.resize(body.len().next_multiple_of(4), 0);
+            return block(6, &body);
+        }
+        let (seconds, rest) = (units / per_second as u64, units % per_second as u64);
+        let words = [seconds as u32, rest as u32, taken, length];
+        let mut record: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        record.extend(captured);
+        record
+    }
+
+    fn capture(self, packets: &[Packet]) -> Vec<u8> {
+        let frames: Vec<_> = packets.iter().map(|packet| (packet.at, self.frame(packet))).collect();
+        self.file(&frames)
+    }
+}
+
+/// A block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32 + 12).to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, body, &length].concat()
+}
+
+fn read(file: &[u8]) -> Result<Capture, CaptureError> {
+    Capture::read(file, Path::new("c.pcap"))
+}
+
+#[track_caller]
+fn only_flow(packets: &[Packet]) -> Flow {
+    let mut capture = read(&FORMAT.capture(packets)).unwrap();
+    assert_eq!((capture.flows.len(), &capture.damage), (1, &None));
+    capture.flows.remove(0)
+}
+
+#[track_caller]
+fn assert_limit(download: &Download, limit: LimitedBy, least: f64) {
+    for at_sender in [true, false] {
+        let download = Download { at_sender, ..*download };
+        let flow = only_flow(&download.packets());
+        let finding = flow.diagnosis.as_ref().map(|diagnosis| &diagnosis.finding).unwrap();
+        assert_eq!(finding.limit, limit, "{flow:?}");
+        assert!(finding.shares.get(limit) >= least, "{flow:?}");
+        assert_eq!(flow.at_sender, Some(at_sender), "{flow:?}");
+        let rtt = flow.min_rtt.unwrap().get().as_secs_f64();
+        assert!((rtt - download.rtt).abs() < 0.1 * download.rtt, "{flow:?}");
+    }
+}
+
+#[test]
+fn full_window_of_the_receiver_is_the_limit() {
+    let small = Download { window: Bytes::new(100 * MSS as u64), ..DOWNLOAD };
+    assert_limit(&small, LimitedBy::ReceiveWindow, 0.8);
+}
+
+#[test]
+fn stock_buffer_in_flight_is_the_servers() {
+    let stock = Download { rtt: 0.2, in_flight: 1500, ..DOWNLOAD };
+    assert_limit(&stock, LimitedBy::ServerSendBuffer, 0.6);
+}
+
+#[test]
+fn little_in_flight_at_an_even_rate_is_a_limit_of_the_server() {
+    assert_limit(&DOWNLOAD, LimitedBy::Server, 0.7);
+}
+
+#[test]
+fn loss_without_a_queue_is_loss_and_a_queue_is_the_path() {
+    let lossy = Download { lost: Some(150), ..DOWNLOAD };
+    assert_limit(&lossy, LimitedBy::Loss, 0.7);
+    assert!(only_flow(&lossy.packets()).retransmits > 30);
+    // The first round trip is of the empty path: the handshake.
+    assert_limit(&Download { queue: 0.06, ..DOWNLOAD }, LimitedBy::Path, 0.8);
+}
+
+#[test]
+fn short_file_is_slow_start() {
+    assert_limit(&Download { in_flight: 100_000, seconds: 0.9, ..DOWNLOAD }, LimitedBy::SlowStart, 0.9);
+}
+
+#[test]
+fn every_format_tells_the_same() {
+    let packets = Download { seconds: 2.0, ..DOWNLOAD }.packets();
+    let of = |format: Format| {
+        let capture = read(&format.capture(&packets)).unwrap();
+        let flow = capture.flows[0].clone();
+        (flow.bytes, flow.retransmits, flow.min_rtt, flow.time, flow.diagnosis.unwrap().finding)
+    };
+    let expected = of(FORMAT);
+    for link in [0, 1, 101, 113, 276] {
+        for v6 in [false, true] {
+            for (pcapng, nanoseconds) in [(false, false), (false, true), (true, false), (true, true)] {
+                let format = Format { link, v6, pcapng, nanoseconds, snap: 128 };
+                let found = of(format);
+                assert_eq!((found.0, found.1, &found.4), (expected.0, expected.1, &expected.4), "{format:?}");
+                let near = found.3.abs_diff(expected.3) < Duration::from_micros(2);
+                assert!(near && found.2.is_some(), "{format:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connection_without_a_handshake_has_no_window_but_is_explained() {
+    let small = Download { window: Bytes::new(100 * MSS as u64), ..DOWNLOAD };
+    let flow = only_flow(&small.data());
+    assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
+    assert_ne!(flow.diagnosis.unwrap().finding.limit, LimitedBy::ReceiveWindow);
+}
+
+#[test]
+fn one_direction_is_said_and_not_explained() {
+    for from_server in [true, false] {
+        let mut packets = DOWNLOAD.packets();
+        packets.retain(|packet| packet.from_server == from_server);
+        match read(&FORMAT.capture(&packets)) {
+            Ok(capture) => {
+                let why = capture.flows[0].diagnosis.clone().unwrap_err();
+                assert_eq!(why, Unexplained::OneDirection);
+                assert!(why.to_string().contains("without src or dst"));
+            }
+            // Acknowledgements alone have no data.
+            Err(error) => assert!(!from_server && matches!(error, CaptureError::NoData { .. }), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn largest_connection_comes_first() {
+    let small = Download { seconds: 1.0, client_port: 40_001, ..DOWNLOAD };
+    let mut packets = [small.packets(), DOWNLOAD.packets()].concat();
+    packets.sort_by(|a, b| a.at.total_cmp(&b.at));
+    let capture = read(&FORMAT.capture(&packets)).unwrap();
+    let ports: Vec<_> = capture.flows.iter().map(|flow| flow.to.port()).collect();
+    assert_eq!(ports, [40_000, 40_001]);
+    assert!(capture.flows.iter().all(|flow| flow.from.port() == 80 && flow.diagnosis.is_ok()));
+}
+
+#[test]
+fn capture_that_is_cut_short_keeps_what_precedes() {
+    for pcapng in [false, true] {
+        let whole = Format { pcapng, ..FORMAT }.capture(&DOWNLOAD.packets());
+        let cut = read(&whole[..whole.len() - 730]).unwrap();
+        assert!(
+            cut.damage.as_ref().is_some_and(|damage| damage.contains("cut off after packet ")),
+            "{cut:?}"
+        );
+        assert!(cut.flows[0].diagnosis.is_ok());
+    }
+}
+
+#[test]
+fn capture_of_another_protocol_has_no_data() {
+    let mut udp = Vec::new();
+    let ends = PacketBuilder::ethernet2([2; 6], [3; 6]).ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64).udp(53, 54);
+    ends.write(&mut udp, &[7; 100]).unwrap();
+    let frames: Vec<_> = (0..9).map(|at| (f64::from(at), udp.clone())).collect();
+    let error = read(&FORMAT.file(&frames)).unwrap_err();
+    assert!(matches!(error, CaptureError::NoData { packets: 9, others: 9, .. }), "{error}");
+    assert!(error.to_string().contains("of 9 packets 9 are of another protocol"), "{error}");
+    // Cut within the headers it is as unknown.
+    let cut = read(&Format { snap: 40, ..FORMAT }.capture(&DOWNLOAD.packets())).unwrap_err();
+    assert!(cut.to_string().contains("-s 128"), "{cut}");
+}
+
+#[test]
+fn what_is_no_capture_is_refused_with_words() {
+    for (file, word) in [(&b""[..], "empty"), (b"{\"record\":\"longhaul\"}", "neither as pcap nor as pcapng")]
+    {
+        let error = read(file).unwrap_err();
+        assert_eq!(error.kind(), CaptureErrorKind::Data);
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let wifi = Format { link: 105, ..FORMAT }.capture(&DOWNLOAD.handshake());
+    assert!(matches!(read(&wifi), Err(CaptureError::UnknownLink { link: 105, .. })));
+    let dir = tempfile::tempdir().unwrap();
+    for path in [dir.path().to_owned(), dir.path().join("none")] {
+        assert_eq!(Capture::load(&path).unwrap_err().kind(), CaptureErrorKind::NoInput);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), begin in 0usize..3) {
+        let header = [FORMAT.header(), Format { pcapng: true, ..FORMAT }.header(), Vec::new()];
+        let _ = read(&[&header[begin][..], &bytes].concat());
+    }
+
+    #[test]
+    fn any_changed_byte_is_read_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>(), pcapng in any::<bool>()) {
+        let packets = Download { seconds: 0.4, ..DOWNLOAD }.packets();
+        let mut file = Format { pcapng, snap: 80, ..FORMAT }.capture(&packets);
+        let at = at.index(file.len());
+        file[at] = byte;
+        let _ = read(&file);
+    }
+}

@@ -1,0 +1,208 @@
+//! What limited a transfer, and when: of a record, of captured packets, or of sockets that are observed.
+
+use std::time::Duration;
+
+use longhaul_core::advice::{Attribution, End, Finding, HostLimits, LimitedSpan, Reading, Shares};
+use longhaul_core::event::{Done, Event};
+use longhaul_core::units::{Bytes, Rate};
+
+use crate::figures::receives;
+use crate::record::Record;
+
+/// What limited a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// The dominant limit, the shares of all, evidence and cure.
+    pub finding: Finding,
+    /// What limited it from when to when; neighbours differ.
+    pub timeline: Vec<LimitedSpan>,
+    /// Bytes moved.
+    pub moved: Bytes,
+    /// The time that was observed.
+    pub time: Duration,
+}
+
+impl Diagnosis {
+    /// Returns the mean rate.
+    pub fn rate(&self) -> Rate {
+        Rate::over(self.moved, self.time)
+    }
+}
+
+/// Builds a [`Diagnosis`] from one reading after another.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    attribution: Attribution,
+    timeline: Vec<LimitedSpan>,
+    begun: (Duration, Bytes),
+    latest: (Duration, Bytes),
+}
+
+impl Observation {
+    /// Begins at time zero, with the transfer.
+    pub fn new(end: End) -> Self {
+        Self {
+            attribution: Attribution::new(end),
+            timeline: Vec::new(),
+            begun: Default::default(),
+            latest: Default::default(),
+        }
+    }
+
+    /// Begins at `now` in the middle of a transfer.
+    pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
+        let begun = (now, reading.moved);
+        Self { attribution: Attribution::from(end, now, reading), timeline: Vec::new(), begun, latest: begun }
+    }
+
+    /// Observes a reading at `now`.
+    pub fn observe(&mut self, now: Duration, reading: &Reading) {
+        self.latest = (now, reading.moved);
+        if let Some(span) = self.attribution.observe(now, reading) {
+            append(&mut self.timeline, span);
+        }
+    }
+
+    /// Ends the observation; `host` is where the receiver or sender runs, if that is known.
+    pub fn end(mut self, host: &HostLimits) -> Diagnosis {
+        if let Some(span) = self.attribution.end() {
+            append(&mut self.timeline, span);
+        }
+        Diagnosis {
+            finding: self.attribution.finding(host),
+            timeline: self.timeline,
+            moved: self.latest.1.saturating_sub(self.begun.1),
+            time: self.latest.0.saturating_sub(self.begun.0),
+        }
+    }
+}
+
+/// Appends a span; one of the same limit as the last prolongs that.
+fn append(timeline: &mut Vec<LimitedSpan>, span: LimitedSpan) {
+    match timeline.last_mut() {
+        Some(last) if last.limit == span.limit && last.to == span.from => last.to = span.to,
+        _ => timeline.push(span),
+    }
+}
+
+/// Returns what limited a recorded transfer: as the transfer itself found, otherwise from the record's samples.
+///
+/// `None` where the record has neither.
+pub fn of_record(record: &Record) -> Option<Diagnosis> {
+    let recorded = recorded_timeline(record);
+    let result = match record.outcome() {
+        Some(Event::Done(done)) if done.shares != Shares::default() => Some(done),
+        _ => None,
+    };
+    if let Some(done) = result {
+        return Some(of_result(done, recorded));
+    }
+    let sampled = of_samples(record);
+    if recorded.is_empty() {
+        return sampled;
+    }
+    // A transfer that was interrupted has no result.
+    let shares = Shares::of(recorded.iter().map(|span| (span.limit, span.to.saturating_sub(span.from))));
+    let (limit, _) = shares.ranked().first().copied()?;
+    let (moved, time) =
+        sampled.as_ref().map_or_else(Default::default, |sampled| (sampled.moved, sampled.time));
+    let advice = sampled.filter(|sampled| sampled.finding.limit == limit);
+    let advice = advice.map_or_else(Vec::new, |sampled| sampled.finding.advice);
+    Some(Diagnosis { finding: Finding { limit, shares, advice }, timeline: recorded, moved, time })
+}
+
+fn of_result(done: &Done, timeline: Vec<LimitedSpan>) -> Diagnosis {
+    let finding = Finding { limit: done.limited_by, shares: done.shares, advice: done.advice.clone() };
+    Diagnosis { finding, timeline, moved: done.bytes - done.resumed, time: done.time }
+}
+
+fn of_samples(record: &Record) -> Option<Diagnosis> {
+    let end = if receives(record) { End::Receiver } else { End::Sender };
+    let mut observation = Observation::new(end);
+    for (at, sample) in &record.samples {
+        let buffer_full = |segments: longhaul_core::telemetry::Segments| {
+            end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count
+        };
+        let reading = Reading {
+            buffer_full: sample.segments.is_some_and(buffer_full),
+            ..Reading::of(end, sample.moved, &sample.sockets)
+        };
+        observation.observe(Duration::try_from_secs_f64(*at).ok()?, &reading);
+    }
+    (!record.samples.is_empty()).then(|| observation.end(&HostLimits::default()))
+}
+
+/// Returns what limited a transfer from when to when, as it was recorded; empty where it was not.
+pub fn recorded_timeline(record: &Record) -> Vec<LimitedSpan> {
+    let changes = record.events.iter().filter_map(|line| match &*line.event {
+        Event::Limited { by, ago } => Some((line.at.saturating_sub(*ago), *by)),
+        _ => None,
+    });
+    let changes: Vec<_> = changes.collect();
+    let of_samples = record.samples.last().and_then(|(at, _)| Duration::try_from_secs_f64(*at).ok());
+    let end =
+        record.events.last().map(|line| line.at).into_iter().chain(of_samples).max().unwrap_or_default();
+    let ends = changes.iter().skip(1).map(|(at, _)| *at).chain([end]);
+    let mut timeline = Vec::new();
+    for ((from, limit), to) in changes.iter().copied().zip(ends) {
+        if to > from {
+            append(&mut timeline, LimitedSpan { from, to, limit });
+        }
+    }
+    timeline
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::advice::LimitedBy;
+    use longhaul_core::units::Rtt;
+
+    use super::*;
+    use crate::figures::made_up;
+
+    fn lossy(seconds: f64) -> Record {
+        made_up::record(seconds, |at| {
+            let mut sample = made_up::moved(at * 1e6);
+            sample.sockets.open = 1;
+            sample.sockets.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
+            sample.sockets.data_rtt = sample.sockets.min_rtt;
+            sample.sockets.rwin = Some(Bytes::mib(16));
+            sample.sockets.counters.out_of_order = (at * 2.0) as u64;
+            sample
+        })
+    }
+
+    #[test]
+    fn record_without_limits_is_explained_from_its_samples() {
+        let diagnosis = of_record(&lossy(10.0)).unwrap();
+        assert_eq!(diagnosis.finding.limit, LimitedBy::Loss, "{diagnosis:?}");
+        assert!(diagnosis.timeline.windows(2).all(|pair| pair[0].to == pair[1].from), "{diagnosis:?}");
+        assert_eq!(diagnosis.time, Duration::from_secs(10));
+        assert_eq!(of_record(&Record { samples: Vec::new(), ..lossy(1.0) }), None);
+    }
+
+    #[test]
+    fn what_the_transfer_found_is_kept_and_an_interrupted_one_has_its_timeline() {
+        let mut record = lossy(4.0);
+        let limited = |by| Event::Limited { by, ago: Duration::from_secs(1) };
+        record.events = vec![
+            made_up::event(1, limited(LimitedBy::SlowStart)),
+            made_up::event(2, limited(LimitedBy::Disk)),
+        ];
+        let interrupted = of_record(&record).unwrap();
+        assert_eq!((interrupted.finding.limit, interrupted.timeline.len()), (LimitedBy::Disk, 2));
+        assert!((interrupted.finding.shares.get(LimitedBy::Disk) - 0.75).abs() < 0.01, "{interrupted:?}");
+        let done = Done {
+            limited_by: LimitedBy::Cpu,
+            shares: Shares::of([(LimitedBy::Cpu, Duration::from_secs(1))]),
+            advice: vec!["busy".into()],
+            ..Done::default()
+        };
+        record.events.push(made_up::event(4, Event::Done(Box::new(done))));
+        let complete = of_record(&record).unwrap();
+        assert_eq!(
+            (complete.finding.limit, complete.finding.advice),
+            (LimitedBy::Cpu, vec!["busy".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! The device by which packets leave.
+
+use std::io;
+use std::net::IpAddr;
+
+use longhaul_core::host_check::{DeviceFacts, Offload, Qdisc, Reading, RingSizes};
+use longhaul_sys::ethtool::{Ethtool, Features};
+use longhaul_sys::link::{self, Link};
+
+use super::kernel_tree::KernelTree;
+use super::processors;
+
+/// Reads the device of the route to `host`, or of the default route.
+pub(super) fn outgoing(tree: &KernelTree, host: Option<IpAddr>) -> Reading<DeviceFacts> {
+    let link = match host {
+        Some(host) => link::towards(host).map_err(|error| format!("route to {host}: {error}"))?,
+        None => link::of_default_route()
+            .map_err(|error| format!("default route: {error}"))?
+            .ok_or("there is no default route, only loopback")?,
+    };
+    Ok(facts(tree, &link))
+}
+
+fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
+    let ethtool = Ethtool::open().map_err(|error| format!("ethtool over netlink: {error}"));
+    let ask = |what: &str, error: io::Error| format!("ethtool, {what} of {}: {error}", link.name);
+    let speed = |tool: &Ethtool| tool.speed(link.index).map_err(|error| ask("speed", error));
+    let rings = |tool: &Ethtool| tool.rings(link.index).map_err(|error| ask("ring sizes", error));
+    let features = |tool: &Ethtool| tool.features(link.index).map_err(|error| ask("features", error));
+    let ethtool = ethtool.as_ref().map_err(Clone::clone);
+    DeviceFacts {
+        name: link.name.clone(),
+        is_loopback: link.is_loopback,
+        mtu: link.mtu.ok_or_else(|| format!("rtnetlink: no MTU of {}", link.name)),
+        qdisc: qdisc(link),
+        speed: has_link(link).and(ethtool.clone().and_then(speed)),
+        rings: ethtool.clone().and_then(rings).map(|rings| RingSizes {
+            rx: rings.rx,
+            rx_max: rings.rx_max,
+            tx: rings.tx,
+            tx_max: rings.tx_max,
+        }),
+        offloads: ethtool.and_then(features).map(|features| offloads(&features)),
+        numa: processors::numa(tree, link),
+    }
+}
+
+/// Refuses devices without a link, whose drivers name a speed nevertheless (tun: 10 Mbit/s).
+fn has_link(link: &Link) -> Reading<()> {
+    const WITHOUT: [&str; 5] = ["tun", "veth", "dummy", "ifb", "wireguard"];
+    match link.kind.as_deref() {
+        Some(kind) if WITHOUT.contains(&kind) => {
+            Err(format!("{} is a virtual device ({kind}) without a link", link.name))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn qdisc(link: &Link) -> Reading<Qdisc> {
+    let kinds =
+        link::qdiscs(link.index).map_err(|error| format!("rtnetlink, qdisc of {}: {error}", link.name))?;
+    let mut kinds = kinds.into_iter();
+    let root = kinds.next().ok_or_else(|| format!("rtnetlink: no qdisc of {}", link.name))?;
+    Ok(Qdisc { root, children: kinds.collect() })
+}
+
+/// Puts the kernel's features together as ethtool(8) does; those that a device has neither on nor to be switched are off.
+fn offloads(features: &Features) -> Vec<Offload> {
+    const NAMES: [(&str, &[&str]); 6] = [
+        ("tso", &["tx-tcp-segmentation"]),
+        ("gso", &["tx-generic-segmentation"]),
+        ("gro", &["rx-gro"]),
+        ("sg", &["tx-scatter-gather"]),
+        ("tx", &["tx-checksum-ip-generic", "tx-checksum-ipv4"]),
+        ("rx", &["rx-checksum"]),
+    ];
+    let has = |list: &[String], names: &[&str]| list.iter().any(|feature| names.contains(&feature.as_str()));
+    let offload = |(name, kernel): (&'static str, &[&str])| Offload {
+        name,
+        on: has(&features.active, kernel),
+        can_change: has(&features.changeable, kernel),
+    };
+    NAMES.map(offload).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_become_offloads() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let features = Features {
+            active: names(&["rx-gro", "tx-checksum-ipv4", "tx-tcp6-segmentation"]),
+            changeable: names(&["rx-gro", "tx-tcp-segmentation"]),
+        };
+        let found =
+            |name: &str| offloads(&features).into_iter().find(|offload| offload.name == name).unwrap();
+        assert_eq!(found("gro"), Offload { name: "gro", on: true, can_change: true });
+        assert_eq!(found("tso"), Offload { name: "tso", on: false, can_change: true });
+        assert_eq!(found("tx"), Offload { name: "tx", on: true, can_change: false });
+        assert_eq!(found("rx"), Offload { name: "rx", on: false, can_change: false });
+    }
+
+    #[test]
+    fn virtual_devices_have_no_speed() {
+        let link = |kind: Option<&str>| Link {
+            index: 1,
+            name: "x0".to_owned(),
+            mtu: None,
+            is_loopback: false,
+            kind: kind.map(str::to_owned),
+            address: Vec::new(),
+        };
+        assert!(has_link(&link(Some("tun"))).unwrap_err().contains("x0 is a virtual device (tun)"));
+        assert!(has_link(&link(None)).is_ok() && has_link(&link(Some("vlan"))).is_ok());
+    }
+
+    #[test]
+    fn way_to_this_host_is_loopback() {
+        let facts = outgoing(&KernelTree::of_this_host(), Some([127, 0, 0, 1].into())).unwrap();
+        assert!(facts.is_loopback && facts.mtu.is_ok() && facts.qdisc.is_ok());
+        assert!(facts.speed.unwrap_err().starts_with("ethtool"));
+    }
+}

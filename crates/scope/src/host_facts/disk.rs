@@ -1,0 +1,47 @@
+//! The file system that a transfer writes to, without measuring it.
+
+use std::path::Path;
+
+use longhaul_core::host_check::{DirectIoFact, DiskFacts, Reading};
+use longhaul_core::units::Bytes;
+use longhaul_sys::direct_io::{self, DirectIo};
+
+pub(super) fn facts(path: &Path) -> DiskFacts {
+    DiskFacts { path: path.to_owned(), free: free(path), direct_io: alignment(path), write_test: None }
+}
+
+/// Returns what this user can still write.
+fn free(path: &Path) -> Reading<Bytes> {
+    let stat = rustix::fs::statvfs(path).map_err(|error| format!("statvfs {}: {error}", path.display()))?;
+    Ok(Bytes::new(stat.f_bavail.saturating_mul(stat.f_frsize)))
+}
+
+/// Asks what Direct I/O needs, of a file without a name.
+fn alignment(path: &Path) -> Reading<DirectIoFact> {
+    let file = tempfile::tempfile_in(path)
+        .map_err(|error| format!("cannot make a file in {}: {error}", path.display()))?;
+    match direct_io::ask(&file) {
+        DirectIo::Aligned(align) => Ok(DirectIoFact::Aligned(Bytes::new(align))),
+        DirectIo::Impossible => Ok(DirectIoFact::Impossible),
+        DirectIo::Unknown => Err(format!(
+            "statx in {}: no STATX_DIOALIGN (before Linux 6.1, or the file system)",
+            path.display()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_has_space_and_an_absent_one_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let facts_here = facts(dir.path());
+        assert!(facts_here.free.unwrap() > Bytes::ZERO);
+        let gone = facts(&dir.path().join("none"));
+        assert!(gone.free.unwrap_err().contains("none: No such file"));
+        assert!(gone.direct_io.unwrap_err().contains("cannot make a file in"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    }
+}

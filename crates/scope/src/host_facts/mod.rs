@@ -1,0 +1,73 @@
+//! Reads what [`longhaul_core::host_check`] judges: the kernel's files, the outgoing device, the disk.
+//!
+//! Nothing here needs privilege, and nothing is changed. A reading that fails carries its path or call and the
+//! system's reason; the others are not affected.
+
+mod cgroup;
+mod device;
+mod disk;
+mod kernel_tree;
+mod processors;
+mod resources;
+mod tcp;
+mod write_test;
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use longhaul_core::host_check::{HostFacts, KernelVersion, Reading};
+
+use kernel_tree::KernelTree;
+
+/// Reads all but the measurement of the disk; takes some milliseconds.
+///
+/// The device is that of the route to `host`, or of the default route. `disk` is a directory.
+pub fn read(host: Option<IpAddr>, disk: &Path) -> HostFacts {
+    let tree = KernelTree::of_this_host();
+    HostFacts {
+        kernel: kernel(),
+        buffers: tcp::buffers(&tree),
+        tcp: tcp::options(&tree),
+        congestion: tcp::congestion(&tree),
+        device: device::outgoing(&tree, host),
+        cpu: processors::facts(&tree),
+        disk: disk::facts(disk),
+        resources: resources::facts(&tree),
+    }
+}
+
+pub use write_test::measure as measure_disk;
+
+fn kernel() -> Reading<KernelVersion> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    parse_release(&release).ok_or_else(|| format!("uname: '{release}' is no version"))
+}
+
+/// Reads "6.1.0-18-amd64".
+fn parse_release(release: &str) -> Option<KernelVersion> {
+    let (major, rest) = release.split_once('.')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some(KernelVersion(major.parse().ok()?, rest[..end].parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_version_of_a_kernel() {
+        assert_eq!(parse_release("6.1.0-18-amd64"), Some(KernelVersion(6, 1)));
+        assert_eq!(parse_release("7.0"), Some(KernelVersion(7, 0)));
+        assert_eq!([parse_release("6"), parse_release("six.one"), parse_release("")], [None; 3]);
+        assert!(kernel().is_ok());
+    }
+
+    #[test]
+    fn this_host_has_readings() {
+        let facts = read(Some([127, 0, 0, 1].into()), Path::new("."));
+        assert!(facts.buffers.tcp_rmem.is_ok() && facts.tcp.sack.is_ok() && facts.congestion.current.is_ok());
+        assert!(facts.device.unwrap().is_loopback);
+        assert!(facts.resources.memory.is_ok() && facts.resources.files.is_ok() && facts.disk.free.is_ok());
+        assert_eq!(facts.disk.write_test, None);
+    }
+}

@@ -1,0 +1,217 @@
+//! The TCP connections of a running process, observed from outside.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use longhaul_core::advice::{End, HostLimits, Reading};
+use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
+use longhaul_core::units::Bytes;
+use longhaul_sys::sock_diag::{self, TcpConnection};
+use longhaul_sys::{host, netns};
+
+use crate::diagnosis::{Diagnosis, Observation};
+
+/// How often sockets are read.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Observing a process failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// There is no such process, or it has ended.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// This user may not look into it.
+    #[error(
+        "cannot list the sockets of process {0}: it belongs to another user; run this as that user, or as root"
+    )]
+    NotPermitted(u32),
+    /// It lives in another network namespace.
+    #[error(
+        "cannot enter the network namespace of process {0}, whose sockets only root can read from outside: run this as root, \
+         or within the container"
+    )]
+    OtherNamespace(u32),
+    /// The kernel does not tell.
+    #[error(
+        "cannot read the sockets of process {0} from the kernel: {1}; it needs inet_diag (modprobe tcp_diag)"
+    )]
+    Kernel(u32, io::Error),
+    /// It has no TCP connection, or none on which data moved.
+    #[error(
+        "no TCP connection of process {0} has moved data within {1:?}: observe it for longer, with --for"
+    )]
+    Idle(u32, Duration),
+}
+
+/// A connection of a process, as it was observed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveFlow {
+    /// The sender of the data.
+    pub from: SocketAddr,
+    /// Their receiver.
+    pub to: SocketAddr,
+    /// Whether the process sends.
+    pub sends: bool,
+    /// What limited it.
+    pub diagnosis: Diagnosis,
+}
+
+/// A connection under observation, in both directions: which one matters is known at the end.
+struct Observed {
+    local: SocketAddr,
+    peer: SocketAddr,
+    received: Observation,
+    sent: Observation,
+}
+
+/// Observes the TCP connections of a process for a time; returns those that moved data, the largest first.
+///
+/// Blocks; `is_cancelled` ends it early.
+///
+/// # Errors
+/// [`LiveError`].
+pub fn observe(
+    process: u32,
+    time: Duration,
+    is_cancelled: impl Fn() -> bool,
+) -> Result<Vec<LiveFlow>, LiveError> {
+    enter_network_of(process)?;
+    let began = Instant::now();
+    let mut observed: BTreeMap<u32, Observed> = BTreeMap::new();
+    loop {
+        let sockets = match read(process) {
+            // It has ended meanwhile: what was seen of it counts.
+            Err(LiveError::NoProcess(_)) if !observed.is_empty() => break,
+            sockets => sockets?,
+        };
+        let now = began.elapsed();
+        for socket in sockets {
+            let readings = readings(&socket);
+            let known =
+                observed.entry(socket.inode).or_insert_with(|| Observed::new(&socket, now, &readings));
+            known.observe(now, &readings);
+        }
+        if now >= time || is_cancelled() {
+            break;
+        }
+        std::thread::sleep(INTERVAL.min(time - now));
+    }
+    let limits = HostLimits { tcp_rmem_max: host::tcp_rmem_max(), tcp_wmem_max: host::tcp_wmem_max() };
+    let mut flows: Vec<_> = observed.into_values().filter_map(|flow| flow.end(&limits)).collect();
+    flows.sort_by_key(|flow| std::cmp::Reverse(flow.diagnosis.moved));
+    if flows.is_empty() { Err(LiveError::Idle(process, time)) } else { Ok(flows) }
+}
+
+/// Moves the calling thread into the network namespace of a process, where that is another one.
+fn enter_network_of(process: u32) -> Result<(), LiveError> {
+    let path = format!("/proc/{process}/ns/net");
+    let own = std::fs::read_link("/proc/thread-self/ns/net");
+    match std::fs::read_link(&path) {
+        Ok(theirs) if own.as_ref().is_ok_and(|own| *own == theirs) => Ok(()),
+        Ok(_) => std::fs::File::open(&path)
+            .and_then(netns::enter_network)
+            .map_err(|_| LiveError::OtherNamespace(process)),
+        Err(error) => Err(of_proc(process, &error)),
+    }
+}
+
+fn of_proc(process: u32, error: &io::Error) -> LiveError {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        LiveError::NotPermitted(process)
+    } else {
+        LiveError::NoProcess(process)
+    }
+}
+
+fn read(process: u32) -> Result<Vec<TcpConnection>, LiveError> {
+    let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
+    sock_diag::connections(&inodes).map_err(|error| LiveError::Kernel(process, error))
+}
+
+/// Returns what a socket shows of the data that it receives, and of those that it sends.
+fn readings(socket: &TcpConnection) -> [Reading; 2] {
+    let sample = StreamSample { stream: 0, unread: socket.unread, tcp: socket.tcp };
+    let sockets = Sockets::of(&[sample], Counters::default());
+    let (received, acked) = (sockets.counters.received, sockets.counters.acked);
+    [Reading::of(End::Receiver, received, &sockets), Reading::of(End::Sender, acked, &sockets)]
+}
+
+impl Observed {
+    fn new(socket: &TcpConnection, now: Duration, [received, sent]: &[Reading; 2]) -> Self {
+        Self {
+            local: socket.local,
+            peer: socket.peer,
+            received: Observation::from(End::Receiver, now, received),
+            sent: Observation::from(End::Sender, now, sent),
+        }
+    }
+
+    fn observe(&mut self, now: Duration, [received, sent]: &[Reading; 2]) {
+        self.received.observe(now, received);
+        self.sent.observe(now, sent);
+    }
+
+    /// Ends the observation; `None` where nothing was moved.
+    fn end(self, host: &HostLimits) -> Option<LiveFlow> {
+        let (received, sent) = (self.received.end(host), self.sent.end(host));
+        let sends = sent.moved > received.moved;
+        let diagnosis = if sends { sent } else { received };
+        let (from, to) = if sends { (self.local, self.peer) } else { (self.peer, self.local) };
+        (diagnosis.moved > Bytes::ZERO).then_some(LiveFlow { from, to, sends, diagnosis })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use longhaul_core::advice::LimitedBy;
+
+    use super::*;
+
+    #[test]
+    fn sender_whose_peer_does_not_read_is_not_limited_by_the_path() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let done = AtomicBool::new(false);
+        let flows = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                near.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    let _ = near.write(&[7; 65_536]);
+                }
+            });
+            threads.spawn(|| {
+                let mut buffer = vec![0; 65_536];
+                while !done.load(Ordering::Relaxed) {
+                    let _ = far.read(&mut buffer);
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let flows = observe(std::process::id(), Duration::from_secs(1), || false);
+            done.store(true, Ordering::Relaxed);
+            flows
+        });
+        let flows = flows.unwrap();
+        let sent = flows.iter().find(|flow| flow.sends && flow.to == listener.local_addr().unwrap()).unwrap();
+        assert!(sent.diagnosis.moved > Bytes::ZERO);
+        let shares = sent.diagnosis.finding.shares;
+        assert!(shares.get(LimitedBy::Path) < 0.5, "{:?}", sent.diagnosis);
+    }
+
+    #[test]
+    fn no_process_and_no_traffic_have_words() {
+        let none = observe(u32::MAX, Duration::ZERO, || false).unwrap_err();
+        assert_eq!(none.to_string(), "there is no process 4294967295");
+        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
+        let idle = observe(child.id(), Duration::ZERO, || false).unwrap_err();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(idle, LiveError::Idle(..)) && idle.to_string().contains("--for"), "{idle}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The measurement endpoint of `serve --measure`: what `longhaul probe` asks for.
+//!
+//! ```text
+//!  GET /.longhaul/measure          what is offered
+//!  GET /.longhaul/measure/stream   bytes over this connection       <- stream
+//!  GET /.longhaul/measure/udp      a UDP port, for this client only <- udp_port -> train
+//! ```
+//!
+//! It sends only to an address that has completed a TCP handshake and shown a random number from the answer, never more than was
+//! requested, and never faster than the ceiling: it cannot be made to flood a third party.
+
+mod stream;
+mod train;
+mod udp_port;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use longhaul_core::probe::message::{MEASURE_PATH, MeasureOffer, STREAM_PATH, UDP_PATH, VERSION};
+use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead};
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::send::Piece;
+use longhaul_sys::host;
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+
+use crate::config::MeasureConfig;
+use crate::context::ServerPhase;
+use crate::reply::Reply;
+use crate::token::Token;
+use stream::{StreamRequest, StreamSource};
+
+/// UDP ports open at once: two measurements at a time already disturb each other.
+const UDP_PORTS: usize = 2;
+/// Streams being sent at once: four measurements of 16.
+const STREAMS: usize = 64;
+/// The most bytes of one stream: 3 s of 40 Gbit/s.
+const STREAM_BYTES: Bytes = Bytes::gib(14);
+/// The ceiling of UDP where none is configured.
+const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);
+
+/// The measurement endpoint.
+pub(crate) struct Measurement {
+    /// The configured ceiling.
+    ceiling: Option<Rate>,
+    token: Option<Token>,
+    ports: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    source: StreamSource,
+    phase: watch::Receiver<ServerPhase>,
+}
+
+impl fmt::Debug for Measurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measurement").field("ceiling", &self.ceiling).finish_non_exhaustive()
+    }
+}
+
+/// Returns whether a request is for the endpoint.
+pub(crate) fn is_addressed(request: &RequestHead) -> bool {
+    let path = path(request);
+    request.method() == "GET"
+        && path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp"))
+}
+
+fn path(request: &RequestHead) -> &str {
+    request.target().split('?').next().unwrap_or_default()
+}
+
+impl Measurement {
+    /// Makes the endpoint; `token` is that of uploads, where there are any.
+    ///
+    /// # Errors
+    /// What the kernel says of memory for the streams' bytes.
+    pub(crate) fn new(
+        config: &MeasureConfig,
+        token: Option<&Token>,
+        phase: watch::Receiver<ServerPhase>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            ceiling: config.ceiling,
+            token: token.or(config.token.as_ref()).cloned(),
+            ports: Arc::new(Semaphore::new(UDP_PORTS)),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            source: StreamSource::new()?,
+            phase,
+        })
+    }
+
+    /// Answers a request from `peer` that came over `socket`.
+    pub(crate) fn reply(&self, request: &RequestHead, socket: BorrowedFd<'_>, peer: SocketAddr) -> Reply {
+        if request.body() != RequestBody::None {
+            return Reply::text(400, "a request for a measurement carries no body");
+        }
+        if self.token.as_ref().is_some_and(|token| !token.allows(request)) {
+            let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
+            return Reply::explained(head, "measurements need the server's token");
+        }
+        match path(request) {
+            STREAM_PATH => self.stream(request, socket),
+            UDP_PATH => self.udp(socket, peer),
+            _ => json(&self.offer()),
+        }
+    }
+
+    fn offer(&self) -> MeasureOffer {
+        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+        MeasureOffer {
+            version: VERSION,
+            ceiling_bps: self.udp_ceiling(),
+            stream_bytes: STREAM_BYTES.get(),
+            congestion: allowed.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+            tcp_wmem_max: host::tcp_wmem_max().map(Bytes::get),
+        }
+    }
+
+    fn udp_ceiling(&self) -> Rate {
+        self.ceiling.unwrap_or(USUAL_CEILING)
+    }
+
+    fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>) -> Reply {
+        let wanted = match StreamRequest::parse(request.target(), STREAM_BYTES) {
+            Ok(wanted) => wanted,
+            Err(why) => return Reply::text(400, why),
+        };
+        let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else { return busy() };
+        match wanted.set_up(socket, self.ceiling) {
+            Ok(()) => self.source.reply(wanted.bytes).holding(permit),
+            Err(error) => Reply::text(400, &format!("the kernel refuses these options: {error}")),
+        }
+    }
+
+    fn udp(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> Reply {
+        let Ok(permit) = Arc::clone(&self.ports).try_acquire_owned() else { return busy() };
+        match udp_port::open(socket, peer, self.ceiling, self.udp_ceiling(), self.phase.clone(), permit) {
+            Ok(offer) => json(&offer),
+            Err(error) => Reply::text(503, &format!("cannot open a UDP port: {error}")),
+        }
+    }
+}
+
+fn busy() -> Reply {
+    let head = ReplyHead::new(503).with("Retry-After", "10");
+    Reply::explained(head, "as many measurements as are allowed are running")
+}
+
+fn json(value: &impl Serialize) -> Reply {
+    let head = ReplyHead::new(200).with("Content-Type", "application/json").with("Cache-Control", "no-store");
+    // Both messages can be written as JSON.
+    Reply::new(head, vec![Piece::Text(serde_json::to_vec(value).unwrap_or_default())])
+}

@@ -1,0 +1,146 @@
+//! The measurement endpoint: tokens, bounds, and that UDP goes only to the client that asked.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use longhaul_core::probe::message::{MeasureOffer, Nonce, UdpOffer, UdpPacket, UdpRequest};
+use longhaul_core::probe::train_search::TrainPlan;
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_server::{MeasureConfig, Token};
+
+use crate::site::Site;
+
+const PATH: &str = "/.longhaul/measure";
+const UDP: &str = "/.longhaul/measure/udp";
+
+fn site() -> Site {
+    Site::with(|config| config.measure = Some(MeasureConfig::default()))
+}
+
+/// A port that a site has opened, and a socket to use it from.
+struct Port {
+    socket: UdpSocket,
+    nonce: Nonce,
+}
+
+impl Port {
+    fn open(site: &Site, from: &str) -> Self {
+        let answer = site.get(UDP, &[]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let offer: UdpOffer = serde_json::from_str(&answer.body).unwrap();
+        let socket = UdpSocket::bind((from, 0)).unwrap();
+        socket.connect(("127.0.0.1", offer.port)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        Self { socket, nonce: Nonce::from_hex(&offer.nonce).unwrap() }
+    }
+
+    fn ask(&self, request: UdpRequest, nonce: Nonce) {
+        self.socket.send(&request.encode(nonce, Bytes::new(100))).unwrap();
+    }
+
+    /// Returns the lengths of what comes until nothing does.
+    fn received(&self) -> Vec<usize> {
+        let mut buffer = [0; 2000];
+        std::iter::from_fn(|| {
+            let length = self.socket.recv(&mut buffer).ok()?;
+            assert!(UdpPacket::parse(&buffer[..length]).is_some());
+            Some(length)
+        })
+        .collect()
+    }
+}
+
+fn train(number: u32) -> UdpRequest {
+    UdpRequest::Train { number, plan: TrainPlan { count: 30, message: Bytes::new(500), rate: None } }
+}
+
+#[test]
+fn nothing_is_measured_unless_it_is_configured() {
+    let site = Site::start();
+    for path in [PATH, UDP, "/.longhaul/measure/stream?bytes=9"] {
+        assert_eq!(site.get(path, &[]).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn token_guards_every_measurement() {
+    let token = Token::new("s3cret").unwrap();
+    for (writable, own) in [(None, Some(token.clone())), (Some(token.clone()), None)] {
+        let site = Site::with(|config| {
+            config.writable = writable;
+            config.measure = Some(MeasureConfig { token: own, ..MeasureConfig::default() });
+        });
+        for path in [PATH, UDP, "/.longhaul/measure/stream?bytes=9"] {
+            let refused = site.get(path, &["Authorization: Bearer wrong"]);
+            assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+            assert_eq!(site.get(path, &["Authorization: Bearer s3cret"]).status, 200, "{path}");
+        }
+    }
+}
+
+#[test]
+fn stream_has_as_many_bytes_as_asked_for_and_closes() {
+    let site = site();
+    let offer: MeasureOffer = serde_json::from_str(&site.get(PATH, &[]).body).unwrap();
+    assert!(offer.version == 1 && offer.stream_bytes > 1 << 30, "{offer:?}");
+    let text = "GET /.longhaul/measure/stream?bytes=5000000&send_buffer=65536 HTTP/1.1\r\nHost: h\r\n\r\n";
+    let reply = site.raw(text);
+    let (head, _) = reply.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("Content-Length: 5000000") && head.contains("Connection: close"), "{head}");
+    for query in ["", "?bytes=0", "?bytes=1&congestion=none", "?bytes=99999999999999"] {
+        assert_eq!(site.get(&format!("/.longhaul/measure/stream{query}"), &[]).status, 400, "{query}");
+    }
+    // Another method or name is no measurement.
+    assert_eq!(site.ask("HEAD", PATH, &[]).status, 404);
+    assert_eq!(site.get("/.longhaul/measured", &[]).status, 404);
+}
+
+#[test]
+fn trains_and_echoes_come_as_asked_for() {
+    let site = site();
+    let port = Port::open(&site, "127.0.0.1");
+    port.ask(UdpRequest::Echo { number: 1 }, port.nonce);
+    assert_eq!(port.received(), [100]);
+    port.ask(train(2), port.nonce);
+    assert_eq!(port.received(), [500; 30]);
+    // A request that the network has doubled sends nothing more.
+    port.ask(train(2), port.nonce);
+    port.ask(train(1), port.nonce);
+    assert!(port.received().is_empty());
+}
+
+#[test]
+fn wrong_nonce_and_other_addresses_get_nothing() {
+    let site = site();
+    let port = Port::open(&site, "127.0.0.1");
+    port.ask(train(2), Nonce([0; 16]));
+    assert!(port.received().is_empty());
+    // The nonce alone is not enough: it was given to 127.0.0.1.
+    let other = Port { socket: UdpSocket::bind("127.0.0.2:0").unwrap(), nonce: port.nonce };
+    other.socket.connect(port.socket.peer_addr().unwrap()).unwrap();
+    other.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    other.ask(train(3), other.nonce);
+    assert!(other.received().is_empty());
+    port.ask(train(3), port.nonce);
+    assert_eq!(port.received().len(), 30);
+}
+
+#[test]
+fn ports_and_what_they_send_are_bounded() {
+    let site = Site::with(|config| {
+        let ceiling = Some(Rate::bits_per_sec(160_000));
+        config.measure = Some(MeasureConfig { ceiling, token: None });
+    });
+    let port = Port::open(&site, "127.0.0.1");
+    let _other = Port::open(&site, "127.0.0.1");
+    let third = site.get(UDP, &[]);
+    assert_eq!((third.status, third.header("retry-after")), (503, Some("10")));
+    // Two seconds of the ceiling are 40,000 bytes: 80 messages of 500.
+    let plan = TrainPlan { count: 1000, message: Bytes::new(500), rate: None };
+    port.socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    port.ask(UdpRequest::Train { number: 1, plan }, port.nonce);
+    assert_eq!(port.received().len(), 80);
+    port.ask(train(2), port.nonce);
+    port.ask(UdpRequest::Echo { number: 3 }, port.nonce);
+    assert!(port.received().is_empty(), "nothing is left");
+}

@@ -1,0 +1,159 @@
+//! Receives datagrams in batches, with the kernel's time of their arrival.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, timespec};
+
+use crate::sockopt::set;
+
+/// Datagrams of one call: a call costs as much as some ten of them.
+const BATCH: usize = 32;
+/// Room for the control message that holds a time (CMSG_SPACE of a timespec is 32 bytes), and to spare.
+const CONTROL: usize = 64;
+
+/// Makes the kernel note the time at which each datagram arrives (SO_TIMESTAMPNS).
+///
+/// # Errors
+/// What the kernel says of the socket.
+pub fn enable_timestamps(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1 as c_int)
+}
+
+/// Memory for a batch of datagrams, and the last batch.
+#[derive(Debug)]
+pub struct DatagramBatch {
+    /// [`BATCH`] buffers of `largest` bytes.
+    data: Vec<u8>,
+    largest: usize,
+    received: Vec<(usize, Option<Duration>)>,
+}
+
+/// The buffer of a control message, aligned as `cmsghdr` is.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL]);
+
+impl DatagramBatch {
+    /// Makes room for datagrams of `largest` bytes; what is longer is cut.
+    pub fn new(largest: usize) -> Self {
+        let largest = largest.max(1);
+        Self { data: vec![0; BATCH * largest], largest, received: Vec::with_capacity(BATCH) }
+    }
+
+    /// Receives what has arrived, up to 32 datagrams; waits for the first as the socket does.
+    ///
+    /// # Errors
+    /// Those of the kernel; of kind `WouldBlock` where none came within the socket's timeout.
+    pub fn receive(&mut self, socket: impl AsFd) -> io::Result<()> {
+        self.received.clear();
+        let mut control = [Control([0; CONTROL]); BATCH];
+        let mut vectors: Vec<iovec> = self
+            .data
+            .chunks_exact_mut(self.largest)
+            .map(|buffer| iovec { iov_base: buffer.as_mut_ptr().cast::<c_void>(), iov_len: buffer.len() })
+            .collect();
+        let mut headers: Vec<mmsghdr> = vectors
+            .iter_mut()
+            .zip(&mut control)
+            .map(|(vector, control)| {
+                // SAFETY: msghdr is plain old data with pointers, for which all zeroes is a value.
+                let mut header: msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+                header.msg_iov = ptr::from_mut(vector);
+                header.msg_iovlen = 1;
+                header.msg_control = control.0.as_mut_ptr().cast::<c_void>();
+                header.msg_controllen = CONTROL as _;
+                mmsghdr { msg_hdr: header, msg_len: 0 }
+            })
+            .collect();
+        // SAFETY: each header points to one iovec and one control buffer, which live across the call, as does the memory
+        // that the iovec describes; no other reference to any of them is used meanwhile.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as c_uint,
+                libc::MSG_WAITFORONE as _,
+                ptr::null_mut(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        self.received.extend(
+            headers[..count].iter().map(|header| (header.msg_len as usize, arrival(&header.msg_hdr))),
+        );
+        Ok(())
+    }
+
+    /// Returns the datagrams of the last batch, and the time since 1970 at which the kernel received each.
+    pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], Option<Duration>)> {
+        let buffers = self.data.chunks_exact(self.largest);
+        self.received
+            .iter()
+            .zip(buffers)
+            .map(|((length, at), buffer)| (&buffer[..(*length).min(buffer.len())], *at))
+    }
+}
+
+/// Reads the time out of a header's control messages.
+fn arrival(header: &msghdr) -> Option<Duration> {
+    // SAFETY: the kernel has filled the control buffer that the header points to, and set its length; it is still alive.
+    let message = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
+    if (message.cmsg_level, message.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+        return None;
+    }
+    // SAFETY: a message of this type holds a timespec; it may not be aligned as one.
+    let time = unsafe { libc::CMSG_DATA(message).cast::<timespec>().read_unaligned() };
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        sockets[0].connect(sockets[1].local_addr().unwrap()).unwrap();
+        sockets[1].set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        sockets.into()
+    }
+
+    #[test]
+    fn batch_has_every_datagram_and_its_time() {
+        let (near, far) = pair();
+        enable_timestamps(&far).unwrap();
+        let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        for n in 0..40_u8 {
+            near.send(&vec![n; 10 + usize::from(n)]).unwrap();
+        }
+        let mut batch = DatagramBatch::new(100);
+        let mut seen = Vec::new();
+        while batch.receive(&far).is_ok() {
+            for (datagram, at) in batch.datagrams() {
+                seen.push((datagram[0], datagram.len()));
+                let age = at.unwrap().abs_diff(before);
+                assert!(age < Duration::from_secs(60), "{age:?}");
+            }
+        }
+        assert_eq!(seen, (0..40).map(|n| (n, 10 + usize::from(n))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn long_datagram_is_cut_and_silence_is_a_timeout() {
+        let (near, far) = pair();
+        near.send(&[1; 50]).unwrap();
+        let mut batch = DatagramBatch::new(20);
+        batch.receive(&far).unwrap();
+        assert_eq!(
+            batch.datagrams().map(|(datagram, at)| (datagram.len(), at)).collect::<Vec<_>>(),
+            [(20, None)]
+        );
+        assert_eq!(batch.receive(&far).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(batch.datagrams().count(), 0);
+    }
+}

@@ -1,0 +1,217 @@
+//! What drivers say of network devices: ethtool over generic netlink (kernel documentation, networking/ethtool-netlink;
+//! Linux 5.6), in the calling thread's network namespace and without privilege.
+//!
+//! Older kernels answer only the ioctl SIOCETHTOOL, which is not used here: their readings are missing.
+
+use std::io;
+
+use longhaul_core::units::Rate;
+
+use crate::link::text;
+use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short};
+
+/// The number of the family that names the others (`GENL_ID_CTRL`), and its request.
+const CONTROL: u16 = 0x10;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+/// Bytes of `struct genlmsghdr`.
+const GENL: usize = 4;
+
+const LINKMODES_GET: u8 = 4;
+const FEATURES_GET: u8 = 11;
+const RINGS_GET: u8 = 15;
+/// The first attribute of each request, and the device's number in it.
+const HEADER_ATTRIBUTE: u16 = 1;
+const HEADER_DEVICE: u16 = 1;
+
+const LINKMODES_SPEED: u16 = 5;
+const RINGS_RX_MAX: u16 = 2;
+const RINGS_TX_MAX: u16 = 5;
+const RINGS_RX: u16 = 6;
+const RINGS_TX: u16 = 9;
+const FEATURES_CHANGEABLE: u16 = 2;
+const FEATURES_ACTIVE: u16 = 4;
+const BITSET_BITS: u16 = 3;
+const BITSET_BIT: u16 = 1;
+const BIT_NAME: u16 = 2;
+
+/// The sizes of a device's descriptor rings, in packets; those in force and the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rings {
+    /// For receiving.
+    pub rx: u32,
+    /// The largest for receiving.
+    pub rx_max: u32,
+    /// For sending.
+    pub tx: u32,
+    /// The largest for sending.
+    pub tx_max: u32,
+}
+
+/// Names of features, as the kernel has them ("tx-tcp-segmentation").
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Those that are on.
+    pub active: Vec<String>,
+    /// Those that the driver lets be switched.
+    pub changeable: Vec<String>,
+}
+
+/// A socket for questions to drivers.
+#[derive(Debug)]
+pub struct Ethtool {
+    netlink: Netlink,
+    family: u16,
+}
+
+impl Ethtool {
+    /// Opens a socket, and asks for the family's number.
+    ///
+    /// # Errors
+    /// ENOENT from a kernel without ethtool over netlink; what the kernel says.
+    pub fn open() -> io::Result<Self> {
+        let netlink = Netlink::open_generic()?;
+        let mut request = request(CONTROL, CTRL_CMD_GETFAMILY);
+        request.attribute(CTRL_ATTR_FAMILY_NAME, b"ethtool\0");
+        let answer = netlink.ask(request)?;
+        let id = attributes(&answer).get(CTRL_ATTR_FAMILY_ID).and_then(|id| id.try_into().ok());
+        Ok(Self { netlink, family: id.map(u16::from_ne_bytes).ok_or_else(cut_short)? })
+    }
+
+    /// Returns the rate of a device's link.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where the driver does not say; NotFound where it says that it does not know.
+    pub fn speed(&self, device: u32) -> io::Result<Rate> {
+        let answer = self.ask(LINKMODES_GET, device)?;
+        // In Mbit/s; SPEED_UNKNOWN is -1.
+        let known =
+            attributes(&answer).number(LINKMODES_SPEED).filter(|mbits| ![0, u32::MAX].contains(mbits));
+        let rate = known.map(|mbits| Rate::bits_per_sec(u64::from(mbits) * 1_000_000));
+        rate.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver does not know it"))
+    }
+
+    /// Returns the sizes of a device's rings.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where the driver does not say.
+    pub fn rings(&self, device: u32) -> io::Result<Rings> {
+        let answer = self.ask(RINGS_GET, device)?;
+        let read = |kind| attributes(&answer).number(kind);
+        let rings = || {
+            Some(Rings {
+                rx: read(RINGS_RX)?,
+                rx_max: read(RINGS_RX_MAX)?,
+                tx: read(RINGS_TX)?,
+                tx_max: read(RINGS_TX_MAX)?,
+            })
+        };
+        rings().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver names no sizes"))
+    }
+
+    /// Returns a device's features.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn features(&self, device: u32) -> io::Result<Features> {
+        let answer = self.ask(FEATURES_GET, device)?;
+        let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);
+        Ok(Features { active: names(FEATURES_ACTIVE)?, changeable: names(FEATURES_CHANGEABLE)? })
+    }
+
+    fn ask(&self, command: u8, device: u32) -> io::Result<Vec<u8>> {
+        let mut request = request(self.family, command);
+        request.nested(HEADER_ATTRIBUTE | NESTED, |header| {
+            header.attribute(HEADER_DEVICE, &device.to_ne_bytes());
+        });
+        self.netlink.ask(request)
+    }
+}
+
+/// Marks an attribute that holds others (NLA_F_NESTED), as generic netlink demands.
+const NESTED: u16 = 0x8000;
+
+fn request(family: u16, command: u8) -> Request {
+    let mut request = Request::new(family, 0);
+    // Version 1 of the family.
+    request.push(&[command, 1, 0, 0]);
+    request
+}
+
+fn attributes(answer: &[u8]) -> Attributes<'_> {
+    Attributes::after(answer, HEADER + GENL)
+}
+
+/// Returns the attributes in the first one of a kind, whether or not it is marked.
+fn nested<'a>(attributes: &Attributes<'a>, wanted: u16) -> Option<&'a [u8]> {
+    attributes.clone().find(|(kind, _)| kind & !NESTED == wanted).map(|(_, value)| value)
+}
+
+/// Returns the names in a bitset; one without values lists the bits that are set.
+fn bit_names(bitset: &[u8]) -> Vec<String> {
+    let set = Attributes::after(bitset, 0);
+    let bits = Attributes::after(nested(&set, BITSET_BITS).unwrap_or_default(), 0);
+    let is_list = set.get(NO_MASK).is_some();
+    let is_set = |bit: &Attributes<'_>| is_list || bit.get(BIT_VALUE).is_some();
+    let named = bits.filter(|(kind, _)| kind & !NESTED == BITSET_BIT).filter_map(|(_, bit)| {
+        let bit = Attributes::after(bit, 0);
+        bit.get(BIT_NAME).filter(|_| is_set(&bit)).map(text)
+    });
+    named.collect()
+}
+
+/// The bitset is a list; without it, each bit has a mask, and a value where it is set.
+const NO_MASK: u16 = 1;
+const BIT_VALUE: u16 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bitset(is_list: bool, bits: &[(&str, bool)]) -> Vec<u8> {
+        let mut set = Request::new(0, 0);
+        if is_list {
+            set.attribute(NO_MASK, &[]);
+        }
+        set.nested(BITSET_BITS | NESTED, |list| {
+            for (name, on) in bits {
+                list.nested(BITSET_BIT | NESTED, |bit| {
+                    bit.attribute(BIT_NAME, &[name.as_bytes(), &[0]].concat());
+                    if *on {
+                        bit.attribute(BIT_VALUE, &[]);
+                    }
+                });
+            }
+        });
+        set.finish()[HEADER..].to_vec()
+    }
+
+    #[test]
+    fn bitset_is_a_list_or_has_values() {
+        assert_eq!(bit_names(&bitset(true, &[("a", false), ("b", false)])), ["a", "b"]);
+        assert_eq!(bit_names(&bitset(false, &[("a", false), ("b", true)])), ["b"]);
+        let whole = bitset(true, &[("tx-tcp-segmentation", false)]);
+        for end in 0..whole.len() {
+            assert!(bit_names(&whole[..end]).len() <= 1);
+        }
+    }
+
+    #[test]
+    fn loopback_has_features_and_no_rings() {
+        let ethtool = match Ethtool::open() {
+            Ok(ethtool) => ethtool,
+            // A kernel without it is one that the program must live with.
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+                return;
+            }
+        };
+        let loopback = crate::link::towards([127, 0, 0, 1].into()).unwrap().index;
+        let features = ethtool.features(loopback).unwrap();
+        assert!(features.active.iter().any(|name| name == "loopback"), "{features:?}");
+        assert!(features.changeable.iter().any(|name| name == "tx-tcp-segmentation"), "{features:?}");
+        assert!(ethtool.rings(loopback).is_err() && ethtool.speed(loopback).is_err());
+        assert!(ethtool.features(u32::MAX >> 1).is_err());
+    }
+}

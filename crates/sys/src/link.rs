@@ -1,0 +1,278 @@
+//! Network devices, and which of them packets leave by (rtnetlink(7)), in the calling thread's network namespace.
+//!
+//! `/sys/class/net` shows the devices of the namespace that mounted it, which can be another one.
+
+use std::io;
+use std::net::IpAddr;
+
+use rustix::net::AddressFamily;
+
+use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short, messages};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+
+/// Bytes of `struct rtmsg`, `struct ifinfomsg`, `struct tcmsg`.
+const RTMSG: usize = 12;
+const IFINFOMSG: usize = 16;
+const TCMSG: usize = 20;
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_PRIORITY: u16 = 6;
+const RTA_MULTIPATH: u16 = 9;
+const RT_TABLE_MAIN: u8 = 254;
+const RTN_UNICAST: u8 = 1;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFF_LOOPBACK: u32 = 8;
+
+const TCA_KIND: u16 = 1;
+const TC_H_ROOT: u32 = u32::MAX;
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its number in this network namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Whether it leads to this host itself.
+    pub is_loopback: bool,
+    /// The kind of a virtual device ("tun", "vlan"); `None` for hardware.
+    pub kind: Option<String>,
+    /// Its hardware address.
+    pub address: Vec<u8>,
+}
+
+/// Returns the device by which packets to `host` leave.
+///
+/// # Errors
+/// ENETUNREACH where there is no route; what the kernel says.
+pub fn towards(host: IpAddr) -> io::Result<Link> {
+    let octets = match host {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let mut request = Request::new(RTM_GETROUTE, 0);
+    request.push(&[family.as_raw() as u8, 8 * octets.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    request.attribute(RTA_DST, &octets);
+    let netlink = Netlink::open()?;
+    let answer = netlink.ask(request)?;
+    link(&netlink, outgoing(&answer).ok_or_else(cut_short)?)
+}
+
+/// Returns the device of the default route, IPv4's before IPv6's; `None` where there is none.
+///
+/// Only the main table is looked at.
+///
+/// # Errors
+/// What the kernel says.
+pub fn of_default_route() -> io::Result<Option<Link>> {
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        let mut request = Request::new(RTM_GETROUTE, 0);
+        request.push(&[family.as_raw() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let parts = Netlink::open()?.dump(request)?;
+        let routes = parts.iter().flat_map(|part| messages(part));
+        // The lowest metric is in force.
+        let best = routes.filter_map(|(kind, message)| default_route(kind, message)).min();
+        if let Some((_, index)) = best {
+            return link(&Netlink::open()?, index).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the metric and the device of a route, where it is a default one of the main table.
+fn default_route(kind: u16, message: &[u8]) -> Option<(u32, u32)> {
+    let &[_, bits, _, _, table, _, _, route_kind, ..] = message.get(HEADER..)?.first_chunk::<RTMSG>()?;
+    let is_default = kind == RTM_NEWROUTE && bits == 0 && table == RT_TABLE_MAIN && route_kind == RTN_UNICAST;
+    let metric = Attributes::after(message, HEADER + RTMSG).number(RTA_PRIORITY).unwrap_or(0);
+    is_default.then_some(())?;
+    Some((metric, outgoing(message)?))
+}
+
+/// Returns the device of a route; the first one's, where several share it.
+fn outgoing(route: &[u8]) -> Option<u32> {
+    /// Where `struct rtnexthop` holds the device.
+    const NEXT_HOP_INDEX: usize = 4;
+    let attributes = Attributes::after(route, HEADER + RTMSG);
+    let shared = || {
+        let hops = attributes.get(RTA_MULTIPATH)?;
+        number_at(hops, NEXT_HOP_INDEX)
+    };
+    attributes.number(RTA_OIF).or_else(shared)
+}
+
+/// Asks for a device.
+fn link(netlink: &Netlink, index: u32) -> io::Result<Link> {
+    let mut request = Request::new(RTM_GETLINK, 0);
+    let mut head = [0; IFINFOMSG];
+    head[4..8].copy_from_slice(&index.to_ne_bytes());
+    request.push(&head);
+    parse_link(&netlink.ask(request)?).ok_or_else(cut_short)
+}
+
+fn parse_link(message: &[u8]) -> Option<Link> {
+    let (kind, _) = messages(message).next()?;
+    let index = number_at(message, HEADER + 4).filter(|_| kind == RTM_NEWLINK)?;
+    let flags = number_at(message, HEADER + 8)?;
+    let attributes = Attributes::after(message, HEADER + IFINFOMSG);
+    Some(Link {
+        index,
+        name: text(attributes.get(IFLA_IFNAME)?),
+        mtu: attributes.number(IFLA_MTU),
+        is_loopback: flags & IFF_LOOPBACK != 0,
+        kind: attributes
+            .get(IFLA_LINKINFO)
+            .and_then(|info| Attributes::after(info, 0).get(IFLA_INFO_KIND))
+            .map(text),
+        address: attributes.get(IFLA_ADDRESS).unwrap_or_default().to_vec(),
+    })
+}
+
+/// Returns the queueing disciplines of a device: the kind at the root, then the others, each once.
+///
+/// # Errors
+/// What the kernel says; NotFound where it lists none.
+pub fn qdiscs(device: u32) -> io::Result<Vec<String>> {
+    let mut request = Request::new(RTM_GETQDISC, 0);
+    let mut head = [0; TCMSG];
+    head[4..8].copy_from_slice(&device.to_ne_bytes());
+    request.push(&head);
+    let parts = Netlink::open()?.dump(request)?;
+    let listed = kinds(device, parts.iter().flat_map(|part| messages(part)));
+    if listed.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the kernel lists no queueing discipline"));
+    }
+    Ok(listed)
+}
+
+fn kinds<'a>(device: u32, listed: impl Iterator<Item = (u16, &'a [u8])>) -> Vec<String> {
+    let mut kinds = Vec::new();
+    for (kind, message) in listed {
+        let of_device = kind == RTM_NEWQDISC && number_at(message, HEADER + 4) == Some(device);
+        let Some(name) = Attributes::after(message, HEADER + TCMSG).get(TCA_KIND).filter(|_| of_device)
+        else {
+            continue;
+        };
+        let name = text(name);
+        if number_at(message, HEADER + 12) == Some(TC_H_ROOT) {
+            kinds.retain(|known| *known != name);
+            kinds.insert(0, name);
+        } else if !kinds.contains(&name) {
+            kinds.push(name);
+        }
+    }
+    kinds
+}
+
+/// Reads a number of 32 bits.
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Reads a string, which ends with a zero.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    /// A message as the kernel sends it: header, `head`, attributes.
+    fn message(kind: u16, head: &[u8], fill: impl FnOnce(&mut Request)) -> Vec<u8> {
+        let mut request = Request::new(kind, 0);
+        request.push(head);
+        fill(&mut request);
+        request.finish()
+    }
+
+    #[test]
+    fn packets_to_this_host_leave_by_loopback() {
+        for host in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+            let Ok(link) = towards(host) else {
+                assert!(host.is_ipv6(), "a host without IPv6 has IPv4");
+                continue;
+            };
+            assert!(link.is_loopback && link.name == "lo" && link.mtu.is_some(), "{link:?}");
+            assert_eq!(qdiscs(link.index).unwrap(), ["noqueue"]);
+        }
+    }
+
+    #[test]
+    fn default_route_is_one_that_the_kernel_has() {
+        // A host without a default route has none to report.
+        if let Some(link) = of_default_route().unwrap() {
+            assert!(link.index > 0 && !link.name.is_empty(), "{link:?}");
+        }
+    }
+
+    #[test]
+    fn default_route_needs_the_main_table_and_a_device() {
+        let head = |bits, table| [2, bits, 0, 0, table, 3, 0, RTN_UNICAST, 0, 0, 0, 0];
+        let plain = message(RTM_NEWROUTE, &head(0, RT_TABLE_MAIN), |fill| {
+            fill.attribute(RTA_OIF, &2u32.to_ne_bytes());
+            fill.attribute(RTA_PRIORITY, &100u32.to_ne_bytes());
+        });
+        assert_eq!(default_route(RTM_NEWROUTE, &plain), Some((100, 2)));
+        let shared = message(RTM_NEWROUTE, &head(0, RT_TABLE_MAIN), |fill| {
+            fill.attribute(RTA_MULTIPATH, &[8, 0, 0, 0, 7, 0, 0, 0]);
+        });
+        assert_eq!(default_route(RTM_NEWROUTE, &shared), Some((0, 7)));
+        for (bits, table) in [(24, RT_TABLE_MAIN), (0, 255)] {
+            let other = message(RTM_NEWROUTE, &head(bits, table), |fill| {
+                fill.attribute(RTA_OIF, &2u32.to_ne_bytes())
+            });
+            assert_eq!(default_route(RTM_NEWROUTE, &other), None);
+        }
+        assert_eq!(
+            default_route(RTM_NEWROUTE, &message(RTM_NEWROUTE, &head(0, RT_TABLE_MAIN), |_| ())),
+            None
+        );
+    }
+
+    #[test]
+    fn answers_that_are_cut_short_are_none() {
+        let whole = message(RTM_NEWLINK, &[0; IFINFOMSG], |fill| {
+            fill.nested(IFLA_LINKINFO, |info| info.attribute(IFLA_INFO_KIND, b"tun\0"));
+            fill.attribute(IFLA_IFNAME, b"eth0\0");
+        });
+        let link = parse_link(&whole).unwrap();
+        assert_eq!((link.name.as_str(), link.kind.as_deref()), ("eth0", Some("tun")));
+        for end in 0..whole.len() {
+            assert!(parse_link(&whole[..end]).is_none(), "{end}");
+            assert!(default_route(RTM_NEWROUTE, &whole[..end]).is_none());
+        }
+    }
+
+    #[test]
+    fn root_comes_first_and_each_kind_once() {
+        let qdisc = |device: u32, parent: u32, kind: &str| {
+            let mut head = [0; TCMSG];
+            head[4..8].copy_from_slice(&device.to_ne_bytes());
+            head[12..16].copy_from_slice(&parent.to_ne_bytes());
+            message(RTM_NEWQDISC, &head, |fill| fill.attribute(TCA_KIND, kind.as_bytes()))
+        };
+        let dump =
+            [qdisc(2, 1, "fq"), qdisc(2, 2, "fq"), qdisc(2, TC_H_ROOT, "mq"), qdisc(3, TC_H_ROOT, "tbf")];
+        let dump = dump.concat();
+        assert_eq!(kinds(2, messages(&dump)), ["mq", "fq"]);
+        assert_eq!(kinds(4, messages(&dump)), [""; 0]);
+    }
+}
