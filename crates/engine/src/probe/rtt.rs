@@ -177,7 +177,7 @@ mod tests {
         assert_eq!((samples.len(), error.is_none()), (5, true));
         drop(listener);
         let (samples, error) = handshakes(address);
-        assert_eq!(samples, []);
+        assert!(samples.is_empty(), "{samples:?}");
         assert_eq!(error.unwrap().kind(), io::ErrorKind::ConnectionRefused);
     }
 

@@ -51,6 +51,11 @@ impl Features {
         self.words("REST").any(|word| word.eq_ignore_ascii_case("STREAM"))
     }
 
+    /// Returns whether a security mechanism is listed, such as "TLS" or "GSSAPI".
+    pub fn authenticates_by(&self, mechanism: &str) -> bool {
+        self.words("AUTH").any(|word| word.eq_ignore_ascii_case(mechanism))
+    }
+
     /// Returns whether CKSM is offered with an algorithm.
     ///
     /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. MD5 is assumed of a list without algorithms:
@@ -109,7 +114,7 @@ mod tests {
             " PASV AllowDelayed;",
         ]);
         assert!(globus.extended_mode() && globus.partial_retrieve() && globus.adjusted_store());
-        assert!(globus.restarts_streams() && globus.lists("mfmt"));
+        assert!(globus.restarts_streams() && globus.lists("mfmt") && !globus.authenticates_by("TLS"));
         assert!(globus.checksum(Algorithm::Md5) && globus.checksum(Algorithm::Sha512));
         assert!(!globus.checksum(Algorithm::Blake3));
         assert_eq!(globus.best_checksum(), Some(Algorithm::Sha256));
@@ -131,7 +136,7 @@ mod tests {
             " SIZE",
             " TVFS",
         ]);
-        assert!(vsftpd.restarts_streams() && !vsftpd.extended_mode());
+        assert!(vsftpd.authenticates_by("tls") && vsftpd.restarts_streams() && !vsftpd.extended_mode());
         assert!(!vsftpd.checksum(Algorithm::Md5));
         assert!(
             features(&[" CKSM"]).checksum(Algorithm::Md5) && !features(&[" CKSM"]).checksum(Algorithm::Sha1)

@@ -13,7 +13,7 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::error::FtpError;
-use super::login::Door;
+use super::login::ServerAccess;
 use super::passive;
 use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::is_unknown_command;
@@ -42,8 +42,8 @@ impl FtpLister {
         Self { sessions: Arc::clone(sessions), options }
     }
 
-    fn door(&self, address: Result<RemoteAddress, FtpError>) -> Result<Door<'_>, FtpError> {
-        Door::new(address?, &self.options.config, &self.sessions)
+    fn access(&self, address: Result<RemoteAddress, FtpError>) -> Result<ServerAccess<'_>, FtpError> {
+        ServerAccess::new(address?, &self.options.config, &self.sessions)
     }
 
     /// Tries again where the server was merely slow or busy.
@@ -70,16 +70,16 @@ impl FtpLister {
     }
 
     fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<Spool, SourceError> {
-        let door = self.door(RemoteAddress::of_directory(directory))?;
-        let mut session = door.open_for_directory(cancel)?;
-        let mut transport = passive::list(&door, &mut session, cancel)?;
-        let spool = self.receive(&door, &mut transport, cancel)?;
+        let access = self.access(RemoteAddress::of_directory(directory))?;
+        let mut session = access.open_for_directory(cancel)?;
+        let mut transport = passive::list(&access, &mut session, cancel)?;
+        let spool = self.receive(&access, &mut transport, cancel)?;
         // proftpd reports the end only once this side has closed too.
         drop(transport);
         let limit = session.control.limit;
-        let reply = session.control.reply("the listing", limit, door.at(), cancel)?;
+        let reply = session.control.reply("the listing", limit, access.at(), cancel)?;
         if !reply.is_positive() {
-            return Err(FtpError::Refused { at: door.at().to_owned(), verb: "MLSD", reply }.into());
+            return Err(FtpError::Refused { at: access.at().to_owned(), verb: "MLSD", reply }.into());
         }
         self.sessions.keep(session);
         Ok(spool)
@@ -87,10 +87,10 @@ impl FtpLister {
 
     /// Makes a directory and those above it that are missing, all over one session.
     fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
-        let mut session = self.door(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
+        let mut session = self.access(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
         let is_new = make_with_parents(directory, |directory| {
-            let door = self.door(RemoteAddress::of_directory(directory))?;
-            make_directory(&door, &mut session, cancel)
+            let access = self.access(RemoteAddress::of_directory(directory))?;
+            make_directory(&access, &mut session, cancel)
         })?;
         self.sessions.keep(session);
         Ok(is_new)
@@ -98,7 +98,7 @@ impl FtpLister {
 
     fn receive(
         &self,
-        door: &Door<'_>,
+        access: &ServerAccess<'_>,
         transport: &mut Transport,
         cancel: &Cancel,
     ) -> Result<Spool, SourceError> {
@@ -109,28 +109,28 @@ impl FtpLister {
                 Ok(Received::Data(length)) => {
                     last = Instant::now();
                     spool.add(&buffer[..length]).map_err(|error| {
-                        let message = format!("cannot keep the listing of {}: {error}", door.at());
+                        let message = format!("cannot keep the listing of {}: {error}", access.at());
                         failed(FailureKind::Disk, message)
                     })?;
                 }
                 Ok(Received::Idle) if last.elapsed() > self.options.stall => {
-                    return Err(SourceError::stalled(door.at(), Bytes::new(1), self.options.stall));
+                    return Err(SourceError::stalled(access.at(), Bytes::new(1), self.options.stall));
                 }
                 Ok(Received::Idle) => {}
                 // Without the end that TLS protects, anyone on the way can cut the listing. proftpd sends it, Globus 13.24 does not.
-                Ok(Received::End { clean: false }) if door.address.scheme != Scheme::GsiFtp => {
+                Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
                     return Err(
-                        FtpError::ClosedEarly { at: door.at().to_owned(), got: spool.length() }.into()
+                        FtpError::ClosedEarly { at: access.at().to_owned(), got: spool.length() }.into()
                     );
                 }
                 Ok(Received::End { .. }) => return Ok(spool),
-                Err(source) => return Err(FtpError::Data { at: door.at().to_owned(), source }.into()),
+                Err(source) => return Err(FtpError::Data { at: access.at().to_owned(), source }.into()),
             }
             if cancel.is_cancelled() {
                 return Err(SourceError::interrupted());
             }
             if spool.length() > LONGEST {
-                let message = format!("the listing of {} is longer than {LONGEST}", door.at());
+                let message = format!("the listing of {} is longer than {LONGEST}", access.at());
                 return Err(failed(FailureKind::Data, message));
             }
         }
@@ -139,14 +139,14 @@ impl FtpLister {
 
 /// Makes one directory; where that is refused, looks whether it is there.
 fn make_directory(
-    door: &Door<'_>,
+    access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<MadeDirectory, SourceError> {
-    let path = &door.address.path;
+    let path = &access.address.path;
     let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
-        let reply = session.control.ask(&[command], door.at(), cancel)?.pop();
-        reply.ok_or_else(|| FtpError::Closed { at: door.at().to_owned() }.into())
+        let reply = session.control.ask(&[command], access.at(), cancel)?.pop();
+        reply.ok_or_else(|| FtpError::Closed { at: access.at().to_owned() }.into())
     };
     let reply = ask(Command::Mkd(path))?;
     if reply.is_positive() {
@@ -162,7 +162,9 @@ fn make_directory(
     if exists {
         return Ok(MadeDirectory::Exists);
     }
-    Ok(MadeDirectory::LacksParent(FtpError::Refused { at: door.at().to_owned(), verb: "MKD", reply }.into()))
+    Ok(MadeDirectory::LacksParent(
+        FtpError::Refused { at: access.at().to_owned(), verb: "MKD", reply }.into(),
+    ))
 }
 
 fn failed(class: FailureKind, message: String) -> SourceError {
@@ -192,7 +194,7 @@ impl RemoteDirectories for FtpLister {
 
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
         self.retrying(cancel, || {
-            let (session, state) = self.door(RemoteAddress::of(file))?.open(cancel)?;
+            let (session, state) = self.access(RemoteAddress::of(file))?.open(cancel)?;
             self.sessions.keep(session);
             Ok(FileFacts { size: state.size, modified: state.modified })
         })
@@ -204,8 +206,8 @@ impl RemoteDirectories for FtpLister {
 
     fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
         let opened = self
-            .door(RemoteAddress::of_directory(directory))
-            .and_then(|door| door.open_for_directory(cancel));
+            .access(RemoteAddress::of_directory(directory))
+            .and_then(|access| access.open_for_directory(cancel));
         opened.is_ok_and(|session| {
             let keeps = session.features.lists("MFMT");
             self.sessions.keep(session);

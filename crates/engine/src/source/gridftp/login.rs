@@ -27,9 +27,6 @@ const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
 /// A session, and the state of the file or why the server does not tell it.
 type Opened = (Session, Result<RemoteState, FtpError>);
 
-/// The name that uploads and listings use.
-pub(super) use ServerAccess as Door;
-
 /// How to reach and to log in to the server of a file.
 pub(super) struct ServerAccess<'a> {
     pub(super) address: RemoteAddress,

@@ -36,4 +36,4 @@ pub(crate) use error::FtpError;
 pub(crate) use gridftp_source::GridFtpSource;
 pub(crate) use lister::FtpLister;
 pub(crate) use sessions::Sessions;
-pub(crate) use store::{BlockDialler, StoreDoor, StoreSession, StoreStart};
+pub(crate) use store::{BlockDialler, StoreSession, StoreStart, StoreTarget};

@@ -48,7 +48,11 @@ pub(super) fn retrieve(
 ///
 /// # Errors
 /// As of [`retrieve`].
-pub(super) fn list(access: &ServerAccess<'_>, session: &mut Session, cancel: &Cancel) -> Result<Transport, FtpError> {
+pub(super) fn list(
+    access: &ServerAccess<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<Transport, FtpError> {
     session.use_mode_stream(access.at(), cancel)?;
     let mut transport = connect(access, session, cancel)?;
     session.control.send(&[Command::Mlsd(&access.address.path)], access.at(), cancel)?;

@@ -13,7 +13,7 @@ use url::Url;
 use super::control::check;
 use super::data_protection::DataProtection;
 use super::error::FtpError;
-use super::login::Door;
+use super::login::ServerAccess;
 use super::passive;
 use super::remote_address::RemoteAddress;
 use super::sessions::{Mode, Session, Sessions};
@@ -30,13 +30,13 @@ const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
 const FLIGHT: usize = 64;
 
 /// How to reach the server, and what the file is called there until it is complete.
-pub(crate) struct StoreDoor<'a> {
-    door: Door<'a>,
+pub(crate) struct StoreTarget<'a> {
+    access: ServerAccess<'a>,
     /// The path that the file gets in the end.
     target: Vec<u8>,
 }
 
-impl<'a> StoreDoor<'a> {
+impl<'a> StoreTarget<'a> {
     /// Takes the target's URL; the temporary file stands in its directory, with `suffix` behind the target's name.
     ///
     /// # Errors
@@ -48,15 +48,15 @@ impl<'a> StoreDoor<'a> {
         sessions: &'a Sessions,
     ) -> Result<Self, FtpError> {
         // Its path is relative or absolute by the login.
-        let mut door = Door::new(RemoteAddress::of(url)?, config, sessions)?;
-        let temporary = temporary_path(&door.address.path, suffix);
-        let target = std::mem::replace(&mut door.address.path, temporary);
-        Ok(Self { door, target })
+        let mut access = ServerAccess::new(RemoteAddress::of(url)?, config, sessions)?;
+        let temporary = temporary_path(&access.address.path, suffix);
+        let target = std::mem::replace(&mut access.address.path, temporary);
+        Ok(Self { access, target })
     }
 
     /// Returns the URL without secrets.
     pub(crate) fn at(&self) -> &str {
-        self.door.at()
+        self.access.at()
     }
 
     /// Logs in, or takes a session that was kept.
@@ -64,7 +64,7 @@ impl<'a> StoreDoor<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn open(&self, cancel: &Cancel) -> Result<StoreSession<'_>, FtpError> {
-        let (session, state) = self.door.open_for_any(cancel)?;
+        let (session, state) = self.access.open_for_any(cancel)?;
         // A file that the server does not tell of is not there, or will be refused when it is stored.
         let held = state.ok().and_then(|state| state.size);
         Ok(StoreSession { store: self, session, held, has_computed: false })
@@ -98,7 +98,7 @@ pub(crate) enum StoreStart {
 
 /// A session that stores one file.
 pub(crate) struct StoreSession<'a> {
-    store: &'a StoreDoor<'a>,
+    store: &'a StoreTarget<'a>,
     session: Session,
     /// The length of the temporary file, where there was one when the session was opened.
     pub(crate) held: Option<Bytes>,
@@ -136,7 +136,7 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn shake_hands(&self, transport: &mut Transport, cancel: &Cancel) -> Result<(), FtpError> {
-        let deadline = Deadline::new(cancel, self.store.door.config.timeouts.connect);
+        let deadline = Deadline::new(cancel, self.store.access.config.timeouts.connect);
         shake_hands(transport, self.store.at(), &deadline)
     }
 
@@ -150,18 +150,18 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn listen_for_blocks(&mut self, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
-        let door = &self.store.door;
+        let access = &self.store.access;
         if self.session.mode != Mode::Extended {
-            for reply in self.session.control.ask(&[Command::ModeExtended], door.at(), cancel)? {
+            for reply in self.session.control.ask(&[Command::ModeExtended], access.at(), cancel)? {
                 if !reply.is_positive() {
-                    return Err(FtpError::Refused { at: door.at().to_owned(), verb: "MODE", reply });
+                    return Err(FtpError::Refused { at: access.at().to_owned(), verb: "MODE", reply });
                 }
             }
             self.session.mode = Mode::Extended;
         }
         // Connections that a fetch has left cannot be used the other way.
         self.session.data = None;
-        passive::address(door, &mut self.session, cancel)
+        passive::address(access, &mut self.session, cancel)
     }
 
     /// Opens the data connection of a store in one stream, before the command that uses it: some servers accept it first.
@@ -169,9 +169,9 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn connect_stream(&mut self, cancel: &Cancel) -> Result<Transport, FtpError> {
-        let door = &self.store.door;
-        self.session.use_mode_stream(door.at(), cancel)?;
-        passive::connect(door, &mut self.session, cancel)
+        let access = &self.store.access;
+        self.session.use_mode_stream(access.at(), cancel)?;
+        passive::connect(access, &mut self.session, cancel)
     }
 
     /// Sends the commands that begin to store; `size` is announced as what follows. Replies are read by [`Self::poll`].
@@ -184,8 +184,8 @@ impl<'a> StoreSession<'a> {
         size: Bytes,
         cancel: &Cancel,
     ) -> Result<&'static str, FtpError> {
-        let (at, path) = (self.store.door.at(), &self.store.door.address.path);
-        let sequential = self.store.door.sessions.is_sequential(&self.session.key);
+        let (at, path) = (self.store.access.at(), &self.store.access.address.path);
+        let sequential = self.store.access.sessions.is_sequential(&self.session.key);
         let control = &mut self.session.control;
         // What a server says to ALLO does not matter: some know no such command, or do not need it.
         let mut flight = vec![Command::Allo(size)];
@@ -221,7 +221,7 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn poll(&mut self) -> Result<Option<Reply>, FtpError> {
-        let at = self.store.door.at();
+        let at = self.store.access.at();
         if let Some(reply) = self.session.control.buffered_reply(at)? {
             return Ok(Some(reply));
         }
@@ -240,7 +240,7 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn poll_for_a_tick(&mut self) -> Result<Option<Reply>, FtpError> {
-        self.session.control.poll_reply(self.store.door.at())
+        self.session.control.poll_reply(self.store.access.at())
     }
 
     /// Makes the error of a reply that refuses `verb`.
@@ -273,18 +273,18 @@ impl<'a> StoreSession<'a> {
         ranges: &[ByteRange],
         cancel: &Cancel,
     ) -> Result<Vec<Option<Checksum>>, FtpError> {
-        let door = &self.store.door;
+        let access = &self.store.access;
         let name = longhaul_core::proto::gridftp::checksum_algorithm_name(algorithm).unwrap_or("MD5");
         let mut found = Vec::with_capacity(ranges.len());
-        let together = if door.sessions.is_sequential(&self.session.key) { 1 } else { FLIGHT };
+        let together = if access.sessions.is_sequential(&self.session.key) { 1 } else { FLIGHT };
         for flight in ranges.chunks(together) {
-            let path = &door.address.path;
+            let path = &access.address.path;
             let commands: Vec<_> =
                 flight.iter().map(|range| Command::Cksm(name, Some(*range), path)).collect();
-            self.session.control.send(&commands, door.at(), cancel)?;
+            self.session.control.send(&commands, access.at(), cancel)?;
             for range in flight {
                 let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(range.len());
-                let reply = self.session.control.reply("CKSM", limit, door.at(), cancel)?;
+                let reply = self.session.control.reply("CKSM", limit, access.at(), cancel)?;
                 found.push(self.checksum_of(reply, algorithm)?);
             }
         }
@@ -301,9 +301,13 @@ impl<'a> StoreSession<'a> {
         size: Bytes,
         cancel: &Cancel,
     ) -> Result<Option<Checksum>, FtpError> {
-        let at = self.store.door.at();
+        let at = self.store.access.at();
         let name = longhaul_core::proto::gridftp::checksum_algorithm_name(algorithm).unwrap_or("MD5");
-        self.session.control.send(&[Command::Cksm(name, None, &self.store.door.address.path)], at, cancel)?;
+        self.session.control.send(
+            &[Command::Cksm(name, None, &self.store.access.address.path)],
+            at,
+            cancel,
+        )?;
         let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(size);
         let reply = self.session.control.reply("CKSM", limit, at, cancel)?;
         self.checksum_of(reply, algorithm)
@@ -327,8 +331,9 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn size(&mut self, cancel: &Cancel) -> Result<Option<Bytes>, FtpError> {
-        let door = &self.store.door;
-        let replies = self.session.control.ask(&[Command::Size(&door.address.path)], door.at(), cancel)?;
+        let access = &self.store.access;
+        let replies =
+            self.session.control.ask(&[Command::Size(&access.address.path)], access.at(), cancel)?;
         Ok(replies.first().and_then(parse_size))
     }
 
@@ -337,14 +342,14 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`]; the temporary file is then still there.
     pub(crate) fn rename(&mut self, modified: Option<SystemTime>, cancel: &Cancel) -> Result<(), FtpError> {
-        let door = &self.store.door;
-        let (at, path, target) = (door.at(), &door.address.path, &self.store.target);
+        let access = &self.store.access;
+        let (at, path, target) = (access.at(), &access.address.path, &self.store.target);
         let sets_time = self.session.features.lists("MFMT");
         // A time before 1970 cannot be expressed.
         let time = modified.filter(|time| sets_time && *time >= SystemTime::UNIX_EPOCH);
         let mut commands: Vec<_> = time.map(|time| Command::Mfmt(time, path)).into_iter().collect();
         commands.extend([Command::Rnfr(path), Command::Rnto(target)]);
-        let replies = if door.sessions.is_sequential(&self.session.key) {
+        let replies = if access.sessions.is_sequential(&self.session.key) {
             let mut replies = Vec::new();
             for command in &commands {
                 replies.extend(self.session.control.ask(std::slice::from_ref(command), at, cancel)?);
@@ -369,8 +374,8 @@ impl<'a> StoreSession<'a> {
 
     /// Removes the temporary file; a server that does not is not asked again.
     pub(crate) fn discard(&mut self, cancel: &Cancel) {
-        let door = &self.store.door;
-        let asked = self.session.control.ask(&[Command::Dele(&door.address.path)], door.at(), cancel);
+        let access = &self.store.access;
+        let asked = self.session.control.ask(&[Command::Dele(&access.address.path)], access.at(), cancel);
         if let Err(error) = asked {
             tracing::debug!("a temporary file was not removed: {error}");
         }
@@ -378,15 +383,15 @@ impl<'a> StoreSession<'a> {
 
     /// Opens a data connection to an address of [`Self::listen_for_blocks`].
     pub(crate) fn dialler(&self, address: SocketAddr) -> BlockDialler<'a> {
-        let door = &self.store.door;
-        let (settings, limit) = (door.settings(), door.config.timeouts.connect);
+        let access = &self.store.access;
+        let (settings, limit) = (access.settings(), access.config.timeouts.connect);
         let protection = self.session.protection.clone();
-        BlockDialler { settings, limit, address, protection, at: door.at() }
+        BlockDialler { settings, limit, address, protection, at: access.at() }
     }
 
     /// Keeps the session for the next file.
     pub(crate) fn keep(self) {
-        self.store.door.sessions.keep(self.session);
+        self.store.access.sessions.keep(self.session);
     }
 
     /// Waits for the end of a store in one stream; `wait` is how long the server may take.

@@ -1,7 +1,7 @@
 //! Uploads to FTP and GridFTP servers: stored under a temporary name, proved by checksums, then renamed.
 //!
 //! ```text
-//!   StoreDoor::open --> what is held (CKSM of pieces) --> extended_store (MODE E, several streams) --> CKSM --> MFMT, RNFR, RNTO
+//!   StoreTarget::open --> what is held (CKSM of pieces) --> extended_store (MODE E, several streams) --> CKSM --> MFMT, RNFR, RNTO
 //!                                                     '-> stream_store   (MODE S, one stream)      --> SIZE --> RNFR, RNTO
 //!                                       both send over data_sender, bare or within TLS
 //! ```
@@ -39,7 +39,7 @@ use super::shared_pace::SharedPace;
 use crate::cancel::Cancel;
 use crate::pacing::PacingThread;
 use crate::send::{Reader, SourceFile};
-use crate::source::gridftp::{StoreDoor, StoreSession};
+use crate::source::gridftp::{StoreSession, StoreTarget};
 use crate::source::http::{HttpError, Retry, SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
 
@@ -139,10 +139,10 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         let request = self.request;
         let name = TemporaryName::claim(self.source, &request.url);
         let sessions = request.sessions.get();
-        let door = StoreDoor::new(&request.url, &name.suffix, &request.client, sessions)?;
+        let target = StoreTarget::new(&request.url, &name.suffix, &request.client, sessions)?;
         let mut backoff = Backoff::new(request.retries);
         let result = loop {
-            let error = match self.attempt(&door, name.is_lasting(), &mut backoff) {
+            let error = match self.attempt(&target, name.is_lasting(), &mut backoff) {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
@@ -158,16 +158,16 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             }
         };
         if !name.is_lasting() && self.began {
-            self.discard(&door);
+            self.discard(&target);
         }
         result
     }
 
     /// Removes a temporary file that no later run would find.
-    fn discard(&self, door: &StoreDoor<'_>) {
+    fn discard(&self, target: &StoreTarget<'_>) {
         // The upload may be cancelled; this takes as long as one command may.
         let cancel = Cancel::new();
-        match door.open(&cancel) {
+        match target.open(&cancel) {
             Ok(mut session) => session.discard(&cancel),
             Err(error) => tracing::debug!("a temporary file was not removed: {error}"),
         }
@@ -175,11 +175,11 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
 
     fn attempt(
         &mut self,
-        door: &StoreDoor<'_>,
+        target: &StoreTarget<'_>,
         is_lasting: bool,
         backoff: &mut Backoff,
     ) -> Result<Option<Checksum>, UploadError> {
-        let mut session = door.open(&self.progress.cancel)?;
+        let mut session = target.open(&self.progress.cancel)?;
         let algorithm = session.algorithm();
         let verified_by = algorithm.filter(|_| self.request.verify.is_some());
         self.progress.set_resumable(session.takes_blocks() && algorithm.is_some() && is_lasting);
