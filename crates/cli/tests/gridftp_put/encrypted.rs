@@ -145,7 +145,7 @@ fn what_cannot_be_encrypted_is_refused() {
     assert!(!plain.path("g").exists());
 }
 
-/// Fetches what a listing within TLS names: it ends as TLS demands, or it is refused.
+/// Fetches what a listing within TLS names.
 fn fetched(run: Get, url: &str) {
     let ended = run.args(["-r", "-o", "t", url]);
     ended.run().ok();
@@ -155,7 +155,7 @@ fn fetched(run: Get, url: &str) {
 }
 
 #[test]
-fn listings_of_real_servers_within_tls_end_cleanly() {
+fn listings_of_real_servers_are_received_within_tls() {
     if let Some(server) = Proftpd::with_tls() {
         for name in ["a", "sub/b"] {
             server.file(&format!("d/{name}"), name.as_bytes());

@@ -238,7 +238,10 @@ fn read_all(
     while at < range.end() {
         let Ok(mut memory) = free.recv() else { return };
         usage.0.fetch_add(1, Ordering::Relaxed);
-        let block = match read_block(file, &mut memory, at, alignment) {
+        // Not past the range: the rest is another stream's to read.
+        let left = Bytes::new((range.end() - at).next_multiple_of(alignment)).as_usize();
+        let wanted = left.min(memory.len());
+        let block = match read_block(file, &mut memory[..wanted], at, alignment) {
             Ok(read) => {
                 let start = range.start().saturating_sub(at) as usize;
                 let end = Bytes::new(range.end() - at).as_usize().min(read);
@@ -258,8 +261,8 @@ fn read_all(
     }
 }
 
-/// Fills `memory` from the offset `at`; reads less only at the end of the file.
-fn read_block(file: &File, memory: &mut AlignedBuf, at: u64, alignment: u64) -> io::Result<usize> {
+/// Fills `memory`, whose length is a multiple of `alignment`, from the offset `at`; reads less only at the end of the file.
+fn read_block(file: &File, memory: &mut [u8], at: u64, alignment: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < memory.len() {
         match file.read_at(&mut memory[read..], at + read as u64) {

@@ -15,7 +15,7 @@ use url::Url;
 use super::error::FtpError;
 use super::login::ServerAccess;
 use super::passive;
-use super::remote_address::RemoteAddress;
+use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::is_unknown_command;
 use super::sessions::{Session, Sessions};
 use crate::cancel::Cancel;
@@ -117,13 +117,13 @@ impl FtpLister {
                     return Err(SourceError::stalled(access.at(), Bytes::new(1), self.options.stall));
                 }
                 Ok(Received::Idle) => {}
-                Ok(Received::End { clean: true }) => return Ok(spool),
-                // Without the end that TLS protects, anyone on the way can cut the listing.
-                Ok(Received::End { clean: false }) => {
+                // Without the end that TLS protects, anyone on the way can cut the listing. proftpd sends it, Globus 13.24 does not.
+                Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
                     return Err(
                         FtpError::ClosedEarly { at: access.at().to_owned(), got: spool.length() }.into()
                     );
                 }
+                Ok(Received::End { .. }) => return Ok(spool),
                 Err(source) => return Err(FtpError::Data { at: access.at().to_owned(), source }.into()),
             }
             if cancel.is_cancelled() {
