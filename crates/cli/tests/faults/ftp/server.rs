@@ -142,7 +142,10 @@ impl Script {
         };
         if let Some(FtpFault::Refused(code)) = fault {
             session.reply(&format!("{code} not now"));
-            return if code == 421 { session.close() } else { () };
+            if code == 421 {
+                session.close();
+            }
+            return;
         }
         session.reply("150 sending");
         if fault == Some(FtpFault::EarlySuccess) {
