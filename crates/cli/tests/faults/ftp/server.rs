@@ -13,7 +13,7 @@ use crate::scripted::{Ask, Scripted, Session};
 use crate::scripted_data::{Data, Transfer, end};
 
 /// Longer than the client waits without a byte (`--stall-timeout`).
-const SILENCE: Duration = Duration::from_millis(2500);
+const SILENCE: Duration = Duration::from_millis(4000);
 
 pub(crate) struct FtpServer {
     script: Arc<Script>,
