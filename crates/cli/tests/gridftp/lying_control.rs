@@ -368,6 +368,7 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
     let server = Scripted::new(old.clone(), move |session, ask| {
         match ask.verb.as_str() {
             "FEAT" => session.reply(PLAIN),
+            "MLST" => session.reply("500 unknown"),
             "MDTM" => {
                 session.reply(&format!("213 2020010203040{}", u8::from(is_changed.load(Ordering::SeqCst))))
             }
@@ -390,6 +391,7 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
                 session.replace_file(restored.clone());
                 session.reply(PLAIN);
             }
+            "MLST" => session.reply("500 unknown"),
             "MDTM" => session.reply("213 20200102030400"),
             _ => return false,
         }

@@ -19,6 +19,8 @@ use crate::run::{Ended, Outcome, count, leftovers};
 /// Plays the schedule of `seed` in the empty directory `dir`.
 pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
     let schedule = schedule(seed);
+    // Made when first used, which takes longer than the client waits.
+    let _: usize = schedule.builds.iter().map(|build| build.bytes().len()).sum();
     let play = Play::new(&schedule, dir);
     match play.all() {
         Ok(()) => Outcome::Held(play.server.log()),
@@ -129,7 +131,7 @@ impl<'a> Play<'a> {
     fn command(&self, step: &FtpStep) -> Command {
         let mut command = client::longhaul(&self.work, &self.logs);
         let retries = self.schedule.retries.to_string();
-        command.args(["get", "--no-memory", "--stall-timeout", "1s", "--connect-timeout", "5s"]);
+        command.args(["get", "--no-memory", "--stall-timeout", "2s", "--connect-timeout", "5s"]);
         command.args(["--retries", &retries, "-o", "f"]);
         match self.schedule.streams {
             // The first chunk is a window a round trip for Delta.

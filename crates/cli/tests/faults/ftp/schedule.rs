@@ -185,7 +185,7 @@ fn fault(rng: &mut ChaCha8Rng, extended: bool) -> FtpFault {
         0 | 1 => FtpFault::Drop { at },
         2 => FtpFault::Reset { at },
         3 => FtpFault::Lost { at },
-        4 => FtpFault::Stall { at, millis: one_of(rng, &[300, 1500]) },
+        4 => FtpFault::Stall { at, millis: one_of(rng, &[300, 3500]) },
         5 => FtpFault::Refused(one_of(rng, &[421, 425, 426, 451, 501, 550])),
         6 => FtpFault::EarlySuccess,
         7 => FtpFault::Silence,

@@ -13,7 +13,7 @@ use crate::scripted::{Ask, Scripted, Session};
 use crate::scripted_data::{Data, Transfer, end};
 
 /// Longer than the client waits without a byte (`--stall-timeout`).
-const SILENCE: Duration = Duration::from_millis(2500);
+const SILENCE: Duration = Duration::from_millis(4000);
 
 pub(crate) struct FtpServer {
     script: Arc<Script>,
@@ -142,7 +142,10 @@ impl Script {
         };
         if let Some(FtpFault::Refused(code)) = fault {
             session.reply(&format!("{code} not now"));
-            return if code == 421 { session.close() } else { () };
+            if code == 421 {
+                session.close();
+            }
+            return;
         }
         session.reply("150 sending");
         if fault == Some(FtpFault::EarlySuccess) {

@@ -46,6 +46,8 @@ impl Unproved {
     /// # Errors
     /// The disk failed.
     pub(super) fn withhold(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+        // A lease of which nothing is left to come counts as outstanding until it is dropped.
+        stream.drop_received();
         if !stream.is_complete() {
             return Ok(());
         }
