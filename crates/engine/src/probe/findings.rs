@@ -149,7 +149,8 @@ impl<'a> Findings<'a> {
         let (ProbeTarget::Http(url) | ProbeTarget::Ftp(url)) = self.target else { return };
         let Some(file) = &self.options.memory else { return };
         // A lower bound would hold the next transfer down.
-        let is_least = |found: MeasuredRate| found.is_lower_bound && found.evidence == RateEvidence::UdpTrains;
+        let is_least =
+            |found: MeasuredRate| found.is_lower_bound && found.evidence == RateEvidence::UdpTrains;
         if self.path.rate.is_some_and(is_least) {
             return;
         }
