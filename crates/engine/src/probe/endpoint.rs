@@ -21,7 +21,7 @@ use crate::source::http::{Client, HttpError, Read};
 
 use super::error::ProbeError;
 use super::findings::Findings;
-use super::http::{compare, flow_time, several, take};
+use super::http::{SEVERAL, compare, flow_time, take};
 use super::sweep;
 use super::tcp_flows::{FlowPlan, FlowResult, receive};
 use super::udp_session::{ENOUGH_BUFFER, Echoes, UdpSession};
@@ -133,8 +133,8 @@ pub(super) fn measure(
         run_one(findings, udp.as_mut());
     }
     progress("TCP, several connections");
-    let together = receive(client, &streams.plan(findings, several(), 1.0));
-    take(findings, &together, several());
+    let together = receive(client, &streams.plan(findings, SEVERAL, 1.0));
+    take(findings, &together, SEVERAL);
     compare(findings, &one, &together);
     if findings.options.full {
         sweep::own_server(findings, client, offer, |findings| streams.plan(findings, 1, 1.0), progress)?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_core::probe::flow_rate::payload_rate;
 use longhaul_core::probe::message::MEASURE_PATH;
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::proto::http::{ContentRange, RangeRequest, ResponseHead};
@@ -19,7 +20,7 @@ use super::sweep;
 use super::tcp_flows::{FlowPlan, FlowResult, receive};
 
 /// Connections beside which a single one is compared.
-const SEVERAL: u32 = 4;
+pub(super) const SEVERAL: u32 = 4;
 /// A smaller file ends before slow start does.
 const SMALLEST_FILE: Bytes = Bytes::mib(1);
 /// How long an answer's head may take.
@@ -143,10 +144,9 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
     if single.payload_bps == Rate::default() || together.payload_bps == Rate::default() {
         return;
     }
-    let path = findings
-        .path
-        .rate
-        .map(|found| longhaul_core::probe::flow_rate::payload_rate(found.rate_bps, findings.mtu()));
+    // A lower bound of the path may be the limit that is looked for.
+    let known = findings.path.rate.filter(|found| !found.is_lower_bound);
+    let path = known.map(|found| payload_rate(found.rate_bps, findings.mtu()));
     findings.server.limit = Some(find_limit(&ConnectionRates {
         rtt: findings.min_rtt(),
         one: single.payload_bps,
@@ -157,9 +157,4 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
         path,
         had_losses: one.out_of_order > 0,
     }));
-}
-
-/// Connections beside which a single one is compared.
-pub(super) const fn several() -> u32 {
-    SEVERAL
 }

@@ -71,7 +71,12 @@ pub fn run(
     progress("RTT");
     let address = target.resolve()?;
     let mut findings = Findings::new(target, address, started, options);
-    rtt::measure(&mut findings, address)?;
+    let handshakes = match target {
+        // iperf3 begins a test with each connection, and reports those that send nothing as errors.
+        ProbeTarget::Iperf3 { .. } => rtt::ONE_HANDSHAKE,
+        ProbeTarget::Http(_) | ProbeTarget::Ftp(_) => rtt::HANDSHAKES,
+    };
+    rtt::measure(&mut findings, address, handshakes)?;
     let failure = match target {
         ProbeTarget::Http(url) => http::measure(&mut findings, url, progress).err(),
         ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address).err(),

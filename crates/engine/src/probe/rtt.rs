@@ -11,8 +11,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::error::ProbeError;
 use super::findings::Findings;
 
-/// Handshakes and echoes of a probe.
+/// Echoes of a probe.
 const COUNT: u32 = 5;
+/// Handshakes with a server that begins its work with each connection.
+pub(super) const ONE_HANDSHAKE: u32 = 1;
+/// Handshakes with any other server.
+pub(super) const HANDSHAKES: u32 = COUNT;
 /// Pause between two of them: each shall find the path idle.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long an answer may take; the longest path of the internet takes a third of it.
@@ -27,14 +31,18 @@ type Samples = (Vec<Duration>, Option<io::Error>);
 ///
 /// # Errors
 /// [`ProbeError::Silent`] where neither is answered, [`ProbeError::Port`] where the port refuses connections.
-pub(super) fn measure(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), ProbeError> {
+pub(super) fn measure(
+    findings: &mut Findings<'_>,
+    address: SocketAddr,
+    handshake_count: u32,
+) -> Result<(), ProbeError> {
     let ((samples, refused), echoes) = std::thread::scope(|scope| {
         let echoes = scope.spawn(|| PingSocket::open(address.ip()).map(|socket| socket.echoes()));
-        let handshakes = handshakes(address);
+        let handshakes = handshakes(address, handshake_count);
         let panicked = || Err(io::Error::other("its thread has panicked"));
         (handshakes, echoes.join().unwrap_or_else(|_| panicked()))
     });
-    findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, COUNT));
+    findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, handshake_count));
     let icmp = match echoes {
         Ok((samples, error)) => {
             findings.budget.spend(ECHO_SIZE * u64::from(COUNT));
@@ -73,7 +81,7 @@ pub(super) fn measure(findings: &mut Findings<'_>, address: SocketAddr) -> Resul
 }
 
 /// Connects several times, one soon after the other: together they take little more than a round trip.
-fn handshakes(address: SocketAddr) -> Samples {
+fn handshakes(address: SocketAddr, count: u32) -> Samples {
     let connect = move |number: u32| {
         std::thread::sleep(PAUSE * number);
         let started = Instant::now();
@@ -81,7 +89,7 @@ fn handshakes(address: SocketAddr) -> Samples {
     };
     let (mut samples, mut failure) = (Vec::new(), None);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..COUNT).map(|number| scope.spawn(move || connect(number))).collect();
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || connect(number))).collect();
         for thread in threads {
             match thread.join() {
                 Ok(Ok(time)) => samples.push(time),
@@ -173,11 +181,11 @@ mod tests {
     fn handshakes_with_a_listener_are_timed_and_refusals_are_errors() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (samples, error) = handshakes(address);
+        let (samples, error) = handshakes(address, COUNT);
         assert_eq!((samples.len(), error.is_none()), (5, true));
         drop(listener);
-        let (samples, error) = handshakes(address);
-        assert!(samples.is_empty(), "{samples:?}");
+        let (samples, error) = handshakes(address, COUNT);
+        assert!(samples.is_empty());
         assert_eq!(error.unwrap().kind(), io::ErrorKind::ConnectionRefused);
     }
 
