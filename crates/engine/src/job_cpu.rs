@@ -25,8 +25,24 @@ struct CountedThread {
     clock: ThreadClock,
     /// /proc/thread-self/schedstat of the thread; `None` where the kernel has none.
     schedstat: Option<File>,
-    /// For how long it has occupied a core, or has waited for one.
-    occupied: Duration,
+    /// What the last reading said.
+    last: CoreTimes,
+}
+
+/// What a thread did with the cores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CoreTimes {
+    /// For how long it ran.
+    pub(crate) ran: Duration,
+    /// For how long it could have run, and waited for a core.
+    pub(crate) starved: Duration,
+}
+
+impl CoreTimes {
+    /// Returns the sum, by which threads are compared.
+    pub(crate) fn sum(self) -> Duration {
+        self.ran + self.starved
+    }
 }
 
 /// Counts the calling thread until it is dropped.
@@ -38,27 +54,32 @@ struct Counted<'a> {
 impl CountedThread {
     fn current(clock: ThreadClock) -> Self {
         let schedstat = File::open("/proc/thread-self/schedstat").ok();
-        let mut thread = Self { clock, schedstat, occupied: Duration::ZERO };
+        let mut thread = Self { clock, schedstat, last: CoreTimes::default() };
         thread.read();
         thread
     }
 
-    /// Returns for how long the thread has run, or could have run and waited for a core, since it was last asked.
-    fn read(&mut self) -> Duration {
+    /// Returns what the thread did since it was last asked.
+    fn read(&mut self) -> CoreTimes {
         let mut text = [0; 64];
         let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
-        let now = read.and_then(|len| occupied(&text[..len])).or_else(|| self.clock.cpu_time());
-        let now = now.unwrap_or(self.occupied);
-        now.saturating_sub(std::mem::replace(&mut self.occupied, now))
+        let now = read.and_then(|len| core_times(&text[..len]));
+        let by_clock = || self.clock.cpu_time().map(|ran| CoreTimes { ran, ..CoreTimes::default() });
+        let now = now.or_else(by_clock).unwrap_or(self.last);
+        let before = std::mem::replace(&mut self.last, now);
+        CoreTimes {
+            ran: now.ran.saturating_sub(before.ran),
+            starved: now.starved.saturating_sub(before.starved),
+        }
     }
 }
 
 /// Reads a thread's schedstat: nanoseconds on a core, nanoseconds of waiting for one, and a count (Linux,
 /// Documentation/scheduler/sched-stats.rst).
-fn occupied(schedstat: &[u8]) -> Option<Duration> {
+fn core_times(schedstat: &[u8]) -> Option<CoreTimes> {
     let mut numbers = std::str::from_utf8(schedstat).ok()?.split_ascii_whitespace().map(str::parse::<u64>);
-    let (ran, waited) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-    Some(Duration::from_nanos(ran.saturating_add(waited)))
+    let (ran, starved) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(CoreTimes { ran: Duration::from_nanos(ran), starved: Duration::from_nanos(starved) })
 }
 
 impl JobCpu {
@@ -76,11 +97,15 @@ impl JobCpu {
         threads.running.iter().filter_map(|thread| thread.clock.cpu_time()).sum::<Duration>() + threads.ended
     }
 
-    /// Returns for how long the busiest thread was busy since the last call; for one caller.
-    ///
-    /// A thread that could run and waits for a core counts as busy.
-    pub(crate) fn take_busiest(&self) -> Duration {
-        lock(&self.0).running.iter_mut().map(CountedThread::read).max().unwrap_or_default()
+    /// Returns what the busiest thread did since the last call; for one caller.
+    pub(crate) fn take_busiest(&self) -> CoreTimes {
+        let mut threads = lock(&self.0);
+        threads
+            .running
+            .iter_mut()
+            .map(CountedThread::read)
+            .max_by_key(|times| times.sum())
+            .unwrap_or_default()
     }
 }
 
@@ -115,22 +140,23 @@ mod tests {
             let spins: Vec<_> = spins.collect();
             std::thread::sleep(Duration::from_millis(100));
             // Where no core is free, the threads wait for one, and are as busy.
-            let busiest = cpu.take_busiest();
+            let busiest = cpu.take_busiest().sum();
             assert!(busiest >= Duration::from_millis(25), "{busiest:?}");
             spins.into_iter().for_each(|spin| spin.join().unwrap());
         });
         std::thread::scope(|threads| {
             threads.spawn(|| cpu.count(|| std::thread::sleep(Duration::from_millis(50))));
             std::thread::sleep(Duration::from_millis(40));
-            assert!(cpu.take_busiest() < Duration::from_millis(30));
+            assert!(cpu.take_busiest().ran < Duration::from_millis(30));
         });
     }
 
     #[test]
     fn schedstat_is_time_on_a_core_and_waiting_for_one() {
-        assert_eq!(occupied(b"2000 3000 7\n"), Some(Duration::from_micros(5)));
+        let (ran, starved) = (Duration::from_micros(2), Duration::from_micros(3));
+        assert_eq!(core_times(b"2000 3000 7\n"), Some(CoreTimes { ran, starved }));
         for bad in [&b""[..], b"2000", b"2000 x", b"\xff 1 2"] {
-            assert_eq!(occupied(bad), None);
+            assert_eq!(core_times(bad), None);
         }
     }
 

@@ -10,6 +10,7 @@ use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
 use longhaul_sys::host;
 
+use crate::job_cpu::CoreTimes;
 use crate::transfer::Waits;
 
 /// The limits of a transfer over time.
@@ -19,15 +20,15 @@ pub(crate) struct LimitWatch {
     attribution: Attribution,
     last: Option<LimitedBy>,
     began: bool,
-    /// Sum of what the busiest thread took between one observation and the next.
-    busiest: Duration,
+    /// Sums of what the busiest thread did between one observation and the next.
+    busiest: CoreTimes,
 }
 
 impl LimitWatch {
     /// Begins with the transfer, observed at this end; `peer_paces` where the peer paces itself to the path's capacity.
     pub(crate) fn new(end: End, peer_paces: bool) -> Self {
         let attribution = Attribution::new(end).with_pacing_peer(peer_paces);
-        Self { end, attribution, last: None, began: false, busiest: Duration::ZERO }
+        Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }
     }
 
     /// Assigns the time before the streams start: no byte could arrive before `streams_start`.
@@ -40,19 +41,20 @@ impl LimitWatch {
         }
     }
 
-    /// Observes a transfer at `now`, since its start; `busiest` is for how long the busiest thread was busy since the last call.
+    /// Observes a transfer at `now`, since its start; `busiest` is what the busiest thread did since the last call.
     pub(crate) fn observe(
         &mut self,
         now: Duration,
         snapshot: &Snapshot,
         waits: &Waits,
-        busiest: Duration,
+        busiest: CoreTimes,
         emit: impl Fn(&Event),
     ) {
-        self.busiest += busiest;
+        self.busiest.ran += busiest.ran;
+        self.busiest.starved += busiest.starved;
+        let CoreTimes { ran, starved } = self.busiest;
         let time = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
-        let threads =
-            ThreadTimes { disk: time(&waits.writer), limit: time(&waits.limit), busiest: self.busiest };
+        let threads = ThreadTimes { disk: time(&waits.writer), limit: time(&waits.limit), ran, starved };
         let segments = snapshot.segments;
         let reading = Reading {
             threads: Some(threads),
@@ -131,7 +133,7 @@ mod tests {
             snapshot.received = Bytes::mib(tenths);
             let full = usize::from(tenths >= 10);
             snapshot.segments = Segments { in_use: 4 * full, count: 4, size: Bytes::mib(1) };
-            watch.observe(at(tenths), &snapshot, &Waits::default(), Duration::ZERO, emit);
+            watch.observe(at(tenths), &snapshot, &Waits::default(), CoreTimes::default(), emit);
         }
         watch.pause(emit);
         watch.settle(at(30), emit);

@@ -186,11 +186,13 @@ impl Classifier {
         };
         let (limit, disk) = (threads(|times| times.limit), threads(|times| times.disk));
         // Of one thread, not summed over the streams.
-        let core = threads(|times| times.busiest) * interval.streams() as f64;
+        let streams = interval.streams() as f64;
+        let (ran, starved) = (threads(|times| times.ran) * streams, threads(|times| times.starved) * streams);
+        let is_busy = ran > PARAMS.busy_core || (ran + starved > PARAMS.busy_core && self.lags(interval));
         if limit.max(disk) > PARAMS.most {
             return Some(if limit > disk { LimitedBy::Limit } else { LimitedBy::Disk });
         }
-        if core > PARAMS.busy_core {
+        if is_busy {
             return Some(LimitedBy::Cpu);
         }
         if interval.before.buffer_full && interval.now.buffer_full {
@@ -201,6 +203,19 @@ impl Classifier {
         let backlog = unread(&interval.before).min(unread(&interval.now));
         // With a closed window everything that may arrive lies unread.
         (backlog > 0 && backlog >= room).then_some(LimitedBy::Application)
+    }
+
+    /// Returns whether the connection waits for this host's threads: a receiver's socket fills, or a sender's is empty. A thread
+    /// that waits for a core limits nothing otherwise.
+    fn lags(&self, interval: &Interval) -> bool {
+        match self.end {
+            End::Receiver => {
+                let unread = interval.now.unread.max(interval.before.unread).get() as f64;
+                let room = interval.now.window.unwrap_or_default().get() as f64;
+                unread > PARAMS.most * (unread + room)
+            }
+            End::Sender => interval.share(busy) < PARAMS.busy_core,
+        }
     }
 
     fn of_the_connection(&mut self, interval: &Interval) -> LimitedBy {

@@ -59,8 +59,10 @@ pub struct ThreadTimes {
     pub disk: Duration,
     /// Waits to keep to `--limit`, summed over the streams.
     pub limit: Duration,
-    /// Time in which the busiest thread ran, or could have run and waited for a core.
-    pub busiest: Duration,
+    /// Time in which the busiest thread ran.
+    pub ran: Duration,
+    /// Time in which that thread could have run and waited for a core.
+    pub starved: Duration,
 }
 
 impl Reading {

@@ -174,9 +174,29 @@ fn threads_that_wait_or_work_are_the_limit() {
         assert!(disk.advice[1].contains("50.0 Mbit/s -> 100 Mbit/s"), "{:?}", disk.advice);
         let limit = course().run(10.0, 50.0, plant(|times, time| times.limit += time)).finding();
         assert_limit(&limit, LimitedBy::Limit, 0.9);
-        let cpu = course().run(10.0, 50.0, plant(|times, time| times.busiest += time)).finding();
+        let cpu = course().run(10.0, 50.0, plant(|times, time| times.ran += time)).finding();
         assert_limit(&cpu, LimitedBy::Cpu, 0.9);
     }
+}
+
+#[test]
+fn thread_that_waits_for_a_core_is_the_limit_only_where_data_wait_for_it() {
+    let starved = |reading: &mut Reading| {
+        threads(reading).starved += TICK.mul_f64(0.95);
+        queue(reading, 30);
+    };
+    let finding = Course::at(End::Receiver, 20).run(10.0, 50.0, starved).finding();
+    assert_limit(&finding, LimitedBy::Path, 0.9);
+    let lagging = |reading: &mut Reading| {
+        starved(reading);
+        (reading.unread, reading.window) = (Bytes::mib(2), Some(Bytes::mib(4)));
+    };
+    assert_limit(&Course::at(End::Receiver, 20).run(10.0, 50.0, lagging).finding(), LimitedBy::Cpu, 0.9);
+    let busy = |reading: &mut Reading| {
+        starved(reading);
+        sender(reading).busy += TICK;
+    };
+    assert_limit(&Course::at(End::Sender, 20).run(10.0, 50.0, busy).finding(), LimitedBy::Path, 0.9);
 }
 
 #[test]

@@ -40,7 +40,7 @@ use super::part_file::{Finished, PartFile};
 use super::segment_pool::{Segment, SegmentPool};
 use super::writer::{self, Writer, WriterChoice};
 use crate::digest::WantedDigests;
-use crate::job_cpu::JobCpu;
+use crate::job_cpu::{CoreTimes, JobCpu};
 use crate::passing_digest::PassingDigest;
 use crate::threads::{lock, named};
 
@@ -403,8 +403,8 @@ impl Pipeline {
         self.cpu.total()
     }
 
-    /// Returns for how long the busiest writer was busy since the last call; for one caller.
-    pub(crate) fn take_busiest_writer(&self) -> Duration {
+    /// Returns what the busiest writer did since the last call; for one caller.
+    pub(crate) fn take_busiest_writer(&self) -> CoreTimes {
         self.cpu.take_busiest()
     }
 
