@@ -24,6 +24,8 @@ pub(crate) enum BenchClient {
     Served(Pace),
     /// `longhaul put` to `longhaul serve --writable`.
     Put,
+    /// The same with this `--pace`.
+    PutPaced(Pace),
     /// curl, to a file.
     Curl,
     /// axel with 64 connections.
@@ -147,7 +149,7 @@ impl BenchClient {
         match self {
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
-            Self::Put => Some(BenchServer::Writable),
+            Self::Put | Self::PutPaced(_) => Some(BenchServer::Writable),
             Self::GridFtp(_) | Self::GridFtpEach | Self::UrlCopy(_) | Self::UrlCopyList => {
                 Some(BenchServer::Globus)
             }
@@ -157,7 +159,7 @@ impl BenchClient {
 
     /// Says whether the file goes from the client to the server.
     pub(crate) fn sends(self) -> bool {
-        self == Self::Put
+        matches!(self, Self::Put | Self::PutPaced(_))
     }
 
     /// Says whether it prints how far it is.
@@ -170,6 +172,7 @@ impl BenchClient {
                 | Self::SmallSockets(_)
                 | Self::Served(_)
                 | Self::Put
+                | Self::PutPaced(_)
         )
     }
 
@@ -236,9 +239,13 @@ impl BenchClient {
                     .map(OsStr::new));
                 add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
             }
-            Self::Put => {
+            Self::Put | Self::PutPaced(_) => {
                 add(&[words.longhaul]);
-                add(&["put", "--json", "--no-resume", "--token"].map(OsStr::new));
+                add(&["put", "--json", "--no-resume"].map(OsStr::new));
+                if let Self::PutPaced(pace) = self {
+                    add(&["--streams", "1", "--no-memory", "--pace", &pace.header()].map(OsStr::new));
+                }
+                add(&["--token".as_ref()]);
                 add(&[words.token, "--record".as_ref(), words.record, words.source]);
                 add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
@@ -324,6 +331,7 @@ impl fmt::Display for BenchClient {
             Self::UrlCopyList => f.pad("globus-url-copy -pp -cc 8"),
             Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
             Self::Put => f.pad("longhaul put"),
+            Self::PutPaced(pace) => f.pad(&format!("longhaul put, pace {pace}")),
             Self::Curl => f.pad("curl"),
             Self::CurlToNull => f.pad("curl to /dev/null"),
             Self::Experiment(experiment) => f.pad(experiment.title()),
@@ -357,6 +365,7 @@ mod tests {
             BenchClient::GetEach,
             BenchClient::Writer("mmap"),
             BenchClient::Served(Pace::Auto),
+            BenchClient::PutPaced(Pace::Off),
         ];
         for client in ours.chain(others) {
             let command = shown(client);
