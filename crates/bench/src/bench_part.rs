@@ -7,7 +7,7 @@ use crate::bench_job::BenchJob;
 use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::streams::{paper, stock, tuned};
-use crate::{buffers, gridftp, icdc, long_path, no_delay, small_files, total_time};
+use crate::{buffers, gridftp, icdc, long_path, no_delay, pacing_cells, small_files, total_time};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -37,8 +37,12 @@ pub(crate) enum BenchPart {
     Gridftp,
     /// The ways of receiving and writing, for docs/buffers.md
     Buffers,
-    /// `--pace` over rates, RTTs and queues, simulated: pacing-grid.md in --dir
+    /// `--pace` over rates, RTTs and queues: the two parts that follow
     PacingGrid,
+    /// Twelve cells in real time: put to serve; less than 20 minutes a repetition, 15 GB of memory
+    PacingCells,
+    /// All cells in virtual time: pacing-grid.md in --dir
+    PacingSimulated,
     /// The figures of GridFTP-APT's paper, simulated: apt-*.svg and apt-figures.md in --dir
     AptFigures,
 }
@@ -46,6 +50,9 @@ pub(crate) enum BenchPart {
 /// The parts that [`BenchPart::Streams`] includes.
 const STREAMS: [BenchPart; 4] =
     [BenchPart::StreamsStock, BenchPart::StreamsTuned, BenchPart::StreamsPaper, BenchPart::StreamsFairness];
+
+/// The parts that [`BenchPart::PacingGrid`] includes.
+const PACING_GRID: [BenchPart; 2] = [BenchPart::PacingCells, BenchPart::PacingSimulated];
 
 impl BenchPart {
     /// All parts, in the order of measurement.
@@ -61,7 +68,8 @@ impl BenchPart {
         STREAMS[3],
         Self::Gridftp,
         Self::Buffers,
-        Self::PacingGrid,
+        PACING_GRID[0],
+        PACING_GRID[1],
         Self::AptFigures,
     ];
 
@@ -71,13 +79,14 @@ impl BenchPart {
             only.is_empty()
                 || only.contains(part)
                 || (only.contains(&Self::Streams) && STREAMS.contains(part))
+                || (only.contains(&Self::PacingGrid) && PACING_GRID.contains(part))
         };
         Self::ALL.into_iter().filter(asked).collect()
     }
 
     /// Returns whether the part runs in virtual time: it needs neither privilege nor a quiet machine.
     pub(crate) fn is_simulated(self) -> bool {
-        matches!(self, Self::PacingGrid | Self::AptFigures)
+        matches!(self, Self::PacingSimulated | Self::AptFigures)
     }
 
     /// Returns the jobs that the part compares.
@@ -93,7 +102,12 @@ impl BenchPart {
             Self::SmallFiles => small_files::jobs(),
             Self::Gridftp => gridftp::jobs(),
             Self::Buffers => buffers::jobs(),
-            Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => Vec::new(),
+            Self::PacingCells => pacing_cells::jobs(),
+            Self::Streams
+            | Self::StreamsFairness
+            | Self::PacingGrid
+            | Self::PacingSimulated
+            | Self::AptFigures => Vec::new(),
         }
     }
 
@@ -109,9 +123,13 @@ impl BenchPart {
             Self::TotalTime => total_time::targets(runs),
             Self::SmallFiles => small_files::targets(runs),
             Self::Gridftp => gridftp::targets(runs),
-            Self::Buffers | Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => {
-                Vec::new()
-            }
+            Self::PacingCells => pacing_cells::targets(runs),
+            Self::Buffers
+            | Self::Streams
+            | Self::StreamsFairness
+            | Self::PacingGrid
+            | Self::PacingSimulated
+            | Self::AptFigures => Vec::new(),
         }
     }
 
@@ -128,7 +146,12 @@ impl BenchPart {
             Self::SmallFiles => small_files::section(runs),
             Self::Gridftp => gridftp::section(runs),
             Self::Buffers => buffers::section(runs),
-            Self::Streams | Self::StreamsFairness | Self::PacingGrid | Self::AptFigures => String::new(),
+            Self::PacingCells => pacing_cells::section(runs),
+            Self::Streams
+            | Self::StreamsFairness
+            | Self::PacingGrid
+            | Self::PacingSimulated
+            | Self::AptFigures => String::new(),
         }
     }
 }
@@ -145,13 +168,15 @@ mod tests {
             BenchPart::selected(&[BenchPart::StreamsPaper, BenchPart::LongPath]),
             [BenchPart::LongPath, BenchPart::StreamsPaper]
         );
+        assert_eq!(BenchPart::selected(&[BenchPart::PacingGrid]), PACING_GRID);
         assert_eq!(BenchPart::selected(&[]), BenchPart::ALL);
     }
 
     #[test]
-    fn every_part_but_the_group_is_measured() {
+    fn every_part_but_the_groups_is_measured() {
         for part in BenchPart::value_variants() {
-            assert_eq!(BenchPart::ALL.contains(part), *part != BenchPart::Streams, "{part:?}");
+            let is_group = matches!(part, BenchPart::Streams | BenchPart::PacingGrid);
+            assert_eq!(BenchPart::ALL.contains(part), !is_group, "{part:?}");
         }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) enum BenchClient {
     PutUnverified,
     /// `curl -T` to `longhaul serve --writable`.
     CurlUpload,
+    /// The same with this `--pace`.
+    PutPaced(Pace),
     /// curl, to a file.
     Curl,
     /// axel with 64 connections.
@@ -156,9 +158,11 @@ impl BenchClient {
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
             Self::FromServe => Some(BenchServer::ServeByItself),
-            Self::Put | Self::PutByItself | Self::PutUnverified | Self::CurlUpload => {
-                Some(BenchServer::Writable)
-            }
+            Self::Put
+            | Self::PutPaced(_)
+            | Self::PutByItself
+            | Self::PutUnverified
+            | Self::CurlUpload => Some(BenchServer::Writable),
             Self::GridFtp(_) | Self::GridFtpEach | Self::UrlCopy(_) | Self::UrlCopyList => {
                 Some(BenchServer::Globus)
             }
@@ -181,6 +185,7 @@ impl BenchClient {
                 | Self::SmallSockets(_)
                 | Self::Served(_)
                 | Self::Put
+                | Self::PutPaced(_)
         )
     }
 
@@ -252,9 +257,13 @@ impl BenchClient {
                     .map(OsStr::new));
                 add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
             }
-            Self::Put => {
+            Self::Put | Self::PutPaced(_) => {
                 add(&[words.longhaul]);
-                add(&["put", "--json", "--no-resume", "--token"].map(OsStr::new));
+                add(&["put", "--json", "--no-resume"].map(OsStr::new));
+                if let Self::PutPaced(pace) = self {
+                    add(&["--streams", "1", "--no-memory", "--pace", &pace.header()].map(OsStr::new));
+                }
+                add(&["--token".as_ref()]);
                 add(&[words.token, "--record".as_ref(), words.record, words.source]);
                 add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
@@ -357,6 +366,7 @@ impl fmt::Display for BenchClient {
             Self::Put | Self::PutByItself => f.pad("longhaul put"),
             Self::PutUnverified => f.pad("longhaul put --no-verify"),
             Self::CurlUpload => f.pad("curl -T"),
+            Self::PutPaced(pace) => f.pad(&format!("longhaul put, pace {pace}")),
             Self::Curl => f.pad("curl"),
             Self::CurlToNull => f.pad("curl to /dev/null"),
             Self::Experiment(experiment) => f.pad(experiment.title()),
@@ -392,6 +402,7 @@ mod tests {
             BenchClient::PutByItself,
             BenchClient::Writer("mmap"),
             BenchClient::Served(Pace::Auto),
+            BenchClient::PutPaced(Pace::Off),
         ];
         for client in ours.chain(others) {
             let command = shown(client);

@@ -2,8 +2,8 @@
 //!
 //! A [`bench_job`] is a set of clients that take turns on a path; [`single_run`] runs one client once, on a lab of its own.
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
-//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`total_time`] and [`buffers`] define the runs of each part and make its tables; [`bench_part`] lists the
-//! parts, [`report`] combines their sections. [`apt_figures`] simulates, and needs no lab.
+//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`pacing_cells`], [`total_time`] and [`buffers`] define the runs of each part and
+//! make its tables; [`bench_part`] lists the parts, [`report`] combines their sections. [`apt_figures`] and [`pacing_grid`] simulate, and need no lab.
 
 mod apt_figures;
 mod bench_job;
@@ -13,6 +13,7 @@ mod clients;
 mod convergence;
 mod experiments;
 mod globus;
+mod grid_path;
 mod gridftp;
 mod icdc;
 mod long_path;
@@ -20,6 +21,7 @@ mod machine;
 mod markdown_table;
 mod nginx;
 mod no_delay;
+mod pacing_cells;
 mod pacing_grid;
 mod paths;
 mod payload_capacity;
@@ -79,6 +81,10 @@ struct Options {
     /// How often each client runs on each path; and each point of apt-figures, with other random numbers
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
+
+    /// Measure only on paths whose name contains this, as in "100 ms, queue 8 ms" [default: all]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    path: String,
 
     /// Only try whether everything works: 1 GiB, once. Its figures mean nothing
     #[arg(long, conflicts_with_all = ["size", "repetitions"])]
@@ -143,7 +149,7 @@ fn bench(options: &Options) -> Result<()> {
     let tcp_memory = TcpMemoryLimit::raise()?;
     let measured = parts.iter().try_for_each(|part| match part {
         BenchPart::StreamsFairness => share_a_path(&workshop, &mut report, options.quick, repetitions),
-        _ => measure_all(&workshop, *part, &mut report, options.size(), repetitions),
+        _ => measure_all(&workshop, *part, &mut report, options, repetitions),
     });
     drop(tcp_memory);
     print!("{}", report.markdown());
@@ -153,7 +159,7 @@ fn bench(options: &Options) -> Result<()> {
 
 /// Runs the parts in virtual time.
 fn simulate(parts: &[BenchPart], dir: &Path, options: &Options) -> Result<()> {
-    if parts.contains(&BenchPart::PacingGrid) {
+    if parts.contains(&BenchPart::PacingSimulated) {
         print!("{}", pacing_grid::measure(dir, options.quick)?);
     }
     if parts.contains(&BenchPart::AptFigures) { draw_apt_figures(dir, options) } else { Ok(()) }
@@ -179,11 +185,12 @@ fn measure_all(
     workshop: &Workshop,
     part: BenchPart,
     report: &mut BenchReport,
-    size: Option<Bytes>,
+    options: &Options,
     repetitions: u32,
 ) -> Result<()> {
-    for mut job in part.jobs() {
-        if let Some(size) = size {
+    let jobs = part.jobs().into_iter().filter(|job| job.path.to_string().contains(&options.path));
+    for mut job in jobs {
+        if let Some(size) = options.size() {
             job.resize(size);
         }
         let source = workshop.source(job.size, job.files)?;

@@ -1,63 +1,73 @@
-//! `--pace auto` next to `off` and to a fixed rate, over a grid of paths in virtual time.
+//! `--pace auto` next to other senders, over a grid of paths in virtual time.
 //!
-//! Each transfer takes 30 s at the path's rate. The sender is CUBIC's; BBR is not simulated. The noise is that of a busy host:
-//! late timers and late acknowledgements. A neighbour is random traffic of a fifth of the path, which is there from the start.
+//! Each transfer takes 30 s at the path's rate. The noise is that of a busy host: late timers and late acknowledgements. A
+//! neighbour is random traffic of a fifth of the path; it is there from the start, or comes after 10 s.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use longhaul_core::tune::pace::Pacer;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::Bytes;
+use longhaul_lab::PathSpec;
 use longhaul_lab::model::paced_sender::PacedSender;
 use longhaul_lab::scenario::Spread;
-use longhaul_lab::{PathSpec, QueueLimit};
 
+use crate::grid_path::{GridPath, GridQueue};
 use crate::markdown_table::markdown;
 
 const MBITS: [u64; 4] = [100, 1_000, 3_000, 10_000];
 const RTTS_MS: [u64; 4] = [20, 100, 200, 300];
-const QUEUES: [Queue; 3] = [Queue::Time(Duration::from_millis(8)), Queue::Bdp(0.1), Queue::Bdp(1.0)];
+const QUEUES: [GridQueue; 3] = [GridQueue::Millis(8), GridQueue::BdpPercent(10), GridQueue::BdpPercent(100)];
+const CONDITIONS: [Conditions; 4] =
+    [Conditions::Clean, Conditions::Noise, Conditions::Neighbour, Conditions::Newcomer];
+const SENDERS: [GridSender; 6] = [
+    GridSender::Auto,
+    GridSender::WithoutRestarts,
+    GridSender::Off,
+    GridSender::Fixed,
+    GridSender::Bbr,
+    GridSender::AutoBbr,
+];
 /// What a transfer takes at the path's rate.
 const IDEAL: Duration = Duration::from_secs(30);
 /// A transfer that takes longer ends here.
 const END: Duration = Duration::from_secs(300);
-/// Packets of a transfer: larger ones where there would be more.
+/// Packets of a transfer: where there would be more, each is a burst of several segments.
 const MOST_PACKETS: u64 = 2_500_000;
-const ETHERNET: Bytes = Bytes::new(1500);
+const SEGMENT: Bytes = Bytes::new(1500);
 /// The fixed rate, of the path's.
 const FIXED_SHARE: f64 = 0.95;
 const SEED: u64 = 1;
 
-#[derive(Debug, Clone, Copy)]
-enum Queue {
-    Time(Duration),
-    Bdp(f64),
-}
-
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Conditions {
     Clean,
     Noise,
     Neighbour,
+    Newcomer,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Sender {
+/// A sender; under CUBIC where nothing else is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GridSender {
     Auto,
     /// The same, but slow start is never restarted.
     WithoutRestarts,
     Off,
     Fixed,
+    /// Under BBR, without a pace of longhaul's.
+    Bbr,
+    AutoBbr,
 }
 
 /// A path, and what disturbs the transfer.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    rate: Rate,
-    rtt: Rtt,
-    queue: Queue,
+    path: GridPath,
     conditions: Conditions,
 }
 
@@ -65,71 +75,106 @@ struct Cell {
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     seconds: f64,
+    /// Segments.
     retransmits: u64,
     /// The share of the neighbour's packets that were dropped.
     neighbour: f64,
 }
 
-/// Runs the grid, writes its table to `pacing-grid.md` in `dir`, and returns it.
+/// The transfers of [`SENDERS`] over a cell's path.
+type Transfers = [Transfer; SENDERS.len()];
+
+/// Runs the grid, writes its tables to `pacing-grid.md` in `dir`, and returns them.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn measure(dir: &Path, is_quick: bool) -> Result<String> {
-    let mut rows = Vec::new();
-    let mut ratios = Vec::new();
-    for cell in cells(is_quick) {
-        let senders = [Sender::Auto, Sender::WithoutRestarts, Sender::Off, Sender::Fixed];
-        let [auto, without, off, fixed] = senders.map(|sender| cell.run(sender));
-        let ratio = auto.seconds / off.seconds;
-        ratios.push(ratio);
-        eprintln!("bench: {cell}: {ratio:.2}");
-        let neighbour = match cell.conditions {
-            Conditions::Neighbour => {
-                format!("{:.2} %, {:.2} %", auto.neighbour * 100.0, off.neighbour * 100.0)
-            }
-            Conditions::Clean | Conditions::Noise => "-".to_owned(),
-        };
-        rows.push(vec![
-            cell.to_string(),
-            time(auto),
-            time(without),
-            time(off),
-            time(fixed),
-            format!("{ratio:.2}"),
-            format!("{}, {}", auto.retransmits, off.retransmits),
-            neighbour,
-        ]);
+    let cells = cells(is_quick);
+    let results = on_all_cores(&cells, |cell| SENDERS.map(|sender| cell.run(sender)));
+    let results: Vec<_> = cells.into_iter().zip(results).collect();
+    let mut text = String::from("# The pacing grid, in virtual time\n\n");
+    for conditions in CONDITIONS {
+        let of: Vec<_> = results.iter().filter(|(cell, _)| cell.conditions == conditions).copied().collect();
+        let _ = writeln!(text, "## {conditions}\n\n{}\n{}", summary(&of), table(&of));
     }
-    let head = [
-        "path",
-        "auto, s",
-        "without restarts, s",
-        "off, s",
-        "95 %, s",
-        "auto / off",
-        "retransmits",
-        "neighbour's loss",
-    ];
-    let summary = Spread::of(ratios).map_or_else(String::new, |Spread { median, max, .. }| {
-        format!("auto / off: median {median:.3}, worst {max:.3}.\n")
-    });
-    let text = format!("{}\n{summary}", markdown(&head, &rows));
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let file = dir.join("pacing-grid.md");
     std::fs::write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(text)
 }
 
+/// Returns a row for each sender: its times over those of `off`, and what was lost.
+fn summary(results: &[(Cell, Transfers)]) -> String {
+    let row = |index: usize| {
+        let over_off = |(_, transfers): &(Cell, Transfers)| transfers[index].seconds / off(transfers).seconds;
+        let times = Spread::of(results.iter().map(over_off));
+        let shallow = |of: fn(&Transfers, usize) -> u64| -> u64 {
+            let is_shallow = |(cell, _): &&(Cell, Transfers)| cell.path.is_shallow();
+            results.iter().filter(is_shallow).map(|(_, transfers)| of(transfers, index)).sum()
+        };
+        let (lost, lost_off) = (
+            shallow(|transfers, index| transfers[index].retransmits),
+            shallow(|transfers, _| off(transfers).retransmits),
+        );
+        let neighbour = Spread::of(results.iter().map(|(_, transfers)| transfers[index].neighbour * 100.0));
+        let spread = |of: fn(&Spread) -> f64, spread: &Option<Spread>, digits: usize| {
+            spread.as_ref().map_or_else(String::new, |spread| format!("{:.digits$}", of(spread)))
+        };
+        vec![
+            SENDERS[index].to_string(),
+            spread(|spread| spread.median, &times, 2),
+            spread(|spread| spread.max, &times, 2),
+            format!("{lost} / {lost_off}"),
+            format!(
+                "{} %, {} %",
+                spread(|spread| spread.median, &neighbour, 2),
+                spread(|spread| spread.max, &neighbour, 2)
+            ),
+        ]
+    };
+    let head = [
+        "sender",
+        "time / off: median",
+        "worst",
+        "retransmits / off, queue <= 0.1 BDP",
+        "neighbour's loss: median, worst",
+    ];
+    markdown(&head, &(0..SENDERS.len()).map(row).collect::<Vec<_>>())
+}
+
+/// Returns a row for each path.
+fn table(results: &[(Cell, Transfers)]) -> String {
+    let row = |(cell, transfers): &(Cell, Transfers)| {
+        let mut row = vec![cell.path.to_string()];
+        row.extend(transfers.iter().map(|transfer| time(*transfer)));
+        row.push(format!("{:.2}", transfers[0].seconds / off(transfers).seconds));
+        let each =
+            |figure: fn(&Transfer) -> String| transfers.iter().map(figure).collect::<Vec<_>>().join(", ");
+        row.push(each(|transfer| transfer.retransmits.to_string()));
+        row.push(match cell.conditions {
+            Conditions::Clean | Conditions::Noise => "-".to_owned(),
+            _ => each(|transfer| format!("{:.2}", transfer.neighbour * 100.0)),
+        });
+        row
+    };
+    let mut head = vec!["path".to_owned()];
+    head.extend(SENDERS.iter().map(|sender| format!("{sender}, s")));
+    head.extend(["auto / off", "retransmits of each", "neighbour's loss, %"].map(str::to_owned));
+    let head: Vec<_> = head.iter().map(String::as_str).collect();
+    markdown(&head, &results.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns the transfer of the unpaced sender.
+fn off(transfers: &Transfers) -> Transfer {
+    transfers[2]
+}
+
 fn cells(is_quick: bool) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for conditions in [Conditions::Clean, Conditions::Noise, Conditions::Neighbour] {
+    for conditions in CONDITIONS {
         for mbit in MBITS {
-            for rtt in RTTS_MS {
-                for queue in QUEUES {
-                    let rate = Rate::bits_per_sec(mbit * 1_000_000);
-                    let rtt = Rtt::new(Duration::from_millis(rtt));
-                    cells.push(Cell { rate, rtt, queue, conditions });
-                }
+            for rtt_ms in RTTS_MS {
+                cells.extend(QUEUES.map(|queue| Cell { path: GridPath { mbit, rtt_ms, queue }, conditions }));
             }
         }
     }
@@ -137,62 +182,99 @@ fn cells(is_quick: bool) -> Vec<Cell> {
     cells.into_iter().step_by(every).collect()
 }
 
+/// Runs `run` for each item, as many at a time as there are cores; returns the results in the order of the items.
+fn on_all_cores<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { break done };
+            done.push((index, run(item)));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut results: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    });
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 impl Cell {
-    fn run(self, sender: Sender) -> Transfer {
-        let bytes = self.rate.bytes_in(IDEAL);
-        let packet = Bytes::new(bytes.get() / MOST_PACKETS).max(ETHERNET);
-        let is_auto = matches!(sender, Sender::Auto | Sender::WithoutRestarts);
-        let pacer = is_auto.then(Pacer::default);
-        let mut flow = PacedSender::new(&self.spec(), packet, pacer);
-        if matches!(self.conditions, Conditions::Noise) {
+    fn run(self, sender: GridSender) -> Transfer {
+        let bytes = self.path.bytes_in(IDEAL, SEGMENT);
+        let segments = (bytes.get() / SEGMENT.get()).div_ceil(MOST_PACKETS);
+        let packet = SEGMENT * segments;
+        let pacer = sender.is_auto().then(Pacer::default);
+        let mut flow = PacedSender::new(&self.spec(sender), packet, pacer);
+        if self.conditions == Conditions::Noise {
             flow = flow.with_noise(SEED);
         }
         flow = match sender {
-            Sender::Auto | Sender::Off => flow,
-            Sender::WithoutRestarts => flow.without_restarts(),
-            Sender::Fixed => flow.at(self.rate.scaled(FIXED_SHARE)),
+            GridSender::WithoutRestarts => flow.without_restarts(),
+            GridSender::Fixed => flow.at(self.path.rate().scaled(FIXED_SHARE)),
+            GridSender::Auto | GridSender::Off | GridSender::Bbr | GridSender::AutoBbr => flow,
         };
         let time = flow.run_packets(bytes.get() / packet.get(), END);
         let totals = flow.totals();
         Transfer {
             seconds: time.as_secs_f64(),
-            retransmits: totals.lost,
+            retransmits: totals.lost * segments,
             neighbour: totals.background.lost as f64 / totals.background.offered.max(1) as f64,
         }
     }
 
-    fn spec(self) -> PathSpec {
-        let queue = match self.queue {
-            Queue::Time(time) => self.rate.bytes_in(time),
-            Queue::Bdp(share) => Bytes::new((self.rate.bdp(self.rtt).get() as f64 * share) as u64),
-        };
-        let mut spec = PathSpec {
-            rate: Some(self.rate),
-            rtt: self.rtt,
-            queue: Some(QueueLimit::Bytes(queue)),
-            ..PathSpec::default()
-        };
-        if matches!(self.conditions, Conditions::Neighbour)
-            && let Ok(background) = "20%@0s".parse()
-        {
-            spec.background = background;
+    fn spec(self, sender: GridSender) -> PathSpec {
+        let mut spec = self.path.spec();
+        if matches!(sender, GridSender::Bbr | GridSender::AutoBbr) {
+            spec.congestion = "bbr".to_owned();
         }
+        // A test holds that they can be read.
+        spec.background = self.conditions.background().parse().unwrap_or_default();
         spec
     }
 }
 
-impl fmt::Display for Cell {
+impl GridSender {
+    fn is_auto(self) -> bool {
+        matches!(self, Self::Auto | Self::WithoutRestarts | Self::AutoBbr)
+    }
+}
+
+impl Conditions {
+    /// Returns the random traffic beside the transfer.
+    fn background(self) -> &'static str {
+        match self {
+            Self::Clean | Self::Noise => "0%",
+            Self::Neighbour => "20%@0s",
+            Self::Newcomer => "20%@10s",
+        }
+    }
+}
+
+impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = match self.queue {
-            Queue::Time(time) => format!("{} ms", time.as_millis()),
-            Queue::Bdp(share) => format!("{share} BDP"),
-        };
-        let conditions = match self.conditions {
-            Conditions::Clean => "",
-            Conditions::Noise => ", noise",
-            Conditions::Neighbour => ", neighbour",
-        };
-        write!(f, "{}, {} ms, {queue}{conditions}", self.rate, self.rtt.get().as_millis())
+        f.write_str(match self {
+            Self::Clean => "Alone",
+            Self::Noise => "On a busy host",
+            Self::Neighbour => "Beside traffic of a fifth of the path",
+            Self::Newcomer => "Beside traffic of a fifth of the path that comes after 10 s",
+        })
+    }
+}
+
+impl fmt::Display for GridSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::WithoutRestarts => "auto without restarts",
+            Self::Off => "off",
+            Self::Fixed => "95 %",
+            Self::Bbr => "bbr",
+            Self::AutoBbr => "auto, bbr",
+        })
     }
 }
 
@@ -200,4 +282,53 @@ impl fmt::Display for Cell {
 fn time(transfer: Transfer) -> String {
     let end = END.as_secs_f64();
     if transfer.seconds < end { format!("{:.1}", transfer.seconds) } else { format!("over {end:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grid_has_every_path_under_every_condition() {
+        let cells = cells(false);
+        assert_eq!(cells.len(), 4 * 4 * 3 * 4);
+        for cell in &cells {
+            cell.spec(GridSender::Auto).validate().unwrap();
+            let is_beside = matches!(cell.conditions, Conditions::Neighbour | Conditions::Newcomer);
+            assert_eq!(!cell.spec(GridSender::Auto).background.is_none(), is_beside, "{cell:?}");
+        }
+        assert_eq!(SENDERS[2], GridSender::Off, "the sender that the others are compared with");
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let items: Vec<_> = (0..100).collect();
+        assert_eq!(on_all_cores(&items, |item| item * 2), (0..200).step_by(2).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn faster_path_needs_longer_to_recover_from_its_losses() {
+        // Packets of several segments must not make 3 Gbit/s the same path as 1 Gbit/s.
+        let [slow, fast] = [1_000, 3_000].map(|mbit| {
+            let path = GridPath { mbit, rtt_ms: 100, queue: GridQueue::Millis(8) };
+            Cell { path, conditions: Conditions::Clean }.run(GridSender::Off).seconds
+        });
+        assert!(fast > slow + 3.0, "{slow} and {fast} s");
+    }
+
+    #[test]
+    fn tables_have_a_row_for_each_sender_and_path() {
+        let transfer = |seconds| Transfer { seconds, retransmits: 7, neighbour: 0.01 };
+        let path = GridPath { mbit: 100, rtt_ms: 100, queue: GridQueue::BdpPercent(10) };
+        let mut transfers = [transfer(60.0); SENDERS.len()];
+        transfers[0] = Transfer { retransmits: 0, ..transfer(30.0) };
+        transfers[3] = transfer(300.0);
+        let cell = Cell { path, conditions: Conditions::Neighbour };
+        let text = format!("{}{}", summary(&[(cell, transfers)]), table(&[(cell, transfers)]));
+        assert!(text.contains("| auto | 0.50 | 0.50 | 0 / 7 | 1.00 %, 1.00 % |"), "{text}");
+        assert!(
+            text.contains("| 30.0 | 60.0 | 60.0 | over 300 | 60.0 | 60.0 | 0.50 | 0, 7, 7, 7, 7, 7 |"),
+            "{text}"
+        );
+    }
 }

@@ -7,6 +7,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::{BackgroundSteps, Hosts, PathSpec, QueueLimit};
 use serde::{Serialize, Serializer};
 
+use crate::grid_path::GridPath;
 use crate::payload_capacity::PayloadCapacity;
 
 /// Payload of a 1500-byte packet: 40 bytes are headers of IPv4 and TCP, 12 its timestamps (RFC 7323).
@@ -40,6 +41,8 @@ pub(crate) enum BenchPath {
     SharedCubic,
     /// The same with bbr.
     SharedBbr,
+    /// One of the pacing grid's, between tuned hosts.
+    Grid(GridPath),
 }
 
 impl BenchPath {
@@ -57,6 +60,7 @@ impl BenchPath {
                 congestion: "reno".to_owned(),
                 ..self.tuned(100_000_000, 100)
             },
+            Self::Grid(path) => PathSpec { hosts: Hosts::Tuned, ..path.spec() },
             Self::SwitchCubic | Self::SwitchBbr | Self::SharedCubic | Self::SharedBbr => PathSpec {
                 queue: Some(QueueLimit::Bytes(Bytes::new(1_000_000))),
                 background: self.background(),
@@ -110,6 +114,7 @@ impl BenchPath {
 impl fmt::Display for BenchPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Grid(path) => return write!(f, "{path}, cubic"),
             Self::LongCubic => "10 Gbit/s, RTT 200 ms, cubic",
             Self::LongBbr => "10 Gbit/s, RTT 200 ms, bbr",
             Self::LongStock => "10 Gbit/s, RTT 200 ms, stock hosts, cubic",

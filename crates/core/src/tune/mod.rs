@@ -4,6 +4,7 @@ pub mod app_buffer;
 pub mod apt;
 pub mod doubling;
 pub mod fairness;
+mod held_rate;
 pub mod pace;
 pub mod receive_window;
 pub mod stream_limit;

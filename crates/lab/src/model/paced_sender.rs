@@ -7,7 +7,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::simulation::{FlowObservation, FlowTotals, Simulation};
+use super::simulation::{FlowObservation, FlowTotals, SimulatedControl, Simulation};
 use crate::PathSpec;
 
 /// A sender on a path, paced or not.
@@ -18,6 +18,8 @@ pub struct PacedSender {
     pacer: Option<Pacer>,
     noise: Option<ChaCha8Rng>,
     restarts: bool,
+    /// The congestion control to change to once the controller has settled.
+    final_control: Option<SimulatedControl>,
     now: Duration,
 }
 
@@ -32,9 +34,18 @@ const STEP: Duration = Duration::from_millis(10);
 
 impl PacedSender {
     /// Makes a sender of packets of `packet` bytes on the path of `spec`, beside its cross flows.
+    ///
+    /// All are under the congestion control of `spec`. With a pacer, one under BBR begins with slow start, and changes once the
+    /// pacer has settled, as the engine has it.
     pub fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
+        let control = SimulatedControl::named(&spec.congestion);
         let simulation = Simulation::new(spec.link(0), spec.one_way(), packet).beside(spec.cross_flows);
-        Self { simulation, packet, pacer, noise: None, restarts: true, now: Duration::ZERO }
+        let mut simulation = simulation.under(control);
+        let final_control = (pacer.is_some() && control == SimulatedControl::Bbr).then_some(control);
+        if final_control.is_some() {
+            simulation.set_control(SimulatedControl::Cubic);
+        }
+        Self { simulation, packet, pacer, noise: None, restarts: true, final_control, now: Duration::ZERO }
     }
 
     /// Delays the controller's timer and the acknowledgements at random, as a busy host does.
@@ -105,8 +116,11 @@ impl PacedSender {
         let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { return };
         let seen = observed(&seen, self.packet, late);
         self.simulation.set_pace(pacer.observe(&seen, self.now));
+        if let Some(control) = self.final_control.take_if(|_| pacer.has_settled(&seen)) {
+            self.simulation.set_control(control);
+        }
         if pacer.is_held_back(&seen, self.now) && self.restarts {
-            self.simulation.grow_again();
+            self.simulation.restart_growth();
         }
     }
 

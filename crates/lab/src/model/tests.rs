@@ -2,6 +2,7 @@
 
 mod ack_compression;
 mod background;
+mod bbr;
 mod simulation;
 
 use std::time::Duration;

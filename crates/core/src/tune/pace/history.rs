@@ -3,8 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Observation;
+use super::{Observation, Params};
 use crate::units::{Bytes, Rate};
+
+/// Recent observations, the oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    entries: VecDeque<PastObservation>,
+}
 
 /// One observation.
 #[derive(Debug, Clone, Copy)]
@@ -15,18 +21,13 @@ struct PastObservation {
     is_news: bool,
 }
 
-/// Recent observations, the oldest first.
-#[derive(Debug, Clone, Default)]
-pub(super) struct History {
-    entries: VecDeque<PastObservation>,
-}
-
 impl History {
-    /// Adds an observation, and removes those older than `keep`.
-    pub(super) fn push(&mut self, seen: &Observation, keep: Duration, at: Duration) {
+    /// Adds an observation, and removes those that no question goes back to.
+    pub(super) fn push(&mut self, seen: &Observation, at: Duration) {
         let is_news = self.entries.back().is_none_or(|last| last.seen.goodput != seen.goodput);
         self.entries.push_back(PastObservation { at, seen: *seen, is_news });
-        let oldest = at.saturating_sub(keep);
+        let keep = seen.min_rtt.get() * (2 * Params::REACTION_RTTS);
+        let oldest = at.saturating_sub(keep.max(Params::EMPTY_TIME * 2));
         while self.entries.get(1).is_some_and(|next| next.at <= oldest) {
             self.entries.pop_front();
         }
@@ -34,22 +35,30 @@ impl History {
 
     /// Returns the rate of delivery since `since`, or since the oldest entry.
     pub(super) fn delivery_rate(&self, since: Duration) -> Rate {
-        self.before(since)
-            .zip(self.entries.back())
-            .map_or_else(Rate::default, |between| rate(between, |seen| seen.goodput))
+        self.rate(since, self.entries.len(), |seen| seen.goodput)
     }
 
     /// Returns the rate of sending in a span of time, widened to whole intervals of observation.
     pub(super) fn sending_rate(&self, from: Duration, to: Duration) -> Rate {
-        let last =
-            self.entries.get(self.entries.partition_point(|entry| entry.at < to)).or(self.entries.back());
-        self.before(from).zip(last).map_or_else(Rate::default, |between| rate(between, |seen| seen.sent))
+        self.rate(from, self.entries.partition_point(|entry| entry.at < to), |seen| seen.sent)
     }
 
-    /// Returns the bytes retransmitted, and those sent, since `since`.
-    pub(super) fn losses(&self, since: Duration) -> (Bytes, Bytes) {
-        self.before(since).zip(self.entries.back()).map_or((Bytes::ZERO, Bytes::ZERO), |(first, last)| {
-            (last.seen.retransmits - first.seen.retransmits, last.seen.sent - first.seen.sent)
+    /// Returns the rate of a counter from `from` to an entry, or to the last one.
+    fn rate(&self, from: Duration, to: usize, counter: impl Fn(&Observation) -> Bytes) -> Rate {
+        let to = self.entries.get(to).or(self.entries.back());
+        match self.before(from).zip(to) {
+            Some((first, last)) if last.at > first.at => {
+                Rate::over(counter(&last.seen) - counter(&first.seen), last.at - first.at)
+            }
+            _ => Rate::default(),
+        }
+    }
+
+    /// Returns whether more than `least` bytes, and more than this share of those sent, were lost since `since`.
+    pub(super) fn has_lost(&self, share: f64, least: Bytes, since: Duration) -> bool {
+        self.before(since).zip(self.entries.back()).is_some_and(|(first, last)| {
+            let lost = last.seen.retransmits - first.seen.retransmits;
+            lost > least && lost.get() as f64 > share * (last.seen.sent - first.seen.sent).get() as f64
         })
     }
 
@@ -58,14 +67,18 @@ impl History {
         self.entries.front().is_some_and(|first| first.at <= since)
     }
 
-    /// Returns the smallest RTT in a span of time.
-    pub(super) fn least_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
-        self.rtts(from, to).min()
+    /// Returns the RTTs that were measured in a span of time.
+    pub(super) fn rtts(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
+        let within = move |entry: &&PastObservation| entry.is_news && (from..=to).contains(&entry.at);
+        self.entries.iter().filter(within).map(|entry| entry.seen.rtt.get())
     }
 
-    /// Returns the largest RTT in a span of time.
-    pub(super) fn largest_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
-        self.rtts(from, to).max()
+    /// Returns the mean deviation of the RTT from its minimum in a span of time.
+    pub(super) fn jitter(&self, from: Duration, to: Duration) -> Duration {
+        let least = self.rtts(from, to).min().unwrap_or_default();
+        let (sum, count) =
+            self.rtts(from, to).fold((Duration::ZERO, 0), |(sum, count), rtt| (sum + rtt - least, count + 1));
+        sum / count.max(1)
     }
 
     /// Returns the smallest RTT since `since`, including the last one before; `None` where nothing was delivered since then.
@@ -83,26 +96,9 @@ impl History {
         Some(least)
     }
 
-    fn rtts(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
-        let within = move |entry: &&PastObservation| entry.is_news && (from..=to).contains(&entry.at);
-        self.entries.iter().filter(within).map(|entry| entry.seen.rtt.get())
-    }
-
     /// Returns the last observation until `since`, or the oldest.
     fn before(&self, since: Duration) -> Option<&PastObservation> {
         let next = self.entries.partition_point(|entry| entry.at <= since);
         self.entries.get(next.saturating_sub(1))
-    }
-}
-
-/// Returns the rate of a counter between two observations.
-fn rate(
-    (first, last): (&PastObservation, &PastObservation),
-    counter: impl Fn(&Observation) -> Bytes,
-) -> Rate {
-    if last.at > first.at {
-        Rate::over(counter(&last.seen) - counter(&first.seen), last.at - first.at)
-    } else {
-        Rate::default()
     }
 }

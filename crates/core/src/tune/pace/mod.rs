@@ -11,23 +11,16 @@
 //! ```
 //!
 //! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
-//!
-//! **Climb.** The cap doubles each RTT, as slow start does, up to the rate of the trains less their uncertainty. Paced packets
-//! do not overflow a switch's short queue as bursts do. A rate of an earlier transfer ([`HeldRate`]) stands for the trains: the cap is half of
-//! it until that has arrived, as in Careful Resume (RFC 9959).
-//!
-//! **Cruise.** At intervals a `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, by up to
-//! a factor of two per RTT: one at a tenth of the path is back at 0.9 of it within ten.
-//!
+//! **Climb.** The cap doubles each RTT up to that rate less its uncertainty. A rate of an earlier transfer ([`HeldRate`]) stands for the
+//! trains: the cap is half of it until that has arrived, as in Careful Resume (RFC 9959).
+//! **Cruise.** A `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, at most twofold.
 //! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.6 of what it was; then it is the
 //! capacity less what the others sent, which follows from the rates of sending and of delivery.
-//!
 //! **Share.** A queue that has not drained is kept full by flows that fill it by their windows; capacity that this one yields goes to
 //! them. The congestion control then decides until the queue is empty, under a cap that doubles every eight RTTs.
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
-mod held_rate;
 mod history;
 mod other_traffic;
 mod params;
@@ -40,14 +33,14 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-pub use held_rate::{HeldRate, initial_pace};
+pub use super::held_rate::{HeldRate, initial_pace};
 use history::History;
-pub use params::Params;
+use params::Params;
 use probe::Probe;
 use train::PacketTrains;
 
 /// A sending connection's state at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Observation {
     /// Bytes delivered so far, those behind a gap included (`tcpi_delivered`).
     pub goodput: Bytes,
@@ -66,8 +59,12 @@ pub struct Observation {
 /// Chooses a connection's pace, many times per RTT.
 #[derive(Debug, Clone, Default)]
 pub struct Pacer {
-    params: Params,
     phase: PacerPhase,
+    /// When the phase was first observed; `None` after a pause in sending.
+    since: Option<Duration>,
+    /// The last observation, and its time.
+    seen: Observation,
+    now: Duration,
     history: History,
     /// The highest rate that the bottleneck was seen to forward.
     capacity: Rate,
@@ -77,25 +74,19 @@ pub struct Pacer {
     ignore_until: Duration,
     /// The queue that a probe adds; less where the path's is shorter.
     probe_queue: Option<Duration>,
-    /// The share of bytes that is lost without congestion.
-    stray_loss: f64,
     /// Since when the congestion window has been less than the pace needs.
     held_back: Option<Duration>,
-    /// When the path was last shared with flows that fill its queue.
-    shared: Option<Duration>,
+    /// Whether slow start, which the cap had ended, has gone on beside other flows.
+    has_restarted: bool,
 }
 
 #[derive(Debug, Clone)]
 enum PacerPhase {
-    Listen {
-        trains: PacketTrains,
-        since: Option<Duration>,
-    },
+    Listen(PacketTrains),
     Free,
-    /// From `from` at `since`; `None` until `from` has been seen to arrive, which is awaited since `begun`.
+    /// From `from` at `since`; `None` until `from` has been seen to arrive.
     Climb {
         from: Rate,
-        begun: Option<Duration>,
         since: Option<Duration>,
         until: Rate,
     },
@@ -103,54 +94,29 @@ enum PacerPhase {
         target: Rate,
         probe: Probe,
     },
-    /// After a pace of `before`; what is `left` beside others is known an RTT later.
+    /// After a pace of `before`. An RTT later it is known what is `left` beside others, and when the queue has been drained, if
+    /// other traffic has let it.
     Drain {
         before: Rate,
-        since: Duration,
-        left: Option<Left>,
+        left: Option<(Rate, Duration)>,
     },
-    /// Under a cap that doubles every eight RTTs from `from`: the window may be twice what the pace let in flight.
+    /// Under a cap that grows from `from`: the window may be twice what the pace let in flight.
     Share {
         from: Rate,
-        since: Option<Duration>,
-        /// When slow start goes on, which the cap has ended.
-        restart: Option<Duration>,
     },
-}
-
-/// What other traffic leaves of the capacity.
-#[derive(Debug, Clone, Copy)]
-struct Left {
-    rate: Rate,
-    /// By then the queue has been drained, if other traffic has let it.
-    drained: Duration,
 }
 
 impl Default for PacerPhase {
     fn default() -> Self {
-        Self::Listen { trains: PacketTrains::default(), since: None }
+        Self::Listen(PacketTrains::default())
     }
 }
 
-/// The share of a pace that must be delivered for it to count as used.
-const USED: f64 = 0.8;
-/// The lower bound of the pace per RTT: delivery cannot be measured without sending.
-const MIN_PACE_PER_RTT: Bytes = Bytes::new(2 * 1448);
-/// RTTs of observations that are kept.
-const HISTORY_RTTS: u32 = 10;
-
 impl Pacer {
-    /// Starts with other constants than the default ones.
-    pub fn with_params(params: Params) -> Self {
-        Self { params, ..Self::default() }
-    }
-
-    /// Starts on a path that held the rate `known` when it was last used.
-    ///
-    /// The pace is [`initial_pace`] until that has arrived.
+    /// Starts on a path that held the rate `known` when it was last used, with [`initial_pace`] until that has arrived.
     pub fn with_known_rate(known: Rate) -> Self {
         let from = initial_pace(known);
-        let phase = PacerPhase::Climb { from, begun: None, since: None, until: known };
+        let phase = PacerPhase::Climb { from, since: None, until: known };
         Self { phase, pace: Some(from), ..Self::default() }
     }
 
@@ -158,51 +124,8 @@ impl Pacer {
     pub fn found(&self) -> Option<Rate> {
         match &self.phase {
             PacerPhase::Cruise { target, probe } => Some(*target).filter(|_| probe.was_full),
-            PacerPhase::Free => Some(self.capacity).filter(|rate| *rate > self.params.unpaced_from),
+            PacerPhase::Free => Some(self.capacity).filter(|rate| *rate > Params::UNPACED_FROM),
             _ => None,
-        }
-    }
-
-    /// Observes the connection at `now`, since any fixed moment; returns the pace to set, `None` for no pacing.
-    ///
-    /// To be called at the interval of [`Self::interval`].
-    pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
-        let rtt = seen.min_rtt.get();
-        self.history.push(seen, (rtt * HISTORY_RTTS).max(self.params.empty_time * 2), now);
-        if rtt < self.params.min_rtt && self.pace.is_none() {
-            self.phase = PacerPhase::Free;
-        }
-        if let Some(delivered) = self.delivery_over_rtt(seen, now) {
-            // Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
-            let sent = self.history.sending_rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt));
-            self.capacity = self.capacity.max(delivered.min(sent));
-        }
-        match self.phase {
-            PacerPhase::Listen { .. } => self.listen(seen, now),
-            PacerPhase::Free => self.free(seen, now),
-            PacerPhase::Climb { from, since, until, .. } => self.climb(from, since, until, seen, now),
-            PacerPhase::Cruise { .. } => self.cruise(seen, now),
-            PacerPhase::Drain { before, since, left } => self.drain(before, since, left, seen, now),
-            PacerPhase::Share { from, since, .. } => self.share(from, since, seen, now),
-        }
-        self.pace
-    }
-
-    /// Returns the interval until the next observation.
-    pub fn interval(&self) -> Duration {
-        match self.phase {
-            PacerPhase::Listen { .. } => Duration::from_micros(200),
-            PacerPhase::Free => Duration::from_millis(100),
-            _ => Duration::from_millis(3),
-        }
-    }
-
-    /// Returns whether the connection may change its congestion control: slow start is over, and the window holds the pace's BDP.
-    pub fn has_settled(&self, seen: &Observation) -> bool {
-        match self.phase {
-            PacerPhase::Listen { .. } | PacerPhase::Climb { .. } => false,
-            PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Share { .. } => true,
         }
     }
 
@@ -211,37 +134,77 @@ impl Pacer {
         &self.phase
     }
 
-    /// Resumes after a pause in sending, which makes earlier observations useless.
-    pub fn resume(&mut self) {
-        self.history = History::default();
-        (self.held_back, self.shared) = (None, None);
-        match &mut self.phase {
-            PacerPhase::Listen { trains, since } => (*trains, *since) = (PacketTrains::default(), None),
-            PacerPhase::Free => self.capacity = Rate::default(),
-            PacerPhase::Climb { from, begun, since, .. } => {
-                (*from, *begun, *since) = (self.pace.unwrap_or(*from), None, None);
-            }
-            PacerPhase::Cruise { target, .. } | PacerPhase::Drain { before: target, .. } => {
-                let target = *target;
-                let probe =
-                    Probe::new(&self.params, self.probe_queue(), target, self.capacity, Duration::ZERO);
-                self.phase = PacerPhase::Cruise { target, probe };
-            }
-            PacerPhase::Share { since, .. } => *since = None,
+    /// Returns the interval until the next observation.
+    pub fn interval(&self) -> Duration {
+        match self.phase {
+            // Trains are measured by their ends.
+            PacerPhase::Listen(_) => Params::MIN_RTT / 50,
+            PacerPhase::Free => Params::MIN_RTT * 10,
+            _ => Params::MIN_RTT * 3 / 10,
         }
     }
 
-    /// Returns whether the congestion control should restart its growth: for two RTTs its window, or in a probe its own pace, has
-    /// been less than the pace needs, although there is no queue.
-    pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
-        let takes_less_than_half = self.delivery(seen, now) < self.capacity.scaled(0.5);
-        if let PacerPhase::Share { restart, .. } = &mut self.phase {
-            return restart.take_if(|at| now >= *at).is_some() && takes_less_than_half;
+    /// Returns whether the connection may change its congestion control: slow start is over, and the window holds the pace's BDP.
+    pub fn has_settled(&self, seen: &Observation) -> bool {
+        match self.phase {
+            PacerPhase::Listen(_) | PacerPhase::Climb { .. } => false,
+            PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
+            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Share { .. } => true,
         }
-        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return false };
+    }
+
+    /// Resumes after a pause in sending, which makes earlier observations useless.
+    pub fn resume(&mut self) {
+        self.history = History::default();
+        (self.since, self.held_back, self.has_restarted) = (None, None, false);
+        match &mut self.phase {
+            PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
+            PacerPhase::Free => self.capacity = Rate::default(),
+            PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
+            PacerPhase::Cruise { target, .. } | PacerPhase::Drain { before: target, .. } => {
+                let target = *target;
+                self.phase = PacerPhase::Cruise { target, probe: self.probe(target, Duration::ZERO) };
+            }
+            PacerPhase::Share { .. } => {}
+        }
+    }
+
+    /// Observes the connection at `now`, since any fixed moment; returns the pace to set, `None` for no pacing.
+    ///
+    /// To be called at the interval of [`Self::interval`].
+    pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
+        (self.seen, self.now) = (*seen, now);
+        self.history.push(seen, now);
+        self.since.get_or_insert(now);
+        let rtt = self.rtt();
+        if rtt < Params::MIN_RTT && self.pace.is_none() {
+            self.phase = PacerPhase::Free;
+        }
+        if self.history.reaches(self.ago(rtt)) {
+            // Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
+            let sent = self.history.sending_rate(self.ago(rtt * 2), self.ago(rtt));
+            self.capacity = self.capacity.max(self.delivery().min(sent));
+        }
+        match self.phase {
+            PacerPhase::Listen(_) => self.listen(),
+            PacerPhase::Free => self.free(),
+            PacerPhase::Climb { from, since: None, until } => self.await_first_pace(from, until),
+            PacerPhase::Climb { from, since: Some(since), until } => self.climb(from, since, until),
+            PacerPhase::Cruise { .. } => self.cruise(),
+            PacerPhase::Drain { before, left: None } => self.measure_others(before),
+            PacerPhase::Drain { left: Some((rate, drained)), .. } => self.drain(rate, drained),
+            PacerPhase::Share { from } => self.share(from),
+        }
+        self.pace
+    }
+
+    /// Returns whether the congestion control should restart its growth: for two RTTs its window, or in a probe its own pace, has been
+    /// less than the pace needs, although there is no queue; or other flows take more than half of the path.
+    pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
+        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return self.yields_too_much() };
         if seen.window >= target.bdp(seen.min_rtt) {
             self.held_back = None;
-            return probe.was_held_back();
+            return std::mem::take(&mut probe.was_held_back);
         }
         let since = *self.held_back.get_or_insert(now);
         let is_long = now.saturating_sub(since) > seen.rtt.get() * 2;
@@ -251,166 +214,151 @@ impl Pacer {
         is_long
     }
 
-    fn listen(&mut self, seen: &Observation, now: Duration) {
-        let rtt = seen.min_rtt.get();
-        let PacerPhase::Listen { trains, since } = &mut self.phase else { return };
-        let rate = trains.observe(&self.params, seen.goodput, rtt, now);
-        let is_over = now.saturating_sub(*since.get_or_insert(now)) > rtt * self.params.listen_rtts;
-        if is_over || rate.unwrap_or(self.capacity) > self.params.unpaced_from {
-            self.phase = PacerPhase::Free;
+    fn enter(&mut self, phase: PacerPhase, pace: Option<Rate>) {
+        (self.phase, self.pace, self.since) = (phase, pace, Some(self.now));
+    }
+
+    fn listen(&mut self) {
+        let rtt = self.rtt();
+        let PacerPhase::Listen(trains) = &mut self.phase else { return };
+        let rate = trains.observe(self.seen.goodput, rtt, self.now);
+        if self.age() > rtt * Params::LISTEN_RTTS || rate.unwrap_or(self.capacity) > Params::UNPACED_FROM {
+            self.enter(PacerPhase::Free, None);
         } else if let Some(rate) = rate {
             self.capacity = self.capacity.max(rate);
-            let until = rate.scaled(1.0 - self.params.uncertainty);
-            let from = Rate::over(seen.window, rtt).min(until);
-            self.phase = PacerPhase::Climb { from, begun: Some(now), since: Some(now), until };
-            self.pace = Some(from);
+            let until = rate.scaled(1.0 - Params::UNCERTAINTY);
+            let from = Rate::over(self.seen.window, rtt).min(until);
+            self.enter(PacerPhase::Climb { from, since: Some(self.now), until }, Some(from));
             // The last bursts are still in flight.
-            self.ignore_until = now + seen.rtt.get() + rtt.mul_f64(self.params.standing);
-        } else if self.is_losing(seen, now) {
-            self.begin_drain(self.delivery(seen, now), seen, now);
+            self.ignore_until = self.now + self.seen.rtt.get() + rtt.mul_f64(Params::STANDING);
+        } else if self.loses(Params::LOSS) {
+            self.begin_drain(self.delivery());
         }
     }
 
-    fn free(&mut self, seen: &Observation, now: Duration) {
-        let is_paced = seen.min_rtt.get() >= self.params.min_rtt && self.capacity <= self.params.unpaced_from;
-        if is_paced && self.is_losing(seen, now) {
-            self.begin_drain(self.delivery(seen, now), seen, now);
-        }
-    }
-
-    fn climb(&mut self, from: Rate, since: Option<Duration>, until: Rate, seen: &Observation, now: Duration) {
-        if self.is_congested(seen, now) {
-            let pace = self.pace.unwrap_or(from);
-            // A queue at less than half of the bottleneck's rate is not this connection's.
-            if pace < until.scaled(0.5) {
-                self.begin_to_share(until.scaled(0.5), seen, now)
-            } else {
-                self.begin_drain(pace, seen, now)
-            }
-            return;
-        }
-        let Some(since) = since else {
-            self.await_first_pace(from, seen, now);
-            return;
-        };
-        let doublings = now.saturating_sub(since).as_secs_f64() / seen.min_rtt.get().as_secs_f64();
-        let pace = from.scaled(doublings.exp2()).min(until);
-        self.pace = Some(pace);
-        if pace == until {
-            self.settle(until, seen, now);
+    fn free(&mut self) {
+        let is_paced = self.rtt() >= Params::MIN_RTT && self.capacity <= Params::UNPACED_FROM;
+        if is_paced && self.loses(Params::LOSS) {
+            self.begin_drain(self.delivery());
         }
     }
 
     /// Waits until the first pace on a known path has arrived; a sender that does not reach it needs no cap.
-    fn await_first_pace(&mut self, from: Rate, seen: &Observation, now: Duration) {
-        let arrives = self.delivery_over_rtt(seen, now).is_some_and(|rate| rate >= from.scaled(USED));
-        let PacerPhase::Climb { begun, since, .. } = &mut self.phase else { return };
-        let waited = now.saturating_sub(*begun.get_or_insert(now));
-        if arrives {
-            *since = Some(now);
-        } else if waited > seen.min_rtt.get() * self.params.listen_rtts {
-            (self.phase, self.pace) = (PacerPhase::Free, None);
+    fn await_first_pace(&mut self, from: Rate, until: Rate) {
+        if self.is_congested() {
+            self.begin_drain(from);
+        } else if self.history.reaches(self.ago(self.rtt())) && comes_close(self.delivery(), from) {
+            self.phase = PacerPhase::Climb { from, since: Some(self.now), until };
+        } else if self.age() > self.rtt() * Params::LISTEN_RTTS {
+            self.enter(PacerPhase::Free, None);
+        }
+    }
+
+    fn climb(&mut self, from: Rate, since: Duration, until: Rate) {
+        let doublings = self.now.saturating_sub(since).as_secs_f64() / self.rtt().as_secs_f64();
+        let pace = from.scaled(doublings.exp2()).min(until);
+        if self.is_congested() {
+            self.begin_drain(self.pace.unwrap_or(from));
+        } else if pace == until {
+            self.settle(until);
+        } else {
+            self.pace = Some(pace);
         }
     }
 
     /// Starts to cruise at this pace; a fast path needs none.
-    fn settle(&mut self, target: Rate, seen: &Observation, now: Duration) {
-        if target > self.params.unpaced_from {
-            (self.phase, self.pace) = (PacerPhase::Free, None);
-            return;
+    fn settle(&mut self, target: Rate) {
+        if target > Params::UNPACED_FROM {
+            return self.enter(PacerPhase::Free, None);
         }
-        self.ignore_until = now + seen.rtt.get();
-        let probe = Probe::new(&self.params, self.probe_queue(), target, self.capacity, self.ignore_until);
-        self.phase = PacerPhase::Cruise { target, probe };
-        (self.pace, self.held_back) = (Some(target), None);
+        (self.ignore_until, self.held_back) = (self.now + self.seen.rtt.get(), None);
+        let probe = self.probe(target, self.ignore_until);
+        self.enter(PacerPhase::Cruise { target, probe }, Some(target));
     }
 
-    fn cruise(&mut self, seen: &Observation, now: Duration) {
-        let is_congested = self.is_congested(seen, now);
-        let (queue, threshold) = (self.queue(seen, now), queue_threshold(&self.params, seen));
+    fn probe(&self, target: Rate, rest_until: Duration) -> Probe {
+        let queue = self.probe_queue.unwrap_or(Params::PROBE_QUEUE);
+        Probe::new(queue, target < self.capacity.scaled(0.5), rest_until)
+    }
+
+    fn cruise(&mut self) {
+        let (is_congested, queue, threshold) = (self.is_congested(), self.queue(), self.queue_threshold());
         // A queue that is too short to be seen shows by losses.
-        let is_seen = queue > threshold;
-        let is_full = queue > threshold / 2 || self.loses(self.params.loss / 10.0, seen, now);
-        let rtt = seen.min_rtt.get();
-        let sent = self.history.sending_rate(now.saturating_sub(rtt / 4), now);
+        let is_full = queue > threshold / 2 || self.loses(Params::LOSS / 10.0);
+        let (rtt, now, capacity) = (self.rtt(), self.now, self.capacity);
+        let sent = self.history.sending_rate(self.ago(rtt / 4), now);
         let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
         if is_congested {
-            let before = *target;
-            if probe.is_running() && !is_seen {
+            if probe.is_running() && queue <= threshold {
                 // The path's queue is too short for the probe's.
                 self.probe_queue = Some(probe.queue / 2);
             }
-            self.begin_drain(before, seen, now);
-            return;
+            let before = *target;
+            return self.begin_drain(before);
         }
         if probe.is_due(now) {
-            let is_high = *target > self.capacity.scaled(1.0 - self.params.uncertainty);
-            if sent < target.scaled(USED) {
+            if !comes_close(sent, *target) {
                 // What is not used is not raised.
                 probe.rest(now + rtt);
-            } else if is_high && is_full {
-                *target = target.scaled(self.params.headroom);
+            } else if is_full && comes_close(*target, capacity) {
+                *target = target.scaled(Params::HEADROOM);
                 probe.rest(now + rtt);
             }
         }
-        *target = probe.observe(&self.params, *target, self.capacity, seen, &self.history, now);
-        let (target, pace) = (*target, probe.pace(*target, now));
-        self.probe_queue = Some(probe.queue);
-        self.pace = Some(pace);
-        if target > self.params.unpaced_from {
-            self.settle(target, seen, now);
+        *target = probe.observe(*target, capacity, &self.seen, &self.history, now);
+        (self.pace, self.probe_queue) = (Some(probe.pace(*target, now)), Some(probe.queue));
+        if *target > Params::UNPACED_FROM {
+            self.enter(PacerPhase::Free, None);
         }
     }
 
-    fn probe_queue(&self) -> Duration {
-        self.probe_queue.unwrap_or(self.params.probe_queue)
-    }
-
-    fn is_congested(&self, seen: &Observation, now: Duration) -> bool {
+    fn is_congested(&self) -> bool {
         // A probe's own queue drains slowly.
-        let queue = queue_threshold(&self.params, seen).max(self.params.probe_queue.mul_f64(1.25));
-        now >= self.ignore_until && (self.queue(seen, now) > queue || self.is_losing(seen, now))
+        let queue = self.queue_threshold().max(Params::PROBE_QUEUE.mul_f64(1.25));
+        self.now >= self.ignore_until && (self.queue() > queue || self.loses(Params::LOSS))
     }
 
-    fn is_losing(&self, seen: &Observation, now: Duration) -> bool {
-        self.loses(self.params.loss, seen, now)
-    }
-
-    /// Returns whether more than this share was lost over the last RTT, besides what the path always loses.
-    fn loses(&self, share: f64, seen: &Observation, now: Duration) -> bool {
-        let (lost, sent) = self.history.losses(now.saturating_sub(seen.rtt.get()));
-        lost > self.params.stray_loss && lost.get() as f64 > sent.get() as f64 * (share + self.stray_loss)
+    /// Returns whether more than this share was lost over the last RTT.
+    fn loses(&self, share: f64) -> bool {
+        self.history.has_lost(share, Params::STRAY_LOSS, self.ago(self.seen.rtt.get()))
     }
 
     /// Returns the length of the standing queue: above the least RTT of the last RTTs, for the path may have become longer.
-    fn queue(&self, seen: &Observation, now: Duration) -> Duration {
-        let least = self.history.least_rtt(Duration::ZERO, now).unwrap_or(seen.min_rtt.get());
-        self.queue_above(least, seen, now)
+    fn queue(&self) -> Duration {
+        let least = self.history.rtts(Duration::ZERO, self.now).min();
+        self.queue_above(least.unwrap_or(self.rtt()))
     }
 
-    fn queue_above(&self, least: Duration, seen: &Observation, now: Duration) -> Duration {
-        let since = now.saturating_sub(seen.min_rtt.get().mul_f64(self.params.standing));
-        self.history.standing_rtt(since).map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
+    fn queue_above(&self, least: Duration) -> Duration {
+        let standing = self.history.standing_rtt(self.ago(self.rtt().mul_f64(Params::STANDING)));
+        standing.map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
     }
 
-    /// Returns the rate of delivery over the last RTT; `None` before a whole one was observed.
-    fn delivery_over_rtt(&self, seen: &Observation, now: Duration) -> Option<Rate> {
-        let reaches = self.history.reaches(now.saturating_sub(seen.min_rtt.get()));
-        reaches.then(|| self.delivery(seen, now))
+    /// Returns the length from which a queue belongs to other traffic.
+    fn queue_threshold(&self) -> Duration {
+        Params::QUEUE + self.rtt().mul_f64(Params::QUEUE_RTT_SHARE)
     }
 
     /// Returns the rate of delivery over the last RTT, or since the first observation.
-    fn delivery(&self, seen: &Observation, now: Duration) -> Rate {
-        self.history.delivery_rate(now.saturating_sub(seen.min_rtt.get()))
+    fn delivery(&self) -> Rate {
+        self.history.delivery_rate(self.ago(self.rtt()))
+    }
+
+    fn rtt(&self) -> Duration {
+        self.seen.min_rtt.get()
+    }
+
+    fn ago(&self, time: Duration) -> Duration {
+        self.now.saturating_sub(time)
+    }
+
+    /// Returns the time since the phase began.
+    fn age(&self) -> Duration {
+        self.now.saturating_sub(self.since.unwrap_or(self.now))
     }
 }
 
-/// Returns the lower bound of the pace.
-fn least_pace(seen: &Observation) -> Rate {
-    Rate::over(MIN_PACE_PER_RTT, seen.min_rtt.get())
-}
-
-/// Returns the length from which a queue belongs to other traffic.
-fn queue_threshold(params: &Params, seen: &Observation) -> Duration {
-    params.queue + seen.min_rtt.get().mul_f64(params.queue_rtt_share)
+/// Returns whether a rate is a pace's but for the uncertainty.
+fn comes_close(rate: Rate, pace: Rate) -> bool {
+    rate >= pace.scaled(1.0 - Params::UNCERTAINTY)
 }

@@ -5,8 +5,10 @@
 //!           window -+         (one returned delay later)                 +--> window
 //! ```
 
+mod bbr;
+mod congestion;
+mod cubic_window;
 mod flow;
-mod window;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +18,12 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use super::{BackgroundCounts, Fate, Link, Time};
 use crate::CrossFlows;
 
-use flow::SimulatedFlow;
+use congestion::Congestion;
+pub use congestion::SimulatedControl;
+use flow::{SentPacket, SimulatedFlow};
+
+/// What a packet of more bytes consists of, as a burst that the sender's offloads keep together: windows count segments.
+const SEGMENT: Bytes = Bytes::new(1500);
 
 /// A sender with as much to send as the path takes: a window as TCP's, and a pace below it.
 ///
@@ -30,6 +37,7 @@ pub struct Simulation {
     link: Link,
     back: Duration,
     packet: Bytes,
+    segments: u64,
     now: Time,
     /// The sender, and after it those beside it.
     flows: Vec<SimulatedFlow>,
@@ -42,7 +50,7 @@ pub struct Simulation {
 struct DelayedAck {
     at: Time,
     flow: usize,
-    sent: Time,
+    sent: SentPacket,
     is_lost: bool,
 }
 
@@ -84,13 +92,19 @@ impl Simulation {
     /// `link` carries them; what the sender hears of them takes `back`. A link made by
     /// [`PathSpec::link`](crate::PathSpec::link) has half of the round-trip time, and the other half is `back`. The link
     /// needs a rate, or the sender a pace from the start: nothing else bounds what is in flight.
+    ///
+    /// Large packets make a fast path cheaper to simulate. Their senders' windows begin, grow and shrink by segments of 1500 bytes all
+    /// the same: CUBIC needs longer for the larger window of a faster path.
     pub fn new(link: Link, back: Duration, packet: Bytes) -> Self {
+        let packet = packet.max(Bytes::new(1));
+        let segments = (packet.get() / SEGMENT.get()).max(1);
         Self {
             link,
             back,
-            packet: packet.max(Bytes::new(1)),
+            packet,
+            segments,
             now: Time::START,
-            flows: vec![SimulatedFlow::new(Time::START, None)],
+            flows: vec![SimulatedFlow::new(segments, Time::START, None)],
             echoes: VecDeque::new(),
         }
     }
@@ -98,7 +112,15 @@ impl Simulation {
     /// Adds senders without a pace.
     pub fn beside(mut self, flows: CrossFlows) -> Self {
         let at = |time| Time::START + time;
-        self.flows.extend((0..flows.count).map(|_| SimulatedFlow::new(at(flows.from), flows.to.map(at))));
+        self.flows.extend(
+            (0..flows.count).map(|_| SimulatedFlow::new(self.segments, at(flows.from), flows.to.map(at))),
+        );
+        self
+    }
+
+    /// Gives all senders this congestion control.
+    pub fn under(mut self, control: SimulatedControl) -> Self {
+        self.flows.iter_mut().for_each(|flow| flow.congestion = Congestion::new(control));
         self
     }
 
@@ -109,9 +131,15 @@ impl Simulation {
         self.flows[0].set_pace(rate.map(|rate| rate.max(MIN_PACE)));
     }
 
-    /// Lets the window grow as at the start until the next loss, whatever it lost before.
-    pub fn grow_again(&mut self) {
-        self.flows[0].window.grow_again();
+    /// Restarts slow start, whatever was lost before.
+    pub fn restart_growth(&mut self) {
+        self.flows[0].congestion.restart();
+    }
+
+    /// Changes the sender's congestion control; the window stays.
+    pub fn set_control(&mut self, control: SimulatedControl) {
+        let (now, flow) = (self.now, &mut self.flows[0]);
+        flow.congestion = Congestion::after(&flow.congestion, control, flow.rtt.map(|_| (flow.min_rtt, now)));
     }
 
     /// Returns what was done so far.
@@ -152,7 +180,7 @@ impl Simulation {
             goodput: Rate::over(acknowledged, self.now.since(begun)),
             rtt: Rtt::new(flow.rtt?),
             min_rtt: Rtt::new(flow.min_rtt),
-            window: Bytes::new((flow.window.packets() * self.packet.get() as f64) as u64),
+            window: flow.window(self.packet),
             retransmits: totals.lost - before.lost,
             totals,
             background_loss: if offered > 0 { lost as f64 / offered as f64 } else { 0.0 },
@@ -187,13 +215,13 @@ impl Simulation {
         };
         // What is heard of packets is heard in their order.
         let at = self.echoes.back().map_or(at, |before| at.max(before.at));
-        self.echoes.push_back(DelayedAck { at, flow: index, sent: now, is_lost });
-        flow.send(now, self.packet);
+        let sent = flow.send(now, self.packet);
+        self.echoes.push_back(DelayedAck { at, flow: index, sent, is_lost });
     }
 
     fn hear(&mut self, now: Time) {
         let Some(echo) = self.echoes.pop_front() else { return };
         self.now = now;
-        self.flows[echo.flow].hear(echo.sent, echo.is_lost, now);
+        self.flows[echo.flow].hear(&echo.sent, echo.is_lost, now);
     }
 }

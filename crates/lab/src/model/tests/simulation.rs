@@ -92,6 +92,19 @@ fn the_window_recovers_as_cubic_does() {
     assert!(acknowledged * 12_000 > 50 * 1_000_000_000, "{acknowledged}");
 }
 
+#[test]
+fn window_counts_segments_whatever_the_packets() {
+    let fast = PathSpec { rate: Some(Rate::bits_per_sec(2_000_000_000)), ..spec(15_000_000) };
+    for (seconds, unequal) in [(2, 0.1), (10, 0.05)] {
+        let [small, large] = [1, 10].map(|segments| {
+            let mut sim = Simulation::new(fast.link(0), fast.one_way(), PACKET * segments);
+            sim.run(self::seconds(seconds), STEP, |_, _| None);
+            (sim.totals().acknowledged * segments) as f64
+        });
+        assert!((large / small - 1.0).abs() < unequal, "{seconds} s: {small} and {large} segments");
+    }
+}
+
 proptest! {
     /// Whatever path and control: time ends, nothing is counted twice, and the path's rate is never exceeded.
     #[test]

@@ -47,7 +47,7 @@ fn wrong_train_rate_costs_no_loss() {
         let mut path = SimulatedPath::new(1000.0, 302, 1e6);
         let mut pacer = Some(Pacer::default());
         let mut until = 1.0;
-        while matches!(pacer.as_ref().unwrap().phase, PacerPhase::Listen { .. }) {
+        while matches!(pacer.as_ref().unwrap().phase, PacerPhase::Listen(_)) {
             until += 0.01;
             path.run(&mut pacer, until);
         }
@@ -76,7 +76,7 @@ fn cap_at_a_tenth_of_the_path_is_at_nine_tenths_within_ten_rtts() {
         let mut pacer = with_known_rate(&mut path, mbit * 0.2);
         path.run(&mut pacer, 3.0 * path.rtt.as_secs_f64());
         let now = path.now;
-        pacer.as_mut().unwrap().settle(tenth, &path.seen(), now);
+        pacer.as_mut().unwrap().settle(tenth);
         path.run(&mut pacer, (now + path.rtt * 10).as_secs_f64());
         let pace = pacer.as_ref().unwrap().pace.unwrap().as_bits_per_sec() as f64 / 1e6;
         assert!(pace > 0.9 * mbit, "{pace} of {mbit} Mbit/s at {rtt} ms: {:?}", pacer.unwrap().phase());

@@ -7,7 +7,7 @@ fn pause_beside_competing_flows_does_not_lower_the_pace() {
     let mut path = SimulatedPath::new(1000.0, 100, 12e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 4.0);
-    pacer.as_mut().unwrap().begin_to_share(Rate::bits_per_sec(300_000_000), &path.seen(), path.now);
+    pacer.as_mut().unwrap().begin_to_share(Rate::bits_per_sec(300_000_000));
     path.run(&mut pacer, 4.2);
     pacer.as_mut().unwrap().resume();
     path.now += Duration::from_secs(60);
@@ -45,8 +45,8 @@ impl Filled {
             sent: Bytes::ZERO,
             retransmits: Bytes::ZERO,
         };
-        let mut pacer = Pacer { capacity: Rate::bits_per_sec(250_000_000), ..Pacer::default() };
-        pacer.settle(rate, &seen, Duration::ZERO);
+        let mut pacer = Pacer { capacity: Rate::bits_per_sec(250_000_000), seen, ..Pacer::default() };
+        pacer.settle(rate);
         let mut filled = Self { pacer, now: Duration::ZERO, seen };
         filled.run(0.15, |_| 0.0);
         assert!(matches!(filled.pacer.phase, PacerPhase::Cruise { .. }), "{:?}", filled.pacer.phase);

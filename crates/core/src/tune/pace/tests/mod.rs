@@ -5,6 +5,7 @@ mod competing_flows;
 mod congestion;
 mod held_rate;
 mod simulated_path;
+mod trains;
 
 use super::*;
 use simulated_path::{MSS, SimulatedPath, with_known_rate};

@@ -17,26 +17,22 @@ pub struct HeldRate {
 
 /// The share of a known rate to start with (RFC 9959, section 3.3, for the window).
 const INITIAL_SHARE: f64 = 0.5;
-/// A path whose RTT is less than this share of the known one counts as another path.
-const MIN_RTT_RATIO: f64 = 0.5;
-/// A path whose RTT is more than this multiple counts as another path. Stricter than the RFC's tenfold, for the known RTT is a
-/// minimum.
+/// A path whose RTT is more than this multiple of the known one, or less than its inverse, counts as another path. Stricter than the
+/// RFC's tenfold, for the known RTT is a minimum.
 const MAX_RTT_RATIO: f64 = 2.0;
 /// The largest initial window: about one second at 1 Gbit/s, more than receivers usually announce.
 const MAX_INITIAL_WINDOW: u64 = 100_000;
-/// The smallest segment size (MSS) that is assumed.
-const MIN_SEGMENT: Bytes = Bytes::new(500);
 
 impl HeldRate {
     /// Returns whether a path with this RTT may be the same one.
     pub fn may_hold_at(&self, rtt: Rtt) -> bool {
         let (known, rtt) = (self.rtt.get().as_secs_f64(), rtt.get().as_secs_f64());
-        (MIN_RTT_RATIO * known..=MAX_RTT_RATIO * known).contains(&rtt)
+        (known / MAX_RTT_RATIO..=known * MAX_RTT_RATIO).contains(&rtt)
     }
 
     /// Returns the segments of this size that the first pace sends in one RTT; `None` where the kernel's default of ten suffices.
     pub fn initial_window(&self, segment: Bytes) -> Option<u32> {
-        let window = initial_pace(self.rate).bdp(self.rtt).get() / segment.max(MIN_SEGMENT).get();
+        let window = initial_pace(self.rate).bdp(self.rtt).get() / segment.get().max(1);
         let window = u32::try_from(window.min(MAX_INITIAL_WINDOW)).ok()?;
         (u64::from(window) > INITIAL_SEGMENTS).then_some(window)
     }

@@ -1,0 +1,167 @@
+//! Twelve cells of the pacing grid in real time: `longhaul put` to `longhaul serve`, `--pace auto` in turns with `off`.
+//!
+//! Each file takes 20 s at the path's rate, so that all cells take less than 20 minutes. A machine of two cores does not hold a queue below
+//! 5 ms of line time; no cell has a queue below 8 ms.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use longhaul_core::pace::Pace;
+use longhaul_core::units::Bytes;
+use longhaul_lab::scenario::Spread;
+
+use crate::bench_job::BenchJob;
+use crate::clients::BenchClient;
+use crate::grid_path::{GridPath, GridQueue};
+use crate::markdown_table::{self, markdown};
+use crate::paths::BenchPath;
+use crate::report::Goal;
+use crate::run_result::RunResult;
+use crate::run_series::RunSeries;
+
+const AUTO: BenchClient = BenchClient::PutPaced(Pace::Auto);
+const OFF: BenchClient = BenchClient::PutPaced(Pace::Off);
+/// What a transfer takes at the path's rate.
+const IDEAL: Duration = Duration::from_secs(20);
+const SEGMENT: Bytes = Bytes::new(1500);
+
+const CELLS: [GridPath; 12] = [
+    cell(100, 100, GridQueue::Millis(8)),
+    cell(100, 300, GridQueue::Millis(8)),
+    cell(100, 300, GridQueue::BdpPercent(100)),
+    cell(1_000, 20, GridQueue::Millis(8)),
+    cell(1_000, 100, GridQueue::Millis(8)),
+    cell(1_000, 200, GridQueue::Millis(8)),
+    cell(1_000, 300, GridQueue::Millis(8)),
+    cell(1_000, 100, GridQueue::BdpPercent(10)),
+    cell(1_000, 300, GridQueue::BdpPercent(10)),
+    cell(1_000, 200, GridQueue::BdpPercent(100)),
+    cell(3_000, 100, GridQueue::Millis(8)),
+    cell(3_000, 200, GridQueue::BdpPercent(100)),
+];
+
+const fn cell(mbit: u64, rtt_ms: u64, queue: GridQueue) -> GridPath {
+    GridPath { mbit, rtt_ms, queue }
+}
+
+/// Returns what is run.
+pub(crate) fn jobs() -> Vec<BenchJob> {
+    let job = |cell: GridPath| BenchJob {
+        is_at_most: true,
+        ..BenchJob::new(BenchPath::Grid(cell), &[AUTO, OFF], cell.bytes_in(IDEAL, SEGMENT))
+    };
+    CELLS.map(job).into()
+}
+
+/// Returns what was asked of it and how it came out.
+pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+    let measured: Vec<_> = CELLS.into_iter().filter_map(|cell| Measured::of(runs, cell)).collect();
+    let Some(times) = Spread::of(measured.iter().map(Measured::ratio)) else { return Vec::new() };
+    let cells = measured.len();
+    let ratio = |of: &str, ratio: f64, most: f64| {
+        let asked = format!("pacing grid, {cells} cells in real time: {of} of auto / off at most {most:.2}");
+        Goal::new(asked, format!("{ratio:.3}x"), ratio <= most)
+    };
+    vec![ratio("median", times.median, 1.03), ratio("worst", times.max, 1.10)]
+}
+
+/// Returns the section of the report; empty where nothing was run.
+pub(crate) fn section(runs: &[&RunResult]) -> String {
+    let rows: Vec<_> =
+        CELLS.into_iter().filter_map(|cell| Some(Measured::of(runs, cell)?.row(cell))).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "path",
+        "auto, s",
+        "off, s",
+        "auto / off",
+        "retransmits: auto",
+        "off",
+        "dropped: auto",
+        "off",
+        "runs (marked)",
+    ];
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "## The pacing grid in real time, tuned hosts, cubic: put to longhaul serve, {} s worth of each path\n\n{}",
+        IDEAL.as_secs(),
+        markdown(&head, &rows)
+    );
+    text
+}
+
+/// The runs of one cell.
+struct Measured<'a> {
+    auto: RunSeries<'a>,
+    off: RunSeries<'a>,
+}
+
+impl<'a> Measured<'a> {
+    /// Returns the runs of a cell; `None` before both clients have run.
+    fn of(runs: &[&'a RunResult], cell: GridPath) -> Option<Self> {
+        let series = |client| RunSeries::of(runs, BenchPath::Grid(cell), client);
+        Some(Self { auto: series(AUTO)?, off: series(OFF)? })
+    }
+
+    fn ratio(&self) -> f64 {
+        self.auto.time() / self.off.time()
+    }
+
+    fn row(&self, cell: GridPath) -> Vec<String> {
+        let figure = |series: &RunSeries<'_>, of: fn(&RunResult) -> Option<f64>, digits| {
+            markdown_table::spread(series.figure(of), digits)
+        };
+        let both = |of: fn(&RunResult) -> Option<f64>, digits| {
+            [figure(&self.auto, of, digits), figure(&self.off, of, digits)]
+        };
+        let mut row = vec![cell.to_string()];
+        row.extend(both(|run| Some(run.wall_s), 1));
+        row.push(format!("{:.2}", self.ratio()));
+        row.extend(both(|run| run.retransmits, 0));
+        row.extend(both(|run| Some(run.dropped as f64), 0));
+        row.push(format!("{}, {}", self.auto.counted(), self.off.counted()));
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_have_queues_that_this_kind_of_machine_holds() {
+        let worth = jobs().into_iter().map(|job| {
+            let BenchPath::Grid(cell) = job.path else { panic!("{:?}", job.path) };
+            job.path.spec().validate().unwrap();
+            assert!(cell.queue_time() >= Duration::from_millis(8), "{cell}");
+            cell.rate().time_for(job.size)
+        });
+        // Both clients; an unpaced one needs up to three times as long (docs/pacing.md).
+        let all: Duration = worth.sum();
+        assert!(all * 4 < Duration::from_mins(25), "{all:?}");
+    }
+
+    #[test]
+    fn auto_is_held_to_off_in_the_median_and_in_the_worst_cell() {
+        let run = |cell, client, wall_s| RunResult {
+            wall_s,
+            retransmits: Some(5.0),
+            ..RunResult::sample(BenchPath::Grid(cell), client, Bytes::new(1))
+        };
+        let runs = [
+            run(CELLS[0], AUTO, 20.0),
+            run(CELLS[0], OFF, 40.0),
+            run(CELLS[1], AUTO, 30.0),
+            run(CELLS[1], OFF, 20.0),
+            run(CELLS[2], AUTO, 20.0),
+        ];
+        let runs: Vec<_> = runs.iter().collect();
+        let met: Vec<_> = targets(&runs).iter().map(|goal| goal.row()[1..].to_vec()).collect();
+        assert_eq!(met, [["1.000x", "yes"], ["1.500x", "**no**"]], "the cell without off counts in neither");
+        assert!(section(&runs).contains("queue 8 ms | 20.0 | 40.0 | 0.50 | 5 | 5 | 0 | 0 | 1 (0), 1 (0) |"));
+        assert!(targets(&[]).is_empty() && section(&runs[..1]).is_empty());
+    }
+}
