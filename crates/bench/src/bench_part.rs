@@ -56,7 +56,7 @@ const PACING_GRID: [BenchPart; 2] = [BenchPart::PacingCells, BenchPart::PacingSi
 
 impl BenchPart {
     /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::LongPath,
         Self::NoDelay,
         Self::TotalTime,

@@ -158,11 +158,9 @@ impl BenchClient {
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
             Self::FromServe => Some(BenchServer::ServeByItself),
-            Self::Put
-            | Self::PutPaced(_)
-            | Self::PutByItself
-            | Self::PutUnverified
-            | Self::CurlUpload => Some(BenchServer::Writable),
+            Self::Put | Self::PutPaced(_) | Self::PutByItself | Self::PutUnverified | Self::CurlUpload => {
+                Some(BenchServer::Writable)
+            }
             Self::GridFtp(_) | Self::GridFtpEach | Self::UrlCopy(_) | Self::UrlCopyList => {
                 Some(BenchServer::Globus)
             }
