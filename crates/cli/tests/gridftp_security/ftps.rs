@@ -58,8 +58,11 @@ fn neither_password_nor_data_crosses_the_network_in_clear() {
     }
     let Some(clear) = Proftpd::start() else { return };
     clear.file("f", &bytes);
-    let run = get().args(["-u", "ann:secret word", "-o", "f", &clear.url("f")]);
-    assert!(seen(&run, "secret word").is_none_or(|seen| seen > 0));
+    // The kernel drops packets that the test does not read in time: the other tests' data is among them.
+    assert!((0..5).any(|_| {
+        let run = get().args(["-u", "ann:secret word", "-o", "f", &clear.url("f")]);
+        seen(&run, "secret word").is_none_or(|seen| seen > 0)
+    }));
 }
 
 #[test]
