@@ -232,6 +232,9 @@ impl Classifier {
         if self.is_speeding_up(interval, first_byte) {
             return LimitedBy::SlowStart;
         }
+        if self.end == End::Sender && Self::leaves_its_windows(interval) {
+            return LimitedBy::SendBuffer;
+        }
         if interval.is_queued() {
             return LimitedBy::Path;
         }
@@ -332,6 +335,23 @@ impl Classifier {
         // One interval without growth may be the jitter of the readings.
         self.ramped_up = self.flat_intervals >= 2;
         grows
+    }
+
+    /// Returns whether a sender that always has data keeps less in flight than congestion window, peer and pacing let it: its
+    /// buffer holds no more. The kernel's own counter (`tcpi_sndbuf_limited`) misses that while acknowledgements free the buffer
+    /// as fast as the program fills it.
+    fn leaves_its_windows(interval: &Interval) -> bool {
+        let Reading { congestion_window, window, pacing_rate, data_rtt, .. } = interval.now;
+        let (Some(congestion), Some(rtt)) = (congestion_window, data_rtt) else { return false };
+        let most = window.map_or(congestion, |window| window.min(congestion)).get() as f64;
+        let rate = interval.rate();
+        // The kernel's own pacing allows 1.2 windows a round trip (net.ipv4.tcp_pacing_ca_ratio).
+        let unpaced = pacing_rate.is_none_or(|pacing| pacing > rate.scaled(1.5));
+        let in_flight = rate.bdp(rtt).get() as f64;
+        rtt.get() >= LONG_RTT
+            && unpaced
+            && interval.share(busy) > PARAMS.busy_core
+            && in_flight < most * PARAMS.full_window
     }
 
     /// Returns whether what is in flight fills the receive window.

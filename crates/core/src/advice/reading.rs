@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::telemetry::Sockets;
-use crate::units::{Bytes, Rtt};
+use crate::units::{Bytes, Rate, Rtt};
 
 /// Where a transfer is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub struct Reading {
     pub unread: Bytes,
     /// Packets that arrived out of order; of a sender, packets sent again.
     pub lost: u64,
+    /// Congestion windows of a sender, summed.
+    pub congestion_window: Option<Bytes>,
+    /// The rate at which a sender's kernel paces, summed.
+    pub pacing_rate: Option<Rate>,
     /// What the sender's kernel has counted.
     pub sender: Option<SenderTimes>,
     /// What the threads of this program did, where they are known.
@@ -81,6 +85,8 @@ impl Reading {
             End::Sender => Self {
                 data_rtt: sockets.rtt,
                 window: sockets.peer_window,
+                congestion_window: sockets.cwnd,
+                pacing_rate: sockets.pacing_rate,
                 lost: counters.retransmits,
                 // Zero before the first byte, and of a kernel before Linux 4.10.
                 sender: (counters.busy > Duration::ZERO).then_some(SenderTimes {

@@ -233,6 +233,23 @@ fn kernel_of_the_sender_names_window_and_buffer() {
 }
 
 #[test]
+fn sender_below_its_windows_is_limited_by_its_buffer_unless_it_is_paced() {
+    let plant = |pacing: u64| {
+        move |reading: &mut Reading| {
+            sender(reading).busy += TICK;
+            reading.congestion_window = Some(Bytes::kib(850));
+            reading.pacing_rate = Some(Rate::bits_per_sec(pacing));
+            queue(reading, 8);
+        }
+    };
+    let course = || Course::at(End::Sender, 50).slow_start(40.0);
+    assert_limit(&course().run(10.0, 42.0, plant(140_000_000)).finding(), LimitedBy::SendBuffer, 0.85);
+    assert_limit(&course().run(10.0, 42.0, plant(45_000_000)).finding(), LimitedBy::Path, 0.85);
+    // In flight is what the congestion window allows.
+    assert_limit(&course().run(10.0, 120.0, plant(300_000_000)).finding(), LimitedBy::Path, 0.85);
+}
+
+#[test]
 fn sender_without_data_waits_for_the_server_or_is_another_program() {
     let idle = |reading: &mut Reading| sender(reading).busy += TICK / 50;
     let foreign = Course::at(End::Sender, 20).run(10.0, 1.0, idle).finding();
