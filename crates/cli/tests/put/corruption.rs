@@ -114,7 +114,8 @@ fn names_that_no_metalink_can_hold_are_repaired_as_others() {
         let ended = run.run().ok();
         assert!(is_verified(&ended), "{ended:?}");
         same(site.path(name), &bytes);
-        assert_eq!(sent_again(&server), [2 * MIB..3 * MIB]);
+        let again = sent_again(&server);
+        assert!(again.len() == 1 && again[0] == (2 * MIB..3 * MIB), "{again:?}");
     }
 }
 
