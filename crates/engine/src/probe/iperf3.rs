@@ -20,6 +20,8 @@ const TCP_SECONDS: u32 = 2;
 const UDP_SECONDS: u32 = 1;
 /// UDP is sent at this share of TCP's best rate: high enough to meet the path, low enough not to flood it.
 const UDP_SHARE: f64 = 1.05;
+/// Below this rate of TCP nothing is sent over UDP: to iperf3 a rate of zero means no limit.
+const LEAST_RATE: Rate = Rate::bits_per_sec(10_000);
 /// The UDP rate of loss: no queue builds up.
 const LOSS_SHARE: f64 = 0.3;
 /// Connections beside which a single one is compared.
@@ -62,6 +64,10 @@ pub(super) fn measure(
         had_losses: one.retransmits.is_some_and(|count| count > 0),
     }));
     let best = one.received.max(several.received);
+    if best < LEAST_RATE {
+        findings.miss("UDP: TCP moved next to nothing, so there is no rate to pace it by; iperf3 takes a rate of 0 for none");
+        return Ok(());
+    }
     let largest = findings.mtu().get().saturating_sub(28);
     progress("UDP");
     iperf3.udp(findings, Bytes::new(largest), best.scaled(UDP_SHARE), false)?;

@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const TRIES: u32 = 2;
 /// A train has ended when nothing has arrived for this long, and for a quarter of a round trip.
 const SILENCE: Duration = Duration::from_millis(60);
+/// The longest reception of one train: a measurement takes ten seconds.
+const LONGEST_TRAIN: Duration = Duration::from_secs(10);
 /// An echo's message.
 const ECHO_MESSAGE: Bytes = Bytes::new(64);
 
@@ -151,21 +153,26 @@ impl UdpSession {
         for _ in 0..TRIES {
             self.socket.send(&request)?;
             let mut until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
+            let planned =
+                plan.rate.map_or(LONGEST_TRAIN, |rate| rate.time_for(plan.bytes()).saturating_mul(2));
+            let latest = until + planned.min(LONGEST_TRAIN);
             while (train.arrivals.len() as u64) < u64::from(plan.count) && Instant::now() < until {
                 let packets = self.receive(until)?;
                 let ours = packets.iter().filter(|(packet, _)| !packet.is_echo && packet.train == number);
+                let known = train.arrivals.len();
                 train.arrivals.extend(ours.map(|(packet, at)| Arrival {
                     number: packet.packet,
                     sent: packet.sent,
                     received: *at,
                 }));
-                if !train.arrivals.is_empty() {
-                    let gap = plan.rate.map_or(Duration::ZERO, |rate| rate.time_for(packet) * 20);
-                    // While packets come in, and only then, the end moves on.
-                    if !packets.is_empty() {
-                        until = Instant::now() + SILENCE + self.rtt.get() / 4 + gap;
-                    }
+                // While packets of the train come in, and only then, the end moves on.
+                if train.arrivals.len() > known {
+                    let gap =
+                        plan.rate.map_or(Duration::ZERO, |rate| rate.time_for(packet).saturating_mul(20));
+                    until = Instant::now()
+                        + (SILENCE + self.rtt.get() / 4).saturating_add(gap.min(LONGEST_TRAIN));
                 }
+                until = until.min(latest);
             }
             if !train.arrivals.is_empty() {
                 break;

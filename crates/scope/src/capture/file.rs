@@ -26,7 +26,8 @@ impl Interface {
     fn time(self, units: u64) -> Duration {
         let resolution = self.resolution.max(1);
         let nanos = u128::from(units % resolution) * 1_000_000_000 / u128::from(resolution);
-        let seconds = (units / resolution).saturating_add_signed(self.offset);
+        // pcap's own times end there; what is later is damage, and times are added up.
+        let seconds = (units / resolution).saturating_add_signed(self.offset).min(u64::from(u32::MAX));
         Duration::new(seconds, nanos as u32)
     }
 }
@@ -134,6 +135,20 @@ fn describe<I: AsRef<[u8]>>(error: &PcapError<I>) -> String {
         PcapError::UnexpectedEof | PcapError::Incomplete(_) => "it ends within its first block".into(),
         PcapError::NomError(_, kind) | PcapError::OwnedNomError(_, kind) => {
             format!("a block is malformed ({kind:?})")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_a_damaged_interface_are_bounded() {
+        let interface = |resolution, offset| Interface { link: Linktype::ETHERNET, resolution, offset };
+        assert_eq!(interface(1000, 2).time(1500), Duration::from_millis(3500));
+        for (resolution, offset) in [(0, 0), (1, i64::MAX), (1, i64::MIN)] {
+            assert!(interface(resolution, offset).time(u64::MAX) <= Duration::from_secs(1 << 32));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It sends only to an address that has completed a TCP handshake and shown a random number from the answer, never more than was
-//! requested, and never faster than the ceiling: it cannot be made to flood a third party.
+//! requested, and never faster than the ceiling, and not through a proxy: it cannot be made to flood a third party, but for a proxy that hides itself.
 
 mod stream;
 mod train;
@@ -38,6 +38,8 @@ const UDP_PORTS: usize = 2;
 const STREAMS: usize = 64;
 /// The most bytes of one stream: 3 s of 40 Gbit/s.
 const STREAM_BYTES: Bytes = Bytes::gib(14);
+/// Fields that proxies add (RFC 9110, 7.6.3; RFC 7239): the handshake has then proved the proxy's address, not the client's.
+const PROXY_FIELDS: [&str; 3] = ["via", "forwarded", "x-forwarded-for"];
 /// The ceiling of UDP where none is configured.
 const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);
 
@@ -100,6 +102,9 @@ impl Measurement {
         }
         match path(request) {
             STREAM_PATH => self.stream(request, socket),
+            UDP_PATH if PROXY_FIELDS.iter().any(|name| request.header(name).is_some()) => {
+                Reply::text(403, "UDP is measured by a client that connects by itself, not through a proxy")
+            }
             UDP_PATH => self.udp(socket, peer),
             _ => json(&self.offer()),
         }
@@ -125,6 +130,10 @@ impl Measurement {
             Ok(wanted) => wanted,
             Err(why) => return Reply::text(400, why),
         };
+        // To a privileged process the kernel grants others too, and loads their modules.
+        if wanted.congestion.as_ref().is_some_and(|name| !self.offer().congestion.contains(name)) {
+            return Reply::text(400, "this congestion control is not offered");
+        }
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else { return busy() };
         match wanted.set_up(socket, self.ceiling) {
             Ok(()) => self.source.reply(wanted.bytes).holding(permit),

@@ -53,7 +53,7 @@ impl StreamSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StreamRequest {
     pub(super) bytes: Bytes,
-    congestion: Option<String>,
+    pub(super) congestion: Option<String>,
     send_buffer: Option<Bytes>,
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
+use longhaul_core::probe::packet_train::UDP_HEADERS;
 use longhaul_core::units::{Bytes, Rate};
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -137,10 +138,11 @@ impl UdpPort {
     fn answer(&mut self, request: UdpRequest, length: Bytes) -> bool {
         match request {
             UdpRequest::Echo { number } => {
-                if length > self.left {
+                let size = length + UDP_HEADERS;
+                if size > self.left {
                     return true;
                 }
-                self.left = self.left - length;
+                self.left = self.left - size;
                 let sent = self.opened.elapsed();
                 let mut packet = vec![0; length.as_usize()];
                 UdpPacket { is_echo: true, train: number, packet: 0, sent }.write(&mut packet);
@@ -153,7 +155,8 @@ impl UdpPort {
                     return true;
                 }
                 self.last_train = number;
-                let train = Train { number, plan, ceiling: self.ceiling, most: self.left };
+                let deadline = self.opened + OPEN;
+                let train = Train { number, plan, ceiling: self.ceiling, most: self.left, deadline };
                 let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
                 end == TrainEnd::Sent

@@ -126,6 +126,15 @@ fn wrong_nonce_and_other_addresses_get_nothing() {
 }
 
 #[test]
+fn no_port_is_opened_through_a_proxy() {
+    let site = site();
+    for field in ["Via: 1.1 proxy", "Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1"] {
+        assert_eq!(site.get(UDP, &[field]).status, 403, "{field}");
+        assert_eq!(site.get(PATH, &[field]).status, 200, "{field}");
+    }
+}
+
+#[test]
 fn ports_and_what_they_send_are_bounded() {
     let site = Site::with(|config| {
         let ceiling = Some(Rate::bits_per_sec(160_000));
@@ -135,11 +144,11 @@ fn ports_and_what_they_send_are_bounded() {
     let _other = Port::open(&site, "127.0.0.1");
     let third = site.get(UDP, &[]);
     assert_eq!((third.status, third.header("retry-after")), (503, Some("10")));
-    // Two seconds of the ceiling are 40,000 bytes: 80 messages of 500.
-    let plan = TrainPlan { count: 1000, message: Bytes::new(500), rate: None };
+    // Two seconds of the ceiling are 40,000 bytes: 100 messages of 372, each with headers of 28.
+    let plan = TrainPlan { count: 1000, message: Bytes::new(372), rate: None };
     port.socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     port.ask(UdpRequest::Train { number: 1, plan }, port.nonce);
-    assert_eq!(port.received().len(), 80);
+    assert_eq!(port.received().len(), 100);
     port.ask(train(2), port.nonce);
     port.ask(UdpRequest::Echo { number: 3 }, port.nonce);
     assert!(port.received().is_empty(), "nothing is left");

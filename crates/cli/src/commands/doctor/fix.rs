@@ -85,9 +85,10 @@ fn apply(changes: &mut [Change], file: &Path) -> Result<(), Failure> {
     save(changes)?;
     for change in changes.iter_mut().filter(|change| change.refused.is_none()) {
         if let Err(error) = kernel_setting::write(&change.name, &change.new) {
-            // A value that the kernel took in part is no value of either.
-            let _ = kernel_setting::write(&change.name, &change.old);
-            change.refused = Some(error.to_string());
+            // A value that the kernel took in part is no value of either. Where the old one is refused as well, it stays saved.
+            if kernel_setting::write(&change.name, &change.old).is_ok() {
+                change.refused = Some(error.to_string());
+            }
         }
     }
     save(changes)
@@ -130,6 +131,7 @@ impl Change {
             name: self.name.clone(),
             old: self.old.clone(),
             new: kernel_setting::plain(&self.new),
+            before: Some(self.old.clone()),
         }
     }
 }

@@ -20,7 +20,21 @@ pub(super) fn check_writable(name: &str) -> io::Result<()> {
 pub(super) fn write(name: &str, value: &str) -> io::Result<()> {
     File::options().write(true).open(path(name)?)?.write_all(value.as_bytes())?;
     let now = read(name)?;
-    if now == plain(value) { Ok(()) } else { Err(io::Error::other(format!("the kernel made it '{now}'"))) }
+    if is_same(name, &now, &plain(value)) {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("the kernel made it '{now}'")))
+    }
+}
+
+/// Returns whether two plain values of a setting mean the same: the kernel lists congestion controls in an order of its own.
+pub(super) fn is_same(name: &str, one: &str, other: &str) -> bool {
+    let sorted = |value: &str| {
+        let mut words: Vec<String> = value.split(' ').map(str::to_owned).collect();
+        words.sort_unstable();
+        words
+    };
+    one == other || (name == "net.ipv4.tcp_allowed_congestion_control" && sorted(one) == sorted(other))
 }
 
 /// Returns the file of a setting. Names come from a file of the user's, too: only those of the network are taken.
@@ -49,6 +63,9 @@ mod tests {
         for name in ["kernel.hostname", "net.ipv4/../../kernel/hostname", "net.", "/etc/passwd", ""] {
             assert!(read(name).is_err() && write(name, "1").is_err(), "{name}");
         }
+        let allowed = |one, other| is_same("net.ipv4.tcp_allowed_congestion_control", one, other);
+        assert!(allowed("reno cubic", "cubic reno") && !allowed("reno cubic", "reno"));
+        assert!(!is_same("net.ipv4.tcp_rmem", "1 2 3", "3 2 1"));
         assert_eq!(read("net.ipv4.tcp_none").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -48,9 +48,10 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn restore(saved: &SavedSetting) -> Restored {
+    let is = |now: &str, value: &str| kernel_setting::is_same(&saved.name, now, value);
     match kernel_setting::read(&saved.name) {
-        Ok(now) if now == saved.old => Restored::Written,
-        Ok(now) if now != saved.new => Restored::LeftAlone(now),
+        Ok(now) if is(&now, &saved.old) => Restored::Written,
+        Ok(now) if !is(&now, &saved.new) && saved.before.as_deref() != Some(&now) => Restored::LeftAlone(now),
         Ok(_) => match kernel_setting::write(&saved.name, &saved.old) {
             Ok(()) => Restored::Written,
             Err(error) => Restored::Refused(error.to_string()),

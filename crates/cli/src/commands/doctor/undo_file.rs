@@ -20,6 +20,9 @@ pub(super) struct SavedSetting {
     pub(super) old: String,
     /// The value that was written.
     pub(super) new: String,
+    /// The value just before that was written: what is there if the process was killed before the write.
+    #[serde(default)]
+    pub(super) before: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,7 +104,7 @@ mod tests {
 
     fn saved(name: &str, old: &str, new: &str) -> SavedSetting {
         let [namespace, name, old, new] = ["net:[1]", name, old, new].map(str::to_owned);
-        SavedSetting { namespace, name, old, new }
+        SavedSetting { namespace, name, old, new, before: None }
     }
 
     #[test]
