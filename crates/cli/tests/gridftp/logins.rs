@@ -1,4 +1,4 @@
-//! Whom logins are for: the server of the first URL, and no other that a list or a metalink names.
+//! The origin that logins are sent to: that of the first URL, and no other that a list or a metalink names.
 
 use std::fs;
 
