@@ -4,4 +4,5 @@ pub mod gridftp;
 pub mod http;
 pub mod listing;
 pub mod metalink;
+pub mod native_messaging;
 pub mod netrc;

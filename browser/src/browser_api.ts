@@ -1,0 +1,12 @@
+// The WebExtension API under one name, and which browser it is.
+
+/** Firefox has `browser`, whose functions return promises; Chromium's `chrome` does so in Manifest V3 too. */
+export const api: typeof chrome = (globalThis as unknown as { browser?: typeof chrome }).browser ?? chrome;
+
+/** Only Firefox lets an extension hold a response's head back until a promise is settled. */
+export const isFirefox = api.runtime.getURL("").startsWith("moz-extension:");
+
+/** Returns the text `key` in the user's language. */
+export function text(key: string, ...values: string[]): string {
+  return api.i18n.getMessage(key, values) || key;
+}

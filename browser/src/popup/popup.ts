@@ -1,0 +1,168 @@
+// The popup: the agent's latest transfers, live.
+
+import type { PageRequest } from "../background";
+import { api, text } from "../browser_api";
+import { duration, rate, size } from "../format";
+import type { HostMessage, Transfer } from "../messages";
+
+const SHOWN = 20;
+
+type Reply<T> = { ok: true; result: T } | { ok: false; error: { code: string; message: string } };
+type Action = "pause" | "resume" | "cancel" | "retry" | "remove" | "open-folder" | "open-dead-link";
+
+const ACTIONS: Record<Transfer["state"], Action[]> = {
+  queued: ["pause", "cancel"],
+  scheduled: ["cancel"],
+  running: ["pause", "cancel"],
+  paused: ["resume", "cancel"],
+  "waiting-link": ["open-dead-link", "cancel"],
+  done: ["open-folder", "remove"],
+  failed: ["retry", "remove"],
+  cancelled: ["retry", "remove"],
+};
+
+const rows = new Map<number, Row>();
+const list = element("transfers");
+
+/** The elements of one transfer; only their contents change, so that focus stays where it is. */
+class Row {
+  readonly root = document.createElement("li");
+  private readonly name = child(this.root, "div", "head", "span", "name");
+  private readonly state = this.name.parentElement!.appendChild(document.createElement("span"));
+  private readonly bar = this.root.appendChild(document.createElement("progress"));
+  private readonly facts = child(this.root, "div", "facts faint");
+  private readonly explanation = child(this.root, "p", "explanation");
+  private readonly actions = child(this.root, "div", "actions");
+  private offered = "";
+
+  constructor(private readonly id: number) {
+    this.root.dataset["transfer"] = String(id);
+    this.state.className = "faint";
+  }
+
+  show(transfer: Transfer): void {
+    this.name.textContent = transfer.name || transfer.urls[0] || "";
+    this.name.title = transfer.path;
+    this.root.dataset["state"] = transfer.state;
+    this.state.textContent = text(`state_${transfer.state.replace("-", "_")}`);
+    this.showProgress(transfer);
+    const note = transfer.error?.message ?? transfer.explanation ?? "";
+    this.explanation.textContent = note;
+    this.explanation.classList.toggle("bad", transfer.error !== null);
+    this.explanation.hidden = note === "";
+    this.showActions(transfer);
+  }
+
+  private showProgress(transfer: Transfer): void {
+    const running = transfer.state === "running";
+    this.bar.hidden = ["done", "cancelled"].includes(transfer.state);
+    this.bar.setAttribute("aria-label", transfer.name);
+    if (transfer.size === null) this.bar.removeAttribute("value");
+    else {
+      this.bar.max = Math.max(transfer.size, 1);
+      this.bar.value = transfer.bytes;
+    }
+    const of = transfer.size === null ? "" : ` / ${size(transfer.size)}`;
+    const speed = transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
+    const rest = running && transfer.eta !== null ? duration(transfer.eta) : "";
+    this.facts.replaceChildren(...[`${size(transfer.bytes)}${of}`, speed, rest].map((fact) => {
+      const span = document.createElement("span");
+      span.textContent = fact;
+      return span;
+    }));
+  }
+
+  private showActions(transfer: Transfer): void {
+    const actions = ACTIONS[transfer.state];
+    if (this.offered === actions.join()) return;
+    this.offered = actions.join();
+    this.actions.replaceChildren(...actions.map((action) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.dataset["action"] = action;
+      button.textContent = text(`action_${action.replaceAll("-", "_")}`);
+      button.addEventListener("click", () => void act(action, this.id));
+      return button;
+    }));
+  }
+}
+
+async function act(type: Action, transfer: number): Promise<void> {
+  await ask({ type, transfer });
+  if (type === "remove") drop(transfer);
+  else await refresh();
+}
+
+async function ask<T>(request: PageRequest): Promise<T | null> {
+  const reply = (await api.runtime.sendMessage(request)) as Reply<T>;
+  if (reply.ok) return reply.result;
+  showProblem(reply.error.code, reply.error.message);
+  return null;
+}
+
+function showProblem(code: string, message: string): void {
+  const problem = element("problem");
+  problem.replaceChildren();
+  problem.hidden = false;
+  problem.append(code === "no-host" ? text("noticeNoHostBody") : message);
+  if (code !== "no-host") return;
+  const command = document.createElement("code");
+  command.textContent = "longhaul browser install";
+  problem.append(command);
+}
+
+function show(transfer: Transfer): void {
+  let row = rows.get(transfer.id);
+  if (!row) {
+    row = new Row(transfer.id);
+    rows.set(transfer.id, row);
+    list.prepend(row.root);
+  }
+  row.show(transfer);
+  element("empty").hidden = true;
+}
+
+function drop(id: number): void {
+  rows.get(id)?.root.remove();
+  rows.delete(id);
+  element("empty").hidden = rows.size > 0;
+}
+
+async function refresh(): Promise<void> {
+  const transfers = await ask<Transfer[]>({ type: "list", limit: SHOWN });
+  if (!transfers) return;
+  transfers.sort((a, b) => a.id - b.id).forEach(show);
+  showTotal(transfers);
+  element("empty").hidden = rows.size > 0;
+}
+
+function showTotal(transfers: Transfer[]): void {
+  const total = transfers.filter((t) => t.state === "running").reduce((sum, t) => sum + t.goodput_bps, 0);
+  element("total").textContent = total > 0 ? rate(total) : "";
+}
+
+function element(id: string): HTMLElement {
+  return document.getElementById(id)!;
+}
+
+function child(parent: HTMLElement, ...path: string[]): HTMLElement {
+  let at = parent;
+  for (let i = 0; i < path.length; i += 2) {
+    const next = document.createElement(path[i]!);
+    next.className = path[i + 1] ?? "";
+    at = at.appendChild(next);
+  }
+  return at;
+}
+
+document.documentElement.lang = api.i18n.getUILanguage();
+element("options").textContent = text("options");
+element("options").addEventListener("click", () => void api.runtime.openOptionsPage());
+element("empty").textContent = text("empty");
+
+api.runtime.onMessage.addListener((message: HostMessage) => {
+  if (!("event" in message)) return;
+  if (message.event === "transfer") show(message.transfer);
+  if (message.event === "removed") drop(message.id);
+});
+void refresh();

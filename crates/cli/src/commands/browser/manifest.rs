@@ -1,0 +1,110 @@
+//! The manifest that makes a browser start the native host, and the host's launcher.
+//!
+//! A manifest names a program without arguments; the launcher is a script that adds them. Each browser gets a file of its own: Firefox
+//! refuses one that has Chromium's key as well.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::browsers::{self, Family};
+
+/// The extension's id in Firefox, from `browser/src/manifest.json`.
+pub(super) const FIREFOX_ID: &str = "browser@longhaul.invalid";
+
+/// The extension's id in Chromium: a hash of the key in `browser/src/manifest.json`.
+pub(super) const CHROMIUM_ID: &str = "lejogdmfodnddknegbpofplkbcdjopca";
+
+/// Returns where the launcher of the native host is.
+pub(super) fn launcher() -> anyhow::Result<PathBuf> {
+    let home = browsers::home()?;
+    Ok(browsers::xdg("XDG_DATA_HOME", &home, ".local/share").join("longhaul/browser-host"))
+}
+
+/// Writes the launcher of this program.
+pub(super) fn write_launcher(path: &Path) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = program
+        .to_str()
+        .with_context(|| format!("{} is no UTF-8: move the program", program.display()))?;
+    let quoted = program.replace('\'', r"'\''");
+    write(path, format!("#!/bin/sh\nexec '{quoted}' browser host \"$@\"\n").as_bytes(), 0o700)
+}
+
+/// Returns the manifest of a family of browsers.
+pub(super) fn manifest(family: Family, launcher: &Path) -> Value {
+    let mut manifest = json!({
+        "name": "longhaul",
+        "description": "Longhaul: moves large files as fast as the path allows",
+        "path": launcher,
+        "type": "stdio",
+    });
+    match family {
+        Family::Firefox => manifest["allowed_extensions"] = json!([FIREFOX_ID]),
+        Family::Chromium => manifest["allowed_origins"] = json!([format!("chrome-extension://{CHROMIUM_ID}/")]),
+    }
+    manifest
+}
+
+/// Returns whether the browser started the host for Longhaul's extension: Chromium gives the origin as the first argument, Firefox
+/// the manifest's path and then the id.
+pub(super) fn is_our_extension(arguments: &[String]) -> bool {
+    let origin = format!("chrome-extension://{CHROMIUM_ID}/");
+    arguments.first() == Some(&origin) || arguments.get(1).is_some_and(|id| id == FIREFOX_ID)
+}
+
+/// Writes a file in one step, with its folders.
+pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
+    let folder = path.parent().context("a file without a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let fresh = path.with_extension("new");
+    let written = fs::File::create(&fresh).and_then(|mut file| {
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.write_all(content)?;
+        fs::rename(&fresh, path)
+    });
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn ids_are_those_of_the_extension() {
+        use base64::Engine as _;
+        let text = include_str!("../../../../../browser/src/manifest.json");
+        let manifest: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(manifest["browser_specific_settings"]["gecko"]["id"], FIREFOX_ID);
+        let key = base64::engine::general_purpose::STANDARD.decode(manifest["key"].as_str().unwrap()).unwrap();
+        let digest = Sha256::digest(&key);
+        let id: String = digest[..16]
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .map(|nibble| char::from(b'a' + nibble))
+            .collect();
+        assert_eq!(id, CHROMIUM_ID);
+    }
+
+    #[test]
+    fn each_family_has_only_its_own_key() {
+        let [firefox, chromium] = [Family::Firefox, Family::Chromium].map(|f| manifest(f, Path::new("/host")));
+        assert!(firefox.get("allowed_origins").is_none() && chromium.get("allowed_extensions").is_none());
+    }
+
+    #[test]
+    fn another_extension_is_not_ours() {
+        let arguments = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        assert!(is_our_extension(&arguments(&["chrome-extension://lejogdmfodnddknegbpofplkbcdjopca/"])));
+        assert!(is_our_extension(&arguments(&["/home/u/.mozilla/longhaul.json", FIREFOX_ID])));
+        for other in [&[][..], &["chrome-extension://aaaabbbbccccddddeeeeffffgggghhhh/"], &["/m.json", "x@y"], &[FIREFOX_ID]] {
+            assert!(!is_our_extension(&arguments(other)), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `longhaul browser install|uninstall|check`, and `host`, which browsers start.
+
+mod browsers;
+mod check;
+mod host;
+mod manifest;
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+
+use crate::{exit, say};
+
+/// Connects browsers with Longhaul.
+#[derive(Debug, Args)]
+pub(crate) struct BrowserArgs {
+    #[command(subcommand)]
+    command: BrowserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BrowserCommand {
+    /// Let the extension of the browsers found start Longhaul (for this user; no root)
+    Install(PlaceArgs),
+    /// Undo `install`
+    Uninstall(PlaceArgs),
+    /// Check each browser's manifest, and that the program answers as a browser would ask it
+    Check(PlaceArgs),
+    /// Speak native messaging on stdin and stdout; browsers start this
+    #[command(hide = true)]
+    Host {
+        /// What the browser says of the extension
+        arguments: Vec<String>,
+    },
+}
+
+/// Which browsers.
+#[derive(Debug, Args)]
+struct PlaceArgs {
+    /// A further profile directory, as Chromium's --user-data-dir names it; may be repeated
+    #[arg(long, value_name = "DIR")]
+    user_data_dir: Vec<PathBuf>,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &BrowserArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        BrowserCommand::Install(place) => install(place),
+        BrowserCommand::Uninstall(place) => uninstall(place),
+        BrowserCommand::Check(place) => check::run(&browsers::find(&place.user_data_dir)?),
+        BrowserCommand::Host { arguments } => host::run(arguments),
+    }
+}
+
+fn install(place: &PlaceArgs) -> anyhow::Result<ExitCode> {
+    let found = browsers::find(&place.user_data_dir)?;
+    if found.is_empty() {
+        say::error("no browser found: start Firefox or Chromium once, or give --user-data-dir");
+        return Ok(exit::NO_INPUT.into());
+    }
+    let launcher = manifest::launcher()?;
+    manifest::write_launcher(&launcher)?;
+    for browser in &found {
+        let text = serde_json::to_string_pretty(&manifest::manifest(browser.family, &launcher))?;
+        manifest::write(&browser.manifest(), format!("{text}\n").as_bytes(), 0o600)?;
+        say::output(format_args!("{}: {}", browser.name, browser.manifest().display()));
+    }
+    say::output(HOW_TO_LOAD);
+    Ok(ExitCode::SUCCESS)
+}
+
+const HOW_TO_LOAD: &str = "
+Load the extension (`make browser` builds it into browser/dist):
+  Chromium  chrome://extensions, Developer mode on, Load unpacked: browser/dist/chromium
+  Firefox   about:debugging#/runtime/this-firefox, Load Temporary Add-on: browser/dist/firefox/manifest.json
+Then run: longhaul browser check";
+
+fn uninstall(place: &PlaceArgs) -> anyhow::Result<ExitCode> {
+    let found = browsers::find(&place.user_data_dir)?;
+    let manifests = found.iter().map(browsers::Browser::manifest);
+    for path in manifests.chain([manifest::launcher()?]) {
+        match fs::remove_file(&path) {
+            Ok(()) => say::output(format_args!("removed {}", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot remove {}", path.display())),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,202 @@
+//! Native messaging: what a browser's extension and a native program say to each other over stdin and stdout.
+//!
+//! A message is its length as 32 bits in the machine's byte order, then as many bytes of JSON. A program may send at most 1 MiB; the same
+//! bound is put on what an extension sends, although browsers allow more.
+//!
+//! ```
+//! use longhaul_core::proto::native_messaging::{HostRequest, HostRequestKind, encode, message_length};
+//!
+//! let bytes = encode(br#"{"id":1,"type":"hello"}"#)?;
+//! let (prefix, body) = bytes.split_first_chunk().expect("four bytes of length");
+//! assert_eq!(message_length(*prefix)?, body.len());
+//! assert_eq!(HostRequest::parse(body)?.kind, HostRequestKind::Hello);
+//! # Ok::<(), longhaul_core::proto::native_messaging::NativeMessageError>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+/// The longest message in bytes: what browsers accept of a program (the WebExtensions documentation of native messaging).
+pub const MAX_MESSAGE: usize = 1024 * 1024;
+
+/// Why a message cannot be used.
+#[derive(Debug, Error)]
+pub enum NativeMessageError {
+    /// Longer than [`MAX_MESSAGE`].
+    #[error("a native message of {0} bytes: at most {MAX_MESSAGE} are allowed")]
+    TooLong(usize),
+    /// Not a request that this program knows.
+    #[error("not a request of the Longhaul extension: {0}")]
+    NotARequest(#[from] serde_json::Error),
+}
+
+/// A request of the extension.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct HostRequest {
+    /// Marks the reply.
+    pub id: u64,
+    /// What is asked for.
+    #[serde(flatten)]
+    pub kind: HostRequestKind,
+}
+
+/// What the extension asks for.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum HostRequestKind {
+    /// The program's version.
+    Hello,
+    /// To start a transfer if its server answers, and to keep nothing where it does not.
+    Offer {
+        /// What to fetch, as the agent's API takes it.
+        request: Value,
+    },
+    /// To add a transfer.
+    Add {
+        /// What to fetch, as the agent's API takes it.
+        request: Value,
+    },
+    /// The latest transfers.
+    List {
+        /// At most how many.
+        limit: u32,
+    },
+    /// To pause a transfer.
+    Pause {
+        /// Its number.
+        transfer: u64,
+    },
+    /// To resume a transfer.
+    Resume {
+        /// Its number.
+        transfer: u64,
+    },
+    /// To cancel a transfer.
+    Cancel {
+        /// Its number.
+        transfer: u64,
+    },
+    /// To start a failed transfer again.
+    Retry {
+        /// Its number.
+        transfer: u64,
+    },
+    /// To remove an ended transfer from the list.
+    Remove {
+        /// Its number.
+        transfer: u64,
+    },
+    /// To show the folder of a transfer's file.
+    OpenFolder {
+        /// Its number.
+        transfer: u64,
+    },
+    /// To continue a transfer from a fresh link.
+    Refresh {
+        /// Its number.
+        transfer: u64,
+        /// The fresh link, as the agent's API takes it.
+        request: Value,
+    },
+    /// An event at each change of a transfer.
+    Watch,
+}
+
+impl HostRequest {
+    /// Parses the JSON of a message.
+    ///
+    /// # Errors
+    /// [`NativeMessageError::NotARequest`].
+    pub fn parse(message: &[u8]) -> Result<Self, NativeMessageError> {
+        Ok(serde_json::from_slice(message)?)
+    }
+}
+
+/// The reply to a request.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostReply {
+    id: u64,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<HostReplyError>,
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostReplyError {
+    /// A word for programs.
+    pub code: String,
+    /// A sentence for users.
+    pub message: String,
+}
+
+impl HostReply {
+    /// Replies to request `id` with its result, or with why there is none.
+    pub fn new(id: u64, result: Result<Value, HostReplyError>) -> Self {
+        match result {
+            Ok(result) => Self { id, ok: true, result: Some(result), error: None },
+            Err(error) => Self { id, ok: false, result: None, error: Some(error) },
+        }
+    }
+}
+
+/// Reads the length of the message that follows.
+///
+/// # Errors
+/// [`NativeMessageError::TooLong`].
+pub fn message_length(prefix: [u8; 4]) -> Result<usize, NativeMessageError> {
+    let length = usize::try_from(u32::from_ne_bytes(prefix)).unwrap_or(usize::MAX);
+    if length > MAX_MESSAGE { Err(NativeMessageError::TooLong(length)) } else { Ok(length) }
+}
+
+/// Puts the length before a message.
+///
+/// # Errors
+/// [`NativeMessageError::TooLong`].
+pub fn encode(json: &[u8]) -> Result<Vec<u8>, NativeMessageError> {
+    let too_long = || NativeMessageError::TooLong(json.len());
+    let length = u32::try_from(json.len()).map_err(|_| too_long())?;
+    if json.len() > MAX_MESSAGE {
+        return Err(too_long());
+    }
+    Ok([&length.to_ne_bytes(), json].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_over_one_mebibyte_is_refused_either_way() {
+        let over = u32::try_from(MAX_MESSAGE + 1).unwrap();
+        assert!(matches!(message_length(over.to_ne_bytes()), Err(NativeMessageError::TooLong(_))));
+        assert!(encode(&vec![b' '; MAX_MESSAGE + 1]).is_err());
+        assert_eq!(encode(&vec![b' '; MAX_MESSAGE]).unwrap().len(), MAX_MESSAGE + 4);
+    }
+
+    #[test]
+    fn request_names_its_transfer() {
+        let request = HostRequest::parse(br#"{"id":7,"type":"open-folder","transfer":3}"#).unwrap();
+        assert_eq!(request, HostRequest { id: 7, kind: HostRequestKind::OpenFolder { transfer: 3 } });
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        for bad in ["", "{", "[]", "{}", r#"{"id":1}"#, r#"{"id":-1,"type":"hello"}"#, r#"{"id":1,"type":"run"}"#,
+            r#"{"id":1,"type":"pause","transfer":"1"}"#, r#"{"type":"hello"}"#] {
+            assert!(HostRequest::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reply_has_a_result_or_an_error() {
+        let done = serde_json::to_string(&HostReply::new(1, Ok(Value::Null))).unwrap();
+        assert_eq!(done, r#"{"id":1,"ok":true,"result":null}"#);
+        let error = HostReplyError { code: "refused".to_owned(), message: "404".to_owned() };
+        let refused = serde_json::to_string(&HostReply::new(2, Err(error))).unwrap();
+        assert_eq!(refused, r#"{"id":2,"ok":false,"error":{"code":"refused","message":"404"}}"#);
+    }
+}
