@@ -49,8 +49,16 @@ export type HostMessage =
   | { id: number; ok: true; result: unknown }
   | { id: number; ok: false; error: { code: string; message: string } }
   | { event: "transfer"; transfer: Transfer }
+  | { event: "progress"; progress: Progress }
   | { event: "removed"; id: number }
   | { event: "lost"; message: string };
+
+/** How a running transfer stands. */
+export interface Progress {
+  id: number;
+  bytes: number;
+  goodput_bps: number;
+}
 
 /** A request that the host or the agent refused. */
 export class HostError extends Error {

@@ -3,7 +3,7 @@
 import type { PageRequest } from "../background";
 import { api, text } from "../browser_api";
 import { duration, rate, size } from "../format";
-import type { HostMessage, Transfer } from "../messages";
+import type { HostMessage, Progress, Transfer } from "../messages";
 
 const SHOWN = 20;
 
@@ -34,13 +34,23 @@ class Row {
   private readonly explanation = child(this.root, "p", "explanation");
   private readonly actions = child(this.root, "div", "actions");
   private offered = "";
+  private shown: Transfer | null = null;
 
   constructor(private readonly id: number) {
     this.root.dataset["transfer"] = String(id);
     this.state.className = "faint";
   }
 
+  progress(progress: Progress): void {
+    if (!this.shown) return;
+    const left = (this.shown.size ?? 0) - progress.bytes;
+    const eta = this.shown.size === null || progress.goodput_bps <= 0 ? null : (left * 8) / progress.goodput_bps;
+    this.shown = { ...this.shown, bytes: progress.bytes, goodput_bps: progress.goodput_bps, eta };
+    this.showProgress(this.shown);
+  }
+
   show(transfer: Transfer): void {
+    this.shown = transfer;
     this.name.textContent = transfer.name || transfer.urls[0] || "";
     this.name.title = transfer.path;
     this.root.dataset["state"] = transfer.state;
@@ -163,6 +173,7 @@ element("empty").textContent = text("empty");
 api.runtime.onMessage.addListener((message: HostMessage) => {
   if (!("event" in message)) return;
   if (message.event === "transfer") show(message.transfer);
+  if (message.event === "progress") rows.get(message.progress.id)?.progress(message.progress);
   if (message.event === "removed") drop(message.id);
 });
 void refresh();

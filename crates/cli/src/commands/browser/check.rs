@@ -9,10 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use longhaul_core::proto::native_messaging::{encode, message_length};
+use longhaul_core::proto::native_messaging::encode;
 use serde_json::Value;
 
 use super::browsers::{Browser, Family};
+use super::host::read_message;
 use super::manifest::{self, CHROMIUM_ID, FIREFOX_ID};
 use crate::{exit, say};
 
@@ -73,7 +74,7 @@ fn ask_version(launcher: &Path, arguments: &[String]) -> anyhow::Result<String> 
     stdin.write_all(&hello).with_context(cannot)?;
     let (sender, reply) = mpsc::channel();
     // Ends with the host, whose end of the pipe closes then.
-    thread::spawn(move || sender.send(read_message(stdout)));
+    thread::spawn(move || sender.send(read_answer(stdout)));
     let answer = reply.recv_timeout(REPLY_TIMEOUT);
     drop(stdin);
     let _ = host.kill();
@@ -83,10 +84,7 @@ fn ask_version(launcher: &Path, arguments: &[String]) -> anyhow::Result<String> 
     Ok(version.with_context(|| format!("{} answers {answer}", launcher.display()))?.to_owned())
 }
 
-fn read_message(mut from: impl Read) -> anyhow::Result<Value> {
-    let mut prefix = [0; 4];
-    from.read_exact(&mut prefix).context("the program ended without an answer")?;
-    let mut body = vec![0; message_length(prefix)?];
-    from.read_exact(&mut body).context("the program ended in its answer")?;
-    Ok(serde_json::from_slice(&body)?)
+fn read_answer(mut from: impl Read) -> anyhow::Result<Value> {
+    let message = read_message(&mut from)?.context("the program ended without an answer")?;
+    Ok(serde_json::from_slice(&message)?)
 }

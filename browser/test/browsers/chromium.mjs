@@ -1,0 +1,95 @@
+// A headless Chromium with the extension, driven by real clicks.
+import { mkdir, writeFile } from "node:fs/promises";
+import path from "node:path";
+import puppeteer from "puppeteer-core";
+
+const EXTENSION_ID = "lejogdmfodnddknegbpofplkbcdjopca";
+
+export class Chromium {
+  name = "chromium";
+  #browser;
+  #page;
+
+  static userDataDir(home) {
+    return path.join(home, ".config", "chromium");
+  }
+
+  /** Starts Chromium with the profile below `home`, which must be fresh; `extension` null starts it without. */
+  static async launch({ home, downloads, extension }) {
+    const userDataDir = Chromium.userDataDir(home);
+    await mkdir(path.join(userDataDir, "Default"), { recursive: true });
+    const preferences = { download: { default_directory: downloads, prompt_for_download: false } };
+    await writeFile(path.join(userDataDir, "Default", "Preferences"), JSON.stringify(preferences));
+    const chromium = new Chromium();
+    chromium.#browser = await puppeteer.launch({
+      executablePath: "/usr/bin/chromium",
+      headless: true,
+      pipe: true,
+      userDataDir,
+      enableExtensions: extension ? [path.resolve(extension, "chromium")] : false,
+      env: { ...process.env, HOME: home, XDG_CONFIG_HOME: path.join(home, ".config") },
+      args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"],
+    });
+    chromium.#page = await chromium.#browser.newPage();
+    if (extension) await chromium.#browser.waitForTarget((target) => target.type() === "service_worker", { timeout: 20_000 });
+    return chromium;
+  }
+
+  async open(url) {
+    await this.#page.goto(url, { waitUntil: "load", timeout: 20_000 });
+  }
+
+  reload() {
+    return this.#page.reload();
+  }
+
+  /** Clicks an element as a user does. */
+  async click(selector) {
+    await this.#page.waitForSelector(selector, { visible: true, timeout: 10_000 });
+    await this.#page.click(selector);
+  }
+
+  async type(selector, text) {
+    await this.#page.type(selector, text);
+  }
+
+  /** Runs the body of a function in the page. */
+  evaluate(script) {
+    return this.#page.evaluate(new Function(script));
+  }
+
+  extensionPage(page) {
+    return `chrome-extension://${EXTENSION_ID}/${page}`;
+  }
+
+  /** Opens `url` in a tab of its own, and goes on there. */
+  async openTab(url) {
+    this.#page = await this.#browser.newPage();
+    await this.open(url);
+  }
+
+  tabs() {
+    return this.#browser.pages();
+  }
+
+  async switchTo(tab) {
+    this.#page = tab;
+    await tab.bringToFront();
+  }
+
+  async url() {
+    return this.#page.url();
+  }
+
+  async screenshot(file) {
+    await this.#page.screenshot({ path: file });
+  }
+
+  kill() {
+    this.#browser.process().kill("SIGKILL");
+  }
+
+  async close() {
+    await this.#browser.close().catch(() => undefined);
+  }
+}

@@ -1,0 +1,152 @@
+// A headless Firefox with the extension, driven by real clicks.
+import { spawn } from "node:child_process";
+import { mkdir, writeFile } from "node:fs/promises";
+import net from "node:net";
+import path from "node:path";
+
+import { Marionette } from "./marionette.mjs";
+
+const EXTENSION_ID = "browser@longhaul.invalid";
+/** Fixed, so that the extension's pages have a known address. */
+const EXTENSION_UUID = "6c1d4a5e-0f0b-4a43-9f4e-3f2f7a2b9c11";
+const ELEMENT = "element-6066-11e4-a52e-4f735466cecf";
+
+export class Firefox {
+  name = "firefox";
+  #process;
+  #marionette;
+
+  /** Starts Firefox with a fresh profile below `home`; `extension` null starts it without. */
+  static async launch({ home, downloads, extension }) {
+    const profile = path.join(home, "firefox-profile");
+    await mkdir(profile, { recursive: true });
+    const port = await freePort();
+    await writeFile(path.join(profile, "user.js"), preferences({
+      "marionette.port": port,
+      "extensions.webextensions.uuids": JSON.stringify({ [EXTENSION_ID]: EXTENSION_UUID }),
+      "browser.download.folderList": 2,
+      "browser.download.dir": downloads,
+      "browser.download.useDownloadDir": true,
+      "browser.download.always_ask_before_handling_new_types": false,
+      "browser.download.alwaysOpenPanel": false,
+      "browser.shell.checkDefaultBrowser": false,
+      "browser.startup.page": 0,
+      "datareporting.policy.dataSubmissionEnabled": false,
+      "dom.disable_open_during_load": false,
+      "network.captive-portal-service.enabled": false,
+      "network.connectivity-service.enabled": false,
+      "network.auth.non-web-content-triggered-resources-http-auth-allow": true,
+    }));
+    const firefox = new Firefox();
+    firefox.#process = spawn(
+      "firefox-esr",
+      ["-headless", "-marionette", "-remote-allow-system-access", "-no-remote", "-profile", profile],
+      { env: { ...process.env, HOME: home, MOZ_DISABLE_CONTENT_SANDBOX: "1" }, stdio: "ignore" },
+    );
+    firefox.#marionette = await Marionette.connect(port);
+    await firefox.#send("WebDriver:NewSession", { pageLoadStrategy: "none" });
+    await firefox.#send("WebDriver:SetTimeouts", { implicit: 10_000, script: 30_000, pageLoad: 30_000 });
+    if (extension) {
+      await firefox.#send("Addon:Install", { path: path.resolve(extension, "firefox"), temporary: true });
+    }
+    return firefox;
+  }
+
+  async open(url) {
+    await this.#send("WebDriver:Navigate", { url });
+    await this.#until(`return document.readyState === "complete" && location.href !== "about:blank"`);
+  }
+
+  reload() {
+    return this.#send("WebDriver:Refresh");
+  }
+
+  /** Clicks an element as a user does. */
+  async click(selector) {
+    const { value } = await this.#send("WebDriver:FindElement", { using: "css selector", value: selector });
+    await this.#send("WebDriver:ElementClick", { id: value[ELEMENT] });
+  }
+
+  async type(selector, text) {
+    const { value } = await this.#send("WebDriver:FindElement", { using: "css selector", value: selector });
+    await this.#send("WebDriver:ElementSendKeys", { id: value[ELEMENT], text });
+  }
+
+  /** Runs the body of a function in the page. */
+  async evaluate(script) {
+    return (await this.#send("WebDriver:ExecuteScript", { script, args: [], sandbox: null })).value;
+  }
+
+  extensionPage(page) {
+    return `moz-extension://${EXTENSION_UUID}/${page}`;
+  }
+
+  /** Opens `url` in a tab of its own, and goes on there. */
+  async openTab(url) {
+    const { handle } = await this.#send("WebDriver:NewWindow", { type: "tab" });
+    await this.#send("WebDriver:SwitchToWindow", { handle });
+    await this.open(url);
+  }
+
+  async tabs() {
+    return this.#send("WebDriver:GetWindowHandles");
+  }
+
+  async switchTo(tab) {
+    await this.#send("WebDriver:SwitchToWindow", { handle: tab });
+  }
+
+  url() {
+    return this.evaluate("return location.href");
+  }
+
+  async screenshot(file) {
+    const { value } = await this.#send("WebDriver:TakeScreenshot", { full: false, hash: false });
+    await writeFile(file, Buffer.from(value, "base64"));
+  }
+
+  kill() {
+    this.#marionette.close();
+    this.#process.kill("SIGKILL");
+  }
+
+  async close() {
+    if (this.#process.exitCode !== null) return;
+    const ended = new Promise((resolve) => this.#process.once("exit", resolve));
+    await Promise.race([
+      this.#send("Marionette:Quit", { flags: ["eForceQuit"] }).catch(() => undefined),
+      new Promise((resolve) => setTimeout(resolve, 5_000)),
+    ]);
+    setTimeout(() => this.#process.kill("SIGKILL"), 5_000).unref();
+    await ended;
+  }
+
+  async #until(script, timeout = 20_000) {
+    const end = Date.now() + timeout;
+    while (!(await this.evaluate(script).catch(() => false))) {
+      if (Date.now() > end) throw new Error(`Firefox: in vain: ${script}`);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+
+  #send(name, parameters) {
+    return this.#marionette.send(name, parameters);
+  }
+}
+
+function preferences(values) {
+  return Object.entries(values)
+    .map(([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`)
+    .join("");
+}
+
+function freePort() {
+  return new Promise((resolve, reject) => {
+    const server = net.createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
+}

@@ -1,0 +1,180 @@
+// The site under test: nginx, and behind it a small application for what nginx cannot do (links that work once or expire, POST).
+import { spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir, open, writeFile } from "node:fs/promises";
+import http from "node:http";
+import path from "node:path";
+
+/** Above the extension's least size. */
+export const SIZE = 80 * 1024 * 1024;
+const TYPE = "application/octet-stream";
+
+export class Site {
+  expired = false;
+  /** Requests that the application has seen, as "METHOD path". */
+  requests = [];
+  #nginx;
+  #application;
+
+  static async start(folder) {
+    const site = new Site();
+    const root = path.join(folder, "site");
+    await mkdir(root, { recursive: true });
+    await site.#writeFiles(root);
+    const port = await site.#startApplication(root);
+    site.#nginx = await startNginx(folder, root, port, (url) => (site.url = url));
+    return site;
+  }
+
+  async #writeFiles(root) {
+    const block = randomBytes(1024 * 1024);
+    const hash = createHash("sha256");
+    const file = await open(path.join(root, "large.bin"), "w");
+    for (let at = 0; at < SIZE; at += block.length) {
+      block.writeUInt32LE(at, 0);
+      hash.update(block);
+      await file.write(block);
+    }
+    await file.close();
+    this.digest = hash.digest("hex");
+    await writeFile(path.join(root, "index.html"), PAGE);
+  }
+
+  async #startApplication(root) {
+    const used = new Set();
+    const file = path.join(root, "large.bin");
+    this.#application = http.createServer((request, response) => {
+      const url = new URL(request.url, "http://application");
+      this.requests.push(`${request.method} ${url.pathname}`);
+      if (url.pathname === "/app/once") {
+        // Works once: a second request finds it gone.
+        if (used.has("once")) return void response.writeHead(410).end();
+        used.add("once");
+        return sendWhole(response, file, "once.bin");
+      }
+      if (url.pathname === "/app/post") {
+        if (request.method !== "POST") return void response.writeHead(405).end();
+        return sendWhole(response, file, "posted.bin");
+      }
+      if (url.pathname === "/app/signed") {
+        // A signed link: the signature expires.
+        const valid = url.searchParams.get("signature") === (this.expired ? "fresh" : "first");
+        if (!valid) return void response.writeHead(403).end();
+        return sendRange(request, response, file, "signed.bin", 4 * 1024 * 1024, () => this.expired && url.searchParams.get("signature") === "first");
+      }
+      if (url.pathname === "/app/signed-page") {
+        response.writeHead(200, { "Content-Type": "text/html" });
+        const signature = this.expired ? "fresh" : "first";
+        return void response.end(`<!doctype html><title>Signed</title><a id="signed" href="/app/signed?signature=${signature}">signed</a>`);
+      }
+      response.writeHead(404).end();
+    });
+    await new Promise((resolve) => this.#application.listen(0, "127.0.0.1", resolve));
+    return this.#application.address().port;
+  }
+
+  async stop() {
+    this.#application.closeAllConnections();
+    this.#application.close();
+    const ended = new Promise((resolve) => this.#nginx.once("exit", resolve));
+    this.#nginx.kill("SIGTERM");
+    await ended;
+  }
+}
+
+function sendWhole(response, file, name) {
+  response.writeHead(200, {
+    "Content-Type": TYPE, "Content-Length": SIZE, "Content-Disposition": `attachment; filename="${name}"`,
+  });
+  createReadStream(file).pipe(response);
+}
+
+/** Answers a range at `rate` bytes a second, and breaks off once `cut` says so. */
+function sendRange(request, response, file, name, rate, cut) {
+  const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
+  const start = match ? Number(match[1]) : 0;
+  const end = match?.[2] ? Math.min(Number(match[2]), SIZE - 1) : SIZE - 1;
+  response.writeHead(match ? 206 : 200, {
+    "Content-Type": TYPE, "Content-Length": end - start + 1, ETag: '"signed-1"', "Accept-Ranges": "bytes",
+    "Content-Disposition": `attachment; filename="${name}"`,
+    ...(match ? { "Content-Range": `bytes ${start}-${end}/${SIZE}` } : {}),
+  });
+  const stream = createReadStream(file, { start, end, highWaterMark: Math.round(rate / 20) });
+  const timer = setInterval(() => {
+    if (cut()) response.destroy();
+    else stream.resume();
+  }, 50);
+  stream.on("data", (data) => {
+    stream.pause();
+    response.write(data);
+  });
+  stream.on("end", () => response.end());
+  response.on("close", () => {
+    clearInterval(timer);
+    stream.destroy();
+  });
+}
+
+async function startNginx(folder, root, application, setUrl) {
+  const dir = path.join(folder, "nginx");
+  await mkdir(dir, { recursive: true });
+  // {SHA} of "secret".
+  await writeFile(path.join(dir, "users"), `anna:{SHA}${createHash("sha1").update("secret").digest("base64")}\n`);
+  const port = 20_000 + Math.floor(Math.random() * 20_000);
+  const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${dir}/${name};`).join(" ");
+  await writeFile(path.join(dir, "nginx.conf"), `
+daemon off; master_process off; pid ${dir}/pid; error_log ${dir}/error.log;
+${process.getuid() === 0 ? "user root;" : ""}
+events { }
+http {
+  ${temporary}
+  access_log ${dir}/access.log; sendfile on; default_type ${TYPE};
+  types { text/html html; }
+  server {
+    listen 127.0.0.1:${port}; root ${root};
+    location = /index.html { add_header Set-Cookie "session=abc; HttpOnly; Path=/"; }
+    location = /guarded.bin { if ($http_cookie !~ "session=abc") { return 403; } try_files /large.bin =404; }
+    location = /no-ranges.bin { max_ranges 0; try_files /large.bin =404; }
+    location = /slow.bin { limit_rate 8m; try_files /large.bin =404; }
+    location = /basic.bin { auth_basic "test"; auth_basic_user_file ${dir}/users; try_files /large.bin =404; }
+    location = /evil { add_header Content-Disposition "attachment; filename=\\"../../.bashrc\\""; try_files /large.bin =404; }
+    location /app/ { proxy_pass http://127.0.0.1:${application}; proxy_buffering off; }
+    location / { try_files $uri /large.bin; }
+  }
+}
+`);
+  const nginx = spawn("nginx", ["-p", dir, "-c", path.join(dir, "nginx.conf")], {
+    env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` }, stdio: "ignore",
+  });
+  const url = `http://127.0.0.1:${port}`;
+  setUrl(url);
+  for (let tries = 0; ; tries += 1) {
+    const answer = await fetch(`${url}/index.html`).catch(() => null);
+    if (answer?.ok) return nginx;
+    if (tries > 50 || nginx.exitCode !== null) throw new Error(`nginx does not start: ${dir}/error.log`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+const PAGE = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Data sets</title>
+<h1>Data sets</h1>
+<ul>
+<li><a id="plain" href="/plain.bin">plain</a>
+<li><a id="guarded" href="/guarded.bin">guarded by a cookie</a>
+<li><a id="once" href="/app/once">works once</a>
+<li><form method="post" action="/app/post"><button id="post">result of a POST</button></form>
+<li><a id="no-ranges" href="/no-ranges.bin">without ranges</a>
+<li><a id="slow" href="/slow.bin">slow</a>
+<li><a id="basic" href="/basic.bin">behind a password</a>
+<li><a id="blank" href="/blank.bin" target="_blank">in a new tab</a>
+<li><a id="named" href="/named.bin" download="given name.bin">with a name</a>
+<li><a id="evil" href="/evil">a name with folders</a>
+<li><a id="blob" download="blob.bin">a blob</a>
+<li><a id="data" download="data.bin" href="data:application/octet-stream,abc">data</a>
+</ul>
+<script>
+document.getElementById("blob").href = URL.createObjectURL(new Blob([new Uint8Array(70 << 20)]));
+</script>
+`;

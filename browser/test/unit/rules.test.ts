@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { fileName, isSaved, whyNot, withoutFolder, type Download } from "../../src/rules";
+import { DEFAULTS, parseHostRules } from "../../src/settings";
+
+const MIB = 1024 * 1024;
+
+function download(change: Partial<Download> = {}): Download {
+  return {
+    url: "https://data.example.org/set.tar", method: "GET", size: 100 * MIB, mediaType: "application/x-tar",
+    name: "set.tar", privateWindow: false, ...change,
+  };
+}
+
+test("large file of a GET is taken over", () => {
+  assert.equal(whyNot(download(), DEFAULTS), null);
+});
+
+test("browser keeps what is small, of unknown size, private, posted, or the page's own bytes", () => {
+  assert.equal(whyNot(download({ size: 64 * MIB - 1 }), DEFAULTS), "small");
+  assert.equal(whyNot(download({ size: null }), DEFAULTS), "size unknown");
+  assert.equal(whyNot(download({ privateWindow: true }), DEFAULTS), "private window");
+  assert.equal(whyNot(download({ method: "POST" }), DEFAULTS), "result of POST");
+  for (const url of ["blob:https://example.org/1", "data:,x", "file:///etc/passwd"]) {
+    assert.equal(whyNot(download({ url }), DEFAULTS), "not a network address");
+  }
+  assert.equal(whyNot(download(), { ...DEFAULTS, enabled: false }), "disabled");
+});
+
+test("host rules cover subdomains and override the size", () => {
+  const { rules } = parseHostRules("*.example.org never\nsmall.net always");
+  const settings = { ...DEFAULTS, hosts: rules };
+  assert.equal(whyNot(download(), settings), "excluded host");
+  assert.equal(whyNot(download({ url: "https://example.org/a" }), settings), "excluded host");
+  assert.equal(whyNot(download({ url: "https://notexample.org/a" }), settings), null);
+  assert.equal(whyNot(download({ url: "https://small.net/a", size: 1 }), settings), null);
+});
+
+test("a line that is no rule is named", () => {
+  assert.equal(parseHostRules("a.org never\nb.org sometimes").bad, "b.org sometimes");
+  assert.equal(parseHostRules("\n a.org   never \n").bad, null);
+});
+
+test("excluded types are extensions, media types, or kinds of them", () => {
+  for (const excludedTypes of [["tar"], [".TAR"], ["application/x-tar"], ["application/*"]]) {
+    assert.equal(whyNot(download(), { ...DEFAULTS, excludedTypes }), "excluded type", String(excludedTypes));
+  }
+  assert.equal(whyNot(download(), { ...DEFAULTS, excludedTypes: ["ar", "image/*", ""] }), null);
+});
+
+test("names lose their folders", () => {
+  assert.equal(fileName('attachment; filename="../../.bashrc"', "https://a.org/x"), ".bashrc");
+  assert.equal(fileName("attachment; filename*=UTF-8''..%2F..%2Fa%20b.iso", "https://a.org/x"), "a b.iso");
+  assert.equal(fileName("attachment; filename=plain.bin; size=3", "https://a.org/x"), "plain.bin");
+  assert.equal(fileName("", "https://a.org/dir/%E5%A4%A7.iso?q=1"), "大.iso");
+  assert.equal(fileName("", "https://a.org/%E5%ZZ"), "%E5%ZZ");
+  assert.equal(withoutFolder("C:\\Users\\x\\.."), "");
+});
+
+test("attachments and types that browsers do not show are saved", () => {
+  assert.ok(isSaved("attachment", "text/html"));
+  assert.ok(isSaved("", "application/octet-stream"));
+  assert.ok(!isSaved("inline", "text/html; charset=utf-8"));
+  assert.ok(!isSaved("", "video/mp4"));
+  assert.ok(!isSaved("", ""));
+});

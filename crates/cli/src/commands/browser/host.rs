@@ -1,0 +1,249 @@
+//! `longhaul browser host`: answers the extension over stdin and stdout, and asks the agent in its place.
+//!
+//! A thread reads stdin and another writes stdout; each request is a task, so that a slow server delays no other request.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::rc::Rc;
+use std::sync::mpsc as blocking;
+
+use anyhow::Context;
+use longhaul_agent::client::{Client, ClientError};
+use longhaul_core::proto::native_messaging::{
+    HostReply, HostReplyError, HostRequest, HostRequestKind, MAX_MESSAGE, encode, message_length,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::manifest;
+use crate::agent_process;
+use crate::{exit, say};
+
+/// Serves until the browser closes stdin.
+pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    if !manifest::is_our_extension(arguments) {
+        say::error("the browser names another extension than Longhaul's: it is not answered");
+        return Ok(exit::NO_PERMISSION.into());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the native host")?;
+    let (messages, output) = (read_stdin(), Output::start());
+    LocalSet::new().block_on(&runtime, serve(messages, output.clone()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>, output: Output) -> anyhow::Result<()> {
+    let client = Rc::new(agent_process::client()?);
+    while let Some(message) = messages.recv().await {
+        let message = message?;
+        let request = match HostRequest::parse(&message) {
+            Ok(request) => request,
+            Err(error) => {
+                output.send(&refusal(&message, &error.to_string()));
+                continue;
+            }
+        };
+        let (client, output) = (Rc::clone(&client), output.clone());
+        tokio::task::spawn_local(async move {
+            let result = answer(&client, request.kind, &output).await;
+            output.send(&HostReply::new(request.id, result));
+        });
+    }
+    Ok(())
+}
+
+/// Answers what is no request; without a number the reply belongs to none.
+fn refusal(message: &[u8], reason: &str) -> HostReply {
+    let id = serde_json::from_slice::<Value>(message).ok().and_then(|value| value["id"].as_u64());
+    HostReply::new(id.unwrap_or_default(), Err(reply_error("bad-request", reason)))
+}
+
+fn reply_error(code: &str, message: impl ToString) -> HostReplyError {
+    HostReplyError { code: code.to_owned(), message: message.to_string() }
+}
+
+async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Result<Value, HostReplyError> {
+    agent_process::ensure(client).await.map_err(|error| reply_error("no-agent", format!("{error:#}")))?;
+    let result = match kind {
+        HostRequestKind::Hello => Ok(json!({ "version": env!("CARGO_PKG_VERSION") })),
+        HostRequestKind::Offer { request } => post(client, "/api/v1/transfers/offer", &request).await,
+        HostRequestKind::Add { request } => post(client, "/api/v1/transfers", &request).await,
+        HostRequestKind::List { limit } => {
+            let path = format!("/api/v1/transfers?order=newest&limit={limit}");
+            get(client, &path).await.map(|mut list| list["transfers"].take())
+        }
+        HostRequestKind::Pause { transfer } => act(client, transfer, "pause").await,
+        HostRequestKind::Resume { transfer } => act(client, transfer, "resume").await,
+        HostRequestKind::Cancel { transfer } => act(client, transfer, "cancel").await,
+        HostRequestKind::Retry { transfer } => act(client, transfer, "retry").await,
+        HostRequestKind::Remove { transfer } => {
+            client.send(http::Method::DELETE, &format!("/api/v1/transfers/{transfer}"), None::<&Value>).await
+        }
+        HostRequestKind::OpenFolder { transfer } => {
+            let shown: Value = get(client, &format!("/api/v1/transfers/{transfer}")).await.map_err(of_client)?;
+            return open_folder(shown["path"].as_str().unwrap_or_default());
+        }
+        HostRequestKind::Refresh { transfer, request } => {
+            post(client, &format!("/api/v1/transfers/{transfer}/refresh"), &fresh_link(&request)).await
+        }
+        HostRequestKind::Watch => {
+            tokio::task::spawn_local(watch(client.clone(), output.clone()));
+            Ok(Value::Null)
+        }
+    };
+    result.map_err(of_client)
+}
+
+fn of_client(error: ClientError) -> HostReplyError {
+    match &error {
+        ClientError::Refused { code, .. } => reply_error(code, &error),
+        _ => reply_error("no-agent", &error),
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, ClientError> {
+    client.send(http::Method::GET, path, None::<&Value>).await
+}
+
+async fn post(client: &Client, path: &str, body: &Value) -> Result<Value, ClientError> {
+    client.send(http::Method::POST, path, Some(body)).await
+}
+
+async fn act(client: &Client, transfer: u64, action: &str) -> Result<Value, ClientError> {
+    client.send(http::Method::POST, &format!("/api/v1/transfers/{transfer}/{action}"), None::<&Value>).await
+}
+
+/// Makes a fresh link of a request: what the browser sends with it becomes headers.
+fn fresh_link(request: &Value) -> Value {
+    let mut headers: Vec<Value> = request["headers"].as_array().cloned().unwrap_or_default();
+    for (name, field) in [("Cookie", "cookies"), ("Referer", "referrer")] {
+        if let Some(value) = request[field].as_str().filter(|value| !value.is_empty()) {
+            headers.push(Value::String(format!("{name}: {value}")));
+        }
+    }
+    json!({ "url": request["urls"][0], "headers": headers })
+}
+
+/// Shows the folder of a file in the desktop's file manager.
+fn open_folder(path: &str) -> Result<Value, HostReplyError> {
+    let path = Path::new(path);
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let quiet = || Stdio::null();
+    let opened = Command::new("xdg-open").arg(folder).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+    match opened {
+        Ok(_) => Ok(Value::Null),
+        Err(error) => Err(reply_error("no-opener", format!("cannot run xdg-open {}: {error}", folder.display()))),
+    }
+}
+
+/// Forwards the agent's events until the agent or the browser ends.
+async fn watch(client: Client, output: Output) {
+    let ended = client
+        .listen(|name, data| {
+            let Ok(data) = serde_json::from_str::<Value>(data) else { return true };
+            match name {
+                "transfer" => output.send(&json!({ "event": "transfer", "transfer": data })),
+                "progress" => output.send(&json!({ "event": "progress", "progress": data })),
+                "removed" => output.send(&json!({ "event": "removed", "id": data["id"] })),
+                _ => {}
+            }
+            true
+        })
+        .await;
+    if let Err(error) = ended {
+        output.send(&json!({ "event": "lost", "message": error.to_string() }));
+    }
+}
+
+/// The way to the browser.
+#[derive(Clone)]
+struct Output(blocking::SyncSender<Vec<u8>>);
+
+/// Messages that wait for a browser that does not read.
+const MAX_WAITING: usize = 1_000;
+
+impl Output {
+    fn start() -> Self {
+        let (sender, messages) = blocking::sync_channel::<Vec<u8>>(MAX_WAITING);
+        std::thread::spawn(move || {
+            let mut stdout = io::stdout().lock();
+            // A browser that has closed its end closes stdin as well.
+            messages.into_iter().take_while(|message| stdout.write_all(message).and_then(|()| stdout.flush()).is_ok()).for_each(drop);
+        });
+        Self(sender)
+    }
+
+    /// Queues a message; drops it where the browser does not read.
+    fn send(&self, message: &impl Serialize) {
+        let encoded = serde_json::to_vec(message).ok().and_then(|json| encode(&json).ok());
+        if encoded.is_none_or(|bytes| self.0.try_send(bytes).is_err()) {
+            tracing::warn!("a message to the browser was dropped: over {MAX_MESSAGE} bytes, or not read");
+        }
+    }
+}
+
+/// Reads messages on a thread until the browser closes stdin; a message that is cut short or too long is the last.
+fn read_stdin() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
+    let (sender, messages) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        loop {
+            let message = read_message(&mut stdin).transpose();
+            let Some(message) = message else { return };
+            let is_last = message.is_err();
+            if sender.blocking_send(message).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    messages
+}
+
+/// Reads a message; `None` at the end of the input.
+pub(super) fn read_message(from: &mut impl Read) -> anyhow::Result<Option<Vec<u8>>> {
+    let mut prefix = [0; 4];
+    let mut filled = 0;
+    while filled < prefix.len() {
+        match from.read(&mut prefix[filled..]).context("cannot read from the browser")? {
+            0 if filled == 0 => return Ok(None),
+            0 => anyhow::bail!("the browser's message is cut short"),
+            n => filled += n,
+        }
+    }
+    let mut body = vec![0; message_length(prefix)?];
+    from.read_exact(&mut body).context("the browser's message is cut short")?;
+    Ok(Some(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_one_by_one_up_to_the_end() {
+        let input = [encode(b"{}").unwrap(), encode(b"[1]").unwrap()].concat();
+        let mut input = &input[..];
+        assert_eq!(read_message(&mut input).unwrap().unwrap(), b"{}");
+        assert_eq!(read_message(&mut input).unwrap().unwrap(), b"[1]");
+        assert!(read_message(&mut input).unwrap().is_none());
+    }
+
+    #[test]
+    fn message_cut_short_or_too_long_is_an_error() {
+        let whole = encode(b"{\"id\":1}").unwrap();
+        for cut in 1..whole.len() {
+            assert!(read_message(&mut &whole[..cut]).is_err(), "{cut}");
+        }
+        assert!(read_message(&mut &u32::MAX.to_ne_bytes()[..]).is_err());
+    }
+
+    #[test]
+    fn fresh_link_carries_cookies_as_a_header() {
+        let request = json!({ "urls": ["http://h/f"], "cookies": "a=1", "headers": ["X: y"] });
+        let expected = json!({ "url": "http://h/f", "headers": ["X: y", "Cookie: a=1"] });
+        assert_eq!(fresh_link(&request), expected);
+    }
+}
