@@ -88,6 +88,9 @@ pub enum QueueError {
     /// The request cannot be carried out as it is.
     #[error("{0}")]
     Invalid(String),
+    /// A browser's offer is not taken up.
+    #[error("the browser goes on by itself: {0}")]
+    Refused(String),
     /// The queue's file.
     #[error(transparent)]
     Database(#[from] DatabaseError),

@@ -19,6 +19,7 @@ mod events;
 mod instance;
 mod live;
 mod notify;
+mod offer;
 pub mod paths;
 pub mod queue;
 pub mod request;

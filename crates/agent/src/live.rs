@@ -13,6 +13,7 @@ use longhaul_engine::sampling::SampleInterval;
 use serde::Serialize;
 
 use crate::lock;
+use crate::offer::Opened;
 use crate::transfer::{RunFacts, Transfer};
 
 /// How often a running transfer is measured for its record.
@@ -56,6 +57,7 @@ pub(crate) struct Live {
 struct LiveState {
     bytes: u64,
     size: Option<u64>,
+    opened: Option<Opened>,
     run: RunFacts,
     /// When so many bytes had been moved in this run, for the rate.
     moved: VecDeque<(Instant, u64)>,
@@ -106,10 +108,11 @@ impl Live {
     /// Takes in an event of the run.
     pub(crate) fn note(&self, event: &Event) {
         match event {
-            Event::Opened { size, resumed, .. } => {
+            Event::Opened { size, resumed, resumable, .. } => {
                 let mut state = lock(&self.state);
                 state.size = size.map(|size| size.get());
                 state.bytes = resumed.get();
+                state.opened = Some(Opened { size: state.size, resumable: *resumable });
             }
             Event::Progress(progress) => self.note_progress(progress),
             Event::Limited { by, .. } => {
@@ -189,6 +192,11 @@ impl Live {
         transfer.size = state.size.or(transfer.size);
         transfer.run = RunFacts { seconds: self.seconds(), ..state.run.clone() };
         transfer.eta = state.eta();
+    }
+
+    /// Returns what the first answer has shown, once it has come.
+    pub(crate) fn opened(&self) -> Option<Opened> {
+        lock(&self.state).opened
     }
 
     pub(crate) fn goodput(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! The queue: what is stored, what runs, and the operations that clients ask for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,6 +37,8 @@ pub struct Queue {
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     live: Mutex<HashMap<i64, Arc<Live>>>,
+    /// Transfers that a browser has offered and that are not accepted yet: clients are not told of them, and they take no place.
+    offered: Mutex<HashSet<i64>>,
     wake: Wake,
     stopping: AtomicBool,
 }
@@ -102,6 +104,7 @@ impl Queue {
             database: Mutex::new(opened.database),
             settings: Mutex::new(settings),
             live: Mutex::default(),
+            offered: Mutex::default(),
             wake: Wake::default(),
             stopping: AtomicBool::new(false),
         })
@@ -138,6 +141,29 @@ impl Queue {
         let added: Vec<_> = added.into_iter().map(|row| self.shown(row)).collect();
         added.iter().for_each(|transfer| self.tell(transfer));
         Ok(added)
+    }
+
+    /// Adds an offered transfer, of which no client is told.
+    pub(crate) fn add_offered(&self, request: TransferRequest) -> Result<Vec<Transfer>, QueueError> {
+        let (directory, now) = (self.settings().directory, unix_now());
+        let requests = request.normalised(&directory)?.into_iter();
+        let transfers: Vec<_> = requests.map(|request| self.new_transfer(request, 0, now)).collect();
+        // Held until it is known which they are: the runner must not count them.
+        let mut offered = lock(&self.offered);
+        let ids = self.database(|database| database.add(&transfers, now))?;
+        offered.extend(&ids);
+        drop(offered);
+        ids.into_iter().map(|id| self.transfer(id)).collect()
+    }
+
+    /// Returns whether a transfer is offered and not accepted yet.
+    pub(crate) fn is_offered(&self, id: i64) -> bool {
+        lock(&self.offered).contains(&id)
+    }
+
+    /// Makes an offered transfer one like all others.
+    pub(crate) fn settle_offer(&self, id: i64) {
+        lock(&self.offered).remove(&id);
     }
 
     fn new_transfer(&self, request: TransferRequest, index: usize, now: i64) -> NewTransfer {
@@ -182,7 +208,7 @@ impl Queue {
         self.row(id).map(|row| self.shown(row))
     }
 
-    fn row(&self, id: i64) -> Result<Row, QueueError> {
+    pub(crate) fn row(&self, id: i64) -> Result<Row, QueueError> {
         self.database(|database| database.get(id))?.ok_or(QueueError::NotFound(id))
     }
 
@@ -206,6 +232,20 @@ impl Queue {
         })
     }
 
+    /// Returns the transfers that were added last, the latest first.
+    ///
+    /// # Errors
+    /// [`QueueError::Database`].
+    pub fn newest(&self, limit: usize) -> Result<TransferPage, QueueError> {
+        let page = self.database(|database| database.newest(limit))?;
+        Ok(TransferPage {
+            transfers: page.rows.into_iter().map(|row| self.shown(row)).collect(),
+            next: None,
+            total: page.total,
+            counts: page.counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        })
+    }
+
     /// Adds to what is stored how a running transfer stands.
     pub(crate) fn shown(&self, row: Row) -> Transfer {
         let mut transfer = row.transfer;
@@ -217,7 +257,9 @@ impl Queue {
 
     /// Tells clients that a transfer has changed.
     pub(crate) fn tell(&self, transfer: &Transfer) {
-        self.events.send(|| AgentEvent::Transfer(crate::json(transfer).into()));
+        if !self.is_offered(transfer.id) {
+            self.events.send(|| AgentEvent::Transfer(crate::json(transfer).into()));
+        }
     }
 
     /// Reads a transfer and tells clients of it.
@@ -368,6 +410,9 @@ impl Queue {
         })?;
         // It may never have had one.
         let _ = std::fs::remove_file(self.paths.record(id));
+        if self.is_offered(id) {
+            return Ok(());
+        }
         self.events.send(|| AgentEvent::Removed(format!("{{\"id\":{id}}}").into()));
         Ok(())
     }

@@ -328,6 +328,8 @@ impl TransferRequest {
             (None, target) => *target = Some(url.into()),
         }
         if let Some(headers) = headers {
+            // They are all that is sent with the fresh link.
+            (self.cookies, self.referrer) = (None, None);
             self.headers = headers;
             self.client()?;
         }

@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, completions, doctor, explain, get, lab, man, probe, put, queue, report, serve};
+use crate::commands::{
+    agent, browser, completions, doctor, explain, get, lab, man, probe, put, queue, report, serve,
+};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Report(report::ReportArgs),
     /// Says what limited a transfer: from its record, from a packet capture of any program, or live
     Explain(explain::ExplainArgs),
+    /// Connects Firefox and Chromium with Longhaul: a click on a large download
+    Browser(browser::BrowserArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Writes the manual pages into a directory

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => commands::lab::run(args),
         Command::Report(args) => Ok(commands::report::run(&args)),
         Command::Explain(args) => Ok(commands::explain::run(&args)),
+        Command::Browser(args) => commands::browser::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };

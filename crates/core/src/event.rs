@@ -38,6 +38,9 @@ pub enum Event {
         size: Option<Bytes>,
         /// What an earlier run has left and this one need not move again.
         resumed: Bytes,
+        /// Whether a later run can go on from where this one is interrupted.
+        #[serde(default)]
+        resumable: bool,
         /// The writer in use; where we send, the reader.
         writer: Cow<'static, str>,
     },

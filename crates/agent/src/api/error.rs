@@ -67,6 +67,7 @@ impl From<QueueError> for ApiError {
                 Self::new(StatusCode::CONFLICT, "wrong-state", message, "read the transfer's state again")
             }
             QueueError::Invalid(_) => Self::invalid(message),
+            QueueError::Refused(_) => Self::new(StatusCode::CONFLICT, "refused", message, ""),
             QueueError::Database(error) if error.is_full_disk() => {
                 let advice = "free space where the state directory is, and send the request again";
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", message, advice)

@@ -15,6 +15,7 @@ use super::{auth, events, metrics, report, settings, transfers};
     paths(
         transfers::list,
         transfers::add,
+        transfers::offer,
         transfers::show,
         transfers::remove,
         transfers::patch,

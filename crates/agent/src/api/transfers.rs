@@ -10,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::error::ErrorBody;
 use super::{ApiError, ApiState, blocking};
+use crate::offer::Offer;
 use crate::queue::TransferPage;
 use crate::request::{self, TransferRequest};
 use crate::transfer::{Transfer, TransferState};
@@ -44,6 +45,8 @@ pub(super) struct ListQuery {
     state: Option<String>,
     /// How many, 1000 at most.
     limit: Option<usize>,
+    /// The latest added first, whatever their state: one page, without `next`.
+    newest: bool,
     /// The `next` of the page before.
     after: Option<String>,
 }
@@ -58,6 +61,9 @@ pub(super) async fn list(
     let state =
         query.state.as_deref().map(str::parse::<TransferState>).transpose().map_err(ApiError::invalid)?;
     let limit = query.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+    if query.newest {
+        return blocking(&api.queue, move |queue| queue.newest(limit)).await.map(Json);
+    }
     blocking(&api.queue, move |queue| queue.page(state, query.after.as_deref(), limit)).await.map(Json)
 }
 
@@ -107,6 +113,16 @@ pub(super) async fn add(
     };
     let transfers = blocking(&api.queue, move |queue| queue.add(requests)).await?;
     Ok((StatusCode::CREATED, Json(TransferList { transfers })))
+}
+
+/// Takes over a browser's download where its server answers the agent with the same file, in ranges; answers once that is known.
+#[utoipa::path(post, path = "/api/v1/transfers/offer", tag = "transfers", request_body = Offer,
+    responses((status = 200, body = Transfer), (status = 400, body = ErrorBody),
+              (status = 409, description = "The browser had better go on; nothing is kept", body = ErrorBody)))]
+pub(super) async fn offer(State(api): State<ApiState>, body: Bytes) -> ApiResult<Transfer> {
+    let offer: Offer = parse(&body)?;
+    let queue = std::sync::Arc::clone(&api.queue);
+    blocking(&api.queue, move |_| queue.offer(offer)).await.map(Json)
 }
 
 /// Returns a transfer.

@@ -168,6 +168,20 @@ impl Database {
         read().map_err(DatabaseError::using("read"))
     }
 
+    /// Reads the transfers that were added last, the latest first.
+    pub(crate) fn newest(&self, limit: usize) -> Result<Page, DatabaseError> {
+        let read = || {
+            let mut select = self
+                .connection
+                .prepare_cached(&format!("SELECT {COLUMNS} FROM transfers ORDER BY id DESC LIMIT ?"))?;
+            let rows = select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], Row::read)?;
+            let rows = rows.collect::<rusqlite::Result<_>>()?;
+            let counts = self.counts()?;
+            Ok(Page { rows, next: None, total: counts.values().sum(), counts })
+        };
+        read().map_err(DatabaseError::using("read"))
+    }
+
     fn counts(&self) -> rusqlite::Result<BTreeMap<&'static str, u64>> {
         let mut counts: BTreeMap<_, _> = TransferState::ALL.iter().map(|state| (state.name(), 0)).collect();
         let mut select =

@@ -79,7 +79,8 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     queue.limit.set(limits.rate);
     let waiting = promote(queue, now)?;
     let live = queue.all_live();
-    let active: Vec<_> = live.iter().map(|live| active(live)).collect();
+    let active: Vec<_> =
+        live.iter().filter(|live| !queue.is_offered(live.id)).map(|live| active(live)).collect();
     let plan = queue_plan::plan(limits.concurrent, &active);
     for live in live.iter().filter(|live| plan.stop.contains(&live.id)) {
         live.cancel.cancel();
@@ -87,7 +88,8 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     if plan.start > 0 {
         // Those that still stop may be queued again already.
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;
-        let free = next.into_iter().filter(|row| queue.live(row.transfer.id).is_none());
+        let is_free = |row: &Row| queue.live(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
+        let free = next.into_iter().filter(is_free);
         for row in free.take(plan.start) {
             threads.extend(start_run(queue, row)?);
         }
@@ -136,7 +138,7 @@ fn active(live: &Live) -> Active {
 }
 
 /// Starts a transfer on a thread of its own, unless it is no longer queued.
-fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
+pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
     let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, limit));

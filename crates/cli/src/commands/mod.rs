@@ -1,6 +1,7 @@
 //! The subcommands, a file each.
 
 pub(crate) mod agent;
+pub(crate) mod browser;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod explain;

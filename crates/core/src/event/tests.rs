@@ -40,7 +40,13 @@ fn an_event_is_one_object_with_its_name_job_and_url() {
     let rtt = Some(Rtt::new(Duration::from_micros(200_001)));
     let connected = written(&Event::Connected { stream: 0, peer, rtt });
     assert_eq!((&connected["peer"], &connected["rtt"]), (&"[::1]:80".into(), &0.200001.into()));
-    let opened = Event::Opened { path: "/f".into(), size: None, resumed: Bytes::ZERO, writer: "mmap".into() };
+    let opened = Event::Opened {
+        path: "/f".into(),
+        size: None,
+        resumed: Bytes::ZERO,
+        resumable: true,
+        writer: "mmap".into(),
+    };
     assert_eq!(written(&opened).get("size"), Some(&Value::Null));
 }
 
@@ -128,7 +134,8 @@ fn a_warning_is_its_message() {
 #[test]
 fn a_path_that_is_no_text_is_written_nevertheless() {
     let path = OsStr::from_bytes(b"/\xff").into();
-    let event = Event::Opened { path, size: None, resumed: Bytes::ZERO, writer: "direct".into() };
+    let event =
+        Event::Opened { path, size: None, resumed: Bytes::ZERO, resumable: true, writer: "direct".into() };
     assert!(serde_json::to_string(&event).unwrap().contains("/\u{fffd}"));
 }
 

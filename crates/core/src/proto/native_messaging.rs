@@ -185,8 +185,17 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        for bad in ["", "{", "[]", "{}", r#"{"id":1}"#, r#"{"id":-1,"type":"hello"}"#, r#"{"id":1,"type":"run"}"#,
-            r#"{"id":1,"type":"pause","transfer":"1"}"#, r#"{"type":"hello"}"#] {
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"id":1}"#,
+            r#"{"id":-1,"type":"hello"}"#,
+            r#"{"id":1,"type":"run"}"#,
+            r#"{"id":1,"type":"pause","transfer":"1"}"#,
+            r#"{"type":"hello"}"#,
+        ] {
             assert!(HostRequest::parse(bad.as_bytes()).is_err(), "{bad}");
         }
     }

@@ -306,7 +306,8 @@ impl<'a> Fetch<'a> {
         let pipeline = &self.transfer.pipeline;
         let (path, size, resumed) =
             (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
-        self.transfer.emit(&Event::Opened { path, size, resumed, writer: writer.into() });
+        let resumable = pipeline.is_resumable();
+        self.transfer.emit(&Event::Opened { path, size, resumed, resumable, writer: writer.into() });
     }
 
     /// Returns why the streams ended before the file was complete.

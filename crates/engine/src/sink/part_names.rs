@@ -27,6 +27,12 @@ pub fn part_of(target: &Path) -> PathBuf {
     target.with_file_name(beside(target.file_name().unwrap_or_default(), PART))
 }
 
+/// Returns the partial file and the journal of the file that will stand at `target`.
+pub fn files_beside(target: &Path) -> [PathBuf; 2] {
+    [PART, JOURNAL]
+        .map(|suffix| target.with_file_name(beside(target.file_name().unwrap_or_default(), suffix)))
+}
+
 /// Returns `target` with `suffix`; a name near the limit of 255 bytes is shortened by its hash.
 pub(super) fn beside(target: &OsStr, suffix: &str) -> OsString {
     const LONGEST: usize = 255;

@@ -161,7 +161,8 @@ impl<'a> UploadProgress<'a> {
             body.resumed = Some(resumed);
             drop(body);
             let path = source.path().clone();
-            self.emit(&Event::Opened { path, size: Some(self.size), resumed, writer: reader.name().into() });
+            let writer = reader.name().into();
+            self.emit(&Event::Opened { path, size: Some(self.size), resumed, resumable: true, writer });
         }
     }
 

@@ -253,7 +253,13 @@ mod tests {
     }
 
     fn opened() -> Event {
-        Event::Opened { path: "/f".into(), size: None, resumed: Bytes::ZERO, writer: "direct".into() }
+        Event::Opened {
+            path: "/f".into(),
+            size: None,
+            resumed: Bytes::ZERO,
+            resumable: true,
+            writer: "direct".into(),
+        }
     }
 
     fn millis(ms: u64) -> Duration {

@@ -61,8 +61,11 @@ pub(super) fn find(user_data: &[PathBuf]) -> anyhow::Result<Vec<Browser>> {
             Family::Firefox => (home.join(folder), "native-messaging-hosts"),
             Family::Chromium => (config.join(folder), "NativeMessagingHosts"),
         };
-        (profiles.is_dir() || programs.iter().any(|program| is_in_path(program)))
-            .then(|| Browser { name: name.to_owned(), family, manifests: profiles.join(subfolder) })
+        (profiles.is_dir() || programs.iter().any(|program| is_in_path(program))).then(|| Browser {
+            name: name.to_owned(),
+            family,
+            manifests: profiles.join(subfolder),
+        })
     });
     let given = user_data.iter().map(|directory| Browser {
         name: format!("Chromium with {}", directory.display()),

@@ -29,7 +29,9 @@ pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
     let mut sound = true;
     for browser in browsers {
         match check(browser) {
-            Ok(version) => say::output(format_args!("{}: connected, longhaul {version} answers", browser.name)),
+            Ok(version) => {
+                say::output(format_args!("{}: connected, longhaul {version} answers", browser.name))
+            }
             Err(error) => {
                 sound = false;
                 say::output(format_args!("{}: {error:#}", browser.name));
@@ -45,10 +47,14 @@ pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
 
 fn check(browser: &Browser) -> anyhow::Result<String> {
     let path = browser.manifest();
-    let text = fs::read_to_string(&path).with_context(|| format!("not connected: cannot read {}", path.display()))?;
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("not connected: cannot read {}", path.display()))?;
     let found: Value =
         serde_json::from_str(&text).with_context(|| format!("{} is no native manifest", path.display()))?;
-    let launcher = found["path"].as_str().map(PathBuf::from).with_context(|| format!("{} names no program", path.display()))?;
+    let launcher = found["path"]
+        .as_str()
+        .map(PathBuf::from)
+        .with_context(|| format!("{} names no program", path.display()))?;
     if found != manifest::manifest(browser.family, &launcher) {
         bail!("{} is of another version or extension", path.display());
     }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::manifest;
-use crate::agent_process;
+use crate::commands::agent;
 use crate::{exit, say};
 
 /// Serves until the browser closes stdin.
@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>, output: Output) -> anyhow::Result<()> {
-    let client = Rc::new(agent_process::client()?);
+    let client = Rc::new(Client::new(agent::paths()?.socket()));
     while let Some(message) = messages.recv().await {
         let message = message?;
         let request = match HostRequest::parse(&message) {
@@ -66,28 +66,29 @@ fn reply_error(code: &str, message: impl ToString) -> HostReplyError {
 }
 
 async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Result<Value, HostReplyError> {
-    agent_process::ensure(client).await.map_err(|error| reply_error("no-agent", format!("{error:#}")))?;
+    start_agent().await?;
     let result = match kind {
         HostRequestKind::Hello => Ok(json!({ "version": env!("CARGO_PKG_VERSION") })),
-        HostRequestKind::Offer { request } => post(client, "/api/v1/transfers/offer", &request).await,
-        HostRequestKind::Add { request } => post(client, "/api/v1/transfers", &request).await,
+        HostRequestKind::Offer { request } => client.post("/api/v1/transfers/offer", &request).await,
+        HostRequestKind::Add { request } => client.post("/api/v1/transfers", &request).await,
         HostRequestKind::List { limit } => {
-            let path = format!("/api/v1/transfers?order=newest&limit={limit}");
-            get(client, &path).await.map(|mut list| list["transfers"].take())
+            let path = format!("/api/v1/transfers?newest=true&limit={limit}");
+            client.get::<Value>(&path).await.map(|mut list| list["transfers"].take())
         }
         HostRequestKind::Pause { transfer } => act(client, transfer, "pause").await,
         HostRequestKind::Resume { transfer } => act(client, transfer, "resume").await,
         HostRequestKind::Cancel { transfer } => act(client, transfer, "cancel").await,
         HostRequestKind::Retry { transfer } => act(client, transfer, "retry").await,
         HostRequestKind::Remove { transfer } => {
-            client.send(http::Method::DELETE, &format!("/api/v1/transfers/{transfer}"), None::<&Value>).await
+            client.delete(&format!("/api/v1/transfers/{transfer}")).await.map(|()| Value::Null)
         }
         HostRequestKind::OpenFolder { transfer } => {
-            let shown: Value = get(client, &format!("/api/v1/transfers/{transfer}")).await.map_err(of_client)?;
+            let shown: Value =
+                client.get(&format!("/api/v1/transfers/{transfer}")).await.map_err(of_client)?;
             return open_folder(shown["path"].as_str().unwrap_or_default());
         }
         HostRequestKind::Refresh { transfer, request } => {
-            post(client, &format!("/api/v1/transfers/{transfer}/refresh"), &fresh_link(&request)).await
+            client.post(&format!("/api/v1/transfers/{transfer}/refresh"), &fresh_link(&request)).await
         }
         HostRequestKind::Watch => {
             tokio::task::spawn_local(watch(client.clone(), output.clone()));
@@ -97,6 +98,13 @@ async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Resu
     result.map_err(of_client)
 }
 
+/// Starts the agent where none runs, on a thread where that delays no other request.
+async fn start_agent() -> Result<(), HostReplyError> {
+    let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, None)).await;
+    let started = started.map_err(|error| reply_error("no-agent", error))?;
+    started.map(drop).map_err(|error| reply_error("no-agent", format!("{error:#}")))
+}
+
 fn of_client(error: ClientError) -> HostReplyError {
     match &error {
         ClientError::Refused { code, .. } => reply_error(code, &error),
@@ -104,16 +112,8 @@ fn of_client(error: ClientError) -> HostReplyError {
     }
 }
 
-async fn get(client: &Client, path: &str) -> Result<Value, ClientError> {
-    client.send(http::Method::GET, path, None::<&Value>).await
-}
-
-async fn post(client: &Client, path: &str, body: &Value) -> Result<Value, ClientError> {
-    client.send(http::Method::POST, path, Some(body)).await
-}
-
 async fn act(client: &Client, transfer: u64, action: &str) -> Result<Value, ClientError> {
-    client.send(http::Method::POST, &format!("/api/v1/transfers/{transfer}/{action}"), None::<&Value>).await
+    client.post(&format!("/api/v1/transfers/{transfer}/{action}"), &json!({})).await
 }
 
 /// Makes a fresh link of a request: what the browser sends with it becomes headers.
@@ -135,26 +135,30 @@ fn open_folder(path: &str) -> Result<Value, HostReplyError> {
     let opened = Command::new("xdg-open").arg(folder).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
     match opened {
         Ok(_) => Ok(Value::Null),
-        Err(error) => Err(reply_error("no-opener", format!("cannot run xdg-open {}: {error}", folder.display()))),
+        Err(error) => {
+            Err(reply_error("no-opener", format!("cannot run xdg-open {}: {error}", folder.display())))
+        }
     }
 }
 
 /// Forwards the agent's events until the agent or the browser ends.
 async fn watch(client: Client, output: Output) {
-    let ended = client
-        .listen(|name, data| {
-            let Ok(data) = serde_json::from_str::<Value>(data) else { return true };
-            match name {
-                "transfer" => output.send(&json!({ "event": "transfer", "transfer": data })),
-                "progress" => output.send(&json!({ "event": "progress", "progress": data })),
-                "removed" => output.send(&json!({ "event": "removed", "id": data["id"] })),
-                _ => {}
-            }
-            true
-        })
-        .await;
-    if let Err(error) = ended {
+    if let Err(error) = forward(&client, &output).await {
         output.send(&json!({ "event": "lost", "message": error.to_string() }));
+    }
+}
+
+async fn forward(client: &Client, output: &Output) -> Result<(), ClientError> {
+    let mut events = client.events().await?;
+    loop {
+        let (name, data) = events.next().await?;
+        let Ok(data) = serde_json::from_str::<Value>(&data) else { continue };
+        match &name[..] {
+            "transfer" => output.send(&json!({ "event": "transfer", "transfer": data })),
+            "progress" => output.send(&json!({ "event": "progress", "progress": data })),
+            "removed" => output.send(&json!({ "event": "removed", "id": data["id"] })),
+            _ => {}
+        }
     }
 }
 
@@ -171,7 +175,10 @@ impl Output {
         std::thread::spawn(move || {
             let mut stdout = io::stdout().lock();
             // A browser that has closed its end closes stdin as well.
-            messages.into_iter().take_while(|message| stdout.write_all(message).and_then(|()| stdout.flush()).is_ok()).for_each(drop);
+            messages
+                .into_iter()
+                .take_while(|message| stdout.write_all(message).and_then(|()| stdout.flush()).is_ok())
+                .for_each(drop);
         });
         Self(sender)
     }

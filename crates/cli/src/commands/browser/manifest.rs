@@ -28,9 +28,8 @@ pub(super) fn launcher() -> anyhow::Result<PathBuf> {
 /// Writes the launcher of this program.
 pub(super) fn write_launcher(path: &Path) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
-    let program = program
-        .to_str()
-        .with_context(|| format!("{} is no UTF-8: move the program", program.display()))?;
+    let program =
+        program.to_str().with_context(|| format!("{} is no UTF-8: move the program", program.display()))?;
     let quoted = program.replace('\'', r"'\''");
     write(path, format!("#!/bin/sh\nexec '{quoted}' browser host \"$@\"\n").as_bytes(), 0o700)
 }
@@ -45,7 +44,9 @@ pub(super) fn manifest(family: Family, launcher: &Path) -> Value {
     });
     match family {
         Family::Firefox => manifest["allowed_extensions"] = json!([FIREFOX_ID]),
-        Family::Chromium => manifest["allowed_origins"] = json!([format!("chrome-extension://{CHROMIUM_ID}/")]),
+        Family::Chromium => {
+            manifest["allowed_origins"] = json!([format!("chrome-extension://{CHROMIUM_ID}/")])
+        }
     }
     manifest
 }
@@ -82,7 +83,8 @@ mod tests {
         let text = include_str!("../../../../../browser/src/manifest.json");
         let manifest: Value = serde_json::from_str(text).unwrap();
         assert_eq!(manifest["browser_specific_settings"]["gecko"]["id"], FIREFOX_ID);
-        let key = base64::engine::general_purpose::STANDARD.decode(manifest["key"].as_str().unwrap()).unwrap();
+        let key =
+            base64::engine::general_purpose::STANDARD.decode(manifest["key"].as_str().unwrap()).unwrap();
         let digest = Sha256::digest(&key);
         let id: String = digest[..16]
             .iter()
@@ -94,7 +96,8 @@ mod tests {
 
     #[test]
     fn each_family_has_only_its_own_key() {
-        let [firefox, chromium] = [Family::Firefox, Family::Chromium].map(|f| manifest(f, Path::new("/host")));
+        let [firefox, chromium] =
+            [Family::Firefox, Family::Chromium].map(|f| manifest(f, Path::new("/host")));
         assert!(firefox.get("allowed_origins").is_none() && chromium.get("allowed_extensions").is_none());
     }
 
@@ -103,7 +106,12 @@ mod tests {
         let arguments = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         assert!(is_our_extension(&arguments(&["chrome-extension://lejogdmfodnddknegbpofplkbcdjopca/"])));
         assert!(is_our_extension(&arguments(&["/home/u/.mozilla/longhaul.json", FIREFOX_ID])));
-        for other in [&[][..], &["chrome-extension://aaaabbbbccccddddeeeeffffgggghhhh/"], &["/m.json", "x@y"], &[FIREFOX_ID]] {
+        for other in [
+            &[][..],
+            &["chrome-extension://aaaabbbbccccddddeeeeffffgggghhhh/"],
+            &["/m.json", "x@y"],
+            &[FIREFOX_ID],
+        ] {
             assert!(!is_our_extension(&arguments(other)), "{other:?}");
         }
     }

@@ -1,0 +1,146 @@
+//! Offers of a browser, which has the answer to its own request already: a download is taken over only where the server answers the
+//! agent with the same file, in ranges. All else stays with the browser, and nothing of it is kept here.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_engine::sink::part_names::files_beside;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::error::QueueError;
+use crate::queue::Queue;
+use crate::request::TransferRequest;
+use crate::runner;
+use crate::transfer::{Transfer, TransferState};
+
+/// How long a server may take to answer. The browser's download waits meanwhile, and its server closes an idle connection after a
+/// minute or more.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often the run is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a run that is given up may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A download that a browser has begun.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub(crate) struct Offer {
+    /// The size that the browser was told, in bytes.
+    size: Option<u64>,
+    /// What to fetch.
+    #[serde(flatten)]
+    request: TransferRequest,
+}
+
+/// What the first answer of a run has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) size: Option<u64>,
+    pub(crate) resumable: bool,
+}
+
+impl Opened {
+    /// Returns why a download is not taken over whose server has answered so; `None` where it is.
+    fn refusal(self, offered: Option<u64>) -> Option<String> {
+        match (self.size, offered) {
+            _ if !self.resumable => Some("the server gives no ranges of the file".to_owned()),
+            (Some(size), Some(offered)) if size != offered => {
+                Some(format!("the server has sent the browser {offered} bytes, and announces {size} now"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Queue {
+    /// Starts a transfer at once, however many run, and returns it when its server has answered.
+    ///
+    /// # Errors
+    /// [`QueueError::Refused`] where the browser had better go on; nothing of the transfer is kept then.
+    pub(crate) fn offer(self: &Arc<Self>, offer: Offer) -> Result<Transfer, QueueError> {
+        let [transfer] = &self.add_offered(offer.request)?[..] else {
+            return Err(QueueError::Invalid("an offer is of one file".to_owned()));
+        };
+        let verdict =
+            self.start_offered(transfer.id).and_then(|()| self.await_answer(transfer.id, offer.size));
+        match verdict {
+            Ok(()) => {
+                self.settle_offer(transfer.id);
+                self.wake();
+                self.changed(transfer.id)
+            }
+            Err(error) => {
+                self.withdraw(transfer.id);
+                self.settle_offer(transfer.id);
+                Err(error)
+            }
+        }
+    }
+
+    fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
+        let row = self.row(id)?;
+        // Where the runner was quicker, it runs as well.
+        Ok(runner::start_run(self, row).map(drop)?)
+    }
+
+    /// Waits until the server has answered, and compares that with the browser's answer.
+    fn await_answer(&self, id: i64, size: Option<u64>) -> Result<(), QueueError> {
+        let end = Instant::now() + ANSWER_TIMEOUT;
+        loop {
+            let opened = self.live(id).and_then(|live| live.opened());
+            if let Some(opened) = opened {
+                return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
+            }
+            let transfer = self.transfer(id)?;
+            match transfer.state {
+                TransferState::Done => return Ok(()),
+                TransferState::Queued | TransferState::Running if Instant::now() < end => {}
+                TransferState::Queued | TransferState::Running => {
+                    let waited = ANSWER_TIMEOUT.as_secs();
+                    return Err(QueueError::Refused(format!(
+                        "the server has not answered within {waited} s"
+                    )));
+                }
+                _ => {
+                    let why =
+                        transfer.error.map_or_else(|| "it was stopped".to_owned(), |error| error.message);
+                    return Err(QueueError::Refused(why));
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Ends a transfer and removes all of it: row, record and partial file.
+    fn withdraw(&self, id: i64) {
+        let part = self.row(id).ok().and_then(|row| row.part);
+        // It may have ended by itself.
+        let _ = self.cancel(id);
+        let end = Instant::now() + END_TIMEOUT;
+        while self.live(id).is_some() && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+        for file in part.iter().flat_map(|part| files_beside(&part.target)) {
+            // The run removes what it cannot resume.
+            let _ = fs::remove_file(file);
+        }
+        if let Err(error) = self.remove(id) {
+            tracing::warn!("transfer {id} stays in the list although it was refused: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_file_in_ranges_is_taken_over() {
+        let opened = |size, resumable| Opened { size, resumable };
+        assert_eq!(opened(Some(5), true).refusal(Some(5)), None);
+        assert_eq!(opened(Some(5), true).refusal(None), None);
+        assert!(opened(Some(6), true).refusal(Some(5)).unwrap().contains("announces 6"));
+        assert!(opened(Some(5), false).refusal(Some(5)).unwrap().contains("no ranges"));
+    }
+}
