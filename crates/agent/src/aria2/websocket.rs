@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use longhaul_core::proto::aria2_rpc::notification;
 use tokio::sync::broadcast::error::RecvError;
@@ -16,14 +17,15 @@ use crate::transfer::{Transfer, TransferState};
 /// The largest message of a client: a Metalink of 16 MiB in Base64, and its call.
 const LARGEST_MESSAGE: usize = 24 << 20;
 
-pub(super) async fn upgrade(State(state): State<ApiState>, upgrade: WebSocketUpgrade) -> Response {
-    upgrade.max_message_size(LARGEST_MESSAGE).on_upgrade(move |socket| Connection::new(state).serve(socket))
+pub(super) async fn upgrade(State(state): State<ApiState>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
+    let of_page = headers.contains_key(header::ORIGIN);
+    upgrade.max_message_size(LARGEST_MESSAGE).on_upgrade(move |socket| Connection::new(state, !of_page).serve(socket))
 }
 
 /// A client's connection.
 struct Connection {
     state: ApiState,
-    /// Whether a call had the token: before, the client is told nothing.
+    /// Whether the client is notified: any program is, as aria2p only listens, but a page of a browser once a call had the token.
     is_trusted: bool,
     /// The states that the client was notified of. For a transfer that is not among them each message counts as a change: a
     /// client takes a notification as a reason to ask, so one too many is harmless.
@@ -31,8 +33,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(state: ApiState) -> Self {
-        Self { state, is_trusted: false, known: HashMap::new() }
+    fn new(state: ApiState, is_trusted: bool) -> Self {
+        Self { state, is_trusted, known: HashMap::new() }
     }
 
     async fn serve(mut self, mut socket: WebSocket) {
