@@ -31,6 +31,8 @@ pub struct AgentOptions {
     pub paths: Paths,
     /// The address of the dashboard; `None` takes port 6777 of 127.0.0.1, or a free one where that is taken.
     pub listen: Option<SocketAddr>,
+    /// Whether the dashboard's address answers aria2's JSON-RPC too.
+    pub aria2_rpc: bool,
 }
 
 /// Runs the agent until SIGTERM or SIGINT; calls `ready` with the URL of the dashboard once it serves.
@@ -78,7 +80,8 @@ async fn serve(
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
-    let tcp = axum::serve(loopback, api::loopback(state)).with_graceful_shutdown(ended(stopped));
+    let tcp =
+        axum::serve(loopback, api::loopback(state, options.aria2_rpc)).with_graceful_shutdown(ended(stopped));
     let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
     notify("READY=1");
     ready(&access.login_url());

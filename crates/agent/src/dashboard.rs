@@ -11,7 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 /// What the page may load and do: nothing but from this address, no inline script or style, no frame around it.
-const POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 /// The path names the content, so that a file of a path never changes.
 const KEPT: &str = "private, max-age=31536000, immutable";
 /// Hexadecimal digits of the content's hash in the path: enough to tell builds from each other.
@@ -50,7 +51,11 @@ static PLOTS: &[Asset] = &[
         kind: SCRIPT,
         content: include_bytes!("../../scope/assets/uplot/uPlot.iife.min.js"),
     },
-    Asset { path: "uPlot.min.css", kind: CSS, content: include_bytes!("../../scope/assets/uplot/uPlot.min.css") },
+    Asset {
+        path: "uPlot.min.css",
+        kind: CSS,
+        content: include_bytes!("../../scope/assets/uplot/uPlot.min.css"),
+    },
 ];
 const INDEX: &str = include_str!("../assets/index.html");
 
@@ -85,7 +90,10 @@ async fn page() -> Response {
 async fn file(Path((hash, path)): Path<(String, String)>) -> Response {
     match files().find(|asset| hash == *HASH && asset.path == path) {
         Some(asset) => answer(asset.kind, KEPT, asset.content),
-        None => (StatusCode::NOT_FOUND, "this build of the dashboard has no such file: load the page again\n").into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, "this build of the dashboard has no such file: load the page again\n")
+                .into_response()
+        }
     }
 }
 
@@ -125,15 +133,20 @@ mod tests {
         let mut found = BTreeSet::new();
         on_disk(&FilePath::new(env!("CARGO_MANIFEST_DIR")).join("assets"), "", &mut found);
         found.remove("index.html");
-        let served: BTreeSet<String> = [SCRIPTS, STYLES, ICONS].into_iter().flatten().map(|asset| asset.path.to_owned()).collect();
+        let served: BTreeSet<String> =
+            [SCRIPTS, STYLES, ICONS].into_iter().flatten().map(|asset| asset.path.to_owned()).collect();
         assert_eq!(served, found);
     }
 
     #[test]
     fn page_names_only_files_that_are_served() {
         let prefix = format!("\"/assets/{}/", *HASH);
-        let named: Vec<&str> = PAGE.split(&prefix).skip(1).filter_map(|rest| rest.split('"').next()).collect();
-        assert!(named.len() >= 6 && named.iter().all(|path| files().any(|asset| asset.path == *path)), "{named:?}");
+        let named: Vec<&str> =
+            PAGE.split(&prefix).skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(
+            named.len() >= 6 && named.iter().all(|path| files().any(|asset| asset.path == *path)),
+            "{named:?}"
+        );
         assert!(!PAGE.contains("{assets}"));
     }
 
@@ -153,13 +166,17 @@ mod tests {
     #[test]
     fn both_languages_have_the_same_texts() {
         let keys = |path: &str| -> BTreeSet<String> {
-            let text = files().find(|asset| asset.path == path).map(|asset| String::from_utf8_lossy(asset.content)).unwrap();
+            let text = files()
+                .find(|asset| asset.path == path)
+                .map(|asset| String::from_utf8_lossy(asset.content))
+                .unwrap();
             let key = |line: &str| line.trim().split(':').next().map(|key| key.trim_matches('"').to_owned());
             text.lines().filter(|line| line.starts_with("  ")).filter_map(key).collect()
         };
         let english = keys("js/strings/en.js");
         assert_eq!(english, keys("js/strings/ja.js"));
-        let named: Vec<_> = INDEX.split("data-t=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let named: Vec<_> =
+            INDEX.split("data-t=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         assert!(named.len() > 10 && named.iter().all(|key| english.contains(*key)), "{named:?}");
     }
 }

@@ -112,7 +112,9 @@ impl Rpc<'_> {
     fn multicall(&mut self, params: Vec<Value>) -> Result<Value, RpcError> {
         let reply = |call: Result<Call, RpcError>| {
             let result = call.and_then(|call| match call.method.as_str() {
-                "system.multicall" => Err(RpcError::Refused("Recursive system.multicall forbidden.".to_owned())),
+                "system.multicall" => {
+                    Err(RpcError::Refused("Recursive system.multicall forbidden.".to_owned()))
+                }
                 _ => self.single(call),
             });
             Reply { id: Value::Null, result }.to_multicall_json()

@@ -55,8 +55,12 @@ pub(super) fn carry_out(queue: &Queue, method: Method) -> Result<Value, RpcError
         Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
         Method::GetOption(gid) => Ok(options_of(&transfer(gid)?).to_json()),
         Method::TellActive(keys) => Ok(told(&of_state(queue, TransferState::Running, usize::MAX)?, &keys)),
-        Method::TellWaiting { offset, count, keys } => Ok(told(&slice(waiting(queue)?, offset, count), &keys)),
-        Method::TellStopped { offset, count, keys } => Ok(told(&slice(stopped(queue)?, offset, count), &keys)),
+        Method::TellWaiting { offset, count, keys } => {
+            Ok(told(&slice(waiting(queue)?, offset, count), &keys))
+        }
+        Method::TellStopped { offset, count, keys } => {
+            Ok(told(&slice(stopped(queue)?, offset, count), &keys))
+        }
         Method::GetGlobalStat => global_stat(queue),
         Method::GetGlobalOption => Ok(global_options(&queue.settings()).to_json()),
         Method::GetVersion => Ok(json!({
@@ -97,7 +101,8 @@ fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
             each(all, |transfer| transfer.state != TransferState::Paused, |id| queue.pause(id)).map(done)
         }
         Method::UnpauseAll => {
-            each(waiting(queue)?, |transfer| transfer.state == TransferState::Paused, |id| queue.resume(id)).map(done)
+            each(waiting(queue)?, |transfer| transfer.state == TransferState::Paused, |id| queue.resume(id))
+                .map(done)
         }
         Method::ChangePosition { gid: moved, to } => change_position(queue, id(moved)?, to),
         Method::ChangeOption { gid, options } => {
@@ -157,7 +162,10 @@ fn limit_bps(rate: Rate) -> Option<u64> {
 }
 
 fn request_of(uris: Vec<String>, options: JobOptions) -> TransferRequest {
-    with_options(TransferRequest { kind: TransferKind::Get, urls: uris, ..TransferRequest::default() }, &options)
+    with_options(
+        TransferRequest { kind: TransferKind::Get, urls: uris, ..TransferRequest::default() },
+        &options,
+    )
 }
 
 fn with_options(request: TransferRequest, options: &JobOptions) -> TransferRequest {
@@ -210,7 +218,8 @@ fn global_stat(queue: &Queue) -> Result<Value, RpcError> {
     };
     let running = of_state(queue, TransferState::Running, usize::MAX)?;
     let rate = |kind: fn(TransferKind) -> bool| {
-        let rates = running.iter().filter(|transfer| kind(transfer.kind)).map(|transfer| transfer.run.goodput_bps);
+        let rates =
+            running.iter().filter(|transfer| kind(transfer.kind)).map(|transfer| transfer.run.goodput_bps);
         Rate::bits_per_sec(rates.sum())
     };
     let stat = GlobalStat {
@@ -274,7 +283,8 @@ fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
 fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(), RpcError> {
     let Some(place) = place else { return Ok(()) };
     let others: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
-    let others: Vec<i64> = others.into_iter().filter(|id| added.iter().all(|transfer| transfer.id != *id)).collect();
+    let others: Vec<i64> =
+        others.into_iter().filter(|id| added.iter().all(|transfer| transfer.id != *id)).collect();
     let before = others.get(place).copied();
     for transfer in added.iter().filter(|_| before.is_some()) {
         queue.place(transfer.id, before).map_err(refused)?;
@@ -286,7 +296,8 @@ fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(
 fn change_position(queue: &Queue, moved: i64, to: Move) -> Result<Value, RpcError> {
     let all: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
     let current = all.iter().position(|id| *id == moved);
-    let current = current.ok_or_else(|| RpcError::Refused(format!("GID#{} not found in the waiting queue.", gid(moved))))?;
+    let current = current
+        .ok_or_else(|| RpcError::Refused(format!("GID#{} not found in the waiting queue.", gid(moved))))?;
     let place = to.place(current, all.len());
     let others: Vec<i64> = all.into_iter().filter(|id| *id != moved).collect();
     if place != current {

@@ -17,9 +17,15 @@ use crate::transfer::{Transfer, TransferState};
 /// The largest message of a client: a Metalink of 16 MiB in Base64, and its call.
 const LARGEST_MESSAGE: usize = 24 << 20;
 
-pub(super) async fn upgrade(State(state): State<ApiState>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
+pub(super) async fn upgrade(
+    State(state): State<ApiState>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
     let of_page = headers.contains_key(header::ORIGIN);
-    upgrade.max_message_size(LARGEST_MESSAGE).on_upgrade(move |socket| Connection::new(state, !of_page).serve(socket))
+    upgrade
+        .max_message_size(LARGEST_MESSAGE)
+        .on_upgrade(move |socket| Connection::new(state, !of_page).serve(socket))
 }
 
 /// A client's connection.
