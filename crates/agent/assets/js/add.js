@@ -37,7 +37,7 @@ export function setUpAdding(added) {
       fail(t("add.rate"));
       byId("add-limit").focus();
     } else if (await run(() => addLines(lines))) {
-      field.value = "";
+      form.reset();
       grow(field);
     }
   });

@@ -53,7 +53,14 @@ const view = new TransferView({
     queue.focus();
   },
 });
-const queue = new Queue(store, { select: (id) => choose(id), open: (id) => choose(id, true), act, move });
+// There the transfer takes the queue's place, so that only opening shows it.
+const narrow = matchMedia("(max-width: 900px)");
+const queue = new Queue(store, {
+  select: (id) => (narrow.matches ? queue.select(id) : choose(id)),
+  open: (id) => choose(id, true),
+  act,
+  move,
+});
 const events = new Events({
   connected() {
     show(byId("banner"), false);
@@ -96,9 +103,12 @@ function chosen() {
   return match ? Number(match[1]) : null;
 }
 
-function choose(id, withFocus = false) {
-  history.replaceState(null, "", id === null ? "#/" : `#/${id}`);
-  showChosen().then(() => withFocus && view.focus());
+/** Shows a transfer. One that is opened gets the focus, and the browser's Back leads from it to the one before. */
+function choose(id, isOpened = false) {
+  const address = id === null ? "#/" : `#/${id}`;
+  if (isOpened && location.hash !== address) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+  showChosen().then(() => isOpened && view.focus());
 }
 
 async function showChosen() {
@@ -110,7 +120,7 @@ async function showChosen() {
   const transfer = store.transfers.get(id) ?? null;
   const isOther = transfer?.id !== view.id;
   view.show(transfer);
-  queue.select(transfer?.id ?? null);
+  if (transfer) queue.select(transfer.id);
   watch(transfer);
   if (transfer && isOther) {
     await api.samples(id, 0).then(({ samples }) => view.samples(id, samples), () => {});
@@ -136,6 +146,7 @@ byId("language").addEventListener("change", ({ target }) => {
   showTotals();
 });
 addEventListener("hashchange", showChosen);
+addEventListener("popstate", showChosen);
 setUpAdding((transfers) => {
   told(transfers.length === 1 ? t("added.one", { name: transfers[0].name }) : t("added.many", { n: count(transfers.length) }));
   for (const transfer of transfers) store.put(transfer);
