@@ -33,11 +33,11 @@ pub struct AgentOptions {
     pub listen: Option<SocketAddr>,
 }
 
-/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the URL of the dashboard once it serves.
+/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the address of the dashboard once it serves.
 ///
 /// # Errors
 /// [`AgentError`].
-pub fn run(options: &AgentOptions, ready: impl FnOnce(&str)) -> Result<(), AgentError> {
+pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), AgentError> {
     if let Some(address) = options.listen.filter(|address| !address.ip().is_loopback()) {
         return Err(AgentError::NotLoopback(address));
     }
@@ -57,7 +57,7 @@ pub fn run(options: &AgentOptions, ready: impl FnOnce(&str)) -> Result<(), Agent
 async fn serve(
     options: &AgentOptions,
     queue: &Arc<Queue>,
-    ready: impl FnOnce(&str),
+    ready: impl FnOnce(SocketAddr),
 ) -> Result<(), AgentError> {
     let paths = &options.paths;
     let token_path = paths.token();
@@ -81,7 +81,7 @@ async fn serve(
     let tcp = axum::serve(loopback, api::loopback(state)).with_graceful_shutdown(ended(stopped));
     let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
     notify("READY=1");
-    ready(&access.login_url());
+    ready(address);
     tokio::select! {
         _ = signals.0.recv() => {}
         _ = signals.1.recv() => {}

@@ -28,7 +28,8 @@ async fn answer(router: Router, request: Request<Body>) -> (StatusCode, Value) {
     let response = router.oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    let value = serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into());
+    let value =
+        serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into());
     (status, value)
 }
 
@@ -90,11 +91,16 @@ async fn loopback_needs_token_host_and_no_foreign_origin() {
 #[tokio::test]
 async fn login_with_the_token_sets_a_cookie_that_lets_in() {
     let api = api();
-    let login = |query: &str| Request::builder().uri(format!("/login?{query}")).header("host", HOST).body(Body::empty()).unwrap();
+    let login = |query: &str| {
+        Request::builder().uri(format!("/login?{query}")).header("host", HOST).body(Body::empty()).unwrap()
+    };
     let refused = loopback(api.state.clone()).oneshot(login("token=wrong")).await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
     let response = loopback(api.state.clone()).oneshot(login("token=the-token")).await.unwrap();
-    assert_eq!((response.status(), &response.headers()["location"]), (StatusCode::SEE_OTHER, &"/".parse().unwrap()));
+    assert_eq!(
+        (response.status(), &response.headers()["location"]),
+        (StatusCode::SEE_OTHER, &"/".parse().unwrap())
+    );
     let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(TOKEN));
     let pair = format!("other=1; {}", cookie.split(';').next().unwrap());
@@ -144,11 +150,17 @@ async fn bad_requests_are_refused_and_add_nothing() {
         json!([]),
     ] {
         let (status, answer) = api.send(Method::POST, "/api/v1/transfers", body.clone()).await;
-        assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!("invalid")), "{body}");
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!("invalid")),
+            "{body}"
+        );
         assert!(!answer.to_string().contains("secret"), "{answer}");
     }
-    let form = Request::builder().method(Method::POST).uri("/api/v1/transfers").header("content-type", "text/plain");
-    let (status, _) = answer(unix(api.state.clone()), form.body(Body::from("{\"urls\":[\"http://h/\"]}")).unwrap()).await;
+    let form =
+        Request::builder().method(Method::POST).uri("/api/v1/transfers").header("content-type", "text/plain");
+    let (status, _) =
+        answer(unix(api.state.clone()), form.body(Body::from("{\"urls\":[\"http://h/\"]}")).unwrap()).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     for path in ["/api/v1/transfers?state=odd", "/api/v1/transfers?after=odd"] {
         assert_eq!(api.send(Method::GET, path, json!({})).await.0, StatusCode::BAD_REQUEST, "{path}");
@@ -188,7 +200,8 @@ async fn lines_and_metalinks_become_transfers() {
     assert_eq!(added["transfers"].as_array().unwrap().len(), 2);
     let metalink = r#"<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="f.iso"><url>http://h/f</url></file></metalink>"#;
     let request = Request::builder().method(Method::POST).uri("/api/v1/transfers");
-    let request = request.header("content-type", "application/metalink4+xml").body(Body::from(metalink)).unwrap();
+    let request =
+        request.header("content-type", "application/metalink4+xml").body(Body::from(metalink)).unwrap();
     let (status, added) = answer(unix(api.state.clone()), request).await;
     assert_eq!((status, &added["transfers"][0]["name"]), (StatusCode::CREATED, &json!("f.iso")));
 }
@@ -197,7 +210,8 @@ async fn lines_and_metalinks_become_transfers() {
 async fn settings_are_kept_and_wrong_ones_refused() {
     let api = api();
     let schedule = json!([{ "days": "mon-fri", "from": "08:00", "to": "18:00", "limit_bps": 1_000_000, "concurrent": 1 }]);
-    let (status, _) = api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 5, "schedule": schedule })).await;
+    let (status, _) =
+        api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 5, "schedule": schedule })).await;
     assert_eq!(status, StatusCode::OK);
     let (status, _) = api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 0 })).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
@@ -211,7 +225,14 @@ async fn description_names_every_path_and_metrics_are_of_the_text_format() {
     let api = api();
     let (_, description) = api.send(Method::GET, "/api/v1/openapi.json", json!({})).await;
     let paths = description["paths"].as_object().unwrap();
-    for path in ["transfers", "transfers/{id}", "transfers/{id}/pause", "transfers/{id}/refresh", "settings", "events"] {
+    for path in [
+        "transfers",
+        "transfers/{id}",
+        "transfers/{id}/pause",
+        "transfers/{id}/refresh",
+        "settings",
+        "events",
+    ] {
         assert!(paths.contains_key(&format!("/api/v1/{path}")), "{path}");
     }
     assert!(description["components"]["schemas"]["TransferRequest"]["properties"]["urls"].is_object());
@@ -233,16 +254,21 @@ async fn order_of_the_queue_can_be_changed() {
     let path = format!("/api/v1/transfers/{}/move", ids[2]);
     assert_eq!(api.send(Method::POST, &path, json!({ "before": ids[0] })).await.0, StatusCode::OK);
     let (_, page) = api.send(Method::GET, "/api/v1/transfers", json!({})).await;
-    let names: Vec<_> = page["transfers"].as_array().unwrap().iter().map(|transfer| transfer["name"].clone()).collect();
+    let names: Vec<_> =
+        page["transfers"].as_array().unwrap().iter().map(|transfer| transfer["name"].clone()).collect();
     assert_eq!(names, ["c", "a", "b"]);
     assert_eq!(api.send(Method::POST, &path, json!({ "before": 99 })).await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
 async fn full_disk_is_answered_507() {
-    let full = rusqlite::ffi::Error { code: rusqlite::ErrorCode::DiskFull, extended_code: rusqlite::ffi::SQLITE_FULL };
+    let full = rusqlite::ffi::Error {
+        code: rusqlite::ErrorCode::DiskFull,
+        extended_code: rusqlite::ffi::SQLITE_FULL,
+    };
     let source = rusqlite::Error::SqliteFailure(full, None);
     let error = crate::database::DatabaseError::Use { operation: "add to", source };
-    let response = axum::response::IntoResponse::into_response(ApiError::from(crate::error::QueueError::from(error)));
+    let response =
+        axum::response::IntoResponse::into_response(ApiError::from(crate::error::QueueError::from(error)));
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
 }

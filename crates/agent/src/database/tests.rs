@@ -215,7 +215,10 @@ fn newer_database_is_refused_and_stays_as_it_is() {
 fn database_of_another_program_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("queue.db");
-    Connection::open(&path).unwrap().execute_batch("CREATE TABLE precious (x); PRAGMA user_version = 3").unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE precious (x); PRAGMA user_version = 3")
+        .unwrap();
     let opened = Database::open(&path, 0).unwrap();
     let (aside, _) = opened.damaged.unwrap();
     let kept = Connection::open(aside).unwrap();
