@@ -145,7 +145,7 @@ async fn bad_requests_are_refused_and_add_nothing() {
     let api = api();
     for body in [
         json!({}),
-        json!({ "urls": ["secret: no url"] }),
+        json!({ "urls": ["no-url:secret"] }),
         json!({ "urls": ["file:///etc/passwd"] }),
         json!({ "urls": "http://h/secret" }),
         json!({ "urls": ["http://h/"], "colour": "red" }),

@@ -1,6 +1,7 @@
 //! `longhaul agent`.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -75,7 +76,9 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         let _ = rustix::process::setsid();
     }
     let options = AgentOptions { paths, listen: args.listen, aria2_rpc: args.aria2_rpc };
-    match agent::run(&options, |url| say::line(format_args!("dashboard: {url}"))) {
+    match agent::run(&options, |address| {
+        say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
+    }) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             say::error(&error);
@@ -96,7 +99,7 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
         return Ok(false);
     }
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
-    let log = std::fs::File::options().create(true).append(true).open(paths.log());
+    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
     let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
