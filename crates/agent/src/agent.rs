@@ -31,13 +31,15 @@ pub struct AgentOptions {
     pub paths: Paths,
     /// The address of the dashboard; `None` takes port 6777 of 127.0.0.1, or a free one where that is taken.
     pub listen: Option<SocketAddr>,
+    /// Whether the dashboard's address answers aria2's JSON-RPC too.
+    pub aria2_rpc: bool,
 }
 
-/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the URL of the dashboard once it serves.
+/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the address of the dashboard once it serves.
 ///
 /// # Errors
 /// [`AgentError`].
-pub fn run(options: &AgentOptions, ready: impl FnOnce(&str)) -> Result<(), AgentError> {
+pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), AgentError> {
     if let Some(address) = options.listen.filter(|address| !address.ip().is_loopback()) {
         return Err(AgentError::NotLoopback(address));
     }
@@ -57,7 +59,7 @@ pub fn run(options: &AgentOptions, ready: impl FnOnce(&str)) -> Result<(), Agent
 async fn serve(
     options: &AgentOptions,
     queue: &Arc<Queue>,
-    ready: impl FnOnce(&str),
+    ready: impl FnOnce(SocketAddr),
 ) -> Result<(), AgentError> {
     let paths = &options.paths;
     let token_path = paths.token();
@@ -78,10 +80,11 @@ async fn serve(
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
-    let tcp = axum::serve(loopback, api::loopback(state)).with_graceful_shutdown(ended(stopped));
+    let tcp =
+        axum::serve(loopback, api::loopback(state, options.aria2_rpc)).with_graceful_shutdown(ended(stopped));
     let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
     notify("READY=1");
-    ready(&access.login_url());
+    ready(address);
     tokio::select! {
         _ = signals.0.recv() => {}
         _ = signals.1.recv() => {}

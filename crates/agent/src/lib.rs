@@ -12,7 +12,9 @@
 
 pub mod agent;
 pub mod api;
+mod aria2;
 pub mod client;
+mod dashboard;
 mod database;
 pub mod error;
 mod events;

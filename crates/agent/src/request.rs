@@ -162,8 +162,8 @@ fn parse_url(text: &str) -> Result<Url, QueueError> {
     let url: Url = text.trim().parse().map_err(|error| invalid(format!("this is no URL: {error}")))?;
     if url.host().is_none() || !is_known_scheme(url.scheme()) {
         return Err(invalid(format!(
-            "{} cannot be transferred: write a URL of http, https, ftp, ftps or gsiftp",
-            SafeUrl::of(&url)
+            "this URL ('{}:') cannot be transferred: write one of http, https, ftp, ftps or gsiftp",
+            url.scheme()
         )));
     }
     Ok(url)

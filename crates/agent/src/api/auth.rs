@@ -56,6 +56,11 @@ impl Access {
         origin.strip_prefix("http://").is_some_and(|host| self.is_this_host(host))
     }
 
+    /// Returns the token, for what is compared elsewhere.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// Compares a token in a time that does not depend on where it differs.
     pub fn is_token(&self, given: &str) -> bool {
         is_same(given, &self.token)
@@ -79,7 +84,7 @@ fn is_same(given: &str, wanted: &str) -> bool {
     blake3::hash(given.as_bytes()) == blake3::hash(wanted.as_bytes())
 }
 
-/// Refuses requests that mean another host or come from another origin.
+/// Refuses requests that mean another host.
 pub(super) async fn require_this_host(
     State(state): State<ApiState>,
     request: Request,
@@ -99,6 +104,22 @@ fn check_host(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
         let advice = "use the address that longhaul queue open prints";
         return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", message, advice));
     }
+    Ok(())
+}
+
+/// Refuses requests that come from another origin.
+pub(super) async fn require_this_origin(
+    State(state): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match check_origin(&state.access, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check_origin(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
     let mut origins =
         headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
     if !origins.all(|origin| access.is_this_origin(origin)) {

@@ -22,6 +22,7 @@ pub use error::{ApiError, ErrorBody};
 pub use transfers::{FreshLink, Place, TransferList, TransferPatch};
 
 use crate::queue::Queue;
+use crate::{aria2, dashboard};
 
 /// The largest request: a list of 100,000 URLs.
 const LARGEST_BODY: usize = 32 << 20;
@@ -67,12 +68,16 @@ pub fn unix(state: ApiState) -> Router {
     routes().merge(own).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(state)
 }
 
-/// Returns the service of the loopback address: each request needs the token, this host and no other origin.
-pub fn loopback(state: ApiState) -> Router {
+/// Returns the service of the loopback address. Each request must mean this host; all but aria2's calls, each of which has the
+/// token in its body, must come from no other origin; and the API needs the token.
+pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
     let guarded = routes().layer(middleware::from_fn_with_state(state.clone(), auth::require_token));
-    let open = Router::new().route("/login", get(auth::login));
-    guarded
-        .merge(open)
+    let open = Router::new().route("/login", get(auth::login)).merge(dashboard::routes());
+    let of_this_origin =
+        guarded.merge(open).layer(middleware::from_fn_with_state(state.clone(), auth::require_this_origin));
+    let of_any_origin = if aria2_rpc { aria2::routes() } else { Router::new() };
+    of_this_origin
+        .merge(of_any_origin)
         .layer(middleware::from_fn_with_state(state.clone(), auth::require_this_host))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(state)

@@ -50,7 +50,11 @@ impl Api {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        loopback(self.state.clone()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status()
+        loopback(self.state.clone(), false)
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .status()
     }
 }
 
@@ -94,9 +98,9 @@ async fn login_with_the_token_sets_a_cookie_that_lets_in() {
     let login = |query: &str| {
         Request::builder().uri(format!("/login?{query}")).header("host", HOST).body(Body::empty()).unwrap()
     };
-    let refused = loopback(api.state.clone()).oneshot(login("token=wrong")).await.unwrap();
+    let refused = loopback(api.state.clone(), false).oneshot(login("token=wrong")).await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    let response = loopback(api.state.clone()).oneshot(login("token=the-token")).await.unwrap();
+    let response = loopback(api.state.clone(), false).oneshot(login("token=the-token")).await.unwrap();
     assert_eq!(
         (response.status(), &response.headers()["location"]),
         (StatusCode::SEE_OTHER, &"/".parse().unwrap())
@@ -141,7 +145,7 @@ async fn bad_requests_are_refused_and_add_nothing() {
     let api = api();
     for body in [
         json!({}),
-        json!({ "urls": ["secret: no url"] }),
+        json!({ "urls": ["no-url:secret"] }),
         json!({ "urls": ["file:///etc/passwd"] }),
         json!({ "urls": "http://h/secret" }),
         json!({ "urls": ["http://h/"], "colour": "red" }),

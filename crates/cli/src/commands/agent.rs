@@ -1,6 +1,7 @@
 //! `longhaul agent`.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -38,6 +39,10 @@ pub(crate) struct AgentArgs {
     /// The loopback address of the dashboard [default: port 6777 of 127.0.0.1, or a free one where that is taken]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+
+    /// Answers aria2's JSON-RPC at /jsonrpc, for its clients; their secret is the agent's token
+    #[arg(long)]
+    aria2_rpc: bool,
 }
 
 /// What else to do.
@@ -58,7 +63,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     }
     let paths = paths()?;
     if !args.foreground {
-        return match start(&paths, args.listen) {
+        return match start(&paths, args.listen, args.aria2_rpc) {
             Ok(started) => {
                 say::output(if started { "the agent runs" } else { "the agent runs already" });
                 Ok(ExitCode::SUCCESS)
@@ -70,8 +75,10 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         // Fails only for the leader of a group, which has no terminal to lose.
         let _ = rustix::process::setsid();
     }
-    let options = AgentOptions { paths, listen: args.listen };
-    match agent::run(&options, |url| say::line(format_args!("dashboard: {url}"))) {
+    let options = AgentOptions { paths, listen: args.listen, aria2_rpc: args.aria2_rpc };
+    match agent::run(&options, |address| {
+        say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
+    }) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             say::error(&error);
@@ -86,19 +93,22 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
 }
 
 /// Starts an agent in the background, unless one runs; returns whether it did. It outlives this command and its terminal.
-pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>) -> anyhow::Result<bool> {
+pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
     let client = Client::new(paths.socket());
     if client.is_answered() {
         return Ok(false);
     }
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
-    let log = std::fs::File::options().create(true).append(true).open(paths.log());
+    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
     let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(["agent", "--foreground", "--detached"]);
     if let Some(listen) = listen {
         command.arg("--listen").arg(listen.to_string());
+    }
+    if aria2_rpc {
+        command.arg("--aria2-rpc");
     }
     let stderr = log.try_clone().context("cannot write the agent's log")?;
     command.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(stderr);

@@ -101,7 +101,7 @@ impl AddArgs {
                     let request = TransferRequest { key: Some(format!("{}-{number}", key())), ..*request };
                     match client.post("/api/v1/transfers", &request).await {
                         Err(ClientError::Connection(_) | ClientError::NotRunning { .. }) => {
-                            crate::commands::agent::start(&crate::commands::agent::paths()?, None)?;
+                            crate::commands::agent::start(&crate::commands::agent::paths()?, None, false)?;
                             client.post("/api/v1/transfers", &request).await?
                         }
                         other => other?,

@@ -115,7 +115,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 /// Runs the command; starts an agent where none runs.
 pub(crate) fn run(args: &QueueArgs) -> anyhow::Result<ExitCode> {
     let paths = agent::paths()?;
-    agent::start(&paths, None)?;
+    agent::start(&paths, None, false)?;
     let client = Client::new(paths.socket());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(dispatch(args, &client))
