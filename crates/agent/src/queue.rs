@@ -61,6 +61,8 @@ pub struct Stats {
     pub goodput_bps: u64,
     /// The program's version.
     pub version: String,
+    /// The agent's process.
+    pub pid: u32,
 }
 
 /// A page of transfers.
@@ -449,6 +451,7 @@ impl Queue {
             waiting: count(TransferState::Queued) + count(TransferState::Scheduled),
             goodput_bps: live.iter().map(|live| live.goodput()).sum(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
         })
     }
 

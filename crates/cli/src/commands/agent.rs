@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use longhaul_agent::agent::{self, AgentOptions};
-use longhaul_agent::client::Client;
+use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::paths::Paths;
+use longhaul_agent::queue::Stats;
 use longhaul_agent::unit;
+use longhaul_core::units::Rate;
 
 use crate::exit::{self, Code};
 use crate::say;
@@ -52,6 +54,14 @@ enum AgentCommand {
     Install,
     /// Removes that unit
     Uninstall,
+    /// Stops the agent; what it was moving goes on when it runs again
+    Stop,
+    /// Shows whether the agent runs, and what it does
+    Status {
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Runs the agent, or starts one in the background.
@@ -59,6 +69,8 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(AgentCommand::Install) => return install(),
         Some(AgentCommand::Uninstall) => return uninstall(),
+        Some(AgentCommand::Stop) => return stop(),
+        Some(AgentCommand::Status { json }) => return status(*json),
         None => {}
     }
     let paths = paths()?;
@@ -84,6 +96,55 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
             say::error(&error);
             Ok(Code::of_number(error.exit_code()).into())
         }
+    }
+}
+
+/// Stops the agent that runs, and waits until it has ended.
+fn stop() -> anyhow::Result<ExitCode> {
+    let client = Client::new(paths()?.socket());
+    let Some(stats) = stats(&client)? else {
+        say::output("no agent runs");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let pid = i32::try_from(stats.pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.context("the agent names no process")?;
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+        .with_context(|| format!("cannot stop the agent, process {}", stats.pid))?;
+    let began = Instant::now();
+    while rustix::process::test_kill_process(pid).is_ok() {
+        if began.elapsed() > START {
+            return Err(anyhow!("the agent, process {}, does not end: look into its log", stats.pid));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows how the agent stands; exits with 69 where none runs.
+fn status(json: bool) -> anyhow::Result<ExitCode> {
+    let Some(stats) = stats(&Client::new(paths()?.socket()))? else {
+        say::error("no agent runs; start one with longhaul agent");
+        return Ok(exit::UNAVAILABLE.into());
+    };
+    if json {
+        say::output(serde_json::to_string(&stats)?);
+    } else {
+        let rate = Rate::bits_per_sec(stats.goodput_bps);
+        say::output(format_args!(
+            "process {}: {} running at {rate}, {} waiting",
+            stats.pid, stats.active, stats.waiting
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the agent; `None` where none runs.
+fn stats(client: &Client) -> anyhow::Result<Option<Stats>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime.context("cannot start the runtime")?.block_on(client.get("/api/v1/stats")) {
+        Ok(stats) => Ok(Some(stats)),
+        Err(ClientError::NotRunning { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

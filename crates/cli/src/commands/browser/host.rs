@@ -100,7 +100,7 @@ async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Resu
 
 /// Starts the agent where none runs, on a thread where that delays no other request.
 async fn start_agent() -> Result<(), HostReplyError> {
-    let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, None)).await;
+    let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, None, false)).await;
     let started = started.map_err(|error| reply_error("no-agent", error))?;
     started.map(drop).map_err(|error| reply_error("no-agent", format!("{error:#}")))
 }
