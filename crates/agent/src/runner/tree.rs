@@ -104,7 +104,7 @@ impl<'a> TreeRun<'a> {
                     .fail(Failure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
                 return;
             }
-            self.queue.engine.run_each(files.into_iter(), admission, cancel, |walked| {
+            self.queue.engine.run_each(files, admission, cancel, |walked| {
                 let file = match walked {
                     Walked::File(file) => file,
                     Walked::Skipped { what, why } => {
