@@ -26,13 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A home directory, and the agent that lives in it; stopped when dropped.
 pub(crate) struct Home {
     dir: TempDir,
+    program: PathBuf,
 }
 
 impl Home {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("files")).unwrap();
-        let home = Self { dir };
+        Self::of(Path::new(BIN))
+    }
+
+    /// Makes a home whose agent is of another build.
+    pub(crate) fn of(program: &Path) -> Self {
+        let home = Self { program: program.to_owned(), ..Self::without_agent() };
         // The usual port is another test's.
         home.agent(&["--listen", "127.0.0.1:0"]);
         home
@@ -43,7 +47,7 @@ impl Home {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("files")).unwrap();
         fs::create_dir_all(dir.path().join("state/longhaul/agent")).unwrap();
-        Self { dir }
+        Self { dir, program: BIN.into() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -60,7 +64,7 @@ impl Home {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(BIN);
+        let mut command = Command::new(&self.program);
         command.env_clear().stdin(Stdio::null()).current_dir(self.dir.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.dir.path()).env("XDG_STATE_HOME", self.path("state"));
