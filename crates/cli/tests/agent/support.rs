@@ -36,7 +36,8 @@ impl Home {
 
     /// Makes a home whose agent is of another build.
     pub(crate) fn of(program: &Path) -> Self {
-        let home = Self { program: program.to_owned(), ..Self::without_agent() };
+        let mut home = Self::without_agent();
+        program.clone_into(&mut home.program);
         // The usual port is another test's.
         home.agent(&["--listen", "127.0.0.1:0"]);
         home
