@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use longhaul_core::advice::LimitedBy;
 use longhaul_core::event::{Done, Event, Progress};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::{Rate, Rtt};
@@ -262,6 +263,9 @@ impl LiveState {
 }
 
 /// Says what limits a transfer.
-fn explanation(by: longhaul_core::advice::LimitedBy) -> String {
-    format!("Limited by {}.", by.phrase())
+fn explanation(by: LimitedBy) -> String {
+    match by {
+        LimitedBy::Limit => "Limited by the rate that was set.".to_owned(),
+        by => format!("Limited by {}.", by.phrase()),
+    }
 }

@@ -20,7 +20,7 @@ use crate::paths::Paths;
 use crate::request::TransferRequest;
 use crate::secrets::SecretBox;
 use crate::settings::{Settings, SettingsPatch};
-use crate::transfer::{Transfer, TransferKind, TransferState};
+use crate::transfer::{Transfer, TransferState};
 
 /// The most transfers that one request adds.
 const MOST_AT_ONCE: usize = 100_000;
@@ -463,11 +463,6 @@ impl Queue {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether a kind of transfer writes a single file here.
-    pub(crate) fn writes_one_file(kind: TransferKind) -> bool {
-        kind == TransferKind::Get
     }
 }
 

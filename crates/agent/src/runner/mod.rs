@@ -92,8 +92,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
             threads.extend(start_run(queue, row)?);
         }
     }
-    let idle = threads.is_empty();
-    if idle {
+    if queue.all_live().is_empty() {
         longhaul_sys::memory::release_unused();
     }
     Ok(waiting.or((!windows.is_empty()).then_some(CLOCK_CHECK)).map(|wait| wait.min(CLOCK_CHECK)))
@@ -167,3 +166,6 @@ fn week_time(now: i64) -> WeekTime {
     let time = local_time(now).unwrap_or(longhaul_sys::local_time::LocalTime { weekday: 0, second: 0 });
     WeekTime { weekday: time.weekday, second: time.second }
 }
+
+#[cfg(test)]
+mod tests;
