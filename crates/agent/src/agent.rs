@@ -82,12 +82,8 @@ async fn serve(
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
-<<<<<<< HEAD
-    let tcp =
-        axum::serve(loopback, api::loopback(state, options.aria2_rpc)).with_graceful_shutdown(ended(stopped));
-=======
-    let tcp = axum::serve(undelayed, api::loopback(state)).with_graceful_shutdown(ended(stopped));
->>>>>>> agent
+    let tcp = axum::serve(undelayed, api::loopback(state, options.aria2_rpc))
+        .with_graceful_shutdown(ended(stopped));
     let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
     notify("READY=1");
     ready(address);

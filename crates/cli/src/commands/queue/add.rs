@@ -105,17 +105,7 @@ impl AddArgs {
                 Addition::Metalink(document) => client.post_metalink("/api/v1/transfers", document).await?,
                 Addition::Request(request) => {
                     let request = TransferRequest { key: Some(format!("{}-{number}", key())), ..*request };
-<<<<<<< HEAD
-                    match client.post("/api/v1/transfers", &request).await {
-                        Err(ClientError::Connection(_) | ClientError::NotRunning { .. }) => {
-                            crate::commands::agent::start(&crate::commands::agent::paths()?, None, false)?;
-                            client.post("/api/v1/transfers", &request).await?
-                        }
-                        other => other?,
-                    }
-=======
                     post(client, &request).await?
->>>>>>> agent
                 }
             };
             added.transfers.extend(list.transfers);
@@ -181,7 +171,7 @@ async fn post(client: &Client, request: &TransferRequest) -> anyhow::Result<Tran
         tracing::info!("{error}");
         tries -= 1;
         tokio::time::sleep(RETRY).await;
-        agent::start(&agent::paths()?, None)?;
+        agent::start(&agent::paths()?, None, false)?;
     }
 }
 
