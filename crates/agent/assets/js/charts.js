@@ -52,8 +52,8 @@ export class Charts {
 
   draw() {
     const { columns, now } = this.#history;
-    const start = this.#history.columns.at.findIndex((at) => at >= now - WINDOW_S);
-    const from = Math.max(0, start - 1);
+    let from = columns.at.length;
+    while (from > 0 && columns.at[from - 1] >= now - WINDOW_S) from -= 1;
     const cut = (name) => columns[name].slice(from);
     const at = cut("at");
     for (const { plot, series, legend, chart } of this.#plots) {
