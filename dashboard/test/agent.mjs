@@ -1,7 +1,7 @@
 // The agent under test: started, killed and started again in directories of its own.
 
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -10,6 +10,7 @@ export class Agent {
   #binary;
   #process = null;
   #environment;
+  #tokenFile;
   directory = mkdtempSync(join(tmpdir(), "longhaul-dashboard-"));
   downloads = join(this.directory, "downloads");
   /** The URL that opens the dashboard. */
@@ -19,6 +20,7 @@ export class Agent {
     this.#binary = binary;
     for (const name of ["downloads", "run", "state", "config", "cache"]) mkdirSync(join(this.directory, name), { mode: 0o700 });
     const at = (name) => join(this.directory, name);
+    this.#tokenFile = join(this.directory, "state", "longhaul", "agent", "agent.token");
     this.#environment = {
       ...process.env, HOME: this.directory, XDG_RUNTIME_DIR: at("run"), XDG_STATE_HOME: at("state"), XDG_CONFIG_HOME: at("config"),
       XDG_CACHE_HOME: at("cache"), XDG_DOWNLOAD_DIR: at("downloads"), NO_PROXY: "*",
@@ -35,16 +37,18 @@ export class Agent {
     const seen = new Promise((found, failed) => {
       const look = (line) => {
         log.push(line);
-        const url = /http:\/\/127\.0\.0\.1:\d+\/login\?token=\S+/.exec(line);
-        if (url) found(url[0]);
+        const address = /http:\/\/127\.0\.0\.1:\d+/.exec(line);
+        if (address) found(address[0]);
       };
       createInterface(child.stdout).on("line", look);
       createInterface(child.stderr).on("line", look);
       child.on("exit", (code) => failed(new Error(`the agent ended with ${code}:\n${log.join("\n")}`)));
-      setTimeout(() => failed(new Error(`the agent names no URL:\n${log.join("\n")}`)), 20_000).unref();
+      setTimeout(() => failed(new Error(`the agent names no address:\n${log.join("\n")}`)), 20_000).unref();
     });
     seen.catch(() => {});
-    this.login = await seen;
+    const address = await seen;
+    // What `longhaul queue open` opens.
+    this.login = `${address}/login?token=${readFileSync(this.#tokenFile, "utf8").trim()}`;
     return this;
   }
 

@@ -117,9 +117,9 @@ async function daily(name, agent) {
       await board.press("[data-action=resume]");
       await board.state("running");
       await board.page.focus("#queue");
-      await board.page.keyboard.press("Space");
+      await board.page.keyboard.press(" ");
       await board.state("paused");
-      await board.page.keyboard.press("Space");
+      await board.page.keyboard.press(" ");
       await board.state("running");
       const later = await agent.api("GET", `/api/v1/transfers/${id}`);
       assert.ok(later.bytes >= bytes, "what was there is kept");
@@ -196,7 +196,7 @@ async function daily(name, agent) {
 /** How it looks to readers with other desktops: each with a running transfer. */
 async function looks(name, agent) {
   const [running] = (await agent.api("POST", "/api/v1/transfers",
-    { urls: [survey], output: "looks/", limit_bps: 40_000_000 })).transfers;
+    { urls: [survey], output: "looks/", limit_bps: 4_000_000 })).transfers;
   const each = [
     ["light", { language: "en-GB", dark: false }, 1280],
     ["dark", { language: "en-GB", dark: true }, 1280],

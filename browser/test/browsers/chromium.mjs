@@ -3,15 +3,16 @@ import { mkdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import puppeteer from "puppeteer-core";
 
-const EXTENSION_ID = "lejogdmfodnddknegbpofplkbcdjopca";
+const EXTENSION_ID = "ogkijnhkdbnpemdfgbbbkmpdmajjjgmh";
 
 export class Chromium {
   name = "chromium";
   #browser;
   #page;
 
+  /** Not Chromium's own directory, in which extensions loaded by remote control do not run. */
   static userDataDir(home) {
-    return path.join(home, ".config", "chromium");
+    return path.join(home, "chromium-profile");
   }
 
   /** Starts Chromium with the profile below `home`, which must be fresh; `extension` null starts it without. */

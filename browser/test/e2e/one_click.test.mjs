@@ -34,7 +34,7 @@ function clicks(Browser) {
     }
     site = await Site.start(folder);
     longhaul = new Longhaul(PROGRAM, home);
-    await longhaul.run("browser", "install");
+    await longhaul.run("browser", "install", "--user-data-dir", Chromium.userDataDir(home));
     browser = await launch();
     await browser.open(`${site.url}/index.html`);
   });
@@ -80,7 +80,7 @@ function clicks(Browser) {
   const row = (id) => `[data-transfer="${id}"]`;
 
   test("check finds the browsers connected", async () => {
-    assert.match(await longhaul.run("browser", "check"), /connected/);
+    assert.match(await longhaul.run("browser", "check", "--user-data-dir", Chromium.userDataDir(home)), /connected/);
   });
 
   test("large link arrives through the agent, verified", async () => {
@@ -209,12 +209,12 @@ function clicks(Browser) {
     await eventually("it is complete", async () => (await running())?.state === "done");
     assert.equal(await sha256((await running()).path), site.digest);
     // What is left of the profile is of no use to a fresh session.
-    for (const profile of ["firefox-profile", ".config/chromium"]) await rm(path.join(home, profile), { recursive: true, force: true });
-    await mkdir(Chromium.userDataDir(home), { recursive: true });
+    for (const profile of ["firefox-profile", "chromium-profile"]) await rm(path.join(home, profile), { recursive: true, force: true });
+    await longhaul.run("browser", "install", "--user-data-dir", Chromium.userDataDir(home));
   });
 
   test("without the program the browser downloads by itself, and the popup says what to do", async () => {
-    await longhaul.run("browser", "uninstall");
+    await longhaul.run("browser", "uninstall", "--user-data-dir", Chromium.userDataDir(home));
     browser = await launch();
     await click("plain");
     await eventually("the browser saves it", async () => (await readdir(downloads)).filter((file) => file.startsWith("plain")).length > 1 );

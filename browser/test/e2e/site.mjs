@@ -133,6 +133,8 @@ http {
   types { text/html html; }
   server {
     listen 127.0.0.1:${port}; root ${root};
+    # Slow enough that a download lasts longer than the extension needs to see it.
+    limit_rate 40m;
     location = /index.html { add_header Set-Cookie "session=abc; HttpOnly; Path=/"; }
     location = /guarded.bin { if ($http_cookie !~ "session=abc") { return 403; } try_files /large.bin =404; }
     location = /no-ranges.bin { max_ranges 0; try_files /large.bin =404; }

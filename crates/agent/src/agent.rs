@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::serve::Listener;
+use axum::serve::{Listener, ListenerExt};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -74,14 +74,16 @@ async fn serve(
     let mut signals = (interrupt(SignalKind::terminate())?, interrupt(SignalKind::interrupt())?);
     let runner = runner::start(Arc::clone(queue))?;
 
+    // Events are small, and each is to be seen at once.
+    let undelayed = loopback.tap_io(|stream| drop(stream.set_nodelay(true)));
     let (stop, stopped) = watch::channel(false);
     let ended = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
-    let tcp =
-        axum::serve(loopback, api::loopback(state, options.aria2_rpc)).with_graceful_shutdown(ended(stopped));
+    let tcp = axum::serve(undelayed, api::loopback(state, options.aria2_rpc))
+        .with_graceful_shutdown(ended(stopped));
     let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
     notify("READY=1");
     ready(address);

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
+use longhaul_core::advice::LimitedBy;
 use longhaul_core::event::{Done, Event, Progress};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::{Rate, Rtt};
@@ -41,8 +43,9 @@ pub(crate) struct TimedSample {
 /// A running transfer.
 pub(crate) struct Live {
     pub(crate) id: i64,
-    pub(crate) priority: i64,
-    pub(crate) position: i64,
+    /// As it stands now: a running transfer can be moved.
+    pub(crate) priority: AtomicI64,
+    pub(crate) position: AtomicI64,
     pub(crate) cancel: Cancel,
     pub(crate) limit: RateLimit,
     pub(crate) sampling: SampleInterval,
@@ -93,8 +96,8 @@ impl Live {
         let state = LiveState { bytes: transfer.bytes, size: transfer.size, ..LiveState::default() };
         Self {
             id: transfer.id,
-            priority: transfer.priority,
-            position: transfer.position,
+            priority: transfer.priority.into(),
+            position: transfer.position.into(),
             cancel: Cancel::new(),
             limit,
             sampling: SampleInterval::new(RECORD_INTERVAL),
@@ -270,6 +273,9 @@ impl LiveState {
 }
 
 /// Says what limits a transfer.
-fn explanation(by: longhaul_core::advice::LimitedBy) -> String {
-    format!("Limited by {}.", by.phrase())
+fn explanation(by: LimitedBy) -> String {
+    match by {
+        LimitedBy::Limit => "Limited by the rate that was set.".to_owned(),
+        by => format!("Limited by {}.", by.phrase()),
+    }
 }

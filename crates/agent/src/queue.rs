@@ -20,7 +20,7 @@ use crate::paths::Paths;
 use crate::request::TransferRequest;
 use crate::secrets::SecretBox;
 use crate::settings::{Settings, SettingsPatch};
-use crate::transfer::{Transfer, TransferKind, TransferState};
+use crate::transfer::{Transfer, TransferState};
 
 /// The most transfers that one request adds.
 const MOST_AT_ONCE: usize = 100_000;
@@ -371,8 +371,7 @@ impl Queue {
             self.row(before)?;
         }
         self.database(|database| database.place(id, before))?;
-        self.wake();
-        self.changed(id)
+        self.replaced(id)
     }
 
     /// Changes the priority, or the ceiling, of a transfer; a running one keeps to the new ceiling at once.
@@ -393,8 +392,18 @@ impl Queue {
         if let (Some(limit), Some(live)) = (limit, self.live(id)) {
             live.limit.set(limit.map(Rate::bits_per_sec));
         }
+        self.replaced(id)
+    }
+
+    /// Lets the runner, and clients, know of a transfer's new place.
+    fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
+        let transfer = self.changed(id)?;
+        if let Some(live) = self.live(id) {
+            live.priority.store(transfer.priority, Ordering::Relaxed);
+            live.position.store(transfer.position, Ordering::Relaxed);
+        }
         self.wake();
-        self.changed(id)
+        Ok(transfer)
     }
 
     /// Removes an ended transfer from the list, and its record.
@@ -511,11 +520,6 @@ impl Queue {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether a kind of transfer writes a single file here.
-    pub(crate) fn writes_one_file(kind: TransferKind) -> bool {
-        kind == TransferKind::Get
     }
 }
 

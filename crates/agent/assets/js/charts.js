@@ -8,6 +8,8 @@ import { locale, t } from "./i18n.js";
 const WINDOW_S = 30;
 const HEIGHT_PX = 170;
 const AXIS_PX = 64;
+// How far above the rate of whole seconds the plot of the throughput reaches.
+const MOST_BURST = 2.5;
 const plain = (value) => (value === null || value === undefined ? "–" : count(value));
 
 /** The charts: each series is a column of the history, in the colour of the CSS variable `--NAME`. */
@@ -50,8 +52,8 @@ export class Charts {
 
   draw() {
     const { columns, now } = this.#history;
-    const start = this.#history.columns.at.findIndex((at) => at >= now - WINDOW_S);
-    const from = Math.max(0, start - 1);
+    let from = columns.at.length;
+    while (from > 0 && columns.at[from - 1] >= now - WINDOW_S) from -= 1;
     const cut = (name) => columns[name].slice(from);
     const at = cut("at");
     for (const { plot, series, legend, chart } of this.#plots) {
@@ -89,7 +91,7 @@ export class Charts {
     return {
       width: 320, height: HEIGHT_PX, legend: { show: false }, padding: [8, 8, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
-      scales: { x: { time: false }, y: { range: (plot, min, max) => [0, nice(max, chart.step)] } },
+      scales: { x: { time: false }, y: { range: (plot, min, max) => [0, nice(chart.band ? calm(plot, max) : max, chart.step)] } },
       axes: [
         { ...axis, size: 24, values: (plot, splits) => splits.map((value) => value.toLocaleString(locale())) },
         { ...axis, size: AXIS_PX, space: 34, splits: (plot, index, min, max) => [0, 1, 2, 3, 4].map((part) => (max * part) / 4),
@@ -143,6 +145,12 @@ export class Charts {
       if (width > 0 && width !== plot.width) plot.setSize({ width, height: HEIGHT_PX });
     }
   }
+}
+
+/** The greatest value to show of the throughput: a single burst of 10 ms must not flatten the curve of whole seconds. */
+function calm(plot, max) {
+  const second = plot.data[2].reduce((most, value) => Math.max(most, value ?? 0), 0);
+  return second > 0 ? Math.min(max, second * MOST_BURST) : max;
 }
 
 /** The least round number above the data: 1, 2, 4, 6 or 8 times a power of ten, or of two where bytes are counted. */

@@ -14,7 +14,9 @@ function choose() {
   return wanted.map((tag) => tag.slice(0, 2).toLowerCase()).find((tag) => tag in LANGUAGES) ?? "en";
 }
 
-export const locale = () => current;
+/** The reader's variant of the language, by which numbers and dates are written. */
+export const locale = () => (navigator.languages ?? []).find((tag) => tag.slice(0, 2).toLowerCase() === current) ?? current;
+export const language = () => current;
 
 /** Returns the text of a key, with `{name}` replaced; English where the language lacks it. */
 export function t(key, values = {}) {

@@ -5,7 +5,7 @@ import * as api from "./api.js";
 import { byId, setText, show } from "./dom.js";
 import { Events } from "./events.js";
 import { count, rate } from "./format.js";
-import { locale, setLanguage, t, translatePage } from "./i18n.js";
+import { language, setLanguage, t, translatePage } from "./i18n.js";
 import { Queue } from "./queue.js";
 import { setUpSettings } from "./settings.js";
 import { Store } from "./store.js";
@@ -138,7 +138,7 @@ store.addEventListener("change", ({ detail: transfer }) => {
   watch(transfer);
 });
 
-byId("language").value = locale();
+byId("language").value = language();
 byId("language").addEventListener("change", ({ target }) => {
   setLanguage(target.value);
   queue.redraw();

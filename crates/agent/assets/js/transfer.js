@@ -9,6 +9,11 @@ import { History } from "./history.js";
 import { t } from "./i18n.js";
 import { ENDED } from "./store.js";
 
+// Drawing takes at most one part in so many of the time: on a host whose cores are busy with the transfer, the page is drawn
+// less often.
+const DRAW_ONE_IN = 100;
+const DRAW_MOST_MS = 2000;
+
 const TILES = ["goodput", "burst", "rtt", "rwin", "streams", "pace", "retransmits", "reordered"];
 
 /** Which actions each state offers; those that are no call of the API are handled by the page. */
@@ -31,6 +36,7 @@ export class TransferView {
   #parts = null;
   #history = null;
   #frame = null;
+  #due = 0;
 
   /** `on` has `act(transfer, action, body)`, `move(id, steps)`, `back()` and `failed(error)`. */
   constructor(on) {
@@ -52,7 +58,10 @@ export class TransferView {
   /** Shows a transfer, or with null that none is chosen. */
   show(transfer) {
     const isOther = transfer?.id !== this.#transfer?.id;
-    if (isOther) this.#history = transfer && new History(transfer.kind === "put");
+    if (isOther) {
+      this.#history = transfer && new History(transfer.kind === "put");
+      this.#due = 0;
+    }
     this.#transfer = transfer;
     document.body.classList.toggle("has-transfer", transfer !== null);
     // Elements are made anew only where others are needed: focus and what was typed survive.
@@ -76,8 +85,10 @@ export class TransferView {
   }
 
   #draw() {
+    if (performance.now() < this.#due) return;
     this.#frame ??= requestAnimationFrame(() => {
       this.#frame = null;
+      const began = performance.now();
       const { last } = this.#history ?? {};
       if (!last || !this.#parts?.live) return;
       show(this.#parts.waiting, false);
@@ -85,6 +96,7 @@ export class TransferView {
       this.#parts.buffers.draw(last);
       this.#parts.charts.draw();
       this.#tiles(last);
+      this.#due = began + Math.min(DRAW_MOST_MS, (performance.now() - began) * DRAW_ONE_IN);
     });
   }
 

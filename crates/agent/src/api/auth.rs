@@ -52,7 +52,8 @@ impl Access {
             .any(|known| host.eq_ignore_ascii_case(known))
     }
 
-    fn is_this_origin(&self, origin: &str) -> bool {
+    /// Returns whether an Origin is this address.
+    pub(crate) fn is_this_origin(&self, origin: &str) -> bool {
         origin.strip_prefix("http://").is_some_and(|host| self.is_this_host(host))
     }
 

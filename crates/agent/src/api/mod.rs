@@ -1,4 +1,4 @@
-//! The HTTP API, the same on the Unix socket and on the loopback address; there, [`auth`] stands before it.
+//! The HTTP API, the same on the Unix socket and on the loopback address; there, the guards of `auth` stand before it.
 
 mod auth;
 mod error;

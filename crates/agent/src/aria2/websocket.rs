@@ -22,16 +22,19 @@ pub(super) async fn upgrade(
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let of_page = headers.contains_key(header::ORIGIN);
+    let mut origins =
+        headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
+    let of_foreign_page = origins.any(|origin| !state.access.is_this_origin(origin));
     upgrade
         .max_message_size(LARGEST_MESSAGE)
-        .on_upgrade(move |socket| Connection::new(state, !of_page).serve(socket))
+        .on_upgrade(move |socket| Connection::new(state, !of_foreign_page).serve(socket))
 }
 
 /// A client's connection.
 struct Connection {
     state: ApiState,
-    /// Whether the client is notified: any program is, as aria2p only listens, but a page of a browser once a call had the token.
+    /// Whether the client is notified: any program is, as aria2p only listens, but a page of another origin once a call had the
+    /// token.
     is_trusted: bool,
     /// The states that the client was notified of. For a transfer that is not among them each message counts as a change: a
     /// client takes a notification as a reason to ask, so one too many is harmless.

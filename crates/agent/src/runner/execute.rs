@@ -1,8 +1,6 @@
 //! Hands a transfer to the engine.
 
-use std::time::{Duration, Instant};
-
-use longhaul_core::event::{Done, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Done, JobObserver};
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::upload;
 
@@ -47,8 +45,7 @@ pub(super) fn execute(
     };
     let work = request.work(context).map_err(usage)?;
     make_directory(&request)?;
-    let tag = tag(live.id, row);
-    let (job, cancel) = (JobObserver::new(&tag, observer), &live.cancel);
+    let (job, cancel) = (JobObserver::new(observer.tag(), observer), &live.cancel);
     match work {
         Work::Get(get) => {
             let outcome = queue.engine.run(&get, job, cancel);
@@ -63,11 +60,6 @@ pub(super) fn execute(
     }
 }
 
-pub(super) fn tag(id: i64, row: &Row) -> JobTag {
-    let url = row.transfer.urls.first().map(String::as_str).unwrap_or_default();
-    JobTag::new(JobId::new(id.cast_unsigned()), url)
-}
-
 /// Makes the directory that a file goes into.
 fn make_directory(request: &crate::request::TransferRequest) -> Result<(), Failure> {
     let Some(output) = request.output.as_deref().filter(|_| request.kind == TransferKind::Get) else {
@@ -79,24 +71,4 @@ fn make_directory(request: &crate::request::TransferRequest) -> Result<(), Failu
         let message = format!("cannot make the directory of {}: {error}", output.display());
         Failure { kind: FailureKind::CannotCreate, message }
     })
-}
-
-/// Observes the files of a tree: their bytes together.
-pub(super) struct TreeObserver<'a> {
-    pub(super) live: &'a Live,
-    pub(super) queue: &'a Queue,
-    pub(super) totals: &'a std::sync::Mutex<tree::Totals>,
-}
-
-impl Observer for TreeObserver<'_> {
-    fn on(&self, job: &JobTag, _at: Duration, event: &longhaul_core::event::Event) {
-        tree::note(self, job.id(), event);
-    }
-}
-
-/// Returns how a tree went.
-pub(super) fn tree_done(path: std::path::PathBuf, bytes: u64, received: u64, began: Instant) -> Done {
-    let (bytes, time) = (longhaul_core::units::Bytes::new(bytes), began.elapsed());
-    let goodput = longhaul_core::units::Rate::over(longhaul_core::units::Bytes::new(received), time);
-    Done { path, bytes, time, goodput, ..Done::default() }
 }

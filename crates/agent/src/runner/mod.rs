@@ -7,6 +7,7 @@ mod run;
 mod tree;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -94,8 +95,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
             threads.extend(start_run(queue, row)?);
         }
     }
-    let idle = threads.is_empty();
-    if idle {
+    if queue.all_live().is_empty() {
         longhaul_sys::memory::release_unused();
     }
     Ok(waiting.or((!windows.is_empty()).then_some(CLOCK_CHECK)).map(|wait| wait.min(CLOCK_CHECK)))
@@ -131,8 +131,8 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
 fn active(live: &Live) -> Active {
     Active {
         id: live.id,
-        priority: live.priority,
-        position: live.position,
+        priority: live.priority.load(Ordering::Relaxed),
+        position: live.position.load(Ordering::Relaxed),
         stopping: live.cancel.is_cancelled(),
     }
 }
@@ -169,3 +169,6 @@ fn week_time(now: i64) -> WeekTime {
     let time = local_time(now).unwrap_or(longhaul_sys::local_time::LocalTime { weekday: 0, second: 0 });
     WeekTime { weekday: time.weekday, second: time.second }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,11 @@ impl<'a> RunObserver<'a> {
         }
     }
 
+    /// Returns what the run's events are marked with.
+    pub(super) fn tag(&self) -> &JobTag {
+        &self.tag
+    }
+
     /// Ends the record.
     pub(super) fn end(self, at: Duration, result: &Result<Done, Failure>) {
         let Some(recorder) = &self.recorder else { return };
@@ -69,7 +74,7 @@ impl<'a> RunObserver<'a> {
 
     /// Stores which file the run writes, before it can get its final name.
     fn opened(&self, target: &Path, size: Option<Bytes>) {
-        if !Queue::writes_one_file(self.kind) {
+        if self.kind != TransferKind::Get {
             return;
         }
         let stored =

@@ -20,7 +20,7 @@ pub(super) fn prune(directory: &Path) {
             meta.is_file().then(|| (modified, meta.len(), entry.path()))
         })
         .collect();
-    records.sort_by(|a, b| b.0.cmp(&a.0));
+    records.sort_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
     let mut bytes = 0;
     for (number, (_, length, path)) in records.iter().enumerate() {
         bytes += length;

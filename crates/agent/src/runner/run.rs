@@ -1,17 +1,19 @@
 //! One run of a transfer, from its request to its state in the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Done, Event};
 use longhaul_core::queue_plan;
 use longhaul_engine::failure::FailureKind;
+use longhaul_engine::sink::part_names::{journals_of, part_of};
 
 use super::execute::{self, Failure};
 use super::observe::RunObserver;
 use super::records;
-use crate::database::{Row, RunEnd};
+use crate::database::{PartIdentity, Row, RunEnd};
 use crate::live::Live;
 use crate::queue::{Queue, unix_now};
 use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
@@ -111,6 +113,9 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
     let size = std::fs::metadata(&part.target).ok()?.len();
     let complete =
         row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);
+    if complete {
+        remove_leftovers(&part.target);
+    }
     complete.then(|| RunEnd {
         bytes: size,
         size: Some(size),
@@ -118,4 +123,14 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
         run: row.transfer.run.clone(),
         ..RunEnd::default()
     })
+}
+
+/// Removes what the run had no time to remove: journals, and the partial name where the final one is a link to the same file.
+fn remove_leftovers(target: &Path) {
+    let part = part_of(target);
+    let is_link = PartIdentity::of(&part, target).is_ok_and(|identity| identity.is_in_place());
+    for path in journals_of(target).into_iter().chain(is_link.then_some(part)) {
+        // Most are not there.
+        let _ = std::fs::remove_file(path);
+    }
 }

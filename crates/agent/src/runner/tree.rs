@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
-use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag};
-use longhaul_core::units::Bytes;
+use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;
@@ -18,7 +18,8 @@ use longhaul_engine::tree::{TreeOptions, Walked};
 use longhaul_engine::upload::{self, PutRequest};
 use url::Url;
 
-use super::execute::{Failure, TreeObserver, tree_done};
+use super::execute::Failure;
+use super::observe::tell_progress;
 use crate::live::Live;
 use crate::lock;
 use crate::queue::Queue;
@@ -59,18 +60,22 @@ impl Totals {
     }
 }
 
-/// Takes in an event of a file.
-pub(super) fn note(observer: &TreeObserver<'_>, job: JobId, event: &Event) {
-    let Event::Progress(progress) = event else { return };
-    let mut totals = lock(observer.totals);
-    let before = totals.running.get(&job).map_or(0, |running| running.1);
-    totals.running.insert(job, (progress.present.get(), progress.received.get(), progress.streams));
-    let (bytes, moved, streams) = totals.sums();
-    drop(totals);
-    let fresh = progress.received.get().saturating_sub(before);
-    observer.queue.moved.fetch_add(fresh, Ordering::Relaxed);
-    observer.live.note_total(bytes, moved, streams);
-    super::observe::tell_progress(observer.queue, observer.live);
+/// Observes the files of a tree: their bytes together.
+struct TreeObserver<'a, 'b>(&'b TreeRun<'a>);
+
+impl Observer for TreeObserver<'_, '_> {
+    fn on(&self, job: &JobTag, _at: Duration, event: &Event) {
+        let (Event::Progress(progress), run) = (event, self.0) else { return };
+        let mut totals = lock(&run.totals);
+        let before = totals.running.get(&job.id()).map_or(0, |running| running.1);
+        totals.running.insert(job.id(), (progress.present.get(), progress.received.get(), progress.streams));
+        let (bytes, moved, streams) = totals.sums();
+        drop(totals);
+        let fresh = progress.received.get().saturating_sub(before);
+        run.queue.moved.fetch_add(fresh, Ordering::Relaxed);
+        run.live.note_total(bytes, moved, streams);
+        tell_progress(run.queue, run.live);
+    }
 }
 
 /// What the files of a tree share.
@@ -104,7 +109,7 @@ impl<'a> TreeRun<'a> {
                     .fail(Failure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
                 return;
             }
-            self.queue.engine.run_each(files.into_iter(), admission, cancel, |walked| {
+            self.queue.engine.run_each(files, admission, cancel, |walked| {
                 let file = match walked {
                     Walked::File(file) => file,
                     Walked::Skipped { what, why } => {
@@ -142,7 +147,11 @@ impl<'a> TreeRun<'a> {
         }
         let (bytes, moved, _) = totals.sums();
         match totals.failed {
-            None => Ok(tree_done(path.to_owned(), bytes, moved, self.began)),
+            None => {
+                let (time, bytes) = (self.began.elapsed(), Bytes::new(bytes));
+                let goodput = Rate::over(Bytes::new(moved), time);
+                Ok(Done { path: path.to_owned(), bytes, time, goodput, ..Done::default() })
+            }
             Some((failure, 1)) => Err(failure),
             Some((failure, count)) => {
                 let message = format!("{} of its files failed, the first: {}", count, failure.message);
@@ -172,7 +181,7 @@ pub(super) fn get(
             return Ok(size);
         }
         let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-        let observer = TreeObserver { live, queue, totals: &run.totals };
+        let observer = TreeObserver(run);
         let outcome = queue.engine.run(
             &tree.job(&file, options.clone()),
             JobObserver::new(&tag, &observer),
@@ -200,7 +209,7 @@ pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Don
         let mut client = request.client.clone();
         client.headers.extend(file.time_header());
         let put = PutRequest { path: file.path, url: file.url, client, ..request.clone() };
-        let observer = TreeObserver { live, queue, totals: &run.totals };
+        let observer = TreeObserver(run);
         let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
         outcome.map(|outcome| outcome.size).map_err(|error| Failure::new(error.kind(), error))
     });

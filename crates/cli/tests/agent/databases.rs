@@ -1,11 +1,12 @@
 //! What the agent starts from: its lock and its database.
 
 use std::fs;
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{Home, text};
+use crate::support::{BIN, Home, skip, text};
 
 #[test]
 fn second_agent_refuses_and_names_the_first() {
@@ -99,4 +100,42 @@ fn unit_is_installed_and_removed() {
     assert!(home.command().args(["agent", "uninstall"]).output().unwrap().status.success());
     assert!(!unit.exists());
     assert_eq!(home.command().args(["agent", "uninstall"]).output().unwrap().status.code(), Some(66));
+}
+
+#[test]
+fn full_disk_refuses_additions_and_the_agent_goes_on() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can mount a small file system");
+    }
+    let home = Home::without_agent();
+    let state = home.path("state");
+    let script = format!(
+        "mount -t tmpfs -o size=4m small {} && exec {BIN} agent --foreground --listen 127.0.0.1:0",
+        state.display()
+    );
+    let inside = home.command();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
+    command.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut agent = command.spawn().unwrap();
+    while !home.path("run/longhaul/agent.sock").exists() {
+        assert!(agent.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    home.queue_ok(&["add", "http://127.0.0.1:9/first", "--paused"]);
+    // Seen from outside of the mount namespace.
+    let filler = PathBuf::from(format!("/proc/{}/root{}/filler", agent.id(), state.display()));
+    // It ends with the disk full.
+    let _ = fs::write(&filler, vec![0; 8 << 20]);
+    let header = format!("X: {}", "x".repeat(60_000));
+    let add = || home.queue(&["add", "http://127.0.0.1:9/more", "--paused", "--header", &header]);
+    let refused = (0..100).map(|_| add()).find(|output| !output.status.success()).unwrap();
+    assert_eq!(refused.status.code(), Some(74), "{}", text(&refused));
+    assert!(text(&refused).contains("full"), "{}", text(&refused));
+    let before = home.list().len();
+    fs::remove_file(&filler).unwrap();
+    assert!(add().status.success());
+    assert_eq!(home.list().len(), before + 1);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }

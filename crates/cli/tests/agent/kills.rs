@@ -39,6 +39,19 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
             expected.insert(name, bytes);
         }
         std::thread::sleep(Duration::from_millis(dice.random_range(0..400)));
+        if dice.random() {
+            // The addition meets the kill, and must happen once all the same.
+            let (name, bytes) = (format!("g{round}"), content(300_000, round as u64));
+            fs::write(site.join(&name), &bytes).unwrap();
+            let files = format!("{}/", home.files().display());
+            let mut add = home.command();
+            let mut add =
+                add.args(["queue", "add", &server.url(&format!("/{name}")), "-o", &files]).spawn().unwrap();
+            expected.insert(name, bytes);
+            std::thread::sleep(Duration::from_millis(dice.random_range(0..30)));
+            home.kill(Signal::KILL);
+            assert!(add.wait().unwrap().success(), "seed {seed}");
+        }
         home.kill(Signal::KILL);
         note_complete(&home, &mut complete);
     }

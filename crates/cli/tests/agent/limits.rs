@@ -68,3 +68,21 @@ fn transfer_for_later_waits_for_its_time() {
     home.queue_ok(&["resume", &far.to_string()]);
     home.wait_for_state(far, "done");
 }
+
+#[test]
+fn order_priority_and_limit_are_changed_by_commands() {
+    let home = Home::new();
+    let ids: Vec<_> =
+        ["a", "b", "c"].map(|name| home.add(&format!("http://127.0.0.1:9/{name}"), &["--paused"])).into();
+    let names = || {
+        home.list().iter().map(|transfer| transfer["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    home.queue_ok(&["move", &ids[2].to_string(), "--before", &ids[0].to_string()]);
+    assert_eq!(names(), ["c", "a", "b"]);
+    home.queue_ok(&["move", &ids[2].to_string()]);
+    assert_eq!(names(), ["a", "b", "c"]);
+    home.queue_ok(&["set", &ids[1].to_string(), "--priority", "3", "--limit", "8Mbit"]);
+    assert_eq!((names()[0].as_str(), &home.transfer(ids[1])["limit_bps"]), ("b", &8_000_000.into()));
+    home.queue_ok(&["set", &ids[1].to_string(), "--limit", "none"]);
+    assert!(home.transfer(ids[1])["limit_bps"].is_null());
+}

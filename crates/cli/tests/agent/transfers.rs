@@ -132,10 +132,10 @@ fn directories_are_fetched_and_sent() {
         let args = ["add", "--put", path.to_str().unwrap(), url, "--token", token.to_str().unwrap()];
         home.queue_ok(&args).split(' ').next().unwrap().parse::<i64>().unwrap()
     };
-    let (file, directory) = (put(&from.join("a"), &sink.url("/one/")), put(&from, &sink.url("/all/")));
-    assert_eq!(home.wait_for(file, |t| t["ended"].is_i64())["state"], "done");
-    assert_eq!(home.wait_for(directory, |t| t["ended"].is_i64())["state"], "done");
-    same(to.join("one/a"), &content(50_000, 1));
+    let (file, directory) = (put(&from.join("a"), &sink.url("/")), put(&from, &sink.url("/all/")));
+    home.wait_for_end(file, "done");
+    home.wait_for_end(directory, "done");
+    same(to.join("a"), &content(50_000, 1));
     same(to.join("all/sub/b"), &content(50_000, 2));
 }
 

@@ -59,11 +59,13 @@ impl Agent {
             fs::create_dir(&place).unwrap();
             command.env(format!("XDG_{name}"), place);
         }
-        let (process, (port, token)) = start(&mut command, |line| {
+        let (process, port) = start(&mut command, |line| {
             let (_, rest) = line.split_once("http://127.0.0.1:")?;
-            let (port, token) = rest.split_once("/login?token=")?;
-            Some((port.parse().ok()?, token.split_whitespace().next()?.to_owned()))
+            rest.split('/').next()?.parse().ok()
         });
+        let token =
+            fs::read_to_string(directory.path().join("STATE_HOME/longhaul/agent/agent.token")).unwrap();
+        let token = token.trim().to_owned();
         Self { _process: process, directory, port, token }
     }
 

@@ -1,7 +1,9 @@
 """Drives the agent by aria2p, a client of aria2's JSON-RPC: PORT TOKEN URL DIRECTORY of the file that URL names."""
 
+import os
 import sys
 import time
+import traceback
 
 import aria2p
 
@@ -85,4 +87,10 @@ def main(port, token, url, directory):
     api.stop_listening()
 
 
-main(*sys.argv[1:])
+try:
+    main(*sys.argv[1:])
+except BaseException:
+    # The thread that listens would keep the process alive.
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)

@@ -33,6 +33,14 @@ pub fn files_beside(target: &Path) -> [PathBuf; 2] {
         .map(|suffix| target.with_file_name(beside(target.file_name().unwrap_or_default(), suffix)))
 }
 
+/// Returns the journals that a run which was killed may have left beside a file that is complete.
+pub fn journals_of(target: &Path) -> [PathBuf; 2] {
+    let name = beside(target.file_name().unwrap_or_default(), JOURNAL);
+    let mut fresh = name.clone();
+    fresh.push("~");
+    [target.with_file_name(name), target.with_file_name(fresh)]
+}
+
 /// Returns `target` with `suffix`; a name near the limit of 255 bytes is shortened by its hash.
 pub(super) fn beside(target: &OsStr, suffix: &str) -> OsString {
     const LONGEST: usize = 255;

@@ -17,7 +17,7 @@ use super::browsers::{self, Family};
 pub(super) const FIREFOX_ID: &str = "browser@longhaul.invalid";
 
 /// The extension's id in Chromium: a hash of the key in `browser/src/manifest.json`.
-pub(super) const CHROMIUM_ID: &str = "lejogdmfodnddknegbpofplkbcdjopca";
+pub(super) const CHROMIUM_ID: &str = "ogkijnhkdbnpemdfgbbbkmpdmajjjgmh";
 
 /// Returns where the launcher of the native host is.
 pub(super) fn launcher() -> anyhow::Result<PathBuf> {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn another_extension_is_not_ours() {
         let arguments = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
-        assert!(is_our_extension(&arguments(&["chrome-extension://lejogdmfodnddknegbpofplkbcdjopca/"])));
+        assert!(is_our_extension(&arguments(&["chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/"])));
         assert!(is_our_extension(&arguments(&["/home/u/.mozilla/longhaul.json", FIREFOX_ID])));
         for other in [
             &[][..],

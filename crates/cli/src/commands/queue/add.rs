@@ -1,7 +1,7 @@
 //! `longhaul queue add`.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -12,7 +12,13 @@ use longhaul_agent::transfer::TransferKind;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_core::units::Rate;
 
+use crate::commands::agent;
 use crate::token_file;
+
+/// How often an addition is sent that no agent has answered.
+const TRIES: usize = 5;
+/// How long to wait before it is sent again: the socket of an agent that is killed still connects for a moment.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// What to transfer, and how.
 #[derive(Debug, Args)]
@@ -99,13 +105,7 @@ impl AddArgs {
                 Addition::Metalink(document) => client.post_metalink("/api/v1/transfers", document).await?,
                 Addition::Request(request) => {
                     let request = TransferRequest { key: Some(format!("{}-{number}", key())), ..*request };
-                    match client.post("/api/v1/transfers", &request).await {
-                        Err(ClientError::Connection(_) | ClientError::NotRunning { .. }) => {
-                            crate::commands::agent::start(&crate::commands::agent::paths()?, None, false)?;
-                            client.post("/api/v1/transfers", &request).await?
-                        }
-                        other => other?,
-                    }
+                    post(client, &request).await?
                 }
             };
             added.transfers.extend(list.transfers);
@@ -157,6 +157,21 @@ impl AddArgs {
             paused: self.paused,
             ..TransferRequest::default()
         })
+    }
+}
+
+/// Sends a request until an agent has answered: one that is killed is started again. The request's key keeps it from being added twice.
+async fn post(client: &Client, request: &TransferRequest) -> anyhow::Result<TransferList> {
+    let mut tries = TRIES;
+    loop {
+        let error = match client.post("/api/v1/transfers", request).await {
+            Err(error @ (ClientError::Connection(_) | ClientError::NotRunning { .. })) if tries > 1 => error,
+            other => return Ok(other?),
+        };
+        tracing::info!("{error}");
+        tries -= 1;
+        tokio::time::sleep(RETRY).await;
+        agent::start(&agent::paths()?, None, false)?;
     }
 }
 
