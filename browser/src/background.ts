@@ -24,7 +24,7 @@ const takeover = new Takeover(host, log, guard, deadLinks, notices);
 
 log.listen();
 if (isFirefox) watchFirefoxDownloads(takeover);
-else watchChromiumDownloads(takeover);
+else watchChromiumDownloads(takeover, log);
 
 api.runtime.onInstalled.addListener(() => {
   api.contextMenus.create({

@@ -1,18 +1,19 @@
 // Chromium: a download is paused as it appears, and cancelled once the agent has accepted; resumed otherwise.
 
 import { api } from "./browser_api";
-import { withoutFolder } from "./rules";
+import type { RequestLog } from "./request_log";
+import { fileName, withoutFolder } from "./rules";
 import type { Takeover } from "./takeover";
 
 /** A download that is older, milliseconds, was begun in an earlier session. */
 const MAX_AGE = 60_000;
 
 /** Starts to listen; must be called while the service worker starts. */
-export function watchChromiumDownloads(takeover: Takeover): void {
-  api.downloads.onCreated.addListener((item) => void created(item, takeover));
+export function watchChromiumDownloads(takeover: Takeover, log: RequestLog): void {
+  api.downloads.onCreated.addListener((item) => void created(item, takeover, log));
 }
 
-async function created(item: chrome.downloads.DownloadItem, takeover: Takeover): Promise<void> {
+async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, log: RequestLog): Promise<void> {
   if (item.state !== "in_progress" || Date.now() - Date.parse(item.startTime) > MAX_AGE) return;
   // blob: and data: URLs are the page's own bytes: no server has them.
   if (!/^https?:/i.test(item.finalUrl) || item.byExtensionId) return;
@@ -27,23 +28,17 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover):
     method: "GET",
     size: item.totalBytes > 0 ? item.totalBytes : null,
     mediaType: item.mime ?? "",
-    name: withoutFolder(item.filename) || withoutFolder(decodedPath(item.finalUrl)),
+    name: withoutFolder(item.filename) || fileName(log.find(item.finalUrl)?.disposition ?? "", item.finalUrl),
     privateWindow: item.incognito,
     cookieStore: undefined,
-  }).catch(() => false);
+  }).catch((error: unknown) => {
+    console.error("the download stays with the browser:", error);
+    return false;
+  });
   if (!taken) {
     await api.downloads.resume(item.id).catch(() => undefined);
     return;
   }
   await api.downloads.cancel(item.id).catch(() => undefined);
   await api.downloads.erase({ id: item.id });
-}
-
-function decodedPath(url: string): string {
-  const path = new URL(url).pathname;
-  try {
-    return decodeURIComponent(path);
-  } catch {
-    return path;
-  }
 }

@@ -12,6 +12,8 @@ export interface LoggedRequest {
   userAgent: string;
   referrer: string;
   authorization: string;
+  /** The answer's Content-Disposition. */
+  disposition: string;
   /** The page that asked. */
   page: string;
   tab: number;
@@ -28,6 +30,15 @@ export class RequestLog {
       (details) => this.record(details),
       { urls: ["<all_urls>"], types: ["main_frame", "sub_frame", "other"] },
       extra as `${chrome.webRequest.OnSendHeadersOptions}`[],
+    );
+    api.webRequest.onHeadersReceived.addListener(
+      (details): undefined => {
+        const request = this.requests.get(details.url);
+        const header = details.responseHeaders?.find((one) => one.name.toLowerCase() === "content-disposition");
+        if (request) request.disposition = header?.value ?? "";
+      },
+      { urls: ["<all_urls>"], types: ["main_frame", "sub_frame", "other"] },
+      ["responseHeaders"],
     );
   }
 
@@ -48,6 +59,7 @@ export class RequestLog {
       userAgent: value("user-agent"),
       referrer: value("referer"),
       authorization: value("authorization"),
+      disposition: "",
       page: value("referer") || origin.documentUrl || origin.originUrl || origin.initiator || "",
       tab: details.tabId,
       at: Date.now(),

@@ -28,7 +28,7 @@ export class Chromium {
       pipe: true,
       userDataDir,
       enableExtensions: extension ? [path.resolve(extension, "chromium")] : false,
-      env: { ...process.env, HOME: home, XDG_CONFIG_HOME: path.join(home, ".config") },
+      env: { ...process.env, HOME: home, XDG_CONFIG_HOME: path.join(home, ".config"), XDG_RUNTIME_DIR: path.join(home, "run") },
       args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"],
     });
     chromium.#page = await chromium.#browser.newPage();

@@ -41,7 +41,7 @@ export class Firefox {
     firefox.#process = spawn(
       "firefox-esr",
       ["-headless", "-marionette", "-remote-allow-system-access", "-no-remote", "-profile", profile],
-      { env: { ...process.env, HOME: home, MOZ_DISABLE_CONTENT_SANDBOX: "1" }, stdio: "ignore" },
+      { env: { ...process.env, HOME: home, XDG_RUNTIME_DIR: path.join(home, "run"), MOZ_DISABLE_CONTENT_SANDBOX: "1" }, stdio: "ignore" },
     );
     firefox.#marionette = await Marionette.connect(port);
     await firefox.#send("WebDriver:NewSession", { pageLoadStrategy: "none" });
@@ -53,12 +53,14 @@ export class Firefox {
   }
 
   async open(url) {
+    // No page-load strategy waits here: the page of before is marked, so that it is not taken for the new one.
+    await this.evaluate("window.leaving = true").catch(() => undefined);
     await this.#send("WebDriver:Navigate", { url });
-    await this.#until(`return document.readyState === "complete" && location.href !== "about:blank"`);
+    await this.#until(`return !window.leaving && document.readyState === "complete" && location.href !== "about:blank"`);
   }
 
-  reload() {
-    return this.#send("WebDriver:Refresh");
+  async reload() {
+    await this.open(await this.url());
   }
 
   /** Clicks an element as a user does. */

@@ -2,10 +2,11 @@
 //! agent with the same file, in ranges. All else stays with the browser, and nothing of it is kept here.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_engine::sink::part_names::files_beside;
+use longhaul_engine::sink::part_names::{files_beside, part_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -20,6 +21,8 @@ use crate::transfer::{Transfer, TransferState};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the run is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
+/// The most files of one name in a directory.
+const MAX_NUMBER: u32 = 1_000;
 /// How long a run that is given up may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -58,7 +61,11 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::Refused`] where the browser had better go on; nothing of the transfer is kept then.
-    pub(crate) fn offer(self: &Arc<Self>, offer: Offer) -> Result<Transfer, QueueError> {
+    pub(crate) fn offer(self: &Arc<Self>, mut offer: Offer) -> Result<Transfer, QueueError> {
+        let directory = self.settings().directory;
+        if let (Some(name), None) = (&mut offer.request.name, &offer.request.output) {
+            *name = free_name(&directory, name);
+        }
         let [transfer] = &self.add_offered(offer.request)?[..] else {
             return Err(QueueError::Invalid("an offer is of one file".to_owned()));
         };
@@ -131,9 +138,38 @@ impl Queue {
     }
 }
 
+/// Returns the name, with a number before its extension where a file or a partial file of that name is there: a browser asks no more
+/// than once for a name.
+fn free_name(directory: &Path, name: &str) -> String {
+    let is_free = |name: &str| {
+        let target = directory.join(name);
+        !target.exists() && !part_of(&target).exists()
+    };
+    let (stem, extension) = match name.rfind('.') {
+        Some(dot) if dot > 0 => name.split_at(dot),
+        _ => (name, ""),
+    };
+    let numbered = (1..MAX_NUMBER).map(|number| format!("{stem} ({number}){extension}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| is_free(name)).unwrap_or_else(|| name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_that_is_taken_gets_a_number() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["set.tar", "set (1).tar", ".hidden", "part.bin.longhaul-part"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let free = |name| free_name(directory.path(), name);
+        assert_eq!(free("set.tar"), "set (2).tar");
+        assert_eq!(free(".hidden"), ".hidden (1)");
+        assert_eq!(free("part.bin"), "part (1).bin");
+        assert_eq!(free("other"), "other");
+    }
 
     #[test]
     fn only_the_same_file_in_ranges_is_taken_over() {

@@ -306,7 +306,7 @@ impl<'a> Fetch<'a> {
         let pipeline = &self.transfer.pipeline;
         let (path, size, resumed) =
             (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
-        let resumable = self.description.combines_answers();
+        let resumable = self.description.resumable;
         self.transfer.emit(&Event::Opened { path, size, resumed, resumable, writer: writer.into() });
     }
 

@@ -158,6 +158,8 @@ pub(crate) struct Description {
     pub(crate) divisible: bool,
     /// The range that is under way on the first connection.
     pub(crate) first: ByteRange,
+    /// Whether a later run can go on from where this one ends: the source gives ranges, of a file that it identifies.
+    pub(crate) resumable: bool,
     /// Whether the answer holds the whole file although a part was asked for.
     pub(crate) whole: bool,
     /// What was sent, for messages: media type and size.

@@ -206,6 +206,7 @@ impl<'e> GridFtpSource<'e> {
             name: FileName::from_url_path(self.url.path()).map(|name| name.as_str().to_owned()),
             divisible: by_ranges && self.is_shared(rtt),
             first,
+            resumable: by_ranges,
             whole: !by_ranges,
             shown_content: format!("{} ({state})", self.shown),
             rtt,

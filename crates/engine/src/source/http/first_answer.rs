@@ -214,6 +214,8 @@ impl HttpSource<'_> {
             name: name.as_ref().map(|name| name.as_str().to_owned()),
             divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
             first,
+            resumable: file.identity.is_some()
+                && (matches!(held, RangeAnswer::Part { .. }) || opened.head.accepts_ranges()),
             whole: file.whole,
             shown_content: match held {
                 RangeAnswer::Part { .. } => format!("a part of {}", self.shown),
