@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Probes ten emulated paths and prints what was found beside what was emulated, as a table in Markdown.
 #
-#   probe-accuracy.sh [LONGHAUL]    the program; target/release/longhaul where none is named
+#   probe-accuracy.sh [LONGHAUL [SEED]]    the program; target/release/longhaul where none is named. SEED of the random losses: 1
 #
 # Needs root or user namespaces, jq, and a machine with nothing else to do: two minutes. "sent" is the share of what the path
 # carries in ten seconds; the goals are 10 % for rate, RTT, queue and loss, 0.1 sent, and 10 s. A queue or a rate with >= is a
@@ -10,6 +10,7 @@
 set -euo pipefail
 
 longhaul=$(realpath "${1:-target/release/longhaul}")
+seed=${2:-1}
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 head -c 64M /dev/zero > "$site/file"
@@ -29,7 +30,7 @@ paths='10 1 100 0
 echo "| path | rate | RTT | queue | loss (95 %) | by | sent | time |"
 echo "|---|---|---|---|---|---|---|---|"
 while read -r mbit rtt queue loss; do
-    report=$("$longhaul" lab exec --hosts tuned --rate "${mbit}Mbit" --rtt "${rtt}ms" --queue "${queue}kB" --loss "$loss" \
+    report=$("$longhaul" lab exec --hosts tuned --rate "${mbit}Mbit" --rtt "${rtt}ms" --queue "${queue}kB" --loss "$loss" --seed "$seed" \
         --far "exec '$longhaul' serve '$site' --listen 198.18.0.2:8080 --measure" --far-port 8080 \
         -- "$longhaul" probe http://198.18.0.2:8080/file --json --no-memory 2>> "$site/log") || true
     jq -er --argjson mbit "$mbit" --argjson rtt "$rtt" --argjson queue "$queue" --arg loss "$loss" '

@@ -65,3 +65,22 @@ fn token_is_requested() {
     let allowed = json(&run(&[&server.url("/f"), "--json", "--token", token]).0);
     assert_eq!(allowed["server"]["measures"], true, "{allowed}");
 }
+
+#[test]
+fn sweeps_have_a_row_for_each_number_buffer_and_control() {
+    let _alone = alone();
+    let dir = site();
+    let server = Serve::start(dir.path(), &["--measure=400Mbit"]);
+    let (output, took) = run(&[&server.url("/f"), "--json", "--full"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output);
+    let rows = report["tcp"].as_array().unwrap();
+    let plain = rows.iter().filter(|row| row["buffer"].is_null() && row["congestion"].is_null());
+    let streams: Vec<_> = plain.map(|row| row["streams"].as_u64().unwrap()).collect();
+    assert_eq!(streams, [1, 2, 4, 8, 16], "{report}");
+    let buffers: Vec<_> = rows.iter().filter_map(|row| row["buffer"].as_u64()).collect();
+    assert_eq!(buffers, [64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20, 64 << 20], "{report}");
+    assert!(rows.iter().any(|row| row["congestion"] == "reno"), "{report}");
+    assert!(rows.iter().all(|row| row["payload_bps"].as_u64().unwrap() > 1_000_000), "{report}");
+    assert!(took.as_secs() < 60, "{took:?}");
+}
