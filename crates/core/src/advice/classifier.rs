@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reading::{End, Reading};
-use super::{LONG_RTT, LimitedBy};
+use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Two readings, and the time between them.
@@ -29,6 +29,12 @@ struct Params {
     /// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
     /// acknowledgements and of timestamps, whose unit is 1 ms (RFC 7323, section 5.4).
     queued: f64,
+    /// A queue stands where it does not drain within so many round trips, and within `standing_at_least`: the least delay over more
+    /// than a round trip tells a standing queue from bursts (RFC 8289, section 3). Readings are at most an interval apart, and the
+    /// estimate of a receiver (`tcpi_rcv_rtt`) is of single bursts.
+    standing_round_trips: u32,
+    /// Five readings.
+    standing_at_least: Duration,
     /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
     /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
     full_window: f64,
@@ -42,9 +48,9 @@ struct Params {
     ramp_up: u32,
     /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
     opening: u32,
-    /// How long a loss keeps CUBIC below the window at which it happened: K = cbrt(W x 0.3 / 0.4) seconds (RFC 9438, section
-    /// 4.2) is 20 s for 10,000 packets.
-    recovery: Duration,
+    /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
+    /// that remains above this share was not bound to the congestion window.
+    unmoved: f64,
     /// What a stock Linux server has in flight at most: 2 to 4.5 MB of payload in `tcp_wmem[2]` = 4 MiB, less bookkeeping,
     /// plus rounding (docs/servers.md).
     stock_send_buffer: (Bytes, Bytes),
@@ -58,20 +64,22 @@ const PARAMS: Params = Params {
     most: 0.25,
     busy_core: 0.85,
     queued: 1.1,
+    standing_round_trips: 4,
+    standing_at_least: Duration::from_millis(450),
     full_window: 0.7,
     closed_window: 0.5,
     growth: 1.05,
     flat: 0.15,
     ramp_up: 20,
     opening: 6,
-    recovery: Duration::from_secs(20),
+    unmoved: 0.9,
     stock_send_buffer: (Bytes::new(1_500_000), Bytes::new(4_500_000)),
     gaps_over: Duration::from_millis(2500),
     stop_and_go: 0.3,
 };
 
-/// A data RTT this much above the least one is a queue only beyond it: the granularity of timestamps.
-const TIMESTAMP_TICK: Duration = Duration::from_millis(1);
+/// Payload of a packet of 1500 bytes with timestamps (RFC 7323).
+const PACKET: f64 = 1448.0;
 
 /// What earlier intervals have shown.
 #[derive(Debug, Clone)]
@@ -86,13 +94,46 @@ pub(super) struct Classifier {
     /// Whether TCP may still be speeding up, and in how many intervals in a row it was not.
     flat_intervals: u32,
     ramped_up: bool,
-    /// The rates of the last intervals, and whether each was idle.
+    /// The rates of the last intervals.
     recent: VecDeque<(Duration, Rate)>,
-    /// When a packet was lost last without a queue.
-    lost_at: Option<Duration>,
+    /// The RTT of the data in the last intervals.
+    data_rtts: VecDeque<(Duration, Rtt)>,
+    /// The last loss without a standing queue.
+    loss: Option<Loss>,
     /// The largest window so far.
     largest_window: Bytes,
     last: LimitedBy,
+}
+
+/// A loss that no standing queue explains.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    /// When the interval ended in which it happened.
+    at: Duration,
+    /// How long the congestion window stays below that at the loss.
+    recovery: Duration,
+    /// The rate before it, where that was even, and in how many intervals since the rate was no lower.
+    before: Option<Rate>,
+    unmoved: u32,
+}
+
+/// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
+/// that is sooner, until its Reno-friendly window has grown by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
+fn recovery(packets: f64, rtt: Duration) -> Duration {
+    const REDUCTION: f64 = 0.3;
+    const CUBIC: f64 = 0.4;
+    const RENO_FRIENDLY: f64 = 0.53;
+    let cubic = (packets * REDUCTION / CUBIC).cbrt();
+    let reno_friendly = packets * REDUCTION / RENO_FRIENDLY * rtt.as_secs_f64();
+    Duration::try_from_secs_f64(cubic.min(reno_friendly)).unwrap_or(Duration::ZERO)
+}
+
+impl Loss {
+    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
+    /// much as the loss took.
+    fn limits(&self, now: Duration) -> bool {
+        now <= self.at + self.recovery * 2
+    }
 }
 
 impl Interval {
@@ -128,13 +169,6 @@ impl Interval {
         let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
         grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)
     }
-
-    /// Returns whether the data wait in a queue of the path.
-    pub(super) fn is_queued(&self) -> bool {
-        self.min_rtt().zip(self.now.data_rtt).is_some_and(|(least, data)| {
-            data.get() > least.get().mul_f64(PARAMS.queued) && data.get() > least.get() + TIMESTAMP_TICK
-        })
-    }
 }
 
 impl Classifier {
@@ -147,7 +181,8 @@ impl Classifier {
             flat_intervals: 0,
             ramped_up: false,
             recent: VecDeque::new(),
-            lost_at: None,
+            data_rtts: VecDeque::new(),
+            loss: None,
             largest_window: Bytes::ZERO,
             last: LimitedBy::SlowStart,
         }
@@ -155,6 +190,7 @@ impl Classifier {
 
     /// Returns the limit of the next interval.
     pub(super) fn classify(&mut self, interval: &Interval) -> LimitedBy {
+        self.note_data_rtt(interval);
         self.note_loss(interval);
         self.largest_window = self.largest_window.max(interval.now.window.unwrap_or_default());
         let rate = interval.rate();
@@ -168,15 +204,82 @@ impl Classifier {
         limit
     }
 
-    /// Notes whether a loss has a cause other than a full queue.
-    fn note_loss(&mut self, interval: &Interval) {
-        if interval.is_queued() {
-            self.lost_at = None;
-        } else if interval.lost() > 0 {
-            self.lost_at = Some(interval.end);
+    fn note_data_rtt(&mut self, interval: &Interval) {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let over = PARAMS.standing_at_least.max(rtt * PARAMS.standing_round_trips);
+        self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
+        while self.data_rtts.front().is_some_and(|(at, _)| *at + over < interval.end) {
+            self.data_rtts.pop_front();
         }
-        let over = |lost_at: &Duration| *lost_at + PARAMS.recovery < interval.end;
-        self.lost_at = self.lost_at.filter(|lost_at| !over(lost_at));
+    }
+
+    /// Returns whether data wait in a queue of the path that does not drain between bursts.
+    fn is_queued(&self, interval: &Interval) -> bool {
+        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min();
+        interval.min_rtt().zip(data).is_some_and(|(least, data)| {
+            data.get() > least.get().mul_f64(PARAMS.queued) && data.get() > least.get() + TIMESTAMP_TICK
+        })
+    }
+
+    /// Notes a loss that has a cause other than a full queue and takes a part of the interval at least, or forgets the last one.
+    fn note_loss(&mut self, interval: &Interval) {
+        if self.is_queued(interval) {
+            self.loss = None;
+            return;
+        }
+        if interval.lost() == 0 {
+            self.judge_loss(interval);
+            return;
+        }
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let highest =
+            self.recent.iter().map(|(_, rate)| *rate).chain([interval.rate()]).max().unwrap_or_default();
+        let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
+        let recovery = recovery(packets, rtt);
+        // All that is in flight behind a lost packet arrives out of order, once a round trip at most.
+        let events = match self.end {
+            End::Receiver => interval.lost() as f64 / packets.max(1.0),
+            End::Sender => interval.lost() as f64,
+        };
+        let round_trips = interval.span.as_secs_f64() / rtt.as_secs_f64().max(1e-9);
+        let events = events.clamp(1.0, round_trips.max(1.0));
+        if recovery.as_secs_f64() * events >= PARAMS.most * interval.span.as_secs_f64() {
+            let before = self.even_rate().or(self.loss.and_then(|loss| loss.before));
+            self.loss = Some(Loss { at: interval.end, recovery, before, unmoved: 0 });
+        }
+    }
+
+    /// Forgets a loss that has not slowed the transfer, or that is long ago.
+    fn judge_loss(&mut self, interval: &Interval) {
+        /// The jitter of readings spares one or two.
+        const ENOUGH: u32 = 3;
+        let Some(loss) = &mut self.loss else { return };
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let age = interval.end.saturating_sub(loss.at);
+        // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss; retransmission takes a round trip or two.
+        let telling = age > rtt * 2 && age <= loss.recovery / 4;
+        if let Some(before) = loss.before.filter(|_| telling) {
+            loss.unmoved =
+                if interval.rate() >= before.scaled(PARAMS.unmoved) { loss.unmoved + 1 } else { 0 };
+        }
+        let awaits_timeout = age <= Self::retransmission_timeout(rtt);
+        if loss.unmoved >= ENOUGH || !(loss.limits(interval.end) || awaits_timeout) {
+            self.loss = None;
+        }
+    }
+
+    /// Returns how long a connection may stand still after a loss: RTO is a second at first (RFC 6298, section 2), later some RTTs.
+    fn retransmission_timeout(rtt: Duration) -> Duration {
+        Duration::from_secs(1).max(rtt * 4)
+    }
+
+    /// Returns the mean rate of the last intervals, where they differ little.
+    fn even_rate(&self) -> Option<Rate> {
+        const INTERVALS: usize = 4;
+        let rates = || self.recent.iter().rev().take(INTERVALS).map(|(_, rate)| rate.as_bits_per_sec());
+        let mean = rates().sum::<u64>() as f64 / INTERVALS as f64;
+        let even = |rate: u64| (rate as f64 - mean).abs() <= mean * PARAMS.flat;
+        (rates().count() == INTERVALS && rates().all(even)).then(|| Rate::bits_per_sec(mean as u64))
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -235,13 +338,13 @@ impl Classifier {
         if self.end == End::Sender && Self::leaves_its_windows(interval) {
             return LimitedBy::SendBuffer;
         }
-        if interval.is_queued() {
+        if self.is_queued(interval) {
             return LimitedBy::Path;
         }
         if self.end == End::Receiver && self.is_window_full(interval) {
             return LimitedBy::ReceiveWindow;
         }
-        if self.lost_at.is_some() {
+        if self.loss.is_some_and(|loss| loss.limits(interval.end)) {
             return LimitedBy::Loss;
         }
         self.without_queue_and_loss(interval)
@@ -256,7 +359,7 @@ impl Classifier {
             let opening = interval.min_rtt().map_or(Duration::from_secs(1), known);
             return if interval.end <= opening { LimitedBy::SlowStart } else { LimitedBy::Server };
         }
-        if self.lost_at.is_some_and(|at| at + Duration::from_secs(1).max(rtt * 4) >= interval.end) {
+        if self.loss.is_some_and(|loss| loss.at + Self::retransmission_timeout(rtt) >= interval.end) {
             return LimitedBy::Loss;
         }
         if interval.now.streams > 0 && interval.span < rtt.mul_f64(1.5) {
@@ -308,7 +411,7 @@ impl Classifier {
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let observed = interval.end.saturating_sub(self.first_byte.unwrap_or(interval.end));
         if self.end == End::Sender
-            || self.lost_at.is_some()
+            || self.loss.is_some()
             || interval.span < rtt
             || observed < PARAMS.gaps_over
         {
@@ -366,7 +469,7 @@ impl Classifier {
     /// Tells apart what is left where the window is open, no queue stands, and nothing is lost.
     fn without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
         let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || self.peer_paces || !long || !self.is_flat(interval) {
+        if self.end == End::Sender || self.peer_paces || !long || !self.is_flat() {
             return LimitedBy::Path;
         }
         let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
@@ -378,14 +481,20 @@ impl Classifier {
         }
     }
 
-    /// Returns whether the rate was the same in the last intervals.
-    fn is_flat(&self, interval: &Interval) -> bool {
-        const INTERVALS: usize = 2;
-        let rate = interval.rate().as_bits_per_sec() as f64;
-        let alike = |(_, other): &(Duration, Rate)| {
-            (other.as_bits_per_sec() as f64 - rate).abs() <= rate * PARAMS.flat
+    /// Returns whether the rate has not changed over the last intervals: the mean of their later half is that of the earlier one.
+    ///
+    /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
+    fn is_flat(&self) -> bool {
+        const FEWEST: usize = 4;
+        let half = self.recent.len() / 2;
+        let mean = |rates: &mut dyn Iterator<Item = &(Duration, Rate)>| {
+            rates.map(|(_, rate)| rate.as_bits_per_sec()).sum::<u64>() as f64 / half.max(1) as f64
         };
-        self.recent.len() >= INTERVALS && self.recent.iter().rev().take(INTERVALS).all(alike)
+        let (later, earlier) = (
+            mean(&mut self.recent.iter().rev().take(half)),
+            mean(&mut self.recent.iter().rev().skip(half).take(half)),
+        );
+        self.recent.len() >= FEWEST && (later - earlier).abs() <= later.max(earlier) * PARAMS.flat
     }
 }
 
