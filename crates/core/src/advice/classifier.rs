@@ -95,14 +95,25 @@ pub(super) struct Classifier {
     flat_intervals: u32,
     ramped_up: bool,
     /// The rates of the last intervals.
-    recent: VecDeque<(Duration, Rate)>,
+    recent: VecDeque<Past>,
     /// The RTT of the data in the last intervals.
     data_rtts: VecDeque<(Duration, Rtt)>,
+    /// When a packet was lost last.
+    lost_at: Option<Duration>,
     /// The last loss without a standing queue.
     loss: Option<Loss>,
     /// The largest window so far.
     largest_window: Bytes,
     last: LimitedBy,
+}
+
+/// What an earlier interval has shown.
+#[derive(Debug, Clone, Copy)]
+struct Past {
+    end: Duration,
+    rate: Rate,
+    /// Whether the connection may have waited for a retransmission.
+    after_loss: bool,
 }
 
 /// A loss that no standing queue explains.
@@ -182,6 +193,7 @@ impl Classifier {
             ramped_up: false,
             recent: VecDeque::new(),
             data_rtts: VecDeque::new(),
+            lost_at: None,
             loss: None,
             largest_window: Bytes::ZERO,
             last: LimitedBy::SlowStart,
@@ -194,8 +206,13 @@ impl Classifier {
         self.note_loss(interval);
         self.largest_window = self.largest_window.max(interval.now.window.unwrap_or_default());
         let rate = interval.rate();
-        self.recent.push_back((interval.end, rate));
-        while self.recent.front().is_some_and(|(at, _)| *at + PARAMS.gaps_over < interval.end) {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        self.lost_at = if interval.lost() > 0 { Some(interval.end) } else { self.lost_at };
+        let after_loss = self
+            .lost_at
+            .is_some_and(|at| at + interval.span + Self::retransmission_timeout(rtt) >= interval.end);
+        self.recent.push_back(Past { end: interval.end, rate, after_loss });
+        while self.recent.front().is_some_and(|past| past.end + PARAMS.gaps_over < interval.end) {
             self.recent.pop_front();
         }
         let limit = self.own_limit(interval).unwrap_or_else(|| self.of_the_connection(interval));
@@ -233,7 +250,7 @@ impl Classifier {
         }
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let highest =
-            self.recent.iter().map(|(_, rate)| *rate).chain([interval.rate()]).max().unwrap_or_default();
+            self.recent.iter().map(|past| past.rate).chain([interval.rate()]).max().unwrap_or_default();
         let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
         let recovery = recovery(packets, rtt);
         // All that is in flight behind a lost packet arrives out of order, once a round trip at most.
@@ -268,15 +285,16 @@ impl Classifier {
         }
     }
 
-    /// Returns how long a connection may stand still after a loss: RTO is a second at first (RFC 6298, section 2), later some RTTs.
+    /// Returns how long a connection may stand still after a loss: a round trip until the loss is known, and Linux's RTO, which is
+    /// at least 200 ms beyond the RTT (`TCP_RTO_MIN`, include/net/tcp.h).
     fn retransmission_timeout(rtt: Duration) -> Duration {
-        Duration::from_secs(1).max(rtt * 4)
+        rtt * 2 + Duration::from_millis(200)
     }
 
     /// Returns the mean rate of the last intervals, where they differ little.
     fn even_rate(&self) -> Option<Rate> {
         const INTERVALS: usize = 4;
-        let rates = || self.recent.iter().rev().take(INTERVALS).map(|(_, rate)| rate.as_bits_per_sec());
+        let rates = || self.recent.iter().rev().take(INTERVALS).map(|past| past.rate.as_bits_per_sec());
         let mean = rates().sum::<u64>() as f64 / INTERVALS as f64;
         let even = |rate: u64| (rate as f64 - mean).abs() <= mean * PARAMS.flat;
         (rates().count() == INTERVALS && rates().all(even)).then(|| Rate::bits_per_sec(mean as u64))
@@ -308,14 +326,14 @@ impl Classifier {
         (backlog > 0 && backlog >= room).then_some(LimitedBy::Application)
     }
 
-    /// Returns whether the connection waits for this host's threads: a receiver's socket fills, or a sender's is empty. A thread
-    /// that waits for a core limits nothing otherwise.
+    /// Returns whether the connection waits for this host's threads: data lie in a receiver's socket throughout, for a quarter of the
+    /// interval at the rate at which they are read (Little's law), or a sender's is empty. A thread that waits for a core limits nothing
+    /// otherwise.
     fn lags(&self, interval: &Interval) -> bool {
         match self.end {
             End::Receiver => {
-                let unread = interval.now.unread.max(interval.before.unread).get() as f64;
-                let room = interval.now.window.unwrap_or_default().get() as f64;
-                unread > PARAMS.most * (unread + room)
+                let backlog = interval.now.unread.min(interval.before.unread).get() as f64;
+                backlog > 0.0 && backlog >= PARAMS.most * interval.moved().get() as f64
             }
             End::Sender => interval.share(busy) < PARAMS.busy_core,
         }
@@ -410,15 +428,11 @@ impl Classifier {
     fn stops_and_goes(&self, interval: &Interval) -> bool {
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let observed = interval.end.saturating_sub(self.first_byte.unwrap_or(interval.end));
-        if self.end == End::Sender
-            || self.loss.is_some()
-            || interval.span < rtt
-            || observed < PARAMS.gaps_over
-        {
+        if self.end == End::Sender || interval.span < rtt || observed < PARAMS.gaps_over {
             return false;
         }
         let idle = |rate: Rate| rate.as_bits_per_sec() < self.best.as_bits_per_sec() / 20;
-        let gaps = self.recent.iter().filter(|(_, rate)| idle(*rate)).count();
+        let gaps = self.recent.iter().filter(|past| !past.after_loss && idle(past.rate)).count();
         gaps as f64 >= PARAMS.stop_and_go * self.recent.len() as f64
     }
 
@@ -487,8 +501,8 @@ impl Classifier {
     fn is_flat(&self) -> bool {
         const FEWEST: usize = 4;
         let half = self.recent.len() / 2;
-        let mean = |rates: &mut dyn Iterator<Item = &(Duration, Rate)>| {
-            rates.map(|(_, rate)| rate.as_bits_per_sec()).sum::<u64>() as f64 / half.max(1) as f64
+        let mean = |rates: &mut dyn Iterator<Item = &Past>| {
+            rates.map(|past| past.rate.as_bits_per_sec()).sum::<u64>() as f64 / half.max(1) as f64
         };
         let (later, earlier) = (
             mean(&mut self.recent.iter().rev().take(half)),

@@ -191,7 +191,7 @@ fn thread_that_waits_for_a_core_is_the_limit_only_where_data_wait_for_it() {
     assert_limit(&finding, LimitedBy::Path, 0.9);
     let lagging = |reading: &mut Reading| {
         starved(reading);
-        (reading.unread, reading.window) = (Bytes::mib(2), Some(Bytes::mib(4)));
+        (reading.unread, reading.window) = (Bytes::mib(2), Some(Bytes::mib(400)));
     };
     assert_limit(&Course::at(End::Receiver, 20).run(10.0, 50.0, lagging).finding(), LimitedBy::Cpu, 0.9);
     let busy = |reading: &mut Reading| {
