@@ -42,7 +42,7 @@ struct Params {
     closed_window: f64,
     /// Growth over the best rate so far that shows TCP speeding up.
     growth: f64,
-    /// Rates that differ by less than this share are flat.
+    /// A rate that grows by less than this share in a second or so has settled.
     flat: f64,
     /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
     ramp_up: u32,
@@ -100,7 +100,7 @@ pub(super) struct Classifier {
     data_rtts: VecDeque<(Duration, Rtt)>,
     /// When a packet was lost last.
     lost_at: Option<Duration>,
-    /// The last loss without a standing queue.
+    /// The last loss, unless a queue has stood since.
     loss: Option<Loss>,
     /// The largest window so far.
     largest_window: Bytes,
@@ -116,16 +116,21 @@ struct Past {
     after_loss: bool,
 }
 
-/// A loss that no standing queue explains.
+/// A loss whose effect may last.
 #[derive(Debug, Clone, Copy)]
 struct Loss {
-    /// When the interval ended in which it happened.
+    /// When the interval ended in which its last packet was lost.
     at: Duration,
+    /// When the interval ended in which its first packet was lost.
+    began: Duration,
     /// How long the congestion window stays below that at the loss.
     recovery: Duration,
-    /// The rate before it, where that was even, and in how many intervals since the rate was no lower.
+    /// Whether a queue stood just before, which overflowed.
+    is_overflow: bool,
+    /// The rate before it, where that did not grow.
     before: Option<Rate>,
-    unmoved: u32,
+    /// What was moved since, in how many intervals and in which time, as far as it tells the loss's effect.
+    since: (Bytes, u32, Duration),
 }
 
 /// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
@@ -202,8 +207,9 @@ impl Classifier {
 
     /// Returns the limit of the next interval.
     pub(super) fn classify(&mut self, interval: &Interval) -> LimitedBy {
+        let was_queued = self.is_queued(interval);
         self.note_data_rtt(interval);
-        self.note_loss(interval);
+        self.note_loss(interval, was_queued);
         self.largest_window = self.largest_window.max(interval.now.window.unwrap_or_default());
         let rate = interval.rate();
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
@@ -238,13 +244,11 @@ impl Classifier {
         })
     }
 
-    /// Notes a loss that has a cause other than a full queue and takes a part of the interval at least, or forgets the last one.
-    fn note_loss(&mut self, interval: &Interval) {
-        if self.is_queued(interval) {
-            self.loss = None;
-            return;
-        }
-        if interval.lost() == 0 {
+    /// Notes a loss that takes a part of the interval at least, or forgets the last one.
+    fn note_loss(&mut self, interval: &Interval, was_queued: bool) {
+        let is_queued = self.is_queued(interval);
+        if interval.lost() == 0 || is_queued {
+            self.loss = self.loss.filter(|_| !is_queued);
             self.judge_loss(interval);
             return;
         }
@@ -261,26 +265,39 @@ impl Classifier {
         let round_trips = interval.span.as_secs_f64() / rtt.as_secs_f64().max(1e-9);
         let events = events.clamp(1.0, round_trips.max(1.0));
         if recovery.as_secs_f64() * events >= PARAMS.most * interval.span.as_secs_f64() {
-            let before = self.even_rate().or(self.loss.and_then(|loss| loss.before));
-            self.loss = Some(Loss { at: interval.end, recovery, before, unmoved: 0 });
+            // A burst of losses takes some round trips to repair, in which more may be lost: one event.
+            let last = self.loss.filter(|loss| interval.end <= loss.began + interval.span + rtt * 5);
+            let began = last.map_or(interval.end, |last| last.began);
+            let before = last.map_or_else(|| self.settled_rate(), |last| last.before);
+            let is_overflow = was_queued || last.is_some_and(|last| last.is_overflow);
+            self.loss = Some(Loss {
+                at: interval.end,
+                began,
+                recovery,
+                is_overflow,
+                before,
+                since: Default::default(),
+            });
         }
     }
 
     /// Forgets a loss that has not slowed the transfer, or that is long ago.
     fn judge_loss(&mut self, interval: &Interval) {
-        /// The jitter of readings spares one or two.
-        const ENOUGH: u32 = 3;
+        /// Single intervals jitter.
+        const ENOUGH: u32 = 4;
         let Some(loss) = &mut self.loss else { return };
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let age = interval.end.saturating_sub(loss.at);
         // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss; retransmission takes a round trip or two.
-        let telling = age > rtt * 2 && age <= loss.recovery / 4;
-        if let Some(before) = loss.before.filter(|_| telling) {
-            loss.unmoved =
-                if interval.rate() >= before.scaled(PARAMS.unmoved) { loss.unmoved + 1 } else { 0 };
+        if age > rtt * 2 && age <= loss.recovery / 4 {
+            let (moved, intervals, time) = loss.since;
+            loss.since = (moved + interval.moved(), intervals + 1, time + interval.span);
         }
+        let (moved, intervals, time) = loss.since;
+        let unmoved = |before: Rate| Rate::over(moved, time) >= before.scaled(PARAMS.unmoved);
+        let is_harmless = intervals >= ENOUGH && loss.before.is_some_and(unmoved);
         let awaits_timeout = age <= Self::retransmission_timeout(rtt);
-        if loss.unmoved >= ENOUGH || !(loss.limits(interval.end) || awaits_timeout) {
+        if is_harmless || !(loss.limits(interval.end) || awaits_timeout) {
             self.loss = None;
         }
     }
@@ -291,13 +308,10 @@ impl Classifier {
         rtt * 2 + Duration::from_millis(200)
     }
 
-    /// Returns the mean rate of the last intervals, where they differ little.
-    fn even_rate(&self) -> Option<Rate> {
-        const INTERVALS: usize = 4;
-        let rates = || self.recent.iter().rev().take(INTERVALS).map(|past| past.rate.as_bits_per_sec());
-        let mean = rates().sum::<u64>() as f64 / INTERVALS as f64;
-        let even = |rate: u64| (rate as f64 - mean).abs() <= mean * PARAMS.flat;
-        (rates().count() == INTERVALS && rates().all(even)).then(|| Rate::bits_per_sec(mean as u64))
+    /// Returns the mean rate of the last intervals, where it does not grow.
+    fn settled_rate(&self) -> Option<Rate> {
+        let sum: u64 = self.recent.iter().map(|past| past.rate.as_bits_per_sec()).sum();
+        self.is_settled().then(|| Rate::bits_per_sec(sum / self.recent.len().max(1) as u64))
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -362,8 +376,8 @@ impl Classifier {
         if self.end == End::Receiver && self.is_window_full(interval) {
             return LimitedBy::ReceiveWindow;
         }
-        if self.loss.is_some_and(|loss| loss.limits(interval.end)) {
-            return LimitedBy::Loss;
+        if let Some(loss) = self.loss.filter(|loss| loss.limits(interval.end)) {
+            return if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
         }
         self.without_queue_and_loss(interval)
     }
@@ -483,7 +497,7 @@ impl Classifier {
     /// Tells apart what is left where the window is open, no queue stands, and nothing is lost.
     fn without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
         let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || self.peer_paces || !long || !self.is_flat() {
+        if self.end == End::Sender || self.peer_paces || !long || !self.is_settled() {
             return LimitedBy::Path;
         }
         let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
@@ -495,20 +509,18 @@ impl Classifier {
         }
     }
 
-    /// Returns whether the rate has not changed over the last intervals: the mean of their later half is that of the earlier one.
+    /// Returns whether the rate no longer grows: the mean of the last intervals' later half is not above that of the earlier one.
     ///
     /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
-    fn is_flat(&self) -> bool {
+    fn is_settled(&self) -> bool {
         const FEWEST: usize = 4;
         let half = self.recent.len() / 2;
-        let mean = |rates: &mut dyn Iterator<Item = &Past>| {
-            rates.map(|past| past.rate.as_bits_per_sec()).sum::<u64>() as f64 / half.max(1) as f64
+        let sum = |rates: &mut dyn Iterator<Item = &Past>| {
+            rates.map(|past| past.rate.as_bits_per_sec()).sum::<u64>() as f64
         };
-        let (later, earlier) = (
-            mean(&mut self.recent.iter().rev().take(half)),
-            mean(&mut self.recent.iter().rev().skip(half).take(half)),
-        );
-        self.recent.len() >= FEWEST && (later - earlier).abs() <= later.max(earlier) * PARAMS.flat
+        let later = sum(&mut self.recent.iter().rev().take(half));
+        let earlier = sum(&mut self.recent.iter().rev().skip(half).take(half));
+        self.recent.len() >= FEWEST && later <= earlier * (1.0 + PARAMS.flat)
     }
 }
 

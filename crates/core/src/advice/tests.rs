@@ -443,3 +443,27 @@ fn short_transfer_and_the_time_of_fsync_have_words() {
     assert_eq!(finding.advice[0], expected);
     assert!(!finding.advice.join(" ").contains("bit/s"), "{finding:?}");
 }
+
+/// CUBIC on a short queue: it stands, overflows, and is empty while the window recovers.
+#[test]
+fn recovery_from_an_overflow_is_the_path() {
+    let mut course = Course::at(End::Receiver, 20);
+    for _ in 0..6 {
+        course = course.run(2.0, 100.0, |reading| queue(reading, 15));
+        course.reading.lost += 40;
+        course = course.run(1.5, 80.0, |reading| reading.data_rtt = reading.min_rtt);
+    }
+    assert_limit(&course.finding(), LimitedBy::Path, 0.9);
+}
+
+#[test]
+fn loss_that_a_full_send_buffer_survives_is_not_its_limit() {
+    let mut ticks = 0;
+    let jitter = |reading: &mut Reading| {
+        ticks += 1;
+        reading.moved += Bytes::new(if ticks % 2 == 0 { 700_000 } else { 0 });
+        reading.lost += if matches!(ticks % 120, 60..62) { 500 } else { 0 };
+    };
+    let finding = Course::at(End::Receiver, 200).run(30.0, 90.0, jitter).finding();
+    assert_limit(&finding, LimitedBy::ServerSendBuffer, 0.7);
+}
