@@ -394,6 +394,12 @@ impl Classifier {
         if self.loss.is_some_and(|loss| loss.at + Self::retransmission_timeout(rtt) >= interval.end) {
             return LimitedBy::Loss;
         }
+        // What lies in the socket throughout is not read for want of a core: waits for the disk and for --limit count before. The kernel
+        // accounts a wait for a core (schedstat) only when it ends.
+        let backlog = interval.now.unread.min(interval.before.unread);
+        if self.end == End::Receiver && interval.now.threads.is_some() && backlog > Bytes::ZERO {
+            return LimitedBy::Cpu;
+        }
         if interval.now.streams > 0 && interval.span < rtt.mul_f64(1.5) {
             return self.last;
         }

@@ -467,3 +467,18 @@ fn loss_that_a_full_send_buffer_survives_is_not_its_limit() {
     let finding = Course::at(End::Receiver, 200).run(30.0, 90.0, jitter).finding();
     assert_limit(&finding, LimitedBy::ServerSendBuffer, 0.7);
 }
+
+/// A wait for a core shows in schedstat when it ends, ten intervals late.
+#[test]
+fn bytes_that_lie_unread_wait_for_a_core() {
+    let mut course = Course::at(End::Receiver, 20).run(1.0, 100.0, |reading| {
+        threads(reading);
+    });
+    for _ in 0..10 {
+        course.reading.unread = Bytes::mib(8);
+        course = course
+            .run(0.9, 0.0, |_| ())
+            .run(0.1, 100.0, |reading| threads(reading).starved += Duration::from_secs(1));
+    }
+    assert_limit(&course.finding(), LimitedBy::Cpu, 0.8);
+}
