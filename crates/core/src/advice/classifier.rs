@@ -129,6 +129,8 @@ struct Loss {
     is_overflow: bool,
     /// The rate before it, where that did not grow.
     before: Option<Rate>,
+    /// Whether it limits still.
+    outlasts: bool,
     /// What was moved since, in how many intervals and in which time, as far as it tells the loss's effect.
     since: (Bytes, u32, Duration),
 }
@@ -276,6 +278,7 @@ impl Classifier {
                 recovery,
                 is_overflow,
                 before,
+                outlasts: true,
                 since: Default::default(),
             });
         }
@@ -285,6 +288,7 @@ impl Classifier {
     fn judge_loss(&mut self, interval: &Interval) {
         /// Single intervals jitter.
         const ENOUGH: u32 = 4;
+        let grows = self.loss.is_some_and(|loss| self.grows_since(loss.at));
         let Some(loss) = &mut self.loss else { return };
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let age = interval.end.saturating_sub(loss.at);
@@ -297,7 +301,9 @@ impl Classifier {
         let unmoved = |before: Rate| Rate::over(moved, time) >= before.scaled(PARAMS.unmoved);
         let is_harmless = intervals >= ENOUGH && loss.before.is_some_and(unmoved);
         let awaits_timeout = age <= Self::retransmission_timeout(rtt);
-        if is_harmless || !(loss.limits(interval.end) || awaits_timeout) {
+        // Beyond its recovery the window grows on from the loss, until something else limits.
+        loss.outlasts = loss.limits(interval.end) || (loss.outlasts && grows);
+        if is_harmless || !(loss.outlasts || awaits_timeout) {
             self.loss = None;
         }
     }
@@ -308,10 +314,34 @@ impl Classifier {
         rtt * 2 + Duration::from_millis(200)
     }
 
-    /// Returns the mean rate of the last intervals, where it does not grow.
+    /// Returns the mean rate of the last intervals, where it does not grow, or of the last few, where they are alike.
     fn settled_rate(&self) -> Option<Rate> {
-        let sum: u64 = self.recent.iter().map(|past| past.rate.as_bits_per_sec()).sum();
-        self.is_settled().then(|| Rate::bits_per_sec(sum / self.recent.len().max(1) as u64))
+        const FEW: usize = 4;
+        let mean = |count: usize| {
+            let rates = self.recent.iter().rev().take(count).map(|past| past.rate.as_bits_per_sec());
+            rates.sum::<u64>() as f64 / count.max(1) as f64
+        };
+        let few = mean(FEW);
+        let alike = |past: &Past| (past.rate.as_bits_per_sec() as f64 - few).abs() <= few * PARAMS.flat;
+        let mean = if self.is_settled() {
+            mean(self.recent.len())
+        } else if self.recent.len() >= FEW && self.recent.iter().rev().take(FEW).all(alike) {
+            few
+        } else {
+            return None;
+        };
+        Some(Rate::bits_per_sec(mean as u64))
+    }
+
+    /// Returns whether the rate has grown since a moment: then the congestion window is still what limits.
+    fn grows_since(&self, moment: Duration) -> bool {
+        const FEWEST: usize = 6;
+        let rates =
+            || self.recent.iter().filter(|past| past.end > moment).map(|past| past.rate.as_bits_per_sec());
+        let half = rates().count() / 2;
+        let later = rates().rev().take(half).sum::<u64>() as f64;
+        let earlier = rates().take(half).sum::<u64>() as f64;
+        half * 2 >= FEWEST - 1 && later > earlier * PARAMS.growth
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -376,7 +406,7 @@ impl Classifier {
         if self.end == End::Receiver && self.is_window_full(interval) {
             return LimitedBy::ReceiveWindow;
         }
-        if let Some(loss) = self.loss.filter(|loss| loss.limits(interval.end)) {
+        if let Some(loss) = self.loss.filter(|loss| loss.outlasts) {
             return if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
         }
         self.without_queue_and_loss(interval)

@@ -482,3 +482,16 @@ fn bytes_that_lie_unread_wait_for_a_core() {
     }
     assert_limit(&course.finding(), LimitedBy::Cpu, 0.8);
 }
+
+/// Reno at 28 packets in flight recovers in 0.8 s; the next loss comes after 4 s.
+#[test]
+fn window_that_grows_on_after_a_loss_is_still_limited_by_it() {
+    let mut course = Course::at(End::Receiver, 50).run(1.0, 9.0, |_| ());
+    for _ in 0..6 {
+        course.reading.lost += 20;
+        for tick in 0..40 {
+            course = course.run(0.1, 4.5 * (1.0 + 0.038 * f64::from(tick)), |_| ());
+        }
+    }
+    assert_limit(&course.finding(), LimitedBy::Loss, 0.8);
+}
