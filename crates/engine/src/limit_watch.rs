@@ -41,9 +41,11 @@ impl LimitWatch {
     ) {
         if !std::mem::replace(&mut self.began, true) {
             let reading = Reading { min_rtt: snapshot.sockets.min_rtt, ..Reading::default() };
-            self.attribution.observe(streams_start, &reading);
+            let closed = self.attribution.observe(streams_start, &reading);
             // The event counts back from the time at which it is emitted.
-            let span = self.attribution.end().map(|span| LimitedSpan { to: span.to.max(now), ..span });
+            let span = closed
+                .or_else(|| self.attribution.end())
+                .map(|span| LimitedSpan { to: span.to.max(now), ..span });
             self.report(span, emit);
         }
     }
