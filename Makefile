@@ -49,6 +49,8 @@ docs: ## Build the crates' documentation
 # Builds where sources have changed; after `make`, `sudo make install` compiles nothing as root.
 install: $(BIN) ## Install program, manual pages and shell completions under PREFIX
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/longhaul
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/user
+	sed 's,/usr/bin/,$(PREFIX)/bin/,' packaging/longhaul-agent.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/longhaul-agent.service
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BIN) man $(SHARE)/man/man1
 	$(BIN) completions bash > $(SHARE)/bash-completion/completions/longhaul

@@ -15,7 +15,10 @@ case "${1:-}" in
     demo) packages+=(curl iproute2) ;;
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
-        libcap2 libpam0g libwrap0) ;; # the last three for vsftpd
+        libcap2 libpam0g libwrap0 # these three for vsftpd
+        firefox-esr chromium fonts-ipafont-gothic python3-venv)
+        # Another Node.js than Debian's brings its own npm, and excludes Debian's.
+        command -v npm >/dev/null || packages+=(nodejs npm) ;;
     *) echo "usage: $0 build|demo|test" >&2; exit 64 ;;
 esac
 
@@ -73,6 +76,24 @@ unpack_vsftpd() {
     [ -x $vsftpd ] || die "vsftpd could not be downloaded"
 }
 
+# What drives the browsers, by the versions in the lock file.
+install_dashboard_tests() {
+    local lock=dashboard/node_modules/.package-lock.json
+    [ ! $lock -nt dashboard/package-lock.json ] || return 0
+    echo "setup: installing what the dashboard's tests need"
+    npm ci --prefix dashboard --no-audit --no-fund --silent
+    touch $lock
+}
+
+# A client of aria2's JSON-RPC.
+aria2p=/opt/longhaul-test/aria2p
+install_aria2p() {
+    ! $aria2p/bin/python -c 'import aria2p, websocket' 2>/dev/null || return 0
+    echo "setup: installing aria2p to $aria2p"
+    as_root python3 -m venv $aria2p
+    as_root $aria2p/bin/pip -q install aria2p==0.12.3 websocket-client==1.9.2
+}
+
 install_toolchain() {
     local channel; channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
     command -v cargo >/dev/null || die "cargo is missing; install Rust from https://rustup.rs"
@@ -87,5 +108,9 @@ install_toolchain() {
 }
 
 install_packages
-[ "$1" != test ] || unpack_vsftpd
+if [ "$1" = test ]; then
+    unpack_vsftpd
+    install_dashboard_tests
+    install_aria2p
+fi
 install_toolchain

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, doctor, explain, get, lab, man, probe, put, report, serve};
+use crate::commands::{agent, completions, doctor, explain, get, lab, man, probe, put, queue, report, serve};
 
 /// Moves large files across long fat networks as fast as the path allows.
 #[derive(Debug, Parser)]
@@ -26,6 +26,10 @@ pub(crate) enum Command {
     Put(Box<put::PutArgs>),
     /// Serves a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),
+    /// Runs a queue of transfers in the background, with a dashboard for the browser
+    Agent(agent::AgentArgs),
+    /// Adds transfers to the queue in the background, and steers them
+    Queue(queue::QueueArgs),
     /// Checks what on this host would slow a transfer, and prints the fix
     Doctor(doctor::DoctorArgs),
     /// Measures the path to a server, and tells which knob makes it faster

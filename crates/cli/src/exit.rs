@@ -1,5 +1,6 @@
 //! Exit codes, after sysexits(3).
 
+use longhaul_agent::client::ClientError;
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::probe::ProbeError;
@@ -21,8 +22,6 @@ pub(crate) const USAGE: Code = Code(64);
 pub(crate) const DATA: Code = Code(65);
 /// There is no such file.
 pub(crate) const NO_INPUT: Code = Code(66);
-/// There is no such host.
-const NO_HOST: Code = Code(68);
 /// The server cannot be reached or cannot serve.
 pub(crate) const UNAVAILABLE: Code = Code(69);
 /// An error in the program.
@@ -33,10 +32,6 @@ pub(crate) const OS: Code = Code(71);
 pub(crate) const CANNOT_CREATE: Code = Code(73);
 /// An error while reading or writing.
 pub(crate) const IO: Code = Code(74);
-/// Temporary: the same command, later, goes on from there.
-const TEMPORARY: Code = Code(75);
-/// The server broke the protocol, or is not trusted.
-const PROTOCOL: Code = Code(76);
 /// Access is denied.
 pub(crate) const NO_PERMISSION: Code = Code(77);
 /// What an option or a file it names asks for cannot be had.
@@ -45,6 +40,11 @@ pub(crate) const CONFIG: Code = Code(78);
 pub(crate) const INTERRUPTED: Code = Code(130);
 
 impl Code {
+    /// Makes the code of a number after sysexits(3).
+    pub(crate) const fn of_number(number: u8) -> Self {
+        Self(number)
+    }
+
     /// Returns the number.
     pub(crate) const fn number(self) -> u8 {
         self.0
@@ -83,21 +83,7 @@ pub(crate) fn of_tree(error: &TreeError) -> Code {
 }
 
 fn of_kind(kind: FailureKind) -> Code {
-    match kind {
-        FailureKind::Usage => USAGE,
-        FailureKind::NotFound => NO_INPUT,
-        FailureKind::NoHost => NO_HOST,
-        FailureKind::Unavailable => UNAVAILABLE,
-        FailureKind::Protocol => PROTOCOL,
-        FailureKind::Denied => NO_PERMISSION,
-        FailureKind::CannotCreate => CANNOT_CREATE,
-        FailureKind::Disk => IO,
-        FailureKind::Data => DATA,
-        FailureKind::Temporary => TEMPORARY,
-        FailureKind::Host => OS,
-        FailureKind::Internal => SOFTWARE,
-        FailureKind::Interrupted => INTERRUPTED,
-    }
+    Code(kind.exit_code())
 }
 
 /// Returns the code of a lab that failed.
@@ -148,6 +134,9 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     }
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<DrawError>()) {
         return of_drawing(error);
+    }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>()) {
+        return Code(error.exit_code());
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,

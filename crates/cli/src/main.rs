@@ -41,6 +41,8 @@ fn main() -> ExitCode {
         Command::Get(args) => Ok(commands::get::run(&args)),
         Command::Put(args) => Ok(commands::put::run(&args)),
         Command::Serve(args) => commands::serve::run(args),
+        Command::Agent(args) => commands::agent::run(&args),
+        Command::Queue(args) => commands::queue::run(&args),
         Command::Doctor(args) => Ok(commands::doctor::run(&args)),
         Command::Probe(args) => Ok(commands::probe::run(&args)),
         Command::Lab(args) => commands::lab::run(args),
@@ -74,7 +76,7 @@ fn log_to_stderr(cli: &Cli) -> Log {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    if matches!(cli.command, Command::Serve(_)) {
+    if matches!(cli.command, Command::Serve(_) | Command::Agent(_)) {
         let (writer, thread) = log_thread::start();
         log.with_writer(writer).init();
         return Log::Server { _thread: thread };

@@ -1,6 +1,5 @@
 //! How many connections a transfer uses, and what chooses their number; for `get` also what is remembered of paths.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use longhaul_core::tune;
 use longhaul_engine::job::{AptSettings, Streams};
+use longhaul_engine::user_state;
 
 use crate::values::{AutoOr, time};
 
@@ -108,21 +108,8 @@ impl StreamsArgs {
 impl MemoryArgs {
     /// Returns the file in which paths are remembered; `None` where they are not.
     pub(crate) fn memory(&self) -> Option<PathBuf> {
-        if self.no_memory { None } else { state_file("paths.json") }
+        if self.no_memory { None } else { user_state::path_memory() }
     }
-}
-
-/// Returns a file among the user's state (XDG Base Directory Specification).
-pub(crate) fn state_file(name: &str) -> Option<PathBuf> {
-    Some(state(|name| std::env::var_os(name))?.join(name))
-}
-
-/// Returns the directory of this program among the user's state.
-fn state(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The specification ignores relative paths.
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(base.join("longhaul"))
 }
 
 #[cfg(test)]
@@ -137,16 +124,5 @@ mod tests {
             assert!(alpha(text).is_err(), "{text}");
         }
         assert!(n0("0").is_err() && n0("129").is_err() && n0("4").is_ok() && alpha("1.1").is_ok());
-    }
-
-    #[test]
-    fn paths_are_kept_with_the_users_state() {
-        let of = |set: &[(&str, &str)]| {
-            state(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into()))
-        };
-        assert_eq!(of(&[("HOME", "/h")]), Some("/h/.local/state/longhaul".into()));
-        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/longhaul".into()));
-        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "s")]), of(&[("HOME", "/h")]));
-        assert_eq!(of(&[("HOME", "")]), None);
     }
 }

@@ -61,38 +61,12 @@ fn limits(shares: &Shares) -> String {
 
 impl Complete for Outcome {
     fn done(&self) -> Done {
-        Done {
-            path: self.path.clone(),
-            bytes: self.size,
-            resumed: self.resumed,
-            time: self.time,
-            goodput: self.goodput,
-            streams: self.streams,
-            retransmits: None,
-            out_of_order: Some(self.out_of_order),
-            limited_by: self.finding.limit,
-            shares: self.finding.shares,
-            advice: self.finding.advice.clone(),
-            digest: self.digest.clone(),
-        }
+        self.into()
     }
 }
 
 impl Complete for PutOutcome {
     fn done(&self) -> Done {
-        Done {
-            path: self.path.clone(),
-            bytes: self.size,
-            resumed: self.resumed,
-            time: self.time,
-            goodput: self.goodput,
-            streams: self.streams,
-            retransmits: Some(self.retransmits),
-            out_of_order: None,
-            limited_by: self.finding.limit,
-            shares: self.finding.shares,
-            advice: self.finding.advice.clone(),
-            digest: self.digest.clone(),
-        }
+        self.into()
     }
 }

@@ -30,6 +30,7 @@ pub mod pace;
 pub mod plan;
 pub mod probe;
 pub mod proto;
+pub mod queue_plan;
 pub mod ranges;
 pub mod retry;
 pub mod schedule;

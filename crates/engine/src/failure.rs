@@ -30,3 +30,24 @@ pub enum FailureKind {
     /// The user stopped it.
     Interrupted,
 }
+
+impl FailureKind {
+    /// Returns the number that sysexits(3) gives it; 130 for an interruption, as shells report it.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Usage => 64,
+            Self::Data => 65,
+            Self::NotFound => 66,
+            Self::NoHost => 68,
+            Self::Unavailable => 69,
+            Self::Internal => 70,
+            Self::Host => 71,
+            Self::CannotCreate => 73,
+            Self::Disk => 74,
+            Self::Temporary => 75,
+            Self::Protocol => 76,
+            Self::Denied => 77,
+            Self::Interrupted => 130,
+        }
+    }
+}

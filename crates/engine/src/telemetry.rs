@@ -1,12 +1,14 @@
 //! Samples of connections, for receivers and senders alike.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::{Sample, StreamSample};
 use longhaul_sys::{host, sockopt, tcp_info};
+
+use crate::sampling::SampleInterval;
 
 /// Reads the kernel's state of the connection with the number `stream`.
 pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
@@ -22,7 +24,7 @@ pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
 /// Runs on the calling thread, and emits its CPU time at the end. `take` gets whether this is the last sample; where
 /// it returns `None`, no event is emitted.
 pub fn sample(
-    interval: Duration,
+    interval: &SampleInterval,
     alive: &Receiver<()>,
     mut take: impl FnMut(bool) -> Option<Sample>,
     emit: impl Fn(&Event),
@@ -38,7 +40,7 @@ pub fn sample(
             break;
         }
         // Counted from the previous due time, so that the interval does not drift; missed samples are skipped.
-        due = (due + interval).max(Instant::now());
+        due = (due + interval.get()).max(Instant::now());
         ended = alive.recv_deadline(due) == Err(RecvTimeoutError::Disconnected);
     }
     emit(&Event::Sampled { samples, cpu: host::thread_cpu_time() - cpu });
@@ -47,6 +49,7 @@ pub fn sample(
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use super::*;
 
@@ -63,7 +66,7 @@ mod tests {
         };
         let emit = |event: &Event| emitted.lock().unwrap().push(event.clone());
         std::thread::scope(|threads| {
-            threads.spawn(|| sample(Duration::from_millis(1), &ended, take, emit));
+            threads.spawn(|| sample(&SampleInterval::new(Duration::from_millis(1)), &ended, take, emit));
             std::thread::sleep(Duration::from_millis(50));
             drop(alive);
         });

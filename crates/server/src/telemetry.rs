@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use longhaul_core::event::{JobTag, Observer};
 use longhaul_core::telemetry::{Sample, Sparingly};
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::telemetry;
 use longhaul_sys::host;
 
@@ -51,7 +52,7 @@ impl Sampler {
         let stats = Arc::clone(stats);
         let run = move || {
             let mut reader = Reader { stats: &stats, sparingly: Sparingly::one_in(SHARE), told: None };
-            telemetry::sample(interval, &ended, |last| reader.take(last), |event| stats.emit(event));
+            telemetry::sample(&SampleInterval::new(interval), &ended, |last| reader.take(last), |event| stats.emit(event));
         };
         match std::thread::Builder::new().name("sampler".to_owned()).spawn(run) {
             Ok(thread) => Some(Self { alive, thread }),

@@ -12,6 +12,7 @@ pub mod file_map;
 pub mod host;
 pub mod host_route;
 pub mod link;
+pub mod local_time;
 pub mod memory;
 pub mod netns;
 pub mod pressure;

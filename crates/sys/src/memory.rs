@@ -5,6 +5,15 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+/// Gives memory that the allocator holds and does not use back to the kernel. Without glibc it does nothing.
+pub fn release_unused() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim may be called at any time from any thread, and changes no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Zeroed anonymous memory, aligned to its size up to 2 MiB, given back to the kernel when dropped.
 #[derive(Debug)]
 pub struct AlignedBuf {

@@ -1,5 +1,6 @@
 //! The subcommands, a file each.
 
+pub(crate) mod agent;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod explain;
@@ -8,5 +9,6 @@ pub(crate) mod lab;
 pub(crate) mod man;
 pub(crate) mod probe;
 pub(crate) mod put;
+pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod serve;

@@ -12,6 +12,7 @@ use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
@@ -235,7 +236,7 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         resume: !common.no_resume,
         retries: common.retries,
         stall: common.stall_timeout,
-        sample: common.record.interval(),
+        sample: common.record.interval().map(SampleInterval::new),
         memory: args.memory.memory(),
         client: ClientConfig { encrypt: args.encrypt, ..common.client()? },
         sessions: FtpSessions::default(),

@@ -1,5 +1,6 @@
 //! Protocols as pure text: parse and encode, never a socket.
 
+pub mod aria2_rpc;
 pub mod gridftp;
 pub mod http;
 pub mod listing;

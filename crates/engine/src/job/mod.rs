@@ -36,6 +36,7 @@ use crate::engine::Shared;
 use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
 use crate::passing_digest::{PassingDigest, Verify};
+use crate::rate_limit::RateLimit;
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
@@ -113,7 +114,7 @@ pub(crate) fn run(
     let counted = options.sample.is_some() || options.count_pages;
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // Only one thread counts the pages: the sampler where there is one, else the monitor.
-    let Some(interval) = options.sample else { return fetch.run(control, cancel, pages) };
+    let Some(interval) = &options.sample else { return fetch.run(control, cancel, pages) };
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let transfer = &transfer;
@@ -358,7 +359,7 @@ impl<'a> Fetch<'a> {
         let alone = options.pace == Pace::Auto
             && self.description.paced
             && facts.streams == 1
-            && options.limit.is_none();
+            && options.limit.as_ref().and_then(RateLimit::rate).is_none();
         let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };
         (alone && level && facts.flowing >= LEVEL_FOR).then_some(found)
     }

@@ -8,6 +8,7 @@ use longhaul_core::telemetry::{Sample, Snapshot};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use crate::limit_watch::LimitWatch;
+use crate::sampling::SampleInterval;
 use crate::sink::pages::{HostCounter, PageCounter};
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
@@ -102,7 +103,7 @@ fn snapshot(transfer: &FileTransfer<'_>) -> Snapshot {
 pub(super) fn sample(
     transfer: &FileTransfer<'_>,
     mut pages: Option<PageCounter>,
-    interval: Duration,
+    interval: &SampleInterval,
     alive: &Receiver<()>,
 ) {
     let mut host = HostCounter::default();

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::advice::Finding;
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::event::Done;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
@@ -13,6 +14,7 @@ use url::Url;
 use crate::digest::WantedDigests;
 use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
+use crate::sampling::SampleInterval;
 use crate::sink::output::Output;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
@@ -70,7 +72,7 @@ pub struct JobOptions {
     /// The size of its segments, a power of two; `None` lets the transfer choose.
     pub segment: Option<Bytes>,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
-    pub sample: Option<Duration>,
+    pub sample: Option<SampleInterval>,
     /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
     /// too: for samples they are counted anyway.
     pub count_pages: bool,
@@ -121,4 +123,23 @@ pub struct Outcome {
     pub digest: Option<Checksum>,
     /// What held the transfer back.
     pub finding: Finding,
+}
+
+impl From<&Outcome> for Done {
+    fn from(outcome: &Outcome) -> Self {
+        Self {
+            path: outcome.path.clone(),
+            bytes: outcome.size,
+            resumed: outcome.resumed,
+            time: outcome.time,
+            goodput: outcome.goodput,
+            streams: outcome.streams,
+            retransmits: None,
+            out_of_order: Some(outcome.out_of_order),
+            limited_by: outcome.finding.limit,
+            shares: outcome.finding.shares,
+            advice: outcome.finding.advice.clone(),
+            digest: outcome.digest.clone(),
+        }
+    }
 }

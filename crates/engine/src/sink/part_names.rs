@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// What the name of a partial file ends in.
 pub(super) const PART: &str = ".longhaul-part";
@@ -19,6 +20,19 @@ pub fn is_partial(name: impl AsRef<[u8]>) -> bool {
 /// Returns whether `name` is one of a partial file, which takes the space of a whole one.
 pub fn is_part(name: &[u8]) -> bool {
     name.ends_with(PART.as_bytes())
+}
+
+/// Returns the partial file of the file that will stand at `target`.
+pub fn part_of(target: &Path) -> PathBuf {
+    target.with_file_name(beside(target.file_name().unwrap_or_default(), PART))
+}
+
+/// Returns the journals that a run which was killed may have left beside a file that is complete.
+pub fn journals_of(target: &Path) -> [PathBuf; 2] {
+    let name = beside(target.file_name().unwrap_or_default(), JOURNAL);
+    let mut fresh = name.clone();
+    fresh.push("~");
+    [target.with_file_name(name), target.with_file_name(fresh)]
 }
 
 /// Returns `target` with `suffix`; a name near the limit of 255 bytes is shortened by its hash.

@@ -329,7 +329,7 @@ impl<'a> TransferState<'a> {
 
     /// Returns whether `--limit` bounds the rate.
     pub(super) fn is_limited(&self) -> bool {
-        self.limit.is_some()
+        self.limit.as_ref().and_then(RateLimit::rate).is_some()
     }
 
     /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.

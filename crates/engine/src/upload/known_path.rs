@@ -13,6 +13,7 @@ use super::request::PutRequest;
 use crate::known_paths::KnownPaths;
 use crate::pacing::{PacingStart, PathMeasurement, PathObserver};
 use crate::path_memory::{Endpoint, KnownPath};
+use crate::rate_limit::RateLimit;
 use crate::threads::lock;
 
 /// What is known of the path to a server.
@@ -63,7 +64,7 @@ impl UploadPath {
 
     /// Returns how to start to pace the only connection: its rate is measured where nothing but the path bounds it.
     pub(super) fn pacing(&self, request: &PutRequest, socket: &TcpStream) -> PacingStart {
-        if request.pace != Pace::Auto || request.limit.is_some() {
+        if request.pace != Pace::Auto || request.limit.as_ref().and_then(RateLimit::rate).is_some() {
             return PacingStart::default();
         }
         let tcp = tcp_info::read(socket).ok();
@@ -104,7 +105,6 @@ mod tests {
 
     use super::*;
     use crate::path_memory;
-    use crate::rate_limit::RateLimit;
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(100));
 

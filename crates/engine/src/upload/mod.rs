@@ -102,7 +102,7 @@ pub fn put(
         let progress = &progress;
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let sampled = ended.clone();
-        if let Some(interval) = request.sample {
+        if let Some(interval) = &request.sample {
             let sample = move || monitor::sample(progress, interval, &sampled);
             if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
                 tracing::warn!("no samples are taken: cannot start a thread: {error}");

@@ -9,6 +9,7 @@ use longhaul_core::telemetry::Sample;
 
 use super::progress::UploadProgress;
 use crate::limit_watch::LimitWatch;
+use crate::sampling::SampleInterval;
 use crate::telemetry;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -33,7 +34,7 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Find
 }
 
 /// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
-pub(super) fn sample(progress: &UploadProgress<'_>, interval: Duration, alive: &Receiver<()>) {
+pub(super) fn sample(progress: &UploadProgress<'_>, interval: &SampleInterval, alive: &Receiver<()>) {
     let take = |_last| {
         let began = progress.transfer.start.elapsed();
         let (now, streams) = progress.snapshot();

@@ -228,9 +228,8 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns how much to send at once: `most`, or less for an even rate under `--limit`.
     pub(super) fn share(&self, most: Bytes) -> Bytes {
-        const SMALLEST: u64 = 4096;
-        let even = |limiter: &RateLimit| Bytes::new((limiter.rate().as_bytes_per_sec() / 20).max(SMALLEST));
-        self.limiter.as_ref().map_or(most, |limiter| most.min(even(limiter)))
+        let even = |limiter: &RateLimit| Bytes::new(limiter.read_at_most(most.as_usize()) as u64);
+        self.limiter.as_ref().map_or(most, even)
     }
 
     /// Returns how much of the file has been read by the sender.

@@ -63,7 +63,7 @@ pub(super) fn control_of(
     let start = CountStart {
         divisible: true,
         alone: left < WORTH_SEVERAL
-            || one_window_suffices(rtt, request.pace, request.limit.as_ref().map(RateLimit::rate)),
+            || one_window_suffices(rtt, request.pace, request.limit.as_ref().and_then(RateLimit::rate)),
         rtt,
         first_window: SEGMENT * INITIAL_SEGMENTS,
         left,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::advice::Finding;
+use longhaul_core::event::Done;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -14,6 +15,7 @@ use url::Url;
 use super::error::UploadError;
 use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
+use crate::sampling::SampleInterval;
 use crate::send::ReaderChoice;
 use crate::source::gridftp::Sessions;
 use crate::source::http::ClientConfig;
@@ -46,7 +48,7 @@ pub struct PutRequest {
     /// How long the server may acknowledge next to nothing before the connection counts as dead.
     pub stall: Duration,
     /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
-    pub sample: Option<Duration>,
+    pub sample: Option<SampleInterval>,
     /// Where paths are remembered from one upload to the next; `None` remembers nothing.
     pub memory: Option<PathBuf>,
     /// The client's settings.
@@ -97,6 +99,25 @@ pub struct PutOutcome {
     pub digest: Option<Checksum>,
     /// What limited the upload.
     pub finding: Finding,
+}
+
+impl From<&PutOutcome> for Done {
+    fn from(outcome: &PutOutcome) -> Self {
+        Self {
+            path: outcome.path.clone(),
+            bytes: outcome.size,
+            resumed: outcome.resumed,
+            time: outcome.time,
+            goodput: outcome.goodput,
+            streams: outcome.streams,
+            retransmits: Some(outcome.retransmits),
+            out_of_order: None,
+            limited_by: outcome.finding.limit,
+            shares: outcome.finding.shares,
+            advice: outcome.finding.advice.clone(),
+            digest: outcome.digest.clone(),
+        }
+    }
 }
 
 /// All but the unreserved characters of a path's segment (RFC 3986, section 2.3).

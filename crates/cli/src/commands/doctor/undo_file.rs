@@ -35,7 +35,7 @@ const VERSION: u32 = 1;
 
 /// Returns the file (XDG Base Directory Specification).
 pub(super) fn path() -> Result<PathBuf, Failure> {
-    crate::streams_args::state_file("doctor-undo.json").ok_or_else(|| {
+    longhaul_engine::user_state::directory().map(|state| state.join("doctor-undo.json")).ok_or_else(|| {
         let message = "old values have no place: set HOME or XDG_STATE_HOME to an absolute path";
         (message.to_owned(), exit::CONFIG)
     })

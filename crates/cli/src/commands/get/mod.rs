@@ -24,6 +24,7 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Expected, Job, JobOptions};
 use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
@@ -381,7 +382,7 @@ fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result
         streams: args.streams.wanted()?,
         memory: args.memory.memory(),
         segment: args.segment,
-        sample: common.record.interval(),
+        sample: common.record.interval().map(SampleInterval::new),
         count_pages: common.json || common.shows_line(),
         verify: common.verify(),
         writer: args.writer.into(),

@@ -1,0 +1,161 @@
+// Puts the page together: the queue, the chosen transfer, and the agent's events between them.
+
+import { setUpAdding } from "./add.js";
+import * as api from "./api.js";
+import { byId, setText, show } from "./dom.js";
+import { Events } from "./events.js";
+import { count, rate } from "./format.js";
+import { language, setLanguage, t, translatePage } from "./i18n.js";
+import { Queue } from "./queue.js";
+import { setUpSettings } from "./settings.js";
+import { Store } from "./store.js";
+import { TransferView } from "./transfer.js";
+
+const TOAST_MS = 4000;
+
+const store = new Store();
+let stats = null;
+let toastTimer = null;
+
+function told(text) {
+  setText(byId("toast"), text);
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => setText(byId("toast"), ""), TOAST_MS);
+}
+
+const failed = (error) => told(error.message);
+
+async function act(transfer, action) {
+  try {
+    if (action === "remove") await api.remove(transfer.id);
+    else await api.act(transfer.id, action);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/** Moves a transfer by so many places among those that wait; -Infinity is the front. */
+async function move(id, steps) {
+  const waiting = store.order.filter((other) => ["queued", "paused", "scheduled"].includes(store.transfers.get(other).state));
+  const from = waiting.indexOf(id);
+  const to = Math.max(0, Math.min(waiting.length - 1, from + steps));
+  if (from < 0 || from === to) return;
+  const others = waiting.filter((other) => other !== id);
+  await api.act(id, "move", { before: others[to] ?? null }).then(() => store.reload()).catch(failed);
+}
+
+const view = new TransferView({
+  act,
+  move,
+  told,
+  back() {
+    choose(null);
+    queue.focus();
+  },
+});
+// There the transfer takes the queue's place, so that only opening shows it.
+const narrow = matchMedia("(max-width: 900px)");
+const queue = new Queue(store, {
+  select: (id) => (narrow.matches ? queue.select(id) : choose(id)),
+  open: (id) => choose(id, true),
+  act,
+  move,
+});
+const events = new Events({
+  connected() {
+    show(byId("banner"), false);
+    store.reload().then(showChosen).catch(() => {});
+  },
+  lost(how) {
+    setText(byId("banner"), t(how));
+    byId("banner").dataset.t = how;
+    show(byId("banner"), true);
+  },
+  transfer(transfer) {
+    const before = store.put(transfer);
+    const isNews = before && before.state !== transfer.state && ["done", "failed", "waiting-link"].includes(transfer.state);
+    if (isNews) told(t("told", { name: transfer.name, state: t(`state.${transfer.state}`) }));
+  },
+  progress: (values) => store.progress(values),
+  removed({ id }) {
+    store.drop(id);
+    if (id === view.id) choose(null);
+  },
+  stats(values) {
+    stats = values;
+    showTotals();
+  },
+  // The agent left events out because this page was too slow for them.
+  resync: () => store.reload().then(showChosen).catch(() => {}),
+  samples: ({ id, samples }) => view.samples(id, samples),
+});
+
+function showTotals() {
+  if (!stats) return;
+  const text = t("totals", { active: count(stats.active), waiting: count(stats.waiting), rate: rate(stats.goodput_bps) });
+  setText(byId("totals"), text);
+  document.title = stats.active > 0 ? `${rate(stats.goodput_bps)} · Longhaul` : "Longhaul";
+}
+
+/** The address names the chosen transfer, so that a reload shows it again. */
+function chosen() {
+  const match = /^#\/(\d+)$/.exec(location.hash);
+  return match ? Number(match[1]) : null;
+}
+
+/** Shows a transfer. One that is opened gets the focus, and the browser's Back leads from it to the one before. */
+function choose(id, isOpened = false) {
+  const address = id === null ? "#/" : `#/${id}`;
+  if (isOpened && location.hash !== address) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+  showChosen().then(() => isOpened && view.focus());
+}
+
+async function showChosen() {
+  const id = chosen();
+  if (id !== null && !store.transfers.has(id)) {
+    await api.get(id).then((transfer) => store.transfers.set(id, transfer), () => {});
+  }
+  if (id !== chosen()) return;
+  const transfer = store.transfers.get(id) ?? null;
+  const isOther = transfer?.id !== view.id;
+  view.show(transfer);
+  if (transfer) queue.select(transfer.id);
+  watch(transfer);
+  if (transfer && isOther) {
+    await api.samples(id, 0).then(({ samples }) => view.samples(id, samples), () => {});
+  }
+}
+
+/** Sampling costs the agent time, so only a running transfer that is shown is sampled. */
+function watch(transfer) {
+  events.watch(transfer?.state === "running" ? transfer.id : null);
+}
+
+store.addEventListener("change", ({ detail: transfer }) => {
+  if (transfer.id !== view.id) return;
+  view.show(transfer);
+  watch(transfer);
+});
+
+byId("language").value = language();
+byId("language").addEventListener("change", ({ target }) => {
+  setLanguage(target.value);
+  queue.redraw();
+  view.redraw();
+  showTotals();
+});
+addEventListener("hashchange", showChosen);
+addEventListener("popstate", showChosen);
+setUpAdding((transfers) => {
+  told(transfers.length === 1 ? t("added.one", { name: transfers[0].name }) : t("added.many", { n: count(transfers.length) }));
+  for (const transfer of transfers) store.put(transfer);
+  if (transfers.length === 1) choose(transfers[0].id);
+});
+setUpSettings(told);
+translatePage();
+events.connect();
+api.stats().then((values) => {
+  stats = values;
+  showTotals();
+}, () => {});

@@ -1,0 +1,170 @@
+//! The agent's process: one lock, one queue, two addresses.
+
+use std::future::IntoFuture;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::serve::{Listener, ListenerExt};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::api::{self, Access, ApiState};
+use crate::error::AgentError;
+use crate::instance::Instance;
+use crate::notify::notify;
+use crate::paths::{Paths, kept_secret};
+use crate::queue::Queue;
+use crate::runner;
+
+/// The port of the dashboard, unless another is asked for.
+pub const PORT: u16 = 6777;
+/// Bytes of the token.
+const TOKEN: usize = 32;
+
+/// How to run the agent.
+#[derive(Debug, Clone)]
+pub struct AgentOptions {
+    /// Where its files are.
+    pub paths: Paths,
+    /// The address of the dashboard; `None` takes port 6777 of 127.0.0.1, or a free one where that is taken.
+    pub listen: Option<SocketAddr>,
+    /// Whether the dashboard's address answers aria2's JSON-RPC too.
+    pub aria2_rpc: bool,
+}
+
+/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the address of the dashboard once it serves.
+///
+/// # Errors
+/// [`AgentError`].
+pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), AgentError> {
+    if let Some(address) = options.listen.filter(|address| !address.ip().is_loopback()) {
+        return Err(AgentError::NotLoopback(address));
+    }
+    let paths = &options.paths;
+    paths.make().map_err(|source| AgentError::file("make", &paths.state, source))?;
+    let _instance = Instance::take(paths)?;
+    let queue = Arc::new(Queue::open(paths.clone())?);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Thread)?;
+    let served = runtime.block_on(serve(options, &queue, ready));
+    notify("STOPPING=1");
+    // The next agent makes its own.
+    let _ = std::fs::remove_file(paths.socket());
+    served
+}
+
+async fn serve(
+    options: &AgentOptions,
+    queue: &Arc<Queue>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), AgentError> {
+    let paths = &options.paths;
+    let token_path = paths.token();
+    let token = kept_secret(&token_path, fresh_token)
+        .map_err(|source| AgentError::file("use the token", &token_path, source))?;
+    let token = String::from_utf8_lossy(&token).trim().to_owned();
+    let loopback = listen(options.listen).await?;
+    let address = loopback.local_addr().map_err(|source| not_listening(PORT, source))?;
+    let socket = OwnSocket(bind(paths)?);
+    let access = Arc::new(Access::new(token, address));
+    let state = ApiState { queue: Arc::clone(queue), access: Arc::clone(&access) };
+    let mut signals = (interrupt(SignalKind::terminate())?, interrupt(SignalKind::interrupt())?);
+    let runner = runner::start(Arc::clone(queue))?;
+
+    // Events are small, and each is to be seen at once.
+    let undelayed = loopback.tap_io(|stream| drop(stream.set_nodelay(true)));
+    let (stop, stopped) = watch::channel(false);
+    let ended = |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is the end too.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
+    let tcp = axum::serve(undelayed, api::loopback(state, options.aria2_rpc))
+        .with_graceful_shutdown(ended(stopped));
+    let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
+    notify("READY=1");
+    ready(address);
+    tokio::select! {
+        _ = signals.0.recv() => {}
+        _ = signals.1.recv() => {}
+    }
+    tracing::info!("the agent ends; what runs continues with the next one");
+    queue.stop();
+    // Fails where both servers have ended.
+    let _ = stop.send(true);
+    // A panic has been reported by its hook.
+    let _ = tokio::task::spawn_blocking(move || runner.join()).await;
+    unix.abort();
+    tcp.abort();
+    Ok(())
+}
+
+fn fresh_token() -> Vec<u8> {
+    use chacha20poly1305::aead::OsRng;
+    use chacha20poly1305::aead::rand_core::RngCore;
+    let mut bytes = [0; TOKEN];
+    OsRng.fill_bytes(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes).into_bytes()
+}
+
+fn interrupt(kind: SignalKind) -> Result<tokio::signal::unix::Signal, AgentError> {
+    signal(kind).map_err(AgentError::Thread)
+}
+
+fn not_listening(port: u16, source: std::io::Error) -> AgentError {
+    AgentError::Listen { address: format!("127.0.0.1:{port}"), source }
+}
+
+/// Listens on the address that is asked for, or on the usual port, or on a free one.
+async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, AgentError> {
+    if let Some(address) = address {
+        let failed = |source| AgentError::Listen { address: address.to_string(), source };
+        return TcpListener::bind(address).await.map_err(failed);
+    }
+    match TcpListener::bind(("127.0.0.1", PORT)).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            tracing::warn!(
+                "port {PORT} is taken: the dashboard gets another one; longhaul queue open shows it"
+            );
+            TcpListener::bind(("127.0.0.1", 0)).await.map_err(|source| not_listening(0, source))
+        }
+        bound => bound.map_err(|source| not_listening(PORT, source)),
+    }
+}
+
+/// Makes the socket, in place of one that an agent which was killed has left.
+fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
+    let path = paths.socket();
+    let failed = |source| AgentError::file("listen on", &path, source);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    UnixListener::bind(&path).map_err(failed)
+}
+
+/// The Unix socket, which serves this user's processes only.
+struct OwnSocket(UnixListener);
+
+impl Listener for OwnSocket {
+    type Io = UnixStream;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.0).await;
+            let user = stream.peer_cred().map(|peer| peer.uid());
+            if user.is_ok_and(|user| user == rustix::process::geteuid().as_raw()) {
+                return (stream, address);
+            }
+            tracing::warn!("a connection of another user is refused");
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.0.local_addr()
+    }
+}

@@ -1,0 +1,184 @@
+//! Who may use the API on the loopback address, where any program of this host and any page of a browser can connect.
+//!
+//! A request needs the token, as a bearer or as the cookie that `/login` sets. Its Host must be this address, or a name that a page
+//! controls could be made to mean 127.0.0.1 (DNS rebinding). Its Origin, where there is one, must be this address (CSRF).
+
+use std::net::SocketAddr;
+
+use axum::Json;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{ApiError, ApiState};
+
+/// The cookie's name.
+const COOKIE: &str = "longhaul_session";
+/// What the cookie's value is derived from the token for: one that leaks shows no token.
+const CONTEXT: &str = "longhaul agent 2026 session cookie";
+
+/// The token, and the address that it is for.
+#[derive(Debug)]
+pub struct Access {
+    token: String,
+    session: String,
+    address: SocketAddr,
+}
+
+impl Access {
+    /// Guards `address` by `token`.
+    pub fn new(token: String, address: SocketAddr) -> Self {
+        let session = blake3::Hash::from(blake3::derive_key(CONTEXT, token.as_bytes())).to_hex().to_string();
+        Self { token, session, address }
+    }
+
+    /// Returns the URL that opens the dashboard.
+    pub fn login_url(&self) -> String {
+        format!("http://{}/login?token={}", self.address, self.token)
+    }
+
+    /// Returns the address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn is_this_host(&self, host: &str) -> bool {
+        let port = self.address.port();
+        [self.address.to_string(), format!("localhost:{port}")]
+            .iter()
+            .any(|known| host.eq_ignore_ascii_case(known))
+    }
+
+    /// Returns whether an Origin is this address.
+    pub(crate) fn is_this_origin(&self, origin: &str) -> bool {
+        origin.strip_prefix("http://").is_some_and(|host| self.is_this_host(host))
+    }
+
+    /// Returns the token, for what is compared elsewhere.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Compares a token in a time that does not depend on where it differs.
+    pub fn is_token(&self, given: &str) -> bool {
+        is_same(given, &self.token)
+    }
+
+    fn is_allowed(&self, headers: &HeaderMap) -> bool {
+        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if let Some(bearer) = bearer {
+            let token = bearer.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            return token.is_some_and(|(_, token)| self.is_token(token.trim()));
+        }
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs =
+            cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        pairs.any(|(name, value)| name == COOKIE && is_same(value, &self.session))
+    }
+}
+
+fn is_same(given: &str, wanted: &str) -> bool {
+    // The comparison of hashes takes constant time.
+    blake3::hash(given.as_bytes()) == blake3::hash(wanted.as_bytes())
+}
+
+/// Refuses requests that mean another host.
+pub(super) async fn require_this_host(
+    State(state): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match check_host(&state.access, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check_host(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
+    let hosts: Vec<_> =
+        headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+    if !matches!(&hosts[..], [host] if access.is_this_host(host)) {
+        let message = format!("this is {}, and no other host", access.address());
+        let advice = "use the address that longhaul queue open prints";
+        return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", message, advice));
+    }
+    Ok(())
+}
+
+/// Refuses requests that come from another origin.
+pub(super) async fn require_this_origin(
+    State(state): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match check_origin(&state.access, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check_origin(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut origins =
+        headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
+    if !origins.all(|origin| access.is_this_origin(origin)) {
+        let message = "requests from pages of another origin are refused";
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "wrong-origin",
+            message,
+            "use the dashboard, or longhaul queue",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses requests without the token.
+pub(super) async fn require_token(State(state): State<ApiState>, request: Request, next: Next) -> Response {
+    if state.access.is_allowed(request.headers()) {
+        return next.run(request).await;
+    }
+    unauthorized().into_response()
+}
+
+fn unauthorized() -> ApiError {
+    let message = "the request has no token, or a wrong one";
+    ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        message,
+        "open the URL that longhaul queue open prints",
+    )
+}
+
+/// The token of `/login`.
+#[derive(Debug, Deserialize)]
+pub(super) struct LoginQuery {
+    token: String,
+}
+
+/// Sets the cookie, and leads to the dashboard.
+pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<LoginQuery>) -> Response {
+    if !state.access.is_token(&query.token) {
+        return unauthorized().into_response();
+    }
+    let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", state.access.session);
+    let headers = [(header::SET_COOKIE, cookie), (header::REFERRER_POLICY, "no-referrer".to_owned())];
+    (headers, Redirect::to("/")).into_response()
+}
+
+/// Where the dashboard is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LoginUrl {
+    /// A URL that opens it, with the token.
+    pub url: String,
+}
+
+/// Returns the URL that opens the dashboard; on the Unix socket only.
+#[utoipa::path(get, path = "/api/v1/login", tag = "agent",
+    responses((status = 200, description = "On the Unix socket only: the URL that opens the dashboard, with the token", body = LoginUrl)))]
+pub(super) async fn login_url(State(state): State<ApiState>) -> Json<LoginUrl> {
+    Json(LoginUrl { url: state.access.login_url() })
+}

@@ -1,0 +1,100 @@
+//! Errors as the API answers them: `{"error": {"code", "message", "advice"}}`.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::QueueError;
+
+/// An error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+/// The body of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetails,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorDetails {
+    /// A word for programs, as in `not-found`.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// What to do.
+    pub advice: String,
+}
+
+impl ApiError {
+    /// Makes an error.
+    pub fn new(status: StatusCode, code: &str, message: impl Into<String>, advice: &str) -> Self {
+        let error =
+            ErrorDetails { code: code.to_owned(), message: message.into(), advice: advice.to_owned() };
+        Self { status, body: ErrorBody { error } }
+    }
+
+    /// Makes the error of a request that cannot be understood.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        let advice = "correct the request; GET /api/v1/openapi.json describes it";
+        Self::new(StatusCode::BAD_REQUEST, "invalid", message, advice)
+    }
+
+    /// Makes the error of a fault in this program.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message, "look into the agent's log")
+    }
+}
+
+impl From<QueueError> for ApiError {
+    fn from(error: QueueError) -> Self {
+        let message = error.to_string();
+        match error {
+            QueueError::NotFound(_) => Self::new(
+                StatusCode::NOT_FOUND,
+                "not-found",
+                message,
+                "GET /api/v1/transfers lists what there is",
+            ),
+            QueueError::WrongState { .. } => {
+                Self::new(StatusCode::CONFLICT, "wrong-state", message, "read the transfer's state again")
+            }
+            QueueError::Invalid(_) => Self::invalid(message),
+            QueueError::Database(error) if error.is_full_disk() => {
+                let advice = "free space where the state directory is, and send the request again";
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", message, advice)
+            }
+            QueueError::Database(_) => {
+                let advice = "check the file system of the state directory";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "database", message, advice)
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.body)).into_response()
+    }
+}
+
+pub(super) async fn not_found() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "not-found",
+        "there is nothing at this path",
+        "see /api/v1/openapi.json",
+    )
+}
+
+pub(super) async fn not_allowed() -> ApiError {
+    let message = "this path does not take the method";
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", message, "see /api/v1/openapi.json")
+}

@@ -1,0 +1,120 @@
+//! Server-sent events: changes as they happen.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
+
+use super::ApiState;
+use crate::events::AgentEvent;
+use crate::live::Live;
+use crate::queue::Queue;
+
+/// How often a comment is sent to a client that nothing happens for: proxies and browsers close what is silent.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// What to listen to.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventsQuery {
+    /// The transfer whose samples are sent too; it is measured every 10 ms meanwhile.
+    samples: Option<i64>,
+}
+
+/// A client that listens.
+struct Listener {
+    queue: Arc<Queue>,
+    events: Receiver<AgentEvent>,
+    /// The transfer that is looked at, and its run, where it runs.
+    samples: Option<(i64, Option<Watched>)>,
+    /// Not yet sent.
+    first: Option<Event>,
+}
+
+/// A run that is measured often as long as this exists.
+struct Watched(Arc<Live>);
+
+impl Watched {
+    fn new(live: Arc<Live>) -> Self {
+        live.watch();
+        Self(live)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.unwatch();
+    }
+}
+
+/// Sends what happens: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` where the client was too slow.
+#[utoipa::path(get, path = "/api/v1/events", tag = "agent", params(EventsQuery),
+    responses((status = 200, body = String, content_type = "text/event-stream")))]
+pub(super) async fn listen(
+    State(api): State<ApiState>,
+    Query(query): Query<EventsQuery>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = api.queue.events.listen();
+    let mut listener =
+        Listener { queue: api.queue, events, samples: query.samples.map(|id| (id, None)), first: None };
+    listener.watch();
+    let stats = super::blocking(&listener.queue, Queue::stats).await;
+    listener.first = stats.ok().map(|stats| Event::default().event("stats").data(crate::json(&stats)));
+    let stream = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        Some((Ok(event), listener))
+    });
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+}
+
+impl Listener {
+    /// Returns the next event; `None` once the agent ends.
+    async fn next(&mut self) -> Option<Event> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        loop {
+            let (name, data) = match self.events.recv().await {
+                Ok(AgentEvent::Transfer(data)) => ("transfer", data),
+                Ok(AgentEvent::Progress(data)) => ("progress", data),
+                Ok(AgentEvent::Removed(data)) => ("removed", data),
+                Ok(AgentEvent::Stats(data)) => ("stats", data),
+                Ok(AgentEvent::Samples { id, data })
+                    if self.samples.as_ref().is_some_and(|(of, _)| *of == id) =>
+                {
+                    ("samples", data)
+                }
+                Ok(AgentEvent::Samples { .. }) => continue,
+                Err(RecvError::Lagged(_)) => ("resync", "{}".into()),
+                Ok(AgentEvent::Stopping) | Err(RecvError::Closed) => return None,
+            };
+            if name == "transfer" {
+                self.watch();
+            }
+            return Some(Event::default().event(name).data(&*data));
+        }
+    }
+
+    /// Looks at the transfer's present run, if there is one.
+    fn watch(&mut self) {
+        let Some((id, watched)) = &mut self.samples else { return };
+        let live = self.queue.live(*id);
+        let same = match (&live, &*watched) {
+            (Some(live), Some(watched)) => Arc::ptr_eq(live, &watched.0),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            *watched = live.map(Watched::new);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The HTTP API, the same on the Unix socket and on the loopback address; there, the guards of `auth` stand before it.
+
+mod auth;
+mod error;
+mod events;
+mod metrics;
+mod openapi;
+mod report;
+mod settings;
+mod transfers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::routing::{get, post};
+
+pub use auth::Access;
+pub use auth::LoginUrl;
+pub use error::{ApiError, ErrorBody};
+pub use transfers::{FreshLink, Place, TransferList, TransferPatch};
+
+use crate::queue::Queue;
+use crate::{aria2, dashboard};
+
+/// The largest request: a list of 100,000 URLs.
+const LARGEST_BODY: usize = 32 << 20;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct ApiState {
+    /// The queue.
+    pub queue: Arc<Queue>,
+    /// Who may use the API on the loopback address.
+    pub access: Arc<Access>,
+}
+
+/// Returns what both addresses answer.
+fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/api/v1/transfers", get(transfers::list).post(transfers::add))
+        .route(
+            "/api/v1/transfers/{id}",
+            get(transfers::show).delete(transfers::remove).patch(transfers::patch),
+        )
+        .route("/api/v1/transfers/{id}/pause", post(transfers::pause))
+        .route("/api/v1/transfers/{id}/resume", post(transfers::resume))
+        .route("/api/v1/transfers/{id}/cancel", post(transfers::cancel))
+        .route("/api/v1/transfers/{id}/retry", post(transfers::retry))
+        .route("/api/v1/transfers/{id}/refresh", post(transfers::refresh))
+        .route("/api/v1/transfers/{id}/move", post(transfers::place))
+        .route("/api/v1/transfers/{id}/report", get(report::report))
+        .route("/api/v1/transfers/{id}/samples", get(transfers::samples))
+        .route("/api/v1/settings", get(settings::show).patch(settings::patch))
+        .route("/api/v1/stats", get(settings::stats))
+        .route("/api/v1/events", get(events::listen))
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/metrics", get(metrics::metrics))
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::not_allowed)
+}
+
+/// Returns the service of the Unix socket, whose permissions guard it.
+pub fn unix(state: ApiState) -> Router {
+    let own = Router::new().route("/api/v1/login", get(auth::login_url));
+    routes().merge(own).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(state)
+}
+
+/// Returns the service of the loopback address. Each request must mean this host; all but aria2's calls, each of which has the
+/// token in its body, must come from no other origin; and the API needs the token.
+pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
+    let guarded = routes().layer(middleware::from_fn_with_state(state.clone(), auth::require_token));
+    let open = Router::new().route("/login", get(auth::login)).merge(dashboard::routes());
+    let of_this_origin =
+        guarded.merge(open).layer(middleware::from_fn_with_state(state.clone(), auth::require_this_origin));
+    let of_any_origin = if aria2_rpc { aria2::routes() } else { Router::new() };
+    of_this_origin
+        .merge(of_any_origin)
+        .layer(middleware::from_fn_with_state(state.clone(), auth::require_this_host))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(state)
+}
+
+/// Calls what may wait for the disk on a thread where that delays no other request.
+pub async fn blocking<T: Send + 'static>(
+    queue: &Arc<Queue>,
+    call: impl FnOnce(&Queue) -> Result<T, crate::error::QueueError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let queue = Arc::clone(queue);
+    match tokio::task::spawn_blocking(move || call(&queue)).await {
+        Ok(result) => result.map_err(ApiError::from),
+        Err(_) => Err(ApiError::internal("the request failed; please report it")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

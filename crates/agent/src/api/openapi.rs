@@ -1,0 +1,55 @@
+//! The API's description, generated from the handlers.
+
+use axum::Json;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+
+use super::{auth, events, metrics, report, settings, transfers};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Longhaul agent",
+        description = "A queue of transfers. On the Unix socket no token is needed."
+    ),
+    paths(
+        transfers::list,
+        transfers::add,
+        transfers::show,
+        transfers::remove,
+        transfers::patch,
+        transfers::pause,
+        transfers::resume,
+        transfers::cancel,
+        transfers::retry,
+        transfers::refresh,
+        transfers::place,
+        transfers::samples,
+        report::report,
+        settings::show,
+        settings::patch,
+        settings::stats,
+        events::listen,
+        metrics::metrics,
+        auth::login_url,
+        document
+    )
+)]
+struct Description;
+
+/// Returns the description.
+pub(super) fn description() -> utoipa::openapi::OpenApi {
+    let mut description = Description::openapi();
+    let components = description.components.get_or_insert_default();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    components.add_security_scheme("token", SecurityScheme::Http(bearer));
+    let cookie = ApiKey::Cookie(ApiKeyValue::new("longhaul_session"));
+    components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
+    description
+}
+
+/// Returns this description.
+#[utoipa::path(get, path = "/api/v1/openapi.json", tag = "agent", responses((status = 200, body = serde_json::Value)))]
+pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
+    Json(description())
+}

@@ -1,0 +1,278 @@
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::*;
+use crate::paths::Paths;
+
+struct Api {
+    dir: tempfile::TempDir,
+    state: ApiState,
+}
+
+const TOKEN: &str = "the-token";
+const HOST: &str = "127.0.0.1:6777";
+
+/// A queue without a runner: nothing of it is fetched.
+fn api() -> Api {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
+    paths.make().unwrap();
+    let queue = Arc::new(Queue::open(paths).unwrap());
+    let access = Arc::new(Access::new(TOKEN.to_owned(), HOST.parse().unwrap()));
+    Api { dir, state: ApiState { queue, access } }
+}
+
+async fn answer(router: Router, request: Request<Body>) -> (StatusCode, Value) {
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let value =
+        serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into());
+    (status, value)
+}
+
+impl Api {
+    async fn send(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        answer(unix(self.state.clone()), request.body(Body::from(body.to_string())).unwrap()).await
+    }
+
+    async fn add(&self, body: Value) -> i64 {
+        let (status, added) = self.send(Method::POST, "/api/v1/transfers", body).await;
+        assert_eq!(status, StatusCode::CREATED, "{added}");
+        added["transfers"][0]["id"].as_i64().unwrap()
+    }
+
+    async fn loopback(&self, path: &str, headers: &[(&str, &str)]) -> StatusCode {
+        let mut request = Request::builder().uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        loopback(self.state.clone(), false)
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .status()
+    }
+}
+
+#[tokio::test]
+async fn loopback_needs_token_host_and_no_foreign_origin() {
+    let api = api();
+    let (host, token) = (("host", HOST), ("authorization", "Bearer the-token"));
+    let path = "/api/v1/stats";
+    for (headers, status) in [
+        (vec![host, token], 200),
+        (vec![("host", "localhost:6777"), token], 200),
+        (vec![host, token, ("origin", "http://127.0.0.1:6777")], 200),
+        (vec![host, token, ("origin", "http://localhost:6777")], 200),
+        (vec![host], 401),
+        (vec![host, ("authorization", "Bearer wrong")], 401),
+        (vec![host, ("authorization", "Basic the-token")], 401),
+        (vec![host, ("authorization", "the-token")], 401),
+        (vec![host, ("cookie", "longhaul_session=the-token")], 401),
+        (vec![token], 421),
+        (vec![("host", "attacker.example:6777"), token], 421),
+        (vec![("host", "127.0.0.1:80"), token], 421),
+        (vec![("host", "127.0.0.1"), token], 421),
+        (vec![host, host, token], 421),
+        (vec![host, token, ("origin", "http://attacker.example")], 403),
+        (vec![host, token, ("origin", "https://127.0.0.1:6777")], 403),
+        (vec![host, token, ("origin", "http://127.0.0.1:8080")], 403),
+        (vec![host, token, ("origin", "null")], 403),
+    ] {
+        assert_eq!(api.loopback(path, &headers).await.as_u16(), status, "{headers:?}");
+    }
+    for path in ["/metrics", "/api/v1/openapi.json", "/api/v1/events", "/", "/nothing"] {
+        assert_eq!(api.loopback(path, &[host]).await, StatusCode::UNAUTHORIZED, "{path}");
+    }
+    // On this address the token is shown to no one.
+    assert_eq!(api.loopback("/api/v1/login", &[host, token]).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn login_with_the_token_sets_a_cookie_that_lets_in() {
+    let api = api();
+    let login = |query: &str| {
+        Request::builder().uri(format!("/login?{query}")).header("host", HOST).body(Body::empty()).unwrap()
+    };
+    let refused = loopback(api.state.clone(), false).oneshot(login("token=wrong")).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let response = loopback(api.state.clone(), false).oneshot(login("token=the-token")).await.unwrap();
+    assert_eq!(
+        (response.status(), &response.headers()["location"]),
+        (StatusCode::SEE_OTHER, &"/".parse().unwrap())
+    );
+    let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(TOKEN));
+    let pair = format!("other=1; {}", cookie.split(';').next().unwrap());
+    assert_eq!(api.loopback("/api/v1/stats", &[("host", HOST), ("cookie", &pair)]).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn transfer_is_added_steered_and_removed() {
+    let api = api();
+    let id = api.add(json!({ "urls": ["http://h/a.iso"], "output": "/d/" })).await;
+    let at = |verb: &str| format!("/api/v1/transfers/{id}{verb}");
+    for (verb, status, state) in [
+        ("/pause", 200, "paused"),
+        ("/resume", 200, "queued"),
+        ("/retry", 409, ""),
+        ("/cancel", 200, "cancelled"),
+        ("/resume", 409, ""),
+        ("/pause", 409, ""),
+        ("/retry", 200, "queued"),
+    ] {
+        let (code, body) = api.send(Method::POST, &at(verb), json!({})).await;
+        assert_eq!(code.as_u16(), status, "{verb}: {body}");
+        assert!(status != 200 || body["state"] == state, "{verb}: {body}");
+    }
+    assert_eq!(api.send(Method::DELETE, &at(""), json!({})).await.0, StatusCode::CONFLICT);
+    let (_, patched) = api.send(Method::PATCH, &at(""), json!({ "priority": 7, "limit_bps": 8000 })).await;
+    assert_eq!((&patched["priority"], &patched["limit_bps"]), (&json!(7), &json!(8000)));
+    let (_, freed) = api.send(Method::PATCH, &at(""), json!({ "limit_bps": null })).await;
+    assert_eq!((&freed["priority"], &freed["limit_bps"]), (&json!(7), &Value::Null));
+    api.send(Method::POST, &at("/cancel"), json!({})).await;
+    assert_eq!(api.send(Method::DELETE, &at(""), json!({})).await.0, StatusCode::NO_CONTENT);
+    let (status, gone) = api.send(Method::GET, &at(""), json!({})).await;
+    assert_eq!((status, &gone["error"]["code"]), (StatusCode::NOT_FOUND, &json!("not-found")));
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_and_add_nothing() {
+    let api = api();
+    for body in [
+        json!({}),
+        json!({ "urls": ["no-url:secret"] }),
+        json!({ "urls": ["file:///etc/passwd"] }),
+        json!({ "urls": "http://h/secret" }),
+        json!({ "urls": ["http://h/"], "colour": "red" }),
+        json!({ "urls_text": "http://h/a\nsecret" }),
+        json!({ "urls_text": "" }),
+        json!([]),
+    ] {
+        let (status, answer) = api.send(Method::POST, "/api/v1/transfers", body.clone()).await;
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!("invalid")),
+            "{body}"
+        );
+        assert!(!answer.to_string().contains("secret"), "{answer}");
+    }
+    let form =
+        Request::builder().method(Method::POST).uri("/api/v1/transfers").header("content-type", "text/plain");
+    let (status, _) =
+        answer(unix(api.state.clone()), form.body(Body::from("{\"urls\":[\"http://h/\"]}")).unwrap()).await;
+    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    for path in ["/api/v1/transfers?state=odd", "/api/v1/transfers?after=odd"] {
+        assert_eq!(api.send(Method::GET, path, json!({})).await.0, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert_eq!(api.send(Method::GET, "/api/v1/transfers", json!({})).await.1["total"], 0);
+    assert_eq!(api.send(Method::PUT, "/api/v1/transfers", json!({})).await.0, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn secrets_are_in_no_answer_and_not_in_the_files() {
+    let api = api();
+    let request = json!({
+        "urls": ["https://user:hunter2@h/a?sig=hunter2"], "headers": ["Authorization: Basic hunter2"], "cookies": "id=hunter2",
+        "token": "hunter2", "paused": true
+    });
+    let id = api.add(request).await;
+    let fresh = json!({ "url": "https://h/b?sig=hunter2", "headers": ["X: hunter2"] });
+    api.send(Method::POST, &format!("/api/v1/transfers/{id}/refresh"), fresh).await;
+    for path in ["/api/v1/transfers", &format!("/api/v1/transfers/{id}"), "/metrics", "/api/v1/settings"] {
+        let (status, answer) = api.send(Method::GET, path, json!({})).await;
+        assert!(status.is_success() && !answer.to_string().contains("hunter2"), "{path}: {answer}");
+    }
+    for entry in std::fs::read_dir(api.dir.path().join("state")).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = if path.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
+        assert!(!bytes.windows(7).any(|window| window == b"hunter2"), "{}", path.display());
+    }
+    let kept = api.state.queue.request(id).unwrap();
+    assert_eq!((kept.urls[0].as_str(), kept.headers[0].as_str()), ("https://h/b?sig=hunter2", "X: hunter2"));
+}
+
+#[tokio::test]
+async fn lines_and_metalinks_become_transfers() {
+    let api = api();
+    let lines = json!({ "urls_text": "http://h/a\n# no\nhttp://h/b\n" });
+    let (_, added) = api.send(Method::POST, "/api/v1/transfers", lines).await;
+    assert_eq!(added["transfers"].as_array().unwrap().len(), 2);
+    let metalink = r#"<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="f.iso"><url>http://h/f</url></file></metalink>"#;
+    let request = Request::builder().method(Method::POST).uri("/api/v1/transfers");
+    let request =
+        request.header("content-type", "application/metalink4+xml").body(Body::from(metalink)).unwrap();
+    let (status, added) = answer(unix(api.state.clone()), request).await;
+    assert_eq!((status, &added["transfers"][0]["name"]), (StatusCode::CREATED, &json!("f.iso")));
+}
+
+#[tokio::test]
+async fn settings_are_kept_and_wrong_ones_refused() {
+    let api = api();
+    let schedule = json!([{ "days": "mon-fri", "from": "08:00", "to": "18:00", "limit_bps": 1_000_000, "concurrent": 1 }]);
+    let (status, _) =
+        api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 5, "schedule": schedule })).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 0 })).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let paths = api.state.queue.paths.clone();
+    let again = Queue::open(paths).unwrap().settings();
+    assert_eq!((again.concurrent, again.schedule.len()), (5, 1));
+}
+
+#[tokio::test]
+async fn description_names_every_path_and_metrics_are_of_the_text_format() {
+    let api = api();
+    let (_, description) = api.send(Method::GET, "/api/v1/openapi.json", json!({})).await;
+    let paths = description["paths"].as_object().unwrap();
+    for path in [
+        "transfers",
+        "transfers/{id}",
+        "transfers/{id}/pause",
+        "transfers/{id}/refresh",
+        "settings",
+        "events",
+    ] {
+        assert!(paths.contains_key(&format!("/api/v1/{path}")), "{path}");
+    }
+    assert!(description["components"]["schemas"]["TransferRequest"]["properties"]["urls"].is_object());
+    api.add(json!({ "urls": ["http://h/a"], "paused": true })).await;
+    let (_, metrics) = api.send(Method::GET, "/metrics", json!({})).await;
+    let metrics = metrics.as_str().unwrap();
+    assert!(metrics.contains("\nlonghaul_transfers{state=\"paused\"} 1\n"), "{metrics}");
+    let is_sample = |line: &str| line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+    assert!(metrics.lines().all(|line| line.starts_with("# ") || is_sample(line)), "{metrics}");
+}
+
+#[tokio::test]
+async fn order_of_the_queue_can_be_changed() {
+    let api = api();
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c"] {
+        ids.push(api.add(json!({ "urls": [format!("http://h/{name}")] })).await);
+    }
+    let path = format!("/api/v1/transfers/{}/move", ids[2]);
+    assert_eq!(api.send(Method::POST, &path, json!({ "before": ids[0] })).await.0, StatusCode::OK);
+    let (_, page) = api.send(Method::GET, "/api/v1/transfers", json!({})).await;
+    let names: Vec<_> =
+        page["transfers"].as_array().unwrap().iter().map(|transfer| transfer["name"].clone()).collect();
+    assert_eq!(names, ["c", "a", "b"]);
+    assert_eq!(api.send(Method::POST, &path, json!({ "before": 99 })).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn full_disk_is_answered_507() {
+    let full = rusqlite::ffi::Error {
+        code: rusqlite::ErrorCode::DiskFull,
+        extended_code: rusqlite::ffi::SQLITE_FULL,
+    };
+    let source = rusqlite::Error::SqliteFailure(full, None);
+    let error = crate::database::DatabaseError::Use { operation: "add to", source };
+    let response =
+        axum::response::IntoResponse::into_response(ApiError::from(crate::error::QueueError::from(error)));
+    assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
+}

@@ -1,0 +1,247 @@
+//! Adds, lists and steers transfers.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::error::ErrorBody;
+use super::{ApiError, ApiState, blocking};
+use crate::queue::TransferPage;
+use crate::request::{self, TransferRequest};
+use crate::transfer::{Transfer, TransferState};
+
+/// Transfers on a page, unless another number is asked for.
+const PAGE: usize = 100;
+/// The most on one page.
+const LARGEST_PAGE: usize = 1000;
+
+type ApiResult<T> = Result<Json<T>, ApiError>;
+
+/// Reads a JSON body; its errors name the field and show no values.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| {
+        let message = error.to_string();
+        // A value could be a secret that stands in the wrong field.
+        let shown = if message.contains("invalid type") || message.contains("invalid value") {
+            format!("a value has the wrong type, at line {} column {}", error.line(), error.column())
+        } else {
+            message
+        };
+        ApiError::invalid(format!("cannot read the request: {shown}"))
+    })
+}
+
+/// Which transfers to list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListQuery {
+    /// Only those of this state.
+    state: Option<String>,
+    /// How many, 1000 at most.
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Lists transfers: what runs first, what has ended last.
+#[utoipa::path(get, path = "/api/v1/transfers", tag = "transfers", params(ListQuery),
+    responses((status = 200, body = TransferPage), (status = 400, body = ErrorBody)))]
+pub(super) async fn list(
+    State(api): State<ApiState>,
+    Query(query): Query<ListQuery>,
+) -> ApiResult<TransferPage> {
+    let state =
+        query.state.as_deref().map(str::parse::<TransferState>).transpose().map_err(ApiError::invalid)?;
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+    blocking(&api.queue, move |queue| queue.page(state, query.after.as_deref(), limit)).await.map(Json)
+}
+
+/// Several transfers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TransferList {
+    /// The transfers.
+    pub transfers: Vec<Transfer>,
+}
+
+/// URLs as they are pasted.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UrlsText {
+    /// One URL a line, each of a file.
+    urls_text: String,
+}
+
+/// Adds transfers: one of a request, one of each line of `urls_text`, or one of each file of a metalink.
+#[utoipa::path(post, path = "/api/v1/transfers", tag = "transfers",
+    request_body(content((TransferRequest = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
+    responses((status = 201, description = "They are on the disk", body = TransferList), (status = 400, body = ErrorBody),
+              (status = 507, description = "The disk is full", body = ErrorBody)))]
+pub(super) async fn add(
+    State(api): State<ApiState>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<TransferList>), ApiError> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let requests = match &kind[..] {
+        "application/metalink4+xml" | "application/metalink+xml" => request::of_metalink(&body)?,
+        "application/json" => {
+            let value: serde_json::Value = parse(&body)?;
+            if value.get("urls_text").is_some() {
+                request::of_text(&parse::<UrlsText>(&body)?.urls_text)?
+            } else {
+                vec![parse::<TransferRequest>(&body)?]
+            }
+        }
+        // A form of a foreign page can send no JSON.
+        _ => {
+            let message = "the body must be application/json or application/metalink4+xml";
+            let advice = "set Content-Type";
+            return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", message, advice));
+        }
+    };
+    let transfers = blocking(&api.queue, move |queue| queue.add(requests)).await?;
+    Ok((StatusCode::CREATED, Json(TransferList { transfers })))
+}
+
+/// Returns a transfer.
+#[utoipa::path(get, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path)),
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
+pub(super) async fn show(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+    blocking(&api.queue, move |queue| queue.transfer(id)).await.map(Json)
+}
+
+/// Removes an ended transfer from the list; its file stays.
+#[utoipa::path(delete, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path)),
+    responses((status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn remove(State(api): State<ApiState>, Path(id): Path<i64>) -> Result<StatusCode, ApiError> {
+    blocking(&api.queue, move |queue| queue.remove(id)).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Pauses a transfer; what is there is kept.
+#[utoipa::path(post, path = "/api/v1/transfers/{id}/pause", tag = "transfers", params(("id" = i64, Path)),
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn pause(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+    blocking(&api.queue, move |queue| queue.pause(id)).await.map(Json)
+}
+
+/// Lets a transfer go on.
+#[utoipa::path(post, path = "/api/v1/transfers/{id}/resume", tag = "transfers", params(("id" = i64, Path)),
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn resume(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+    blocking(&api.queue, move |queue| queue.resume(id)).await.map(Json)
+}
+
+/// Gives up a transfer; its partial file stays.
+#[utoipa::path(post, path = "/api/v1/transfers/{id}/cancel", tag = "transfers", params(("id" = i64, Path)),
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn cancel(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+    blocking(&api.queue, move |queue| queue.cancel(id)).await.map(Json)
+}
+
+/// Tries a transfer again that has failed or was given up.
+#[utoipa::path(post, path = "/api/v1/transfers/{id}/retry", tag = "transfers", params(("id" = i64, Path)),
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn retry(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+    blocking(&api.queue, move |queue| queue.retry(id)).await.map(Json)
+}
+
+/// A fresh link.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FreshLink {
+    /// The link.
+    pub url: String,
+    /// The headers to send with it; without them, those of the transfer stay.
+    #[serde(default)]
+    pub headers: Option<Vec<String>>,
+}
+
+/// Gives a transfer a fresh link; it continues from what is there, where the file is the same.
+#[utoipa::path(post, path = "/api/v1/transfers/{id}/refresh", tag = "transfers", params(("id" = i64, Path)), request_body = FreshLink,
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn refresh(
+    State(api): State<ApiState>,
+    Path(id): Path<i64>,
+    body: Bytes,
+) -> ApiResult<Transfer> {
+    let link: FreshLink = parse(&body)?;
+    blocking(&api.queue, move |queue| queue.refresh(id, &link.url, link.headers)).await.map(Json)
+}
+
+/// A place in the queue.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The transfer that is to come next; null is the end of the queue.
+    pub before: Option<i64>,
+}
+
+/// Moves a transfer before another one, whose priority it takes, or to the end.
+#[utoipa::path(post, path = "/api/v1/transfers/{id}/move", tag = "transfers", params(("id" = i64, Path)), request_body = Place,
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
+pub(super) async fn place(
+    State(api): State<ApiState>,
+    Path(id): Path<i64>,
+    body: Bytes,
+) -> ApiResult<Transfer> {
+    let place: Place = parse(&body)?;
+    blocking(&api.queue, move |queue| queue.place(id, place.before)).await.map(Json)
+}
+
+/// Changes of a transfer: what is left out stays.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TransferPatch {
+    /// The higher, the sooner it runs.
+    pub priority: Option<i64>,
+    /// Its own ceiling, in bits per second; null removes it.
+    #[serde(deserialize_with = "crate::settings::given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub limit_bps: Option<Option<u64>>,
+}
+
+/// Changes the priority or the ceiling of a transfer.
+#[utoipa::path(patch, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path)), request_body = TransferPatch,
+    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
+pub(super) async fn patch(
+    State(api): State<ApiState>,
+    Path(id): Path<i64>,
+    body: Bytes,
+) -> ApiResult<Transfer> {
+    let patch: TransferPatch = parse(&body)?;
+    blocking(&api.queue, move |queue| queue.patch(id, patch.priority, patch.limit_bps)).await.map(Json)
+}
+
+/// From when on samples are asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SamplesQuery {
+    /// Seconds since the run's start.
+    since: f64,
+}
+
+/// Returns the samples of a running transfer's last minute, as records have them, each with `at` in seconds since the run's start.
+#[utoipa::path(get, path = "/api/v1/transfers/{id}/samples", tag = "transfers", params(("id" = i64, Path), SamplesQuery),
+    responses((status = 200, body = serde_json::Value), (status = 404, body = ErrorBody)))]
+pub(super) async fn samples(
+    State(api): State<ApiState>,
+    Path(id): Path<i64>,
+    Query(query): Query<SamplesQuery>,
+) -> ApiResult<serde_json::Value> {
+    let samples = match api.queue.live(id) {
+        Some(live) => live.samples(query.since),
+        None => {
+            // One that does not run has no samples, but must exist.
+            blocking(&api.queue, move |queue| queue.transfer(id)).await?;
+            Vec::new()
+        }
+    };
+    Ok(Json(serde_json::json!({ "samples": samples })))
+}

@@ -1,0 +1,307 @@
+//! aria2's methods as operations of the queue.
+
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::SystemTime;
+
+use longhaul_core::proto::aria2_rpc::{
+    GlobalStat, JobOptions, Keys, METHODS, Method, Move, NOTIFICATIONS, RpcError, State, uris,
+};
+use longhaul_core::units::Rate;
+use serde_json::{Value, json};
+
+use super::transfer_status::{gid, id, state, status};
+use crate::error::QueueError;
+use crate::queue::Queue;
+use crate::request::{self, StreamsWish, TransferRequest};
+use crate::settings::{Settings, SettingsPatch};
+use crate::transfer::{Transfer, TransferKind, TransferState};
+
+/// The version of aria2 whose methods these are; clients compare it.
+const ARIA2_VERSION: &str = "1.37.0";
+/// The most ended transfers of each state that are reported: aria2's default (`--max-download-result=1000`).
+const MOST_STOPPED: usize = 1000;
+/// Transfers that are read from the queue at a time.
+const PAGE: usize = 1000;
+
+/// The states that aria2 lists as stopped.
+const STOPPED: [TransferState; 4] =
+    [TransferState::Done, TransferState::Failed, TransferState::Cancelled, TransferState::WaitingLink];
+
+/// A name of this run, of 40 digits as aria2's have.
+static SESSION: LazyLock<String> = LazyLock::new(|| {
+    let started = format!("{:?} {}", SystemTime::now(), std::process::id());
+    blake3::hash(started.as_bytes()).to_hex()[..40].to_owned()
+});
+
+fn refused(error: QueueError) -> RpcError {
+    match error {
+        QueueError::NotFound(id) => RpcError::NoGid(gid(id)),
+        other => RpcError::Refused(other.to_string()),
+    }
+}
+
+/// Carries out a method.
+///
+/// # Errors
+/// [`RpcError`].
+pub(super) fn carry_out(queue: &Queue, method: Method) -> Result<Value, RpcError> {
+    let transfer = |gid| queue.transfer(id(gid)?).map_err(refused);
+    match method {
+        Method::TellStatus { gid, keys } => Ok(status(&transfer(gid)?).to_json(&keys)),
+        Method::GetUris(gid) => Ok(uris(&transfer(gid)?.urls)),
+        Method::GetFiles(gid) => Ok(status(&transfer(gid)?).files()),
+        Method::GetServers(gid) => Ok(status(&transfer(gid)?).servers()),
+        Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
+        Method::GetOption(gid) => Ok(options_of(&transfer(gid)?).to_json()),
+        Method::TellActive(keys) => Ok(told(&of_state(queue, TransferState::Running, usize::MAX)?, &keys)),
+        Method::TellWaiting { offset, count, keys } => {
+            Ok(told(&slice(waiting(queue)?, offset, count), &keys))
+        }
+        Method::TellStopped { offset, count, keys } => {
+            Ok(told(&slice(stopped(queue)?, offset, count), &keys))
+        }
+        Method::GetGlobalStat => global_stat(queue),
+        Method::GetGlobalOption => Ok(global_options(&queue.settings()).to_json()),
+        Method::GetVersion => Ok(json!({
+            "version": ARIA2_VERSION,
+            "enabledFeatures": ["GZip", "HTTPS", "Message Digest", "Metalink"],
+            "longhaul": env!("CARGO_PKG_VERSION"),
+        })),
+        Method::GetSessionInfo => Ok(json!({"sessionId": *SESSION})),
+        Method::ListMethods => Ok(json!(METHODS)),
+        Method::ListNotifications => Ok(json!(NOTIFICATIONS)),
+        action => act(queue, action),
+    }
+}
+
+/// Carries out a method that changes something.
+fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
+    let named = |transfer: Transfer| json!(gid(transfer.id).to_string());
+    let done = |_| json!("OK");
+    match method {
+        Method::AddUri { uris, options, place } => {
+            let added = queue.add(vec![request_of(uris, options)]).map_err(refused)?;
+            at_place(queue, &added, place)?;
+            Ok(added.first().map_or(Value::Null, |transfer| json!(gid(transfer.id).to_string())))
+        }
+        Method::AddMetalink { document, options, place } => {
+            let requests = request::of_metalink(&document).map_err(refused)?;
+            let requests = requests.into_iter().map(|request| with_options(request, &options)).collect();
+            let added = queue.add(requests).map_err(refused)?;
+            at_place(queue, &added, place)?;
+            Ok(added.iter().map(|transfer| json!(gid(transfer.id).to_string())).collect())
+        }
+        Method::Remove(gid) => queue.cancel(id(gid)?).map(named).map_err(refused),
+        Method::Pause(gid) => queue.pause(id(gid)?).map(named).map_err(refused),
+        Method::Unpause(gid) => queue.resume(id(gid)?).map(named).map_err(refused),
+        Method::PauseAll => {
+            let mut all = of_state(queue, TransferState::Running, usize::MAX)?;
+            all.extend(waiting(queue)?);
+            each(all, |transfer| transfer.state != TransferState::Paused, |id| queue.pause(id)).map(done)
+        }
+        Method::UnpauseAll => {
+            each(waiting(queue)?, |transfer| transfer.state == TransferState::Paused, |id| queue.resume(id))
+                .map(done)
+        }
+        Method::ChangePosition { gid: moved, to } => change_position(queue, id(moved)?, to),
+        Method::ChangeOption { gid, options } => {
+            let limit = options.limit.map(limit_bps);
+            queue.patch(id(gid)?, None, limit).map(done_transfer).map_err(refused)
+        }
+        Method::ChangeGlobalOption(options) => {
+            let patch = SettingsPatch {
+                concurrent: options.concurrent,
+                limit_bps: options.overall_limit.map(limit_bps),
+                directory: options.dir.map(Into::into),
+                ..SettingsPatch::default()
+            };
+            queue.change_settings(patch).map(|_| json!("OK")).map_err(refused)
+        }
+        Method::PurgeDownloadResult => {
+            // Those that need another link keep their partial files, which the list alone knows.
+            each(stopped(queue)?, |transfer| transfer.state.is_ended(), |id| queue.remove(id)).map(done)
+        }
+        Method::RemoveDownloadResult(gid) => remove_result(queue, id(gid)?),
+        Method::SaveSession => Ok(json!("OK")),
+        query => Err(RpcError::Refused(format!("{query:?} changes nothing"))),
+    }
+}
+
+fn done_transfer(_: Transfer) -> Value {
+    json!("OK")
+}
+
+/// Calls `operation` for each that `applies`; one that has changed its state meanwhile is left as it is.
+fn each<T>(
+    all: Vec<Transfer>,
+    applies: impl Fn(&Transfer) -> bool,
+    operation: impl Fn(i64) -> Result<T, QueueError>,
+) -> Result<(), RpcError> {
+    for transfer in all.iter().filter(|transfer| applies(transfer)) {
+        match operation(transfer.id) {
+            Ok(_) | Err(QueueError::WrongState { .. } | QueueError::NotFound(_)) => {}
+            Err(error) => return Err(refused(error)),
+        }
+    }
+    Ok(())
+}
+
+fn remove_result(queue: &Queue, id: i64) -> Result<Value, RpcError> {
+    let transfer = queue.transfer(id).map_err(refused)?;
+    if transfer.state == TransferState::WaitingLink {
+        queue.cancel(id).map_err(refused)?;
+    }
+    queue.remove(id).map_err(refused)?;
+    Ok(json!("OK"))
+}
+
+/// Zero is aria2's way to say that there is no limit.
+fn limit_bps(rate: Rate) -> Option<u64> {
+    Some(rate.as_bits_per_sec()).filter(|rate| *rate > 0)
+}
+
+fn request_of(uris: Vec<String>, options: JobOptions) -> TransferRequest {
+    with_options(
+        TransferRequest { kind: TransferKind::Get, urls: uris, ..TransferRequest::default() },
+        &options,
+    )
+}
+
+fn with_options(request: TransferRequest, options: &JobOptions) -> TransferRequest {
+    let directory = options.dir.as_deref().unwrap_or_default();
+    // A path that ends in a slash is a directory.
+    let output = match &options.out {
+        Some(out) => Some(Path::new(directory).join(out)),
+        None => options.dir.as_ref().map(|dir| Path::new(dir).join("")),
+    };
+    TransferRequest {
+        output: output.or(request.output),
+        checksum: options.checksum.as_ref().map(ToString::to_string).or(request.checksum),
+        headers: options.headers.clone(),
+        user_agent: options.user_agent.clone(),
+        referrer: options.referer.clone(),
+        page_url: options.referer.clone(),
+        streams: options.split.map_or(StreamsWish::Auto, StreamsWish::Fixed),
+        limit_bps: options.limit.and_then(limit_bps),
+        paused: options.pause,
+        ..request
+    }
+}
+
+fn options_of(transfer: &Transfer) -> JobOptions {
+    let told = status(transfer);
+    JobOptions {
+        dir: Some(told.dir),
+        out: Some(transfer.name.clone()),
+        limit: Some(Rate::bits_per_sec(transfer.limit_bps.unwrap_or(0))),
+        pause: transfer.state == TransferState::Paused,
+        ..JobOptions::default()
+    }
+}
+
+fn global_options(settings: &Settings) -> JobOptions {
+    JobOptions {
+        dir: Some(settings.directory.display().to_string()),
+        overall_limit: Some(Rate::bits_per_sec(settings.limit_bps.unwrap_or(0))),
+        concurrent: Some(settings.concurrent),
+        ..JobOptions::default()
+    }
+}
+
+fn global_stat(queue: &Queue) -> Result<Value, RpcError> {
+    let counts = queue.page(None, None, 1).map_err(refused)?.counts;
+    let of = |wanted: &[State]| -> usize {
+        let states = TransferState::ALL.into_iter().filter(|one| wanted.contains(&state(*one)));
+        let count: u64 = states.filter_map(|state| counts.get(state.name())).sum();
+        usize::try_from(count).unwrap_or(usize::MAX)
+    };
+    let running = of_state(queue, TransferState::Running, usize::MAX)?;
+    let rate = |kind: fn(TransferKind) -> bool| {
+        let rates =
+            running.iter().filter(|transfer| kind(transfer.kind)).map(|transfer| transfer.run.goodput_bps);
+        Rate::bits_per_sec(rates.sum())
+    };
+    let stat = GlobalStat {
+        download: rate(|kind| kind != TransferKind::Put),
+        upload: rate(|kind| kind == TransferKind::Put),
+        active: of(&[State::Active]),
+        waiting: of(&[State::Waiting, State::Paused]),
+        stopped: of(&[State::Complete, State::Error, State::Removed]),
+    };
+    Ok(stat.to_json())
+}
+
+fn told(transfers: &[Transfer], keys: &Keys) -> Value {
+    transfers.iter().map(|transfer| status(transfer).to_json(keys)).collect()
+}
+
+/// Takes `count` transfers from `offset`; where that is negative, from the end, backwards.
+fn slice(mut all: Vec<Transfer>, offset: i64, count: usize) -> Vec<Transfer> {
+    let mut skipped = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+    if offset < 0 {
+        all.reverse();
+        skipped -= 1;
+    }
+    all.into_iter().skip(skipped).take(count).collect()
+}
+
+fn of_state(queue: &Queue, state: TransferState, most: usize) -> Result<Vec<Transfer>, RpcError> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = queue.page(Some(state), after.as_deref(), PAGE.min(most)).map_err(refused)?;
+        all.extend(page.transfers);
+        after = page.next;
+        if after.is_none() || all.len() >= most {
+            all.truncate(most);
+            return Ok(all);
+        }
+    }
+}
+
+/// Returns what waits or is paused, in the order in which it will run.
+fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
+    let mut all = Vec::new();
+    for state in [TransferState::Queued, TransferState::Scheduled, TransferState::Paused] {
+        all.extend(of_state(queue, state, usize::MAX)?);
+    }
+    all.sort_by_key(|transfer| (-transfer.priority, transfer.position, transfer.id));
+    Ok(all)
+}
+
+/// Returns what has ended, the oldest first.
+fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
+    let mut all = Vec::new();
+    for state in STOPPED {
+        all.extend(of_state(queue, state, MOST_STOPPED)?);
+    }
+    all.sort_by_key(|transfer| (transfer.ended, transfer.id));
+    Ok(all)
+}
+
+/// Moves what was added to its place, where one was given.
+fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(), RpcError> {
+    let Some(place) = place else { return Ok(()) };
+    let others: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
+    let others: Vec<i64> =
+        others.into_iter().filter(|id| added.iter().all(|transfer| transfer.id != *id)).collect();
+    let before = others.get(place).copied();
+    for transfer in added.iter().filter(|_| before.is_some()) {
+        queue.place(transfer.id, before).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Moves a transfer; returns its new place.
+fn change_position(queue: &Queue, moved: i64, to: Move) -> Result<Value, RpcError> {
+    let all: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
+    let current = all.iter().position(|id| *id == moved);
+    let current = current
+        .ok_or_else(|| RpcError::Refused(format!("GID#{} not found in the waiting queue.", gid(moved))))?;
+    let place = to.place(current, all.len());
+    let others: Vec<i64> = all.into_iter().filter(|id| *id != moved).collect();
+    if place != current {
+        queue.place(moved, others.get(place).copied()).map_err(refused)?;
+    }
+    Ok(json!(place))
+}

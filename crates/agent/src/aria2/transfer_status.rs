@@ -1,0 +1,56 @@
+//! Transfers as aria2 reports them.
+
+use std::path::Path;
+
+use longhaul_core::proto::aria2_rpc::{Gid, RpcError, State, TransferStatus};
+use longhaul_core::units::{Bytes, Rate};
+
+use crate::transfer::{Transfer, TransferKind, TransferState};
+
+/// Returns the state by aria2's names.
+///
+/// A transfer that needs another link is an error there, as aria2 has no such state and a client must not wait for it.
+pub(super) fn state(state: TransferState) -> State {
+    match state {
+        TransferState::Running => State::Active,
+        TransferState::Queued | TransferState::Scheduled => State::Waiting,
+        TransferState::Paused => State::Paused,
+        TransferState::Done => State::Complete,
+        TransferState::Failed | TransferState::WaitingLink => State::Error,
+        TransferState::Cancelled => State::Removed,
+    }
+}
+
+pub(super) fn gid(id: i64) -> Gid {
+    Gid::new(id.unsigned_abs())
+}
+
+/// Returns the transfer's number.
+pub(super) fn id(gid: Gid) -> Result<i64, RpcError> {
+    i64::try_from(gid.number()).map_err(|_| RpcError::NoGid(gid))
+}
+
+/// Returns the status.
+pub(super) fn status(transfer: &Transfer) -> TransferStatus {
+    let state = state(transfer.state);
+    let is_running = state == State::Active;
+    let path = Path::new(&transfer.path);
+    // Until the server has named the file, the path is its directory.
+    let (directory, file) = match transfer.path.ends_with('/') {
+        true => (path.to_owned(), path.join(&transfer.name)),
+        false => (path.parent().unwrap_or(path).to_owned(), path.to_owned()),
+    };
+    TransferStatus {
+        gid: gid(transfer.id),
+        state,
+        total: Bytes::new(transfer.size.unwrap_or(0)),
+        completed: Bytes::new(transfer.bytes),
+        is_upload: transfer.kind == TransferKind::Put,
+        speed: Rate::bits_per_sec(if is_running { transfer.run.goodput_bps } else { 0 }),
+        connections: if is_running { transfer.run.streams } else { 0 },
+        error: transfer.error.as_ref().filter(|_| state == State::Error).map(|error| error.message.clone()),
+        dir: directory.display().to_string().trim_end_matches('/').to_owned(),
+        path: file.display().to_string(),
+        uris: transfer.urls.clone(),
+    }
+}

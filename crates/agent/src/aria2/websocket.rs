@@ -1,0 +1,94 @@
+//! Calls over a WebSocket, and the notifications that it carries.
+
+use std::collections::HashMap;
+
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
+use longhaul_core::proto::aria2_rpc::notification;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{answer, transfer_status};
+use crate::api::ApiState;
+use crate::events::AgentEvent;
+use crate::transfer::{Transfer, TransferState};
+
+/// The largest message of a client: a Metalink of 16 MiB in Base64, and its call.
+const LARGEST_MESSAGE: usize = 24 << 20;
+
+pub(super) async fn upgrade(
+    State(state): State<ApiState>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let mut origins =
+        headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
+    let of_foreign_page = origins.any(|origin| !state.access.is_this_origin(origin));
+    upgrade
+        .max_message_size(LARGEST_MESSAGE)
+        .on_upgrade(move |socket| Connection::new(state, !of_foreign_page).serve(socket))
+}
+
+/// A client's connection.
+struct Connection {
+    state: ApiState,
+    /// Whether the client is notified: any program is, as aria2p only listens, but a page of another origin once a call had the
+    /// token.
+    is_trusted: bool,
+    /// The states that the client was notified of. For a transfer that is not among them each message counts as a change: a
+    /// client takes a notification as a reason to ask, so one too many is harmless.
+    known: HashMap<i64, TransferState>,
+}
+
+impl Connection {
+    fn new(state: ApiState, is_trusted: bool) -> Self {
+        Self { state, is_trusted, known: HashMap::new() }
+    }
+
+    async fn serve(mut self, mut socket: WebSocket) {
+        let mut events = self.state.queue.events.listen();
+        loop {
+            let text = tokio::select! {
+                received = socket.recv() => match received {
+                    Some(Ok(Message::Text(call))) => Some(self.call(call.as_str().to_owned().into()).await),
+                    Some(Ok(Message::Binary(call))) => Some(self.call(call).await),
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                },
+                event = events.recv() => match event {
+                    Ok(AgentEvent::Transfer(transfer)) if self.is_trusted => self.news(&transfer),
+                    Ok(AgentEvent::Stopping) | Err(RecvError::Closed) => return,
+                    Ok(_) | Err(RecvError::Lagged(_)) => None,
+                },
+            };
+            if let Some(text) = text
+                && socket.send(Message::Text(text.into())).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    async fn call(&mut self, body: axum::body::Bytes) -> String {
+        let answer = answer(&self.state, body).await;
+        self.is_trusted |= answer.had_token;
+        answer.body
+    }
+
+    /// Returns the notification of a change of state.
+    fn news(&mut self, transfer: &str) -> Option<String> {
+        let transfer: Transfer = serde_json::from_str(transfer).ok()?;
+        let before = self.known.insert(transfer.id, transfer.state);
+        let method = match transfer.state {
+            state if before == Some(state) => return None,
+            TransferState::Running => "aria2.onDownloadStart",
+            TransferState::Paused => "aria2.onDownloadPause",
+            TransferState::Cancelled => "aria2.onDownloadStop",
+            TransferState::Done => "aria2.onDownloadComplete",
+            TransferState::Failed | TransferState::WaitingLink => "aria2.onDownloadError",
+            TransferState::Queued | TransferState::Scheduled => return None,
+        };
+        Some(notification(method, transfer_status::gid(transfer.id)).to_string())
+    }
+}

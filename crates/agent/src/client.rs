@@ -1,0 +1,232 @@
+//! A client of the agent, over its Unix socket.
+
+use std::path::PathBuf;
+
+use axum::body::{Body, Bytes};
+use axum::http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+
+use crate::api::ErrorBody;
+
+/// Talks to the agent.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Why a request failed.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// No agent listens.
+    #[error("no agent is running: {} does not answer ({source}); start one with longhaul agent", .socket.display())]
+    NotRunning {
+        /// The socket.
+        socket: PathBuf,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The connection broke, as where the agent is killed.
+    #[error("the agent has ended the connection: {0}; ask again")]
+    Connection(String),
+    /// The agent refuses.
+    #[error("{message}{}", if .advice.is_empty() { String::new() } else { format!("; {}", .advice) })]
+    Refused {
+        /// The status.
+        status: u16,
+        /// The word for programs.
+        code: String,
+        /// The sentence.
+        message: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The agent answers what this version does not understand.
+    #[error(
+        "cannot understand the agent's answer: {0}; it may be of another version: stop it, and it starts anew"
+    )]
+    Answer(String),
+}
+
+impl ClientError {
+    /// Returns the exit code after sysexits(3).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotRunning { .. } => 69,
+            Self::Connection(_) => 75,
+            Self::Refused { status: 404, .. } => 66,
+            Self::Refused { status: 400 | 415 | 422, .. } => 64,
+            Self::Refused { status: 409, .. } => 65,
+            Self::Refused { status: 401 | 403 | 421, .. } => 77,
+            Self::Refused { .. } => 74,
+            Self::Answer(_) => 76,
+        }
+    }
+}
+
+impl Client {
+    /// Makes a client of the agent at this socket.
+    pub fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// Returns whether an agent listens.
+    pub fn is_answered(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(&self.socket).is_ok()
+    }
+
+    /// Reads what is at a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        answer(&self.send(Method::GET, path, None).await?)
+    }
+
+    /// Sends a JSON body to a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = (crate::json(body).into_bytes(), "application/json");
+        answer(&self.send(Method::POST, path, Some(body)).await?)
+    }
+
+    /// Sends a metalink to a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn post_metalink<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        document: Vec<u8>,
+    ) -> Result<T, ClientError> {
+        answer(&self.send(Method::POST, path, Some((document, "application/metalink4+xml"))).await?)
+    }
+
+    /// Changes what is at a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = (crate::json(body).into_bytes(), "application/json");
+        answer(&self.send(Method::PATCH, path, Some(body)).await?)
+    }
+
+    /// Removes what is at a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.send(Method::DELETE, path, None).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(Vec<u8>, &str)>,
+    ) -> Result<Bytes, ClientError> {
+        let (status, body) = self.open(method, path, body).await?;
+        let body =
+            body.collect().await.map_err(|error| ClientError::Connection(error.to_string()))?.to_bytes();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let error = serde_json::from_slice::<ErrorBody>(&body)
+            .map_err(|_| ClientError::Answer(status.to_string()))?
+            .error;
+        Err(ClientError::Refused {
+            status: status.as_u16(),
+            code: error.code,
+            message: error.message,
+            advice: error.advice,
+        })
+    }
+
+    /// Listens to the agent's events: each that happens from now on is read by [`EventStream::next`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn events(&self) -> Result<EventStream, ClientError> {
+        let (_, body) = self.open(Method::GET, "/api/v1/events", None).await?;
+        Ok(EventStream { body, text: Vec::new() })
+    }
+
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(Vec<u8>, &str)>,
+    ) -> Result<(StatusCode, Incoming), ClientError> {
+        let stream = UnixStream::connect(&self.socket).await;
+        let stream =
+            stream.map_err(|source| ClientError::NotRunning { socket: self.socket.clone(), source })?;
+        let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Its error is the request's too.
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        let body = match body {
+            Some((body, kind)) => {
+                request = request.header(header::CONTENT_TYPE, kind);
+                Body::from(body)
+            }
+            None => Body::empty(),
+        };
+        let request = request.body(body).map_err(|error| ClientError::Answer(error.to_string()))?;
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        Ok((answer.status(), answer.into_body()))
+    }
+}
+
+fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
+    serde_json::from_slice(body).map_err(|error| ClientError::Answer(error.to_string()))
+}
+
+/// The agent's events as they happen.
+#[derive(Debug)]
+pub struct EventStream {
+    body: Incoming,
+    /// What has arrived of the next messages.
+    text: Vec<u8>,
+}
+
+impl EventStream {
+    /// Waits for the next event; returns its name and its data.
+    ///
+    /// # Errors
+    /// [`ClientError::Connection`] where the agent ends.
+    pub async fn next(&mut self) -> Result<(String, String), ClientError> {
+        loop {
+            while let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
+                let message: Vec<u8> = self.text.drain(..end + 2).collect();
+                let message = String::from_utf8_lossy(&message);
+                let field = |name: &str| {
+                    message.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start)
+                };
+                if let (Some(name), Some(data)) = (field("event:"), field("data:")) {
+                    return Ok((name.to_owned(), data.to_owned()));
+                }
+            }
+            let ended = || ClientError::Connection("it has stopped".to_owned());
+            let frame = self.body.frame().await.ok_or_else(ended)?;
+            let frame = frame.map_err(|error| ClientError::Connection(error.to_string()))?;
+            self.text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        }
+    }
+}

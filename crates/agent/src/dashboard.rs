@@ -1,0 +1,182 @@
+//! The dashboard's files: compiled in, served under a path that names their content.
+//!
+//! They hold nothing secret and need no token; what they show comes from the API, which needs one.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+/// What the page may load and do: nothing but from this address, no inline script or style, no frame around it.
+const POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// The path names the content, so that a file of a path never changes.
+const KEPT: &str = "private, max-age=31536000, immutable";
+/// Hexadecimal digits of the content's hash in the path: enough to tell builds from each other.
+const HASH_DIGITS: usize = 16;
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+/// A file of the dashboard.
+struct Asset {
+    path: &'static str,
+    kind: &'static str,
+    content: &'static [u8],
+}
+
+/// Lists files below `assets/`, of one media type.
+macro_rules! assets {
+    ($kind:expr; $($path:literal),+ $(,)?) => {
+        [$(Asset { path: $path, kind: $kind, content: include_bytes!(concat!("../assets/", $path)) }),+]
+    };
+}
+
+static SCRIPTS: &[Asset] = &assets![SCRIPT;
+    "js/add.js", "js/api.js", "js/buffers.js", "js/charts.js", "js/dom.js", "js/events.js", "js/format.js", "js/history.js",
+    "js/i18n.js", "js/main.js", "js/queue.js", "js/settings.js", "js/store.js", "js/transfer.js", "js/strings/en.js",
+    "js/strings/ja.js",
+];
+static STYLES: &[Asset] = &assets![CSS; "css/base.css", "css/queue.css", "css/transfer.css"];
+static ICONS: &[Asset] = &assets![SVG; "favicon.svg"];
+/// uPlot, as reports have it: `crates/scope/assets/README.md` names its version and licence.
+static PLOTS: &[Asset] = &[
+    Asset {
+        path: "uPlot.iife.min.js",
+        kind: SCRIPT,
+        content: include_bytes!("../../scope/assets/uplot/uPlot.iife.min.js"),
+    },
+    Asset {
+        path: "uPlot.min.css",
+        kind: CSS,
+        content: include_bytes!("../../scope/assets/uplot/uPlot.min.css"),
+    },
+];
+const INDEX: &str = include_str!("../assets/index.html");
+
+fn files() -> impl Iterator<Item = &'static Asset> {
+    [SCRIPTS, STYLES, ICONS, PLOTS].into_iter().flatten()
+}
+
+/// The hash of all files, which their paths begin with.
+static HASH: LazyLock<String> = LazyLock::new(|| {
+    let mut hasher = blake3::Hasher::new();
+    for asset in files() {
+        hasher.update(asset.path.as_bytes());
+        hasher.update(&(asset.content.len() as u64).to_le_bytes());
+        hasher.update(asset.content);
+    }
+    hasher.finalize().to_hex()[..HASH_DIGITS].to_owned()
+});
+
+/// The page, with the paths of this build.
+static PAGE: LazyLock<String> = LazyLock::new(|| INDEX.replace("{assets}", &format!("/assets/{}", *HASH)));
+
+/// Returns the routes of the page and its files.
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new().route("/", get(page)).route("/assets/{hash}/{*path}", get(file))
+}
+
+async fn page() -> Response {
+    // The next build has other paths: the page is asked for each time.
+    answer(HTML, "no-store", PAGE.as_bytes())
+}
+
+async fn file(Path((hash, path)): Path<(String, String)>) -> Response {
+    match files().find(|asset| hash == *HASH && asset.path == path) {
+        Some(asset) => answer(asset.kind, KEPT, asset.content),
+        None => {
+            (StatusCode::NOT_FOUND, "this build of the dashboard has no such file: load the page again\n")
+                .into_response()
+        }
+    }
+}
+
+fn answer(kind: &'static str, kept: &'static str, content: &'static [u8]) -> Response {
+    let headers: [(HeaderName, HeaderValue); 7] = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::CACHE_CONTROL, HeaderValue::from_static(kept)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+        (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+    ];
+    (headers, content).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path as FilePath;
+
+    use super::*;
+
+    fn on_disk(directory: &FilePath, below: &str, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{below}{}", entry.file_name().to_string_lossy());
+            match entry.file_type().unwrap().is_dir() {
+                true => on_disk(&entry.path(), &format!("{path}/"), found),
+                false => _ = found.insert(path),
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_is_compiled_in() {
+        let mut found = BTreeSet::new();
+        on_disk(&FilePath::new(env!("CARGO_MANIFEST_DIR")).join("assets"), "", &mut found);
+        found.remove("index.html");
+        let served: BTreeSet<String> =
+            [SCRIPTS, STYLES, ICONS].into_iter().flatten().map(|asset| asset.path.to_owned()).collect();
+        assert_eq!(served, found);
+    }
+
+    #[test]
+    fn page_names_only_files_that_are_served() {
+        let prefix = format!("\"/assets/{}/", *HASH);
+        let named: Vec<&str> =
+            PAGE.split(&prefix).skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(
+            named.len() >= 6 && named.iter().all(|path| files().any(|asset| asset.path == *path)),
+            "{named:?}"
+        );
+        assert!(!PAGE.contains("{assets}"));
+    }
+
+    #[test]
+    fn page_has_no_inline_script_or_style_and_no_foreign_address() {
+        for forbidden in ["<style", " style=", "onclick=", "http://"] {
+            assert!(!PAGE.contains(forbidden), "{forbidden}");
+        }
+        assert_eq!(PAGE.matches("<script").count(), PAGE.matches("<script src=").count());
+        let foreign = files().filter(|asset| asset.kind == SCRIPT && asset.path.starts_with("js/"));
+        for asset in foreign {
+            let text = String::from_utf8_lossy(asset.content);
+            assert!(!text.contains("import(\"http") && !text.contains("fetch(\"http"), "{}", asset.path);
+        }
+    }
+
+    #[test]
+    fn both_languages_have_the_same_texts() {
+        let keys = |path: &str| -> BTreeSet<String> {
+            let text = files()
+                .find(|asset| asset.path == path)
+                .map(|asset| String::from_utf8_lossy(asset.content))
+                .unwrap();
+            let key = |line: &str| line.trim().split(':').next().map(|key| key.trim_matches('"').to_owned());
+            text.lines().filter(|line| line.starts_with("  ")).filter_map(key).collect()
+        };
+        let english = keys("js/strings/en.js");
+        assert_eq!(english, keys("js/strings/ja.js"));
+        let named: Vec<_> =
+            INDEX.split("data-t=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(named.len() > 10 && named.iter().all(|key| english.contains(*key)), "{named:?}");
+    }
+}

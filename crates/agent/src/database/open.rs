@@ -1,0 +1,127 @@
+//! Opens a database: checks it, brings it to the present version, moves a damaged one aside.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
+
+use super::schema::{APPLICATION, STEPS, VERSION};
+use super::{Database, DatabaseError};
+
+/// How long another process may hold the lock, as a backup does.
+const BUSY: Duration = Duration::from_secs(5);
+/// Memory of the page cache in KiB: an index of 10,000 transfers fits.
+const CACHE_KIB: i64 = 1024;
+
+/// An open database.
+pub(crate) struct Opened {
+    pub(crate) database: Database,
+    /// Where a damaged one that stood there has been moved, and what was found.
+    pub(crate) damaged: Option<(PathBuf, String)>,
+}
+
+/// Why a database is not used.
+enum Unusable {
+    Damaged(String),
+    Other(DatabaseError),
+}
+
+pub(super) fn open(path: &Path, now: i64) -> Result<Opened, DatabaseError> {
+    let why = match try_open(path) {
+        Ok(database) => return Ok(Opened { database, damaged: None }),
+        Err(Unusable::Other(error)) => return Err(error),
+        Err(Unusable::Damaged(why)) => why,
+    };
+    let aside =
+        move_aside(path, now).map_err(|source| DatabaseError::Aside { path: path.to_owned(), source })?;
+    match try_open(path) {
+        Ok(database) => Ok(Opened { database, damaged: Some((aside, why)) }),
+        Err(Unusable::Other(error)) => Err(error),
+        Err(Unusable::Damaged(_)) => {
+            let source = rusqlite::Error::InvalidPath(path.to_owned());
+            Err(DatabaseError::Open { path: path.to_owned(), source })
+        }
+    }
+}
+
+fn try_open(path: &Path) -> Result<Database, Unusable> {
+    let unusable = |source: rusqlite::Error| match source.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Unusable::Damaged(source.to_string()),
+        _ => Unusable::Other(DatabaseError::Open { path: path.to_owned(), source }),
+    };
+    let mut connection = Connection::open(path).map_err(unusable)?;
+    let version = set_up(&connection).map_err(unusable)?;
+    if version > VERSION {
+        return Err(Unusable::Other(DatabaseError::Newer {
+            path: path.to_owned(),
+            found: version,
+            known: VERSION,
+        }));
+    }
+    let check: Option<String> =
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).optional().map_err(unusable)?;
+    if let Some(found) = check.filter(|found| found != "ok") {
+        return Err(Unusable::Damaged(found));
+    }
+    migrate(&mut connection, version).map_err(unusable)?;
+    Ok(Database { connection })
+}
+
+/// Sets up a connection; returns the version of the database.
+fn set_up(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.busy_timeout(BUSY)?;
+    let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let application: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if version > VERSION && application == APPLICATION {
+        return Ok(version);
+    }
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    // Another program's database is none of ours, whatever its version.
+    if tables > 0 && (application != APPLICATION || version < 1) {
+        return Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error {
+                code: ErrorCode::NotADatabase,
+                extended_code: rusqlite::ffi::SQLITE_NOTADB,
+            },
+            Some("it is not a queue of longhaul".to_owned()),
+        ));
+    }
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    Ok(version)
+}
+
+/// Brings the tables to the present version, all or nothing.
+fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+    if version == VERSION {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or_default()) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
+}
+
+/// Renames a database and what belongs to it; returns its new name.
+fn move_aside(path: &Path, now: i64) -> std::io::Result<PathBuf> {
+    let with = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let free = |number: &u32| !with(path, &format!(".damaged-{now}-{number}")).exists();
+    let number = (0..1000).find(free).unwrap_or_default();
+    let aside = with(path, &format!(".damaged-{now}-{number}"));
+    std::fs::rename(path, &aside)?;
+    for suffix in ["-wal", "-shm"] {
+        match std::fs::rename(with(path, suffix), with(&aside, suffix)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(aside)
+}

@@ -1,0 +1,45 @@
+//! Longhaul's agent: a persistent queue of transfers with an HTTP API.
+//!
+//! ```text
+//!  longhaul queue --- Unix socket ---.
+//!                                    api --> queue --> database (SQLite)
+//!  browser --- 127.0.0.1 --- auth --'          |
+//!                                            runner --> longhaul_engine (a thread for each transfer)
+//!                                              '------> events --> server-sent events
+//! ```
+//!
+//! [`agent::run`] serves until it is told to end; [`client::Client`] talks to it.
+
+pub mod agent;
+pub mod api;
+mod aria2;
+pub mod client;
+mod dashboard;
+mod database;
+pub mod error;
+mod events;
+mod instance;
+mod live;
+mod notify;
+pub mod paths;
+pub mod queue;
+pub mod request;
+mod runner;
+mod secrets;
+pub mod settings;
+pub mod transfer;
+pub mod unit;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+/// Locks; what a thread that panicked has left is used on.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serialises a value whose type has a serialisation.
+pub(crate) fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,271 @@
+//! A transfer while it runs: how it stands, and how it is stopped.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use longhaul_core::advice::LimitedBy;
+use longhaul_core::event::{Done, Event, Progress};
+use longhaul_core::telemetry::Sample;
+use longhaul_core::units::{Rate, Rtt};
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::sampling::SampleInterval;
+use serde::Serialize;
+
+use crate::lock;
+use crate::transfer::{RunFacts, Transfer};
+
+/// How often a running transfer is measured for its record.
+pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
+/// How often, while a client looks at it.
+const WATCHED_INTERVAL: Duration = Duration::from_millis(10);
+/// How long samples are kept.
+const KEPT: Duration = Duration::from_secs(60);
+/// How often clients are told of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+/// How many samples are sent at once: 250 ms of them.
+const BATCH: Duration = Duration::from_millis(250);
+/// Over which time the present rate is measured.
+const RATE_OVER: Duration = Duration::from_secs(2);
+
+/// A sample with its time, as it is sent.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TimedSample {
+    /// Seconds since the run's start.
+    pub(crate) at: f64,
+    #[serde(flatten)]
+    pub(crate) sample: Sample,
+}
+
+/// A running transfer.
+pub(crate) struct Live {
+    pub(crate) id: i64,
+    pub(crate) priority: i64,
+    pub(crate) position: i64,
+    pub(crate) cancel: Cancel,
+    pub(crate) limit: RateLimit,
+    pub(crate) sampling: SampleInterval,
+    began: Instant,
+    /// How long earlier runs took, in seconds.
+    seconds_before: f64,
+    state: Mutex<LiveState>,
+    samples: Mutex<Samples>,
+}
+
+#[derive(Default)]
+struct LiveState {
+    bytes: u64,
+    size: Option<u64>,
+    run: RunFacts,
+    /// When so many bytes had been moved in this run, for the rate.
+    moved: VecDeque<(Instant, u64)>,
+    told: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Samples {
+    kept: VecDeque<TimedSample>,
+    /// Those that clients have not been sent.
+    batch: Vec<TimedSample>,
+    watchers: usize,
+}
+
+/// Progress as clients are told.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProgressMessage {
+    id: i64,
+    bytes: u64,
+    size: Option<u64>,
+    goodput_bps: u64,
+    eta: Option<f64>,
+    seconds: f64,
+    streams: usize,
+    retransmits: u64,
+    rtt: Option<f64>,
+    limited_by: Option<String>,
+    explanation: String,
+}
+
+impl Live {
+    pub(crate) fn new(transfer: &Transfer, limit: RateLimit) -> Self {
+        let state = LiveState { bytes: transfer.bytes, size: transfer.size, ..LiveState::default() };
+        Self {
+            id: transfer.id,
+            priority: transfer.priority,
+            position: transfer.position,
+            cancel: Cancel::new(),
+            limit,
+            sampling: SampleInterval::new(RECORD_INTERVAL),
+            began: Instant::now(),
+            seconds_before: transfer.run.seconds,
+            state: Mutex::new(state),
+            samples: Mutex::default(),
+        }
+    }
+
+    /// Takes in an event of the run.
+    pub(crate) fn note(&self, event: &Event) {
+        match event {
+            Event::Opened { size, resumed, .. } => {
+                let mut state = lock(&self.state);
+                state.size = size.map(|size| size.get());
+                state.bytes = resumed.get();
+            }
+            Event::Progress(progress) => self.note_progress(progress),
+            Event::Limited { by, .. } => {
+                let mut state = lock(&self.state);
+                state.run.limited_by = Some(by.name().to_owned());
+                state.run.explanation = explanation(*by);
+            }
+            Event::Done(done) => self.note_done(done),
+            _ => {}
+        }
+    }
+
+    fn note_progress(&self, progress: &Progress) {
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        state.bytes = progress.present.get();
+        state.size = progress.size.map(|size| size.get()).or(state.size);
+        state.run.streams = progress.streams;
+        state.run.retransmits = progress.retransmits.max(progress.out_of_order);
+        state.run.rtt = progress.rtt.or(progress.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
+        let received = progress.received.get();
+        state.note_moved(now, received);
+    }
+
+    fn note_done(&self, done: &Done) {
+        let mut state = lock(&self.state);
+        state.bytes = done.bytes.get();
+        state.size = Some(done.bytes.get());
+        let run = &mut state.run;
+        run.goodput_bps = done.goodput.as_bits_per_sec();
+        run.streams = done.streams;
+        run.retransmits = done.retransmits.or(done.out_of_order).unwrap_or_default();
+        run.limited_by = Some(done.limited_by.name().to_owned());
+        run.explanation = explanation(done.limited_by);
+        run.advice.clone_from(&done.advice);
+        run.digest = done.digest.as_ref().map(ToString::to_string);
+    }
+
+    /// Takes in how a whole tree stands.
+    pub(crate) fn note_total(&self, bytes: u64, received: u64, streams: usize) {
+        let mut state = lock(&self.state);
+        state.bytes = bytes;
+        state.run.streams = streams;
+        state.note_moved(Instant::now(), received);
+    }
+
+    /// Returns whether clients are to be told of progress now.
+    pub(crate) fn is_progress_due(&self) -> bool {
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        let due = state.told.is_none_or(|told| now.duration_since(told) >= PROGRESS_INTERVAL);
+        if due {
+            state.told = Some(now);
+        }
+        due
+    }
+
+    pub(crate) fn message(&self) -> ProgressMessage {
+        let state = lock(&self.state);
+        ProgressMessage {
+            id: self.id,
+            bytes: state.bytes,
+            size: state.size,
+            goodput_bps: state.run.goodput_bps,
+            eta: state.eta(),
+            seconds: self.seconds(),
+            streams: state.run.streams,
+            retransmits: state.run.retransmits,
+            rtt: state.run.rtt,
+            limited_by: state.run.limited_by.clone(),
+            explanation: state.run.explanation.clone(),
+        }
+    }
+
+    /// Writes how the run stands over what is stored of the transfer.
+    pub(crate) fn show_in(&self, transfer: &mut Transfer) {
+        let state = lock(&self.state);
+        transfer.bytes = state.bytes;
+        transfer.size = state.size.or(transfer.size);
+        transfer.run = RunFacts { seconds: self.seconds(), ..state.run.clone() };
+        transfer.eta = state.eta();
+    }
+
+    pub(crate) fn goodput(&self) -> u64 {
+        lock(&self.state).run.goodput_bps
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds_before + self.began.elapsed().as_secs_f64()
+    }
+
+    /// Keeps a sample; returns a batch of them once it is time to send one.
+    pub(crate) fn note_sample(&self, at: Duration, sample: &Sample) -> Option<Vec<TimedSample>> {
+        let timed = TimedSample { at: at.as_secs_f64(), sample: sample.clone() };
+        let mut samples = lock(&self.samples);
+        let oldest = timed.at - KEPT.as_secs_f64();
+        while samples.kept.front().is_some_and(|kept| kept.at < oldest) {
+            samples.kept.pop_front();
+        }
+        samples.kept.push_back(timed.clone());
+        if samples.watchers == 0 {
+            return None;
+        }
+        samples.batch.push(timed);
+        let first = samples.batch.first().map_or(0.0, |first| first.at);
+        (at.as_secs_f64() - first >= BATCH.as_secs_f64()).then(|| std::mem::take(&mut samples.batch))
+    }
+
+    /// Returns the samples after `since`, in seconds since the run's start.
+    pub(crate) fn samples(&self, since: f64) -> Vec<TimedSample> {
+        lock(&self.samples).kept.iter().filter(|sample| sample.at > since).cloned().collect()
+    }
+
+    /// Counts a client that looks at the transfer, which is measured more often as long as there is one.
+    pub(crate) fn watch(&self) {
+        lock(&self.samples).watchers += 1;
+        self.sampling.set(WATCHED_INTERVAL);
+    }
+
+    /// Counts a client that no longer looks.
+    pub(crate) fn unwatch(&self) {
+        let mut samples = lock(&self.samples);
+        samples.watchers = samples.watchers.saturating_sub(1);
+        if samples.watchers == 0 {
+            samples.batch.clear();
+            self.sampling.set(RECORD_INTERVAL);
+        }
+    }
+}
+
+impl LiveState {
+    fn note_moved(&mut self, now: Instant, received: u64) {
+        self.moved.push_back((now, received));
+        while self.moved.len() > 2
+            && self.moved.get(1).is_some_and(|(at, _)| now.duration_since(*at) > RATE_OVER)
+        {
+            self.moved.pop_front();
+        }
+        if let Some((since, before)) = self.moved.front() {
+            let (bytes, time) = (received.saturating_sub(*before), now.duration_since(*since));
+            if !time.is_zero() {
+                self.run.goodput_bps =
+                    Rate::over(longhaul_core::units::Bytes::new(bytes), time).as_bits_per_sec();
+            }
+        }
+    }
+
+    fn eta(&self) -> Option<f64> {
+        let left = self.size?.checked_sub(self.bytes)?;
+        (self.run.goodput_bps > 0).then(|| left as f64 * 8.0 / self.run.goodput_bps as f64)
+    }
+}
+
+/// Says what limits a transfer.
+fn explanation(by: LimitedBy) -> String {
+    match by {
+        LimitedBy::Limit => "Limited by the rate that was set.".to_owned(),
+        by => format!("Limited by {}.", by.phrase()),
+    }
+}

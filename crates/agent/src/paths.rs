@@ -1,0 +1,156 @@
+//! Where the agent keeps its files.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use longhaul_engine::user_state;
+use rustix::process::geteuid;
+
+/// The directories of one agent.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// What outlives a reboot: the queue, the key, records.
+    pub state: PathBuf,
+    /// What does not: the socket.
+    pub runtime: PathBuf,
+}
+
+impl Paths {
+    /// Returns the paths of the user's agent; `None` where the environment names no home.
+    pub fn of_user() -> Option<Self> {
+        let state = user_state::directory()?.join("agent");
+        let runtime =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let runtime = match runtime {
+            Some(directory) => directory.join("longhaul"),
+            None => PathBuf::from(format!("/tmp/longhaul-{}", geteuid().as_raw())),
+        };
+        Some(Self { state, runtime })
+    }
+
+    /// Makes the directories, for this user alone.
+    ///
+    /// # Errors
+    /// What the kernel says; `PermissionDenied` where a directory is another user's or open to others.
+    pub fn make(&self) -> io::Result<()> {
+        private_directory(&self.state)?;
+        private_directory(&self.records())?;
+        private_directory(&self.runtime)
+    }
+
+    /// Returns the socket.
+    pub fn socket(&self) -> PathBuf {
+        self.runtime.join("agent.sock")
+    }
+
+    /// Returns the lock that one agent holds.
+    pub fn lock(&self) -> PathBuf {
+        self.state.join("agent.lock")
+    }
+
+    /// Returns the queue's database.
+    pub fn database(&self) -> PathBuf {
+        self.state.join("queue.db")
+    }
+
+    /// Returns the key that seals the secrets of the queue.
+    pub fn key(&self) -> PathBuf {
+        self.state.join("agent.key")
+    }
+
+    /// Returns the token of the dashboard.
+    pub fn token(&self) -> PathBuf {
+        self.state.join("agent.token")
+    }
+
+    /// Returns the log of an agent that was started on demand.
+    pub fn log(&self) -> PathBuf {
+        self.state.join("agent.log")
+    }
+
+    /// Returns the directory of records.
+    pub fn records(&self) -> PathBuf {
+        self.state.join("records")
+    }
+
+    /// Returns the record of a transfer.
+    pub fn record(&self, id: i64) -> PathBuf {
+        self.records().join(format!("{id}.jsonl"))
+    }
+}
+
+/// Makes a directory that only this user can enter, or checks that it is one.
+fn private_directory(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let there = std::fs::symlink_metadata(path)?;
+    if !there.is_dir() || there.uid() != geteuid().as_raw() {
+        let why = format!("{} is not a directory of this user: remove it", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    if there.mode() & 0o077 != 0 {
+        std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Reads a small secret, or makes it by `fresh` and keeps it durably; only this user may read it.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn kept_secret(path: &Path, fresh: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
+    /// More than any secret kept here.
+    const LONGEST: u64 = 1024;
+    match OpenOptions::new().read(true).open(path) {
+        Ok(file) => {
+            if file.metadata()?.mode() & 0o077 != 0 {
+                file.set_permissions(Permissions::from_mode(0o600))?;
+            }
+            let mut secret = Vec::new();
+            file.take(LONGEST).read_to_end(&mut secret)?;
+            return Ok(secret);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let secret = fresh();
+    let written = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&written)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    std::fs::rename(&written, path)?;
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_and_secrets_are_for_the_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths { state: dir.path().join("a/state"), runtime: dir.path().join("run") };
+        std::fs::create_dir_all(&paths.runtime).unwrap();
+        std::fs::set_permissions(&paths.runtime, Permissions::from_mode(0o755)).unwrap();
+        paths.make().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&paths.state), mode(&paths.runtime), mode(&paths.records())), (0o700, 0o700, 0o700));
+        let first = kept_secret(&paths.key(), || vec![1, 2, 3]).unwrap();
+        std::fs::set_permissions(paths.key(), Permissions::from_mode(0o644)).unwrap();
+        let second = kept_secret(&paths.key(), || vec![4]).unwrap();
+        assert_eq!((first, mode(&paths.key())), (second, 0o600));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(private_directory(&file).is_err());
+    }
+}

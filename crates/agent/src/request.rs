@@ -1,0 +1,495 @@
+//! What a client asks to be transferred, and what the engine is to do for it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longhaul_core::checksum::Checksum;
+use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::metalink::{Metalink, Pieces};
+use longhaul_core::units::Bytes;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
+use longhaul_engine::passing_digest::Verify;
+use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::sampling::SampleInterval;
+use longhaul_engine::send::ReaderChoice;
+use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::writer::WriterChoice;
+use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl};
+use longhaul_engine::source::is_known_scheme;
+use longhaul_engine::upload::{PutRequest, destination};
+use longhaul_engine::user_state;
+use serde::{Deserialize, Serialize};
+use url::Url;
+use utoipa::ToSchema;
+
+use crate::error::QueueError;
+use crate::transfer::TransferKind;
+
+/// The most sources of one file: more connections than these have streams for.
+const MOST_SOURCES: usize = 16;
+/// More connections than this only hurt, the server first.
+const MOST_STREAMS: usize = 256;
+/// How many failures in a row a stream may have, as with `longhaul get`.
+const STREAM_RETRIES: u32 = 5;
+/// How long next to nothing may move, as with `longhaul get`.
+const STALL: Duration = Duration::from_secs(60);
+
+/// A number of connections: `"auto"` or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StreamsWish {
+    /// As many as pay.
+    #[default]
+    #[serde(with = "auto")]
+    Auto,
+    /// This many.
+    Fixed(usize),
+}
+
+mod auto {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str("auto")
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+        match &String::deserialize(from)?[..] {
+            "auto" => Ok(()),
+            _ => Err(D::Error::custom("write \"auto\" or a number")),
+        }
+    }
+}
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriterWish {
+    /// Direct where the file system can, else buffered.
+    #[default]
+    Auto,
+    /// O_DIRECT, past the page cache.
+    Direct,
+    /// A shared mapping.
+    Mmap,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// What to transfer, and how. Only `urls` is needed for a `get`, `paths` and `url` for a `put`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TransferRequest {
+    /// Which way the bytes go.
+    pub kind: TransferKind,
+    /// The file's URLs: the first defines it, the others are mirrors. For a tree, its one URL.
+    pub urls: Vec<String>,
+    /// Where to put the paths.
+    pub url: Option<String>,
+    /// The files or directories to put.
+    #[schema(value_type = Vec<String>)]
+    pub paths: Vec<PathBuf>,
+    /// Where the file goes: a file, or a directory that exists or ends in `/`. Relative to the directory of the settings.
+    #[schema(value_type = Option<String>)]
+    pub output: Option<PathBuf>,
+    /// The file's name in that directory; without it the server or the URL names it.
+    pub name: Option<String>,
+    /// What the file's checksum must be, as in `sha256:HEX`.
+    pub checksum: Option<String>,
+    /// Further request headers, as in `Accept: text/html`. They are kept encrypted.
+    pub headers: Vec<String>,
+    /// The value of the header Cookie.
+    pub cookies: Option<String>,
+    /// The value of the header User-Agent.
+    pub user_agent: Option<String>,
+    /// The value of the header Referer.
+    pub referrer: Option<String>,
+    /// A bearer token for the server.
+    pub token: Option<String>,
+    /// How many connections to use.
+    pub streams: StreamsWish,
+    /// How evenly, and how fast, the server is to send: `auto`, `off` or a rate as in `860Mbit`.
+    pub pace: Option<String>,
+    /// How the file is written.
+    pub writer: WriterWish,
+    /// The highest rate of this transfer, in bits per second.
+    pub limit_bps: Option<u64>,
+    /// The higher, the sooner it runs.
+    pub priority: i64,
+    /// The page that the link was on.
+    pub page_url: Option<String>,
+    /// When to run, in seconds since 1970.
+    pub at: Option<i64>,
+    /// Whether it waits until it is resumed.
+    pub paused: bool,
+    /// Whether ranges are combined although the server gives no strong validator.
+    pub assume_unchanged: bool,
+    /// A text that names this request: a second one with the same key adds nothing, and is answered with the first one's transfer.
+    pub key: Option<String>,
+    /// What a metalink says of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub metalink: Option<MetalinkFacts>,
+}
+
+/// What a metalink says of a file beyond its URLs and its digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetalinkFacts {
+    /// The file's size.
+    pub size: Option<Bytes>,
+    /// The length of its pieces.
+    pub piece_length: Option<Bytes>,
+    /// The digests of the pieces.
+    pub pieces: Vec<Checksum>,
+}
+
+impl MetalinkFacts {
+    fn pieces(&self) -> Option<Pieces> {
+        let algorithm = self.pieces.first()?.algorithm;
+        Some(Pieces { length: self.piece_length?, algorithm, digests: self.pieces.clone() })
+    }
+}
+
+fn invalid(message: impl std::fmt::Display) -> QueueError {
+    QueueError::Invalid(message.to_string())
+}
+
+/// Reads the URL of a file that can be transferred.
+fn parse_url(text: &str) -> Result<Url, QueueError> {
+    // A text that is no URL may be a secret that was pasted by mistake: it is not repeated.
+    let url: Url = text.trim().parse().map_err(|error| invalid(format!("this is no URL: {error}")))?;
+    if url.host().is_none() || !is_known_scheme(url.scheme()) {
+        return Err(invalid(format!(
+            "this URL ('{}:') cannot be transferred: write one of http, https, ftp, ftps or gsiftp",
+            url.scheme()
+        )));
+    }
+    Ok(url)
+}
+
+/// Makes a request of each URL of a text, one a line; empty lines and lines that begin with # are skipped.
+///
+/// # Errors
+/// [`QueueError::Invalid`] with the number of the line.
+pub fn of_text(text: &str) -> Result<Vec<TransferRequest>, QueueError> {
+    let lines =
+        text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let requests: Result<Vec<_>, _> = lines
+        .map(|(line, number)| {
+            let url = parse_url(line).map_err(|error| invalid(format!("line {number}: {error}")))?;
+            Ok(TransferRequest { urls: vec![url.into()], ..TransferRequest::default() })
+        })
+        .collect();
+    requests.and_then(
+        |requests| if requests.is_empty() { Err(invalid("there is no URL in it")) } else { Ok(requests) },
+    )
+}
+
+/// Makes a request of each file of a metalink.
+///
+/// # Errors
+/// [`QueueError::Invalid`].
+pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> {
+    let metalink =
+        Metalink::parse(document).map_err(|error| invalid(format!("cannot use the metalink: {error}")))?;
+    let of_file = |file: longhaul_core::proto::metalink::MetalinkFile| {
+        let usable = file.sources.iter().filter_map(|source| parse_url(&source.url).ok());
+        let urls: Vec<String> = usable.take(MOST_SOURCES).map(Into::into).collect();
+        if urls.is_empty() {
+            return Err(invalid(format!("{} in the metalink has no URL that can be fetched", file.name)));
+        }
+        let pieces = file.pieces.as_ref();
+        Ok(TransferRequest {
+            urls,
+            name: file.name.components().last().map(|name| name.to_string()),
+            checksum: file.best_checksum().map(ToString::to_string),
+            metalink: Some(MetalinkFacts {
+                size: file.size,
+                piece_length: pieces.map(|pieces| pieces.length),
+                pieces: file.pieces.as_ref().map(|pieces| pieces.digests.clone()).unwrap_or_default(),
+            }),
+            ..TransferRequest::default()
+        })
+    };
+    metalink.files.into_iter().map(of_file).collect()
+}
+
+/// What a run of a transfer needs beside the request.
+pub(crate) struct RunContext<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) limit: RateLimit,
+    pub(crate) sample: SampleInterval,
+    /// The name that an earlier run has given the file: a fresh link may suggest another.
+    pub(crate) known_name: Option<String>,
+}
+
+/// What the engine is to do.
+pub(crate) enum Work {
+    Get(Box<Job>),
+    GetTree {
+        url: Url,
+        target: PathBuf,
+        options: Box<JobOptions>,
+    },
+    Put(Box<PutRequest>),
+    /// The path of the request is the directory, its URL the one on the server.
+    PutTree(Box<PutRequest>),
+}
+
+impl TransferRequest {
+    /// Checks the request, makes its paths absolute, and splits one with several paths.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn normalised(mut self, directory: &Path) -> Result<Vec<Self>, QueueError> {
+        self.client()?;
+        self.pace()?;
+        self.checksum()?;
+        if matches!(self.streams, StreamsWish::Fixed(n) if !(1..=MOST_STREAMS).contains(&n)) {
+            return Err(invalid(format!("streams must be \"auto\" or a number from 1 to {MOST_STREAMS}")));
+        }
+        if self.limit_bps.is_some_and(|rate| rate < 8) {
+            return Err(invalid("limit_bps must be at least 8: at this rate nothing would ever arrive"));
+        }
+        if let Some(name) = &self.name {
+            longhaul_core::proto::listing::check_name(name.as_bytes())
+                .map_err(|error| invalid(format!("cannot use the name of the file: {error}")))?;
+        }
+        if !self.paths.is_empty() || self.kind == TransferKind::Put {
+            return self.normalised_puts();
+        }
+        match &self.urls[..] {
+            [] => return Err(invalid("urls names no URL")),
+            [_] => {}
+            [_, _, ..] if self.kind == TransferKind::Tree => {
+                return Err(invalid("a tree has one URL: add others as transfers of their own"));
+            }
+            all if all.len() > MOST_SOURCES => {
+                return Err(invalid(format!("a file has at most {MOST_SOURCES} sources")));
+            }
+            _ => {}
+        }
+        for url in &mut self.urls {
+            *url = parse_url(url)?.into();
+        }
+        let output = self.output.take().unwrap_or_default();
+        let as_directory =
+            output.as_os_str().is_empty() || output.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let mut output = directory.join(output);
+        if as_directory && self.kind == TransferKind::Get {
+            output.push("");
+        }
+        self.output = Some(output);
+        Ok(vec![self])
+    }
+
+    /// A put of several paths is one transfer each.
+    fn normalised_puts(self) -> Result<Vec<Self>, QueueError> {
+        let to = self.url.as_deref().or(self.urls.first().map(String::as_str));
+        let to = parse_url(to.ok_or_else(|| invalid("a put needs the URL to put to"))?)?;
+        if self.paths.is_empty() {
+            return Err(invalid("a put needs paths"));
+        }
+        if self.paths.len() > 1 && !to.path().ends_with('/') {
+            return Err(invalid("several files need a directory to go to: end the URL in /"));
+        }
+        let of_path = |path: &PathBuf| {
+            if !path.is_absolute() {
+                return Err(invalid(format!("the path {} is not absolute", path.display())));
+            }
+            let is_directory = std::fs::metadata(path)
+                .map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?
+                .is_dir();
+            let (kind, url) = match is_directory {
+                true => (TransferKind::Tree, to.clone()),
+                false => (TransferKind::Put, destination(&to, path).map_err(invalid)?),
+            };
+            Ok(Self {
+                kind,
+                url: Some(url.into()),
+                urls: Vec::new(),
+                paths: vec![path.clone()],
+                ..self.clone()
+            })
+        };
+        self.paths.iter().map(of_path).collect()
+    }
+
+    /// Replaces the link of the file, and its headers where there are fresh ones; the mirrors stay.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn refresh(&mut self, url: &str, headers: Option<Vec<String>>) -> Result<(), QueueError> {
+        let url = parse_url(url)?;
+        match (self.urls.first_mut(), &mut self.url) {
+            (Some(first), _) => *first = url.into(),
+            (None, target) => *target = Some(url.into()),
+        }
+        if let Some(headers) = headers {
+            self.headers = headers;
+            self.client()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the URLs without secrets.
+    pub(crate) fn shown_urls(&self) -> Vec<String> {
+        let parsed = self.urls.iter().chain(&self.url).filter_map(|url| url.parse().ok());
+        parsed.map(|url: Url| SafeUrl::of(&url).to_string()).collect()
+    }
+
+    /// Returns what to call the transfer before the server has named the file.
+    pub(crate) fn shown_name(&self) -> String {
+        let last_of_url = || {
+            let url: Url = self.urls.first()?.parse().ok()?;
+            let last = url.path_segments()?.rfind(|segment| !segment.is_empty())?.to_owned();
+            Some(percent_encoding::percent_decode_str(&last).decode_utf8_lossy().into_owned())
+        };
+        let last_of = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
+        let of_output = || {
+            let output = self.output.as_ref()?;
+            (!output.as_os_str().as_encoded_bytes().ends_with(b"/") && !output.is_dir())
+                .then(|| last_of(output))?
+        };
+        let known = self.name.clone().or_else(|| self.paths.first().and_then(|path| last_of(path)));
+        known.or_else(of_output).or_else(last_of_url).unwrap_or_else(|| "download".to_owned())
+    }
+
+    /// Returns the file or directory on this host as far as it is known.
+    pub(crate) fn shown_path(&self) -> String {
+        let path = self.paths.first().or(self.output.as_ref());
+        path.map(|path| path.display().to_string()).unwrap_or_default()
+    }
+
+    fn client(&self) -> Result<ClientConfig, QueueError> {
+        let mut headers = Vec::new();
+        for text in &self.headers {
+            headers.push(
+                text.parse::<HeaderField>()
+                    .map_err(|error| invalid(format!("a header cannot be used: {error}")))?,
+            );
+        }
+        for (name, value) in [("Cookie", &self.cookies), ("Referer", &self.referrer)] {
+            if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+                headers.push(
+                    HeaderField::new(name, value)
+                        .map_err(|error| invalid(format!("cannot use {name}: {error}")))?,
+                );
+            }
+        }
+        let environment = ClientConfig::from_env();
+        Ok(ClientConfig {
+            headers,
+            credentials: self.token.clone().map(Credentials::Bearer),
+            user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
+            ..environment
+        })
+    }
+
+    fn pace(&self) -> Result<Pace, QueueError> {
+        let parse = |text: &String| text.parse::<Pace>().map_err(|error| invalid(format!("pace: {error}")));
+        self.pace.as_ref().map_or(Ok(Pace::Auto), parse)
+    }
+
+    fn checksum(&self) -> Result<Option<Checksum>, QueueError> {
+        let parse = |text: &String| text.parse().map_err(|error| invalid(format!("checksum: {error}")));
+        self.checksum.as_ref().map(parse).transpose()
+    }
+
+    fn streams(&self) -> Streams {
+        match self.streams {
+            StreamsWish::Auto => Streams::Auto,
+            StreamsWish::Fixed(n) => Streams::Fixed(n),
+        }
+    }
+
+    /// Says what the engine is to do for a normalised request.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn work(&self, context: RunContext<'_>) -> Result<Work, QueueError> {
+        if let Some(path) = self.paths.first() {
+            let put = Box::new(self.put(path, context)?);
+            return Ok(if self.kind == TransferKind::Tree { Work::PutTree(put) } else { Work::Put(put) });
+        }
+        let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
+        let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
+        let known_name = context.known_name.clone();
+        let options = Box::new(self.options(context, first.clone())?);
+        let output = self.output.clone().unwrap_or_default();
+        if self.kind == TransferKind::Tree {
+            return Ok(Work::GetTree { url: first, target: output, options });
+        }
+        let metalink = self.metalink.as_ref();
+        let expected = Expected {
+            name: self.name.clone().or(known_name),
+            size: metalink.and_then(|facts| facts.size),
+            checksum: self.checksum()?,
+            pieces: metalink.and_then(MetalinkFacts::pieces),
+            ..Expected::default()
+        };
+        let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || self.name.is_some();
+        let output = if is_directory { Output::Directory(output) } else { Output::File(output) };
+        Ok(Work::Get(Box::new(Job { urls, output, expected, options: *options })))
+    }
+
+    fn options(&self, context: RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
+        let (mut client, pace) = (self.client()?, self.pace()?);
+        if pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
+            client.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
+        }
+        let limit = match pace {
+            // Servers that do not pace are held to the rate here.
+            Pace::Rate(rate) => context.limit.within(Some(rate)),
+            Pace::Auto | Pace::Off => context.limit,
+        };
+        Ok(JobOptions {
+            streams: self.streams(),
+            memory: user_state::path_memory(),
+            segment: None,
+            sample: Some(context.sample),
+            count_pages: true,
+            verify: Verify::Passing,
+            writer: match self.writer {
+                WriterWish::Auto => WriterChoice::Auto,
+                WriterWish::Direct => WriterChoice::Direct,
+                WriterWish::Mmap => WriterChoice::Mmap,
+                WriterWish::Buffered => WriterChoice::Buffered,
+            },
+            pace,
+            limit: Some(limit),
+            resume: true,
+            assume_unchanged: self.assume_unchanged,
+            keep_time: self.kind == TransferKind::Tree,
+            retries: STREAM_RETRIES,
+            stall: STALL,
+            client,
+            logins_for: Some(first),
+        })
+    }
+
+    fn put(&self, path: &Path, context: RunContext<'_>) -> Result<PutRequest, QueueError> {
+        Ok(PutRequest {
+            path: path.to_owned(),
+            url: parse_url(self.url.as_deref().unwrap_or_default())?,
+            reader: ReaderChoice::Auto,
+            verify: Some(Verify::Passing),
+            streams: self.streams(),
+            pace: self.pace()?,
+            congestion: None,
+            limit: Some(context.limit),
+            resume: true,
+            retries: STREAM_RETRIES,
+            stall: STALL,
+            sample: Some(context.sample),
+            memory: user_state::path_memory(),
+            client: self.client()?,
+            sessions: context.engine.ftp_sessions(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+use super::*;
+
+fn request(json: &str) -> TransferRequest {
+    serde_json::from_str(json).unwrap()
+}
+
+fn refused(json: &str) -> String {
+    request(json).normalised(Path::new("/d")).unwrap_err().to_string()
+}
+
+#[test]
+fn output_is_made_absolute_and_a_directory_stays_one() {
+    let output = |json: &str| request(json).normalised(Path::new("/d")).unwrap()[0].output.clone().unwrap();
+    assert_eq!(output(r#"{"urls": ["http://h/a"]}"#).as_os_str(), "/d/");
+    assert_eq!(output(r#"{"urls": ["http://h/a"], "output": "f"}"#).as_os_str(), "/d/f");
+    assert_eq!(output(r#"{"urls": ["http://h/a"], "output": "/o/"}"#).as_os_str(), "/o/");
+    assert_eq!(output(r#"{"kind": "tree", "urls": ["http://h/a/"], "output": "/o"}"#).as_os_str(), "/o");
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_its_reason_and_without_secrets() {
+    for (json, why) in [
+        (r#"{"urls": []}"#, "no URL"),
+        (r#"{"urls": ["no url"]}"#, "no URL"),
+        (r#"{"urls": ["file:///etc/passwd"]}"#, "cannot be transferred"),
+        (r#"{"urls": ["mailto:a@b"]}"#, "cannot be transferred"),
+        (r#"{"urls": ["http://h/"], "checksum": "md5:12"}"#, "checksum"),
+        (r#"{"urls": ["http://h/"], "headers": ["secret"]}"#, "header"),
+        (r#"{"urls": ["http://h/"], "cookies": "a\r\nb"}"#, "Cookie"),
+        (r#"{"urls": ["http://h/"], "pace": "fast"}"#, "pace"),
+        (r#"{"urls": ["http://h/"], "streams": 0}"#, "streams"),
+        (r#"{"urls": ["http://h/"], "name": "../a"}"#, "name"),
+        (r#"{"urls": ["http://h/"], "limit_bps": 1}"#, "limit_bps"),
+        (r#"{"kind": "put", "paths": ["/nonexistent"], "url": "http://h/"}"#, "/nonexistent"),
+        (r#"{"kind": "put", "paths": ["a"], "url": "http://h/"}"#, "absolute"),
+        (r#"{"kind": "put", "url": "http://h/"}"#, "paths"),
+        (r#"{"kind": "put", "paths": ["/etc/passwd"]}"#, "URL"),
+        (r#"{"kind": "tree", "urls": ["http://h/a", "http://h/b"]}"#, "one URL"),
+    ] {
+        let error = refused(json);
+        assert!(error.contains(why) && !error.contains("secret"), "{json}: {error}");
+    }
+    assert!(serde_json::from_str::<TransferRequest>(r#"{"urls": [], "colour": 1}"#).is_err());
+    assert!(serde_json::from_str::<TransferRequest>(r#"{"streams": "many"}"#).is_err());
+}
+
+#[test]
+fn shown_urls_hold_no_login_and_no_query() {
+    let given = request(r#"{"urls": ["https://u:secret@h/a%20b.tar?key=secret", "http://m/b"]}"#);
+    let shown = given.shown_urls();
+    assert_eq!(shown.len(), 2);
+    assert!(!shown.join(" ").contains("secret"), "{shown:?}");
+    assert_eq!(given.shown_name(), "a b.tar");
+}
+
+#[test]
+fn each_line_is_a_file_and_a_bad_one_is_named_by_its_number() {
+    let requests = of_text("# files\n\nhttp://h/a\n  https://h/b?x=1 \r\n").unwrap();
+    assert_eq!(
+        requests.iter().map(|r| r.urls[0].as_str()).collect::<Vec<_>>(),
+        ["http://h/a", "https://h/b?x=1"]
+    );
+    assert!(of_text("http://h/a\nsecret").unwrap_err().to_string().starts_with("line 2:"));
+    assert!(of_text("\n#").is_err());
+}
+
+#[test]
+fn metalink_keeps_sources_digests_and_pieces() {
+    let hex = "a".repeat(64);
+    let text = format!(
+        r#"<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="f.iso"><size>10</size><hash type="sha-256">{hex}</hash>
+        <pieces type="sha-256" length="6"><hash>{hex}</hash><hash>{hex}</hash></pieces>
+        <url>http://one/f</url><url>http://two/f</url><url>bogus</url></file></metalink>"#
+    );
+    let requests = of_metalink(text.as_bytes()).unwrap();
+    let stored: TransferRequest =
+        serde_json::from_str(&serde_json::to_string(&requests[0]).unwrap()).unwrap();
+    assert_eq!(stored, requests[0]);
+    assert_eq!((stored.urls.len(), stored.name.as_deref()), (2, Some("f.iso")));
+    let facts = stored.metalink.unwrap();
+    assert_eq!((facts.size, facts.pieces().unwrap().digests.len()), (Some(Bytes::new(10)), 2));
+    assert!(of_metalink(b"<nothing/>").is_err());
+}
+
+#[test]
+fn refreshed_link_replaces_the_first_url_and_keeps_mirrors() {
+    let mut given = request(r#"{"urls": ["http://h/a?old", "http://m/a"], "headers": ["A: 1"]}"#);
+    given.refresh("http://h/a?new", None).unwrap();
+    assert_eq!(given.urls, ["http://h/a?new", "http://m/a"]);
+    given.refresh("http://h/b", Some(vec!["B: 2".to_owned()])).unwrap();
+    assert_eq!((given.urls[0].as_str(), given.headers[0].as_str()), ("http://h/b", "B: 2"));
+    assert!(given.refresh("nonsense", None).is_err());
+}

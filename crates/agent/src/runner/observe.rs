@@ -1,0 +1,144 @@
+//! Observes a run: how it stands for clients, its record, and which file it writes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use longhaul_core::event::{Done, Event, JobTag, Observer};
+use longhaul_core::units::Bytes;
+use longhaul_engine::sink::part_names::part_of;
+use longhaul_scope::record::Recorder;
+use longhaul_scope::record::schema::Side;
+
+use super::execute::Failure;
+use crate::database::PartIdentity;
+use crate::events::AgentEvent;
+use crate::live::{Live, RECORD_INTERVAL};
+use crate::queue::Queue;
+use crate::transfer::{Transfer, TransferKind};
+
+/// The observer of one run.
+pub(super) struct RunObserver<'a> {
+    queue: &'a Queue,
+    live: &'a Live,
+    kind: TransferKind,
+    tag: JobTag,
+    recorder: Option<Recorder>,
+    /// When the record took its last sample, in milliseconds since the run's start: a watched run has more samples than it keeps.
+    recorded: AtomicU64,
+    received: AtomicU64,
+}
+
+impl<'a> RunObserver<'a> {
+    /// Begins to observe; a record that cannot be written is left out.
+    pub(super) fn begin(queue: &'a Queue, live: &'a Live, transfer: &Transfer) -> Self {
+        let url = transfer.urls.first().map(String::as_str).unwrap_or_default();
+        let side = if transfer.kind == TransferKind::Put { Side::Put } else { Side::Get };
+        let path = queue.paths.record(live.id);
+        let recorder = (transfer.kind != TransferKind::Tree)
+            .then(|| Recorder::create(&path, side, url, RECORD_INTERVAL));
+        let recorder = recorder.and_then(|recorder| {
+            recorder.inspect_err(|error| tracing::warn!("transfer {} has no record: {error}", live.id)).ok()
+        });
+        let tag = JobTag::new(longhaul_core::event::JobId::new(live.id.cast_unsigned()), url);
+        Self {
+            queue,
+            live,
+            kind: transfer.kind,
+            tag,
+            recorder,
+            recorded: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns what the run's events are marked with.
+    pub(super) fn tag(&self) -> &JobTag {
+        &self.tag
+    }
+
+    /// Ends the record.
+    pub(super) fn end(self, at: Duration, result: &Result<Done, Failure>) {
+        let Some(recorder) = &self.recorder else { return };
+        let end = match result {
+            Ok(done) => Event::Done(Box::new(done.clone())),
+            Err(failure) => {
+                Event::Error { message: failure.message.clone(), exit_code: failure.kind.exit_code() }
+            }
+        };
+        recorder.on(&self.tag, at, &end);
+        if let Err(error) = recorder.finish() {
+            tracing::warn!("the record of transfer {} is cut off: {error}", self.live.id);
+        }
+    }
+
+    /// Stores which file the run writes, before it can get its final name.
+    fn opened(&self, target: &Path, size: Option<Bytes>) {
+        if self.kind != TransferKind::Get {
+            return;
+        }
+        let stored =
+            PartIdentity::of(&part_of(target), target).map_err(|error| error.to_string()).and_then(|part| {
+                let stored = self
+                    .queue
+                    .database(|database| database.set_part(self.live.id, &part, size.map(Bytes::get)));
+                stored.map_err(|error| error.to_string())
+            });
+        if let Err(error) = stored {
+            tracing::warn!(
+                "transfer {} is fetched again if the agent is killed at its end: {error}",
+                self.live.id
+            );
+        }
+        // It may have been removed meanwhile.
+        let _ = self.queue.changed(self.live.id);
+    }
+
+    fn record(&self, job: &JobTag, at: Duration, event: &Event) {
+        let Some(recorder) = &self.recorder else { return };
+        if matches!(event, Event::Sample(_)) {
+            let now = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+            let last = self.recorded.load(Ordering::Relaxed);
+            // A tenth early, as no timer is exact.
+            if last > 0
+                && now < last + u64::try_from(RECORD_INTERVAL.as_millis() * 9 / 10).unwrap_or(u64::MAX)
+            {
+                return;
+            }
+            self.recorded.store(now.max(1), Ordering::Relaxed);
+        }
+        recorder.on(job, at, event);
+    }
+}
+
+impl Observer for RunObserver<'_> {
+    fn on(&self, job: &JobTag, at: Duration, event: &Event) {
+        self.record(job, at, event);
+        self.live.note(event);
+        match event {
+            Event::Opened { path, size, .. } => self.opened(path, *size),
+            Event::Progress(progress) => {
+                let now = progress.received.get();
+                let before = self.received.fetch_max(now, Ordering::Relaxed);
+                self.queue.moved.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+                tell_progress(self.queue, self.live);
+            }
+            Event::Sample(sample) => {
+                if let Some(samples) = self.live.note_sample(at, sample) {
+                    let id = self.live.id;
+                    let message = || crate::json(&serde_json::json!({ "id": id, "samples": samples })).into();
+                    self.queue.events.send(|| AgentEvent::Samples { id, data: message() });
+                }
+            }
+            Event::Warning(warning) => tracing::warn!("transfer {}: {warning}", self.live.id),
+            _ => {}
+        }
+    }
+}
+
+/// Tells clients how a run stands, at most twice a second.
+pub(super) fn tell_progress(queue: &Queue, live: &Live) {
+    if queue.events.is_heard() && live.is_progress_due() {
+        queue.events.send(|| AgentEvent::Progress(crate::json(&live.message()).into()));
+    }
+}

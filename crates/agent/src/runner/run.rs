@@ -1,0 +1,136 @@
+//! One run of a transfer, from its request to its state in the database.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::event::{Done, Event};
+use longhaul_core::queue_plan;
+use longhaul_engine::failure::FailureKind;
+use longhaul_engine::sink::part_names::{journals_of, part_of};
+
+use super::execute::{self, Failure};
+use super::observe::RunObserver;
+use super::records;
+use crate::database::{PartIdentity, Row, RunEnd};
+use crate::live::Live;
+use crate::queue::{Queue, unix_now};
+use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
+
+/// How often a result that cannot be stored is tried again.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// Runs a transfer to its end, and records that.
+pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
+    let began = Instant::now();
+    if let Ok(transfer) = queue.transfer(live.id) {
+        queue.tell(&transfer);
+    }
+    let observer = RunObserver::begin(queue, live, &row.transfer);
+    let execution = catch_unwind(AssertUnwindSafe(|| execute::execute(queue, live, row, &observer)));
+    let result = execution.unwrap_or_else(|_| {
+        let message = "an internal error ended the transfer; please report it".to_owned();
+        Err(Failure { kind: FailureKind::Internal, message })
+    });
+    observer.end(began.elapsed(), &result);
+    let (state, end) = judge(queue, live, row, result);
+    store(queue, live.id, state, &end);
+    queue.remove_live(live.id);
+    // It may have been removed meanwhile.
+    let _ = queue.changed(live.id);
+    if let Ok(stats) = queue.stats() {
+        queue.events.send(|| crate::events::AgentEvent::Stats(crate::json(&stats).into()));
+    }
+    records::prune(&queue.paths.records());
+    queue.wake();
+}
+
+/// Says what becomes of a transfer whose run has ended.
+fn judge(queue: &Queue, live: &Live, row: &Row, result: Result<Done, Failure>) -> (TransferState, RunEnd) {
+    let failure = match result {
+        Ok(done) => {
+            live.note(&Event::Done(Box::new(done.clone())));
+            let end = end_of(live, row, Some(done.path.display().to_string()));
+            return (TransferState::Done, end);
+        }
+        Err(failure) => failure,
+    };
+    let mut end = end_of(live, row, None);
+    end.run.goodput_bps = 0;
+    if failure.kind == FailureKind::Interrupted || live.cancel.is_cancelled() {
+        // Of a transfer that was paused or cancelled, the state is stored already.
+        return (TransferState::Queued, end);
+    }
+    let state = state_after(failure.kind, row, end.bytes, queue.settings().retries);
+    if state == TransferState::Scheduled {
+        let delay = queue_plan::retry_delay(row.attempts).as_secs().cast_signed();
+        end.retry_at = Some(unix_now().saturating_add(delay));
+    }
+    end.error = Some(TransferFailure { message: failure.message, exit_code: failure.kind.exit_code() });
+    (state, end)
+}
+
+/// Returns the state after a failure: a link may have expired, a server may be back later.
+fn state_after(kind: FailureKind, row: &Row, bytes: u64, retries: u32) -> TransferState {
+    let of_link = row.transfer.kind == TransferKind::Get
+        && row.transfer.urls.first().is_some_and(|url| url.starts_with("http"));
+    match kind {
+        FailureKind::Denied if of_link => TransferState::WaitingLink,
+        // A link that never worked is a wrong one.
+        FailureKind::NotFound if of_link && bytes > 0 => TransferState::WaitingLink,
+        FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if row.attempts < retries => {
+            TransferState::Scheduled
+        }
+        _ => TransferState::Failed,
+    }
+}
+
+fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
+    let mut transfer: Transfer = row.transfer.clone();
+    live.show_in(&mut transfer);
+    RunEnd { bytes: transfer.bytes, size: transfer.size, path, run: transfer.run, ..RunEnd::default() }
+}
+
+/// Stores the end of a run; a disk that is full is waited for as long as the agent runs.
+fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
+    let mut told = false;
+    while let Err(error) = queue.database(|database| database.end(id, state, end, unix_now())) {
+        if !told {
+            tracing::error!("the end of transfer {id} cannot be stored yet: {error}");
+            told = true;
+        }
+        if queue.is_stopping() {
+            break;
+        }
+        std::thread::sleep(STORE_RETRY);
+    }
+}
+
+/// Returns the end of a run that an agent which was killed could not store: its file has the final name.
+pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
+    let part = row.part.as_ref().filter(|part| part.is_in_place())?;
+    let size = std::fs::metadata(&part.target).ok()?.len();
+    let complete =
+        row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);
+    if complete {
+        remove_leftovers(&part.target);
+    }
+    complete.then(|| RunEnd {
+        bytes: size,
+        size: Some(size),
+        path: Some(part.target.display().to_string()),
+        run: row.transfer.run.clone(),
+        ..RunEnd::default()
+    })
+}
+
+/// Removes what the run had no time to remove: journals, and the partial name where the final one is a link to the same file.
+fn remove_leftovers(target: &Path) {
+    let part = part_of(target);
+    let is_link = PartIdentity::of(&part, target).is_ok_and(|identity| identity.is_in_place());
+    for path in journals_of(target).into_iter().chain(is_link.then_some(part)) {
+        // Most are not there.
+        let _ = std::fs::remove_file(path);
+    }
+}

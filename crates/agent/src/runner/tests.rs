@@ -1,0 +1,100 @@
+use std::fs;
+
+use super::*;
+use crate::database::PartIdentity;
+use crate::paths::Paths;
+use crate::request::TransferRequest;
+use crate::transfer::Transfer;
+
+fn queue() -> (tempfile::TempDir, Arc<Queue>) {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
+    paths.make().unwrap();
+    let queue = Arc::new(Queue::open(paths).unwrap());
+    (dir, queue)
+}
+
+/// Adds a transfer whose run an agent that was killed has begun, with this file as its part.
+fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::path::PathBuf) {
+    let request = TransferRequest {
+        urls: vec![format!("http://127.0.0.1:9/{name}")],
+        output: Some(directory.join(name)),
+        ..TransferRequest::default()
+    };
+    let id = queue.add(vec![request]).unwrap()[0].id;
+    let (part, target) = (directory.join(format!("{name}.longhaul-part")), directory.join(name));
+    fs::write(&part, "content").unwrap();
+    let identity = PartIdentity::of(&part, &target).unwrap();
+    queue.database(|database| {
+        assert!(database.begin(id, 1).unwrap());
+        database.set_part(id, &identity, Some(7)).unwrap();
+    });
+    (id, part)
+}
+
+fn after_recovery(queue: &Queue, id: i64) -> Transfer {
+    recover(queue).unwrap();
+    queue.transfer(id).unwrap()
+}
+
+#[test]
+fn file_that_got_its_name_before_the_kill_is_done_and_its_leftovers_are_removed() {
+    let (dir, queue) = queue();
+    let (id, part) = begun(&queue, dir.path(), "f");
+    fs::rename(&part, dir.path().join("f")).unwrap();
+    fs::write(dir.path().join("f.longhaul-journal"), "").unwrap();
+    let transfer = after_recovery(&queue, id);
+    assert_eq!((transfer.state, transfer.bytes), (TransferState::Done, 7));
+    assert!(!dir.path().join("f.longhaul-journal").exists() && dir.path().join("f").exists());
+}
+
+#[test]
+fn file_that_was_killed_between_link_and_unlink_is_done_under_one_name() {
+    let (dir, queue) = queue();
+    let (id, part) = begun(&queue, dir.path(), "f");
+    fs::hard_link(&part, dir.path().join("f")).unwrap();
+    assert_eq!(after_recovery(&queue, id).state, TransferState::Done);
+    assert!(!part.exists() && dir.path().join("f").exists());
+}
+
+#[test]
+fn part_is_queued_again_and_another_file_of_the_name_is_not_taken_for_it() {
+    let (dir, queue) = queue();
+    let (unfinished, _) = begun(&queue, dir.path(), "a");
+    let (other, _) = begun(&queue, dir.path(), "b");
+    fs::write(dir.path().join("b"), "content").unwrap();
+    assert_eq!(after_recovery(&queue, unfinished).state, TransferState::Queued);
+    assert_eq!(queue.transfer(other).unwrap().state, TransferState::Queued);
+    assert_eq!(fs::read(dir.path().join("b")).unwrap(), b"content");
+}
+
+#[test]
+fn retry_that_a_clock_set_back_has_put_far_ahead_is_due_and_a_time_that_was_asked_for_is_not() {
+    let (_dir, queue) = queue();
+    let request = |at| TransferRequest {
+        urls: vec!["http://127.0.0.1:9/f".to_owned()],
+        at,
+        ..TransferRequest::default()
+    };
+    let now = unix_now();
+    let ids: Vec<_> = queue
+        .add(vec![request(None), request(Some(now + 1_000_000))])
+        .unwrap()
+        .iter()
+        .map(|t| t.id)
+        .collect();
+    let end = crate::database::RunEnd { retry_at: Some(now + 300), ..Default::default() };
+    queue.database(|database| {
+        assert!(database.begin(ids[0], now).unwrap());
+        database.end(ids[0], TransferState::Scheduled, &end, now).unwrap();
+    });
+    let state = |id| queue.transfer(id).unwrap().state;
+    assert!(promote(&queue, now).unwrap().is_some());
+    assert_eq!((state(ids[0]), state(ids[1])), (TransferState::Scheduled, TransferState::Scheduled));
+    // The clock is set back by a year.
+    promote(&queue, now - 365 * 86_400).unwrap();
+    assert_eq!((state(ids[0]), state(ids[1])), (TransferState::Queued, TransferState::Scheduled));
+    // And far ahead.
+    promote(&queue, now + 2_000_000).unwrap();
+    assert_eq!(state(ids[1]), TransferState::Queued);
+}

@@ -1,0 +1,217 @@
+//! Runs a transfer of a directory: a walk, and a job for each file that is missing or has changed.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use longhaul_core::admission::JobAdmission;
+use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::failure::FailureKind;
+use longhaul_engine::job::JobOptions;
+use longhaul_engine::source::http::SafeUrl;
+use longhaul_engine::tree::{TreeOptions, Walked};
+use longhaul_engine::upload::{self, PutRequest};
+use url::Url;
+
+use super::execute::Failure;
+use super::observe::tell_progress;
+use crate::live::Live;
+use crate::lock;
+use crate::queue::Queue;
+
+/// Large files at once within a tree, as with `longhaul get -r`.
+const PARALLEL: usize = 3;
+/// Small files at once in an upload: `longhaul serve` takes 16 uploads.
+const MOST_SMALL: usize = 16;
+/// How many entries a walk may be ahead of the transfers.
+const WALKED_AHEAD: usize = 1024;
+
+/// How the files of a tree stand together.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// Bytes of the files that are complete.
+    complete: u64,
+    /// Of those, bytes that this run has moved.
+    moved: u64,
+    /// Of each running file: bytes there, bytes moved, streams.
+    running: HashMap<JobId, (u64, u64, usize)>,
+    /// The first failure of a file, and how many there are.
+    failed: Option<(Failure, u64)>,
+}
+
+impl Totals {
+    fn sums(&self) -> (u64, u64, usize) {
+        let add = |(bytes, moved, streams): (u64, u64, usize), running: &(u64, u64, usize)| {
+            (bytes + running.0, moved + running.1, streams + running.2)
+        };
+        self.running.values().fold((self.complete, self.moved, 0), add)
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        match &mut self.failed {
+            Some((_, count)) => *count += 1,
+            None => self.failed = Some((failure, 1)),
+        }
+    }
+}
+
+/// Observes the files of a tree: their bytes together.
+struct TreeObserver<'a, 'b>(&'b TreeRun<'a>);
+
+impl Observer for TreeObserver<'_, '_> {
+    fn on(&self, job: &JobTag, _at: Duration, event: &Event) {
+        let (Event::Progress(progress), run) = (event, self.0) else { return };
+        let mut totals = lock(&run.totals);
+        let before = totals.running.get(&job.id()).map_or(0, |running| running.1);
+        totals.running.insert(job.id(), (progress.present.get(), progress.received.get(), progress.streams));
+        let (bytes, moved, streams) = totals.sums();
+        drop(totals);
+        let fresh = progress.received.get().saturating_sub(before);
+        run.queue.moved.fetch_add(fresh, Ordering::Relaxed);
+        run.live.note_total(bytes, moved, streams);
+        tell_progress(run.queue, run.live);
+    }
+}
+
+/// What the files of a tree share.
+struct TreeRun<'a> {
+    queue: &'a Queue,
+    live: &'a Live,
+    totals: Mutex<Totals>,
+    count: AtomicU64,
+    began: Instant,
+}
+
+impl<'a> TreeRun<'a> {
+    fn new(queue: &'a Queue, live: &'a Live) -> Self {
+        Self { queue, live, totals: Mutex::default(), count: AtomicU64::new(0), began: Instant::now() }
+    }
+
+    /// Runs the files of a walk.
+    fn run<F: Send>(
+        &self,
+        walk: impl Iterator<Item = Walked<F>> + Send,
+        admission: JobAdmission,
+        task: impl Fn(&Self, JobId, F) -> Result<Bytes, Failure> + Sync,
+    ) {
+        let cancel = &self.live.cancel;
+        thread::scope(|threads| {
+            let (found, files) = sync_channel(WALKED_AHEAD);
+            let walker =
+                move || walk.map(|walked| found.send(walked)).take_while(Result::is_ok).for_each(drop);
+            if let Err(error) = thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
+                lock(&self.totals)
+                    .fail(Failure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
+                return;
+            }
+            self.queue.engine.run_each(files, admission, cancel, |walked| {
+                let file = match walked {
+                    Walked::File(file) => file,
+                    Walked::Skipped { what, why } => {
+                        tracing::warn!("leaving out {what}: {why}");
+                        return None;
+                    }
+                    Walked::Failed(error) => {
+                        lock(&self.totals).fail(Failure::new(error.kind(), error));
+                        return None;
+                    }
+                };
+                let job = JobId::new(self.count.fetch_add(1, Ordering::Relaxed) + 1);
+                let result = task(self, job, file);
+                let mut totals = lock(&self.totals);
+                let moved = totals.running.remove(&job).map_or(0, |running| running.1);
+                match result {
+                    Ok(size) => {
+                        totals.complete += size.get();
+                        totals.moved += moved;
+                        Some(size)
+                    }
+                    Err(failure) => {
+                        totals.fail(failure);
+                        None
+                    }
+                }
+            });
+        });
+    }
+
+    fn end(self, path: &Path) -> Result<Done, Failure> {
+        let totals = self.totals.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.live.cancel.is_cancelled() {
+            return Err(Failure::new(FailureKind::Interrupted, "interrupted"));
+        }
+        let (bytes, moved, _) = totals.sums();
+        match totals.failed {
+            None => {
+                let (time, bytes) = (self.began.elapsed(), Bytes::new(bytes));
+                let goodput = Rate::over(Bytes::new(moved), time);
+                Ok(Done { path: path.to_owned(), bytes, time, goodput, ..Done::default() })
+            }
+            Some((failure, 1)) => Err(failure),
+            Some((failure, count)) => {
+                let message = format!("{} of its files failed, the first: {}", count, failure.message);
+                Err(Failure { kind: failure.kind, message })
+            }
+        }
+    }
+}
+
+/// Fetches a directory.
+pub(super) fn get(
+    queue: &Queue,
+    live: &Live,
+    url: &Url,
+    target: &Path,
+    options: JobOptions,
+) -> Result<Done, Failure> {
+    let listing =
+        TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
+    let tree = queue.engine.remote_tree(url, target, listing);
+    let tree = tree.map_err(|error| Failure::new(error.kind(), error))?;
+    // Of many files at once, no samples are kept.
+    let options = JobOptions { sample: None, ..options };
+    let run = TreeRun::new(queue, live);
+    run.run(tree.walk(&live.cancel), JobAdmission::new(PARALLEL), |run, job, file| {
+        if let Some((_, size)) = tree.unchanged(&file, &live.cancel) {
+            return Ok(size);
+        }
+        let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+        let observer = TreeObserver(run);
+        let outcome = queue.engine.run(
+            &tree.job(&file, options.clone()),
+            JobObserver::new(&tag, &observer),
+            &live.cancel,
+        );
+        outcome.map(|outcome| outcome.size).map_err(|error| Failure::new(error.kind(), error))
+    });
+    run.end(target)
+}
+
+/// Sends a directory.
+pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Done, Failure> {
+    let request = PutRequest { sample: None, ..request };
+    let options =
+        TreeOptions { client: request.client.clone(), retries: request.retries, stall: request.stall };
+    let tree = queue.engine.upload_tree(&request.path, &request.url, options);
+    let tree = tree.map_err(|error| Failure::new(error.kind(), error))?;
+    let run = TreeRun::new(queue, live);
+    let admission = JobAdmission::new(PARALLEL).with_small(MOST_SMALL);
+    run.run(tree.walk(&live.cancel), admission, |run, job, file| {
+        if tree.is_unchanged(&file, &live.cancel) {
+            return Ok(file.size);
+        }
+        let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+        let mut client = request.client.clone();
+        client.headers.extend(file.time_header());
+        let put = PutRequest { path: file.path, url: file.url, client, ..request.clone() };
+        let observer = TreeObserver(run);
+        let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
+        outcome.map(|outcome| outcome.size).map_err(|error| Failure::new(error.kind(), error))
+    });
+    run.end(&request.path)
+}

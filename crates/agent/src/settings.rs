@@ -1,0 +1,185 @@
+//! The user's settings of the queue.
+
+use std::path::PathBuf;
+
+use longhaul_core::queue_plan::{Limits, Window};
+use longhaul_core::units::Rate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::QueueError;
+
+/// Transfers at once: few, as each fills its path alone.
+const CONCURRENT: usize = 3;
+/// More at once would only compete.
+const MOST_CONCURRENT: usize = 64;
+/// How often a transfer is tried again after a failure that may pass.
+const RETRIES: u32 = 8;
+
+/// What holds for the whole queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Transfers at once.
+    pub concurrent: usize,
+    /// The rate of all transfers together, in bits per second.
+    pub limit_bps: Option<u64>,
+    /// Where files go that are given no place.
+    #[schema(value_type = String)]
+    pub directory: PathBuf,
+    /// Parts of the week with limits of their own; the first that holds counts.
+    pub schedule: Vec<ScheduleEntry>,
+    /// How often a transfer is tried again after a failure that may pass.
+    pub retries: u32,
+}
+
+/// A part of the week with limits of its own, in local time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleEntry {
+    /// The days on which it begins, as in `mon-fri,sun` or `daily`.
+    pub days: String,
+    /// When it begins, as in `08:00`.
+    pub from: String,
+    /// When it ends; the next day, where that is not later.
+    pub to: String,
+    /// The rate of all transfers together within it, in bits per second.
+    #[serde(default)]
+    pub limit_bps: Option<u64>,
+    /// Transfers at once within it; 0 stops all.
+    #[serde(default = "usual_concurrent")]
+    pub concurrent: usize,
+}
+
+fn usual_concurrent() -> usize {
+    CONCURRENT
+}
+
+/// Changes of the settings: what is left out stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SettingsPatch {
+    /// Transfers at once.
+    pub concurrent: Option<usize>,
+    /// The rate of all transfers together, in bits per second; null removes it.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub limit_bps: Option<Option<u64>>,
+    /// Where files go that are given no place.
+    #[schema(value_type = Option<String>)]
+    pub directory: Option<PathBuf>,
+    /// Parts of the week with limits of their own.
+    pub schedule: Option<Vec<ScheduleEntry>>,
+    /// How often a transfer is tried again.
+    pub retries: Option<u32>,
+}
+
+/// Tells a null that is given from a value that is left out.
+pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::<u64>::deserialize(from).map(Some)
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let home = || std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory =
+            std::env::var_os("XDG_DOWNLOAD_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        Self {
+            concurrent: CONCURRENT,
+            limit_bps: None,
+            directory: directory.or_else(|| Some(home()?.join("Downloads"))).unwrap_or_else(|| "/tmp".into()),
+            schedule: Vec::new(),
+            retries: RETRIES,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the settings with these changes.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn with(&self, patch: SettingsPatch) -> Result<Self, QueueError> {
+        let changed = Self {
+            concurrent: patch.concurrent.unwrap_or(self.concurrent),
+            limit_bps: patch.limit_bps.unwrap_or(self.limit_bps),
+            directory: patch.directory.unwrap_or_else(|| self.directory.clone()),
+            schedule: patch.schedule.unwrap_or_else(|| self.schedule.clone()),
+            retries: patch.retries.unwrap_or(self.retries),
+        };
+        let invalid = |message: String| Err(QueueError::Invalid(message));
+        if changed.concurrent == 0 || changed.concurrent > MOST_CONCURRENT {
+            return invalid(format!("concurrent must be a number from 1 to {MOST_CONCURRENT}"));
+        }
+        if changed.limit_bps.is_some_and(|rate| rate < 8) {
+            return invalid("limit_bps must be at least 8, or null".to_owned());
+        }
+        if !changed.directory.is_absolute() {
+            return invalid(format!("the directory {} is not an absolute path", changed.directory.display()));
+        }
+        changed.windows()?;
+        Ok(changed)
+    }
+
+    /// Returns the limits outside the schedule.
+    pub(crate) fn usual(&self) -> Limits {
+        Limits { concurrent: self.concurrent, rate: self.limit_bps.map(Rate::bits_per_sec) }
+    }
+
+    /// Returns the schedule.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn windows(&self) -> Result<Vec<Window>, QueueError> {
+        let window = |entry: &ScheduleEntry| {
+            if entry.concurrent > MOST_CONCURRENT || entry.limit_bps.is_some_and(|rate| rate < 8) {
+                let why = format!("schedule: concurrent is {MOST_CONCURRENT} at most, limit_bps 8 at least");
+                return Err(QueueError::Invalid(why));
+            }
+            let failed = |error: longhaul_core::queue_plan::ParseWindowError| {
+                QueueError::Invalid(format!("schedule: {error}"))
+            };
+            let limits =
+                Limits { concurrent: entry.concurrent, rate: entry.limit_bps.map(Rate::bits_per_sec) };
+            Ok(Window {
+                days: entry.days.parse().map_err(failed)?,
+                from: entry.from.parse().map_err(failed)?,
+                to: entry.to.parse().map_err(failed)?,
+                limits,
+            })
+        };
+        self.schedule.iter().map(window).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patch_changes_what_it_names_and_null_removes_a_limit() {
+        let patch = |text: &str| Settings::default().with(serde_json::from_str(text).unwrap());
+        let limited = patch(r#"{"limit_bps": 8000000, "concurrent": 2}"#).unwrap();
+        assert_eq!((limited.limit_bps, limited.concurrent), (Some(8_000_000), 2));
+        let again = limited.with(serde_json::from_str(r#"{"directory": "/d"}"#).unwrap()).unwrap();
+        assert_eq!((again.limit_bps, again.directory), (Some(8_000_000), "/d".into()));
+        let freed = limited.with(serde_json::from_str(r#"{"limit_bps": null}"#).unwrap()).unwrap();
+        assert_eq!(freed.limit_bps, None);
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        for text in [
+            r#"{"concurrent": 0}"#,
+            r#"{"concurrent": 1000}"#,
+            r#"{"limit_bps": 1}"#,
+            r#"{"directory": "relative"}"#,
+            r#"{"schedule": [{"days": "someday", "from": "08:00", "to": "09:00"}]}"#,
+            r#"{"schedule": [{"days": "mon", "from": "25:00", "to": "09:00"}]}"#,
+        ] {
+            let patch: SettingsPatch = serde_json::from_str(text).unwrap();
+            assert!(Settings::default().with(patch).is_err(), "{text}");
+        }
+        assert!(serde_json::from_str::<SettingsPatch>(r#"{"colour": 1}"#).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! `longhaul agent`.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+use longhaul_agent::agent::{self, AgentOptions};
+use longhaul_agent::client::Client;
+use longhaul_agent::paths::Paths;
+use longhaul_agent::unit;
+
+use crate::exit::{self, Code};
+use crate::say;
+
+/// How long an agent may take to open its queue.
+const START: Duration = Duration::from_secs(20);
+/// How often it is looked for meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How to run the agent.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    command: Option<AgentCommand>,
+
+    /// Stays in the foreground, as a service manager needs it
+    #[arg(long)]
+    foreground: bool,
+
+    /// Leaves the session of the terminal
+    #[arg(long, hide = true)]
+    detached: bool,
+
+    /// The loopback address of the dashboard [default: port 6777 of 127.0.0.1, or a free one where that is taken]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Answers aria2's JSON-RPC at /jsonrpc, for its clients; their secret is the agent's token
+    #[arg(long)]
+    aria2_rpc: bool,
+}
+
+/// What else to do.
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    /// Writes a systemd unit, so that the agent starts with the user's session
+    Install,
+    /// Removes that unit
+    Uninstall,
+}
+
+/// Runs the agent, or starts one in the background.
+pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Some(AgentCommand::Install) => return install(),
+        Some(AgentCommand::Uninstall) => return uninstall(),
+        None => {}
+    }
+    let paths = paths()?;
+    if !args.foreground {
+        return match start(&paths, args.listen, args.aria2_rpc) {
+            Ok(started) => {
+                say::output(if started { "the agent runs" } else { "the agent runs already" });
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => Err(error),
+        };
+    }
+    if args.detached {
+        // Fails only for the leader of a group, which has no terminal to lose.
+        let _ = rustix::process::setsid();
+    }
+    let options = AgentOptions { paths, listen: args.listen, aria2_rpc: args.aria2_rpc };
+    match agent::run(&options, |address| {
+        say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
+    }) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            say::error(&error);
+            Ok(Code::of_number(error.exit_code()).into())
+        }
+    }
+}
+
+/// Returns where the agent's files are.
+pub(crate) fn paths() -> anyhow::Result<Paths> {
+    Paths::of_user().ok_or_else(|| anyhow!(longhaul_agent::error::AgentError::NoHome))
+}
+
+/// Starts an agent in the background, unless one runs; returns whether it did. It outlives this command and its terminal.
+pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
+    let client = Client::new(paths.socket());
+    if client.is_answered() {
+        return Ok(false);
+    }
+    paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
+    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
+    let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(["agent", "--foreground", "--detached"]);
+    if let Some(listen) = listen {
+        command.arg("--listen").arg(listen.to_string());
+    }
+    if aria2_rpc {
+        command.arg("--aria2-rpc");
+    }
+    let stderr = log.try_clone().context("cannot write the agent's log")?;
+    command.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(stderr);
+    let mut child = command.spawn().context("cannot start the agent")?;
+    let began = Instant::now();
+    while !client.is_answered() {
+        let ended = child.try_wait().context("cannot wait for the agent")?;
+        // Another one may have been quicker.
+        if (ended.is_some() || began.elapsed() > START) && !client.is_answered() {
+            return Err(anyhow!("the agent does not start: {}", last_line(&paths.log())));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(true)
+}
+
+/// Returns what the agent has logged last.
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
+    last.unwrap_or_else(|| format!("{} says nothing", log.display()))
+}
+
+fn install() -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let directory = units()?;
+    let path = unit::install(&directory, &program)
+        .with_context(|| format!("cannot write the unit in {}", directory.display()))?;
+    say::output(path.display());
+    say::output(format_args!(
+        "start it now and with each session: systemctl --user enable --now {}",
+        unit::NAME
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn uninstall() -> anyhow::Result<ExitCode> {
+    let directory = units()?;
+    let removed = unit::uninstall(&directory)
+        .with_context(|| format!("cannot remove the unit in {}", directory.display()))?;
+    if !removed {
+        say::error(format_args!("there is no {} in {}", unit::NAME, directory.display()));
+        return Ok(exit::NO_INPUT.into());
+    }
+    say::output(format_args!("removed; stop one that runs: systemctl --user stop {}", unit::NAME));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn units() -> anyhow::Result<std::path::PathBuf> {
+    unit::directory()
+        .ok_or_else(|| anyhow!("no place for the unit: set HOME or XDG_CONFIG_HOME to an absolute path"))
+}

@@ -1,0 +1,206 @@
+//! `longhaul queue`: talks to the agent over its Unix socket, and starts it on demand.
+
+mod add;
+mod show;
+mod watch;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use longhaul_agent::api::{FreshLink, LoginUrl, Place, TransferList, TransferPatch};
+use longhaul_agent::client::Client;
+use longhaul_agent::queue::TransferPage;
+use longhaul_agent::transfer::{Transfer, TransferState};
+use longhaul_core::units::Rate;
+
+use crate::commands::agent;
+use crate::say;
+
+/// What to do with the queue.
+#[derive(Debug, Args)]
+pub(crate) struct QueueArgs {
+    #[command(subcommand)]
+    command: QueueCommand,
+
+    /// Prints JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum QueueCommand {
+    /// Adds transfers; they run in the background and survive a reboot
+    Add(Box<add::AddArgs>),
+    /// Lists transfers
+    List {
+        /// Lists those of one state only
+        #[arg(long, value_name = "STATE")]
+        state: Option<TransferState>,
+    },
+    /// Pauses transfers; what is there is kept
+    Pause(Ids),
+    /// Lets transfers go on
+    Resume(Ids),
+    /// Gives up transfers; their partial files stay
+    Cancel(Ids),
+    /// Tries transfers again that failed or were given up
+    Retry(Ids),
+    /// Removes ended transfers from the list; their files stay
+    Remove(Ids),
+    /// Gives a transfer a fresh link, and continues from what is there
+    Refresh {
+        /// The transfer
+        id: i64,
+        /// The fresh link
+        url: String,
+        /// A request header for it; may be given several times, and replaces the headers of before
+        #[arg(long, value_name = "K: V")]
+        header: Vec<String>,
+    },
+    /// Moves a transfer in the queue
+    Move {
+        /// The transfer
+        id: i64,
+        /// The transfer that is to come next [default: the end of the queue]
+        #[arg(long, value_name = "ID")]
+        before: Option<i64>,
+    },
+    /// Changes the priority or the limit of a transfer
+    Set {
+        /// The transfer
+        id: i64,
+        /// The higher, the sooner it runs
+        #[arg(long, allow_negative_numbers = true)]
+        priority: Option<i64>,
+        /// The highest rate, as in 500Mbit, or none
+        #[arg(long, value_name = "RATE|none", value_parser = limit)]
+        limit: Option<Limit>,
+    },
+    /// Shows transfers until they have ended; the exit code is that of the first that fails
+    Watch {
+        /// The transfers [default: all]
+        ids: Vec<i64>,
+    },
+    /// Opens the dashboard in the browser, and prints its URL
+    Open {
+        /// Prints the URL only
+        #[arg(long)]
+        print: bool,
+    },
+}
+
+/// Some transfers.
+#[derive(Debug, Args)]
+struct Ids {
+    /// The numbers of transfers, as longhaul queue list shows them
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<i64>,
+}
+
+/// `--limit`.
+#[derive(Debug, Clone, Copy)]
+struct Limit(Option<Rate>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        rate => rate
+            .parse()
+            .map(|rate| Limit(Some(rate)))
+            .map_err(|error: longhaul_core::units::ParseUnitError| error.to_string()),
+    }
+}
+
+/// Runs the command; starts an agent where none runs.
+pub(crate) fn run(args: &QueueArgs) -> anyhow::Result<ExitCode> {
+    let paths = agent::paths()?;
+    agent::start(&paths, None, false)?;
+    let client = Client::new(paths.socket());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the runtime")?.block_on(dispatch(args, &client))
+}
+
+async fn dispatch(args: &QueueArgs, client: &Client) -> anyhow::Result<ExitCode> {
+    let json = args.json;
+    match &args.command {
+        QueueCommand::Add(add) => {
+            let added: TransferList = add.send(client).await?;
+            show::added(&added.transfers, json);
+            if add.watches() {
+                let ids: Vec<_> = added.transfers.iter().map(|transfer| transfer.id).collect();
+                return watch::watch(client, &ids, json).await;
+            }
+        }
+        QueueCommand::List { state } => list(client, *state, json).await?,
+        QueueCommand::Pause(ids) => steer(client, ids, "pause", json).await?,
+        QueueCommand::Resume(ids) => steer(client, ids, "resume", json).await?,
+        QueueCommand::Cancel(ids) => steer(client, ids, "cancel", json).await?,
+        QueueCommand::Retry(ids) => steer(client, ids, "retry", json).await?,
+        QueueCommand::Remove(Ids { ids }) => {
+            for id in ids {
+                client.delete(&format!("/api/v1/transfers/{id}")).await?;
+            }
+        }
+        QueueCommand::Refresh { id, url, header } => {
+            let headers = (!header.is_empty()).then(|| header.clone());
+            let body = FreshLink { url: url.clone(), headers };
+            let transfer: Transfer = client.post(&format!("/api/v1/transfers/{id}/refresh"), &body).await?;
+            show::changed(&transfer, json);
+        }
+        QueueCommand::Move { id, before } => {
+            let body = Place { before: *before };
+            let transfer: Transfer = client.post(&format!("/api/v1/transfers/{id}/move"), &body).await?;
+            show::changed(&transfer, json);
+        }
+        QueueCommand::Set { id, priority, limit } => {
+            let limit_bps = limit.map(|Limit(rate)| rate.map(Rate::as_bits_per_sec));
+            let body = TransferPatch { priority: *priority, limit_bps };
+            let transfer: Transfer = client.patch(&format!("/api/v1/transfers/{id}"), &body).await?;
+            show::changed(&transfer, json);
+        }
+        QueueCommand::Watch { ids } => return watch::watch(client, ids, json).await,
+        QueueCommand::Open { print } => {
+            let login: LoginUrl = client.get("/api/v1/login").await?;
+            say::output(&login.url);
+            if !print {
+                open(&login.url);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends one verb to each transfer.
+async fn steer(client: &Client, Ids { ids }: &Ids, verb: &str, json: bool) -> anyhow::Result<()> {
+    for id in ids {
+        let path = format!("/api/v1/transfers/{id}/{verb}");
+        let transfer: Transfer = client.post(&path, &serde_json::json!({})).await?;
+        show::changed(&transfer, json);
+    }
+    Ok(())
+}
+
+/// Prints all pages.
+async fn list(client: &Client, state: Option<TransferState>, json: bool) -> anyhow::Result<()> {
+    let state = state.map(|state| format!("&state={state}")).unwrap_or_default();
+    let (mut after, mut first) = (String::new(), true);
+    loop {
+        let page: TransferPage = client.get(&format!("/api/v1/transfers?limit=1000{state}{after}")).await?;
+        show::list(&page.transfers, first, json);
+        first = false;
+        match page.next {
+            Some(next) => after = format!("&after={next}"),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Opens a URL in the user's browser; where there is none, the printed URL remains.
+fn open(url: &str) {
+    let mut command = std::process::Command::new("xdg-open");
+    let quiet = std::process::Stdio::null;
+    if let Err(error) = command.arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn() {
+        tracing::debug!("cannot start xdg-open: {error}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Transfers as lines.
+
+use longhaul_agent::transfer::{Transfer, TransferState};
+use longhaul_core::units::{Bytes, Rate};
+
+use crate::say;
+
+/// Prints what was added.
+pub(super) fn added(transfers: &[Transfer], json: bool) {
+    for transfer in transfers {
+        if json {
+            as_json(transfer);
+        } else {
+            say::output(format_args!("{} {}", transfer.id, transfer.name));
+        }
+    }
+}
+
+/// Prints what was changed.
+pub(super) fn changed(transfer: &Transfer, json: bool) {
+    if json {
+        as_json(transfer);
+    } else {
+        say::output(format_args!("{} {}: {}", transfer.id, transfer.name, transfer.state));
+    }
+}
+
+/// Prints a page of a list; its `first` one has a head.
+pub(super) fn list(transfers: &[Transfer], first: bool, json: bool) {
+    if json {
+        transfers.iter().for_each(as_json);
+        return;
+    }
+    if first && !transfers.is_empty() {
+        say::output(format_args!("{:>6}  {:<12}  {:>20}  {:>11}  NAME", "ID", "STATE", "BYTES", "RATE"));
+    }
+    transfers.iter().for_each(|transfer| say::output(line(transfer)));
+}
+
+/// Returns a transfer as a line.
+pub(super) fn line(transfer: &Transfer) -> String {
+    let size = transfer.size.map_or_else(String::new, |size| format!("/{}", Bytes::new(size)));
+    let bytes = format!("{}{size}", Bytes::new(transfer.bytes));
+    let rate = match transfer.run.goodput_bps {
+        0 => String::new(),
+        rate => Rate::bits_per_sec(rate).to_string(),
+    };
+    let why = match (&transfer.error, transfer.state) {
+        (Some(error), TransferState::Failed | TransferState::WaitingLink | TransferState::Scheduled) => {
+            format!("\n        {}", error.message)
+        }
+        _ => String::new(),
+    };
+    format!("{:>6}  {:<12}  {:>20}  {:>11}  {}{why}", transfer.id, transfer.state, bytes, rate, transfer.name)
+}
+
+fn as_json(transfer: &Transfer) {
+    // Its type has a serialisation.
+    say::output(serde_json::to_string(transfer).unwrap_or_default());
+}

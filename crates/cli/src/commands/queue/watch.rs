@@ -1,0 +1,82 @@
+//! `longhaul queue watch`.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use longhaul_agent::client::{Client, ClientError};
+use longhaul_agent::queue::TransferPage;
+use longhaul_agent::transfer::{Transfer, TransferState};
+
+use super::show;
+use crate::exit::{self, Code};
+use crate::say;
+
+/// The transfers that are watched.
+struct Watched {
+    /// Those that have not ended, with the state that was shown.
+    open: HashMap<i64, Option<TransferState>>,
+    json: bool,
+    first_failure: Option<Code>,
+}
+
+/// Shows transfers until they have ended or need the user; without `ids` all that have not ended.
+pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::Result<ExitCode> {
+    let mut watched = Watched { open: HashMap::new(), json, first_failure: None };
+    // Before anything is read: what happens from now on is an event.
+    let mut events = client.events().await?;
+    if ids.is_empty() {
+        let page: TransferPage = client.get("/api/v1/transfers?limit=1000").await?;
+        let open = page.transfers.iter().filter(|transfer| !transfer.state.is_ended());
+        watched.open.extend(open.map(|transfer| (transfer.id, None)));
+    } else {
+        watched.open.extend(ids.iter().map(|id| (*id, None)));
+    }
+    watched.read(client).await?;
+    while !watched.open.is_empty() {
+        let (name, data) = events.next().await?;
+        match &name[..] {
+            "transfer" => watched.note_json(&data),
+            "resync" => watched.read(client).await?,
+            "progress" if json => say::output(data),
+            _ => {}
+        }
+    }
+    Ok(watched.first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+impl Watched {
+    /// Reads all that have not ended.
+    async fn read(&mut self, client: &Client) -> Result<(), ClientError> {
+        let ids: Vec<_> = self.open.keys().copied().collect();
+        for id in ids {
+            self.note(&client.get::<Transfer>(&format!("/api/v1/transfers/{id}")).await?);
+        }
+        Ok(())
+    }
+
+    fn note_json(&mut self, data: &str) {
+        if let Ok(transfer) = serde_json::from_str(data) {
+            self.note(&transfer);
+        }
+    }
+
+    /// Shows a change of a watched transfer.
+    fn note(&mut self, transfer: &Transfer) {
+        let Some(known) = self.open.get_mut(&transfer.id) else { return };
+        if *known == Some(transfer.state) {
+            return;
+        }
+        *known = Some(transfer.state);
+        show::list(std::slice::from_ref(transfer), false, self.json);
+        let code = match transfer.state {
+            TransferState::Done => None,
+            TransferState::Cancelled => Some(exit::INTERRUPTED),
+            TransferState::Failed | TransferState::WaitingLink => {
+                Some(transfer.error.as_ref().map_or(exit::SOFTWARE, |error| Code::of_number(error.exit_code)))
+            }
+            _ => return,
+        };
+        self.open.remove(&transfer.id);
+        self.first_failure = self.first_failure.or(code);
+    }
+}

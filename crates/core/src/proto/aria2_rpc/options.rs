@@ -1,0 +1,217 @@
+//! Options of transfers, as far as Longhaul has their like.
+
+use serde_json::{Map, Value, json};
+
+use super::RpcError;
+use crate::checksum::{Algorithm, Checksum};
+use crate::units::Rate;
+
+/// The options that have a meaning here; all others that aria2 has are ignored, as its clients send many.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobOptions {
+    /// The directory of the file (`dir`).
+    pub dir: Option<String>,
+    /// The file's name (`out`).
+    pub out: Option<String>,
+    /// The number of streams (`split`).
+    pub split: Option<usize>,
+    /// Headers of the requests, `Name: value` each (`header`).
+    pub headers: Vec<String>,
+    /// The page that links to the file (`referer`; `*` is no page).
+    pub referer: Option<String>,
+    /// The program that the requests name (`user-agent`).
+    pub user_agent: Option<String>,
+    /// The most that the transfer may use (`max-download-limit`); zero is no limit.
+    pub limit: Option<Rate>,
+    /// The most that all together may use (`max-overall-download-limit`); zero is no limit.
+    pub overall_limit: Option<Rate>,
+    /// How many run at once (`max-concurrent-downloads`).
+    pub concurrent: Option<usize>,
+    /// The file's digest (`checksum`).
+    pub checksum: Option<Checksum>,
+    /// Whether to add it paused (`pause`).
+    pub pause: bool,
+}
+
+/// The most streams that `split` can ask for, aria2's own bound of connections to one server.
+const MAX_SPLIT: usize = 16;
+
+impl JobOptions {
+    /// Reads an object of options.
+    ///
+    /// # Errors
+    /// [`RpcError::Option`] for a value that the option cannot have.
+    pub fn parse(object: &Map<String, Value>) -> Result<Self, RpcError> {
+        let mut options = Self::default();
+        for (name, value) in object {
+            options.set(name, value)?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &Value) -> Result<(), RpcError> {
+        match name {
+            "dir" => self.dir = text("dir", value)?,
+            "out" => self.out = text("out", value)?,
+            "split" => self.split = Some(number("split", value)?.min(MAX_SPLIT)),
+            "header" => self.headers = headers(value)?,
+            "referer" => self.referer = text("referer", value)?.filter(|page| page != "*"),
+            "user-agent" => self.user_agent = text("user-agent", value)?,
+            "max-download-limit" => self.limit = Some(rate("max-download-limit", value)?),
+            "max-overall-download-limit" => {
+                self.overall_limit = Some(rate("max-overall-download-limit", value)?)
+            }
+            "max-concurrent-downloads" => self.concurrent = Some(number("max-concurrent-downloads", value)?),
+            "checksum" => self.checksum = Some(checksum(value)?),
+            "pause" => self.pause = flag("pause", value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns them as aria2 does: an object of strings.
+    pub fn to_json(&self) -> Value {
+        let mut object = Map::new();
+        let mut put = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                object.insert(name.to_owned(), json!(value));
+            }
+        };
+        put("dir", self.dir.clone());
+        put("out", self.out.clone());
+        put("split", self.split.map(|split| split.to_string()));
+        put("referer", self.referer.clone());
+        put("user-agent", self.user_agent.clone());
+        put("max-download-limit", self.limit.map(|rate| rate.as_bytes_per_sec().to_string()));
+        put("max-overall-download-limit", self.overall_limit.map(|rate| rate.as_bytes_per_sec().to_string()));
+        put("max-concurrent-downloads", self.concurrent.map(|count| count.to_string()));
+        put("checksum", self.checksum.as_ref().map(|sum| format!("{}={}", sum.algorithm, sum.hex())));
+        put("pause", Some(self.pause.to_string()));
+        Value::Object(object)
+    }
+}
+
+fn text(name: &'static str, value: &Value) -> Result<Option<String>, RpcError> {
+    let text = value.as_str().ok_or(RpcError::Option { name, expected: "a string" })?;
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// Returns what the option holds as text: clients send numbers and truth values bare, too.
+fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn number(name: &'static str, value: &Value) -> Result<usize, RpcError> {
+    let wrong = RpcError::Option { name, expected: "a number of at least 1" };
+    bare(value).parse().ok().filter(|number| *number > 0).ok_or(wrong)
+}
+
+fn flag(name: &'static str, value: &Value) -> Result<bool, RpcError> {
+    bare(value).parse().map_err(|_| RpcError::Option { name, expected: "true or false" })
+}
+
+fn headers(value: &Value) -> Result<Vec<String>, RpcError> {
+    let wrong = || RpcError::Option { name: "header", expected: "'Name: value', or an array of such" };
+    let lines: Vec<&str> = match value {
+        Value::String(lines) => lines.split('\n').filter(|line| !line.is_empty()).collect(),
+        Value::Array(lines) => lines.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
+        _ => return Err(wrong()),
+    };
+    let is_header = |line: &&str| line.contains(':') && !line.contains(char::is_control);
+    if !lines.iter().all(is_header) {
+        return Err(wrong());
+    }
+    Ok(lines.into_iter().map(str::to_owned).collect())
+}
+
+/// Reads bytes a second, with K for 1024 and M for 1024 K.
+fn rate(name: &'static str, value: &Value) -> Result<Rate, RpcError> {
+    let text = bare(value);
+    let (digits, factor) = match text.strip_suffix(['k', 'K', 'm', 'M']) {
+        Some(digits) if text.ends_with(['k', 'K']) => (digits, 1024),
+        Some(digits) => (digits, 1024 * 1024),
+        None => (text.as_str(), 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    // Rates are held in bits a second.
+    let bytes = bytes.filter(|bytes| bytes.checked_mul(8).is_some());
+    let expected = "bytes a second, such as 1048576, 1024K or 1M";
+    bytes.map(Rate::bytes_per_sec).ok_or(RpcError::Option { name, expected })
+}
+
+fn checksum(value: &Value) -> Result<Checksum, RpcError> {
+    let expected = "ALGORITHM=HEX, such as sha-256=0192ba…";
+    let parsed = value.as_str().and_then(|text| {
+        let (algorithm, hex) = text.split_once('=')?;
+        Checksum::from_hex(Algorithm::named(algorithm)?, hex)
+    });
+    parsed.ok_or(RpcError::Option { name: "checksum", expected })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &Value) -> Result<JobOptions, RpcError> {
+        JobOptions::parse(options.as_object().unwrap())
+    }
+
+    #[test]
+    fn options_are_read_and_unknown_ones_ignored() {
+        let sha1 = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
+        let options = parse(&json!({
+            "dir": "/d", "out": "o", "split": "4", "header": ["A: b", "C: d"], "referer": "http://p/",
+            "user-agent": "u", "max-download-limit": "100K", "checksum": format!("sha-1={sha1}"), "pause": "true",
+            "bt-seed-unverified": "true"
+        }))
+        .unwrap();
+        assert_eq!(
+            (options.dir.as_deref(), options.out.as_deref(), options.split),
+            (Some("/d"), Some("o"), Some(4))
+        );
+        assert_eq!((options.headers.len(), options.referer.as_deref()), (2, Some("http://p/")));
+        assert_eq!(options.limit, Some(Rate::bytes_per_sec(102_400)));
+        assert_eq!(options.checksum.as_ref().map(Checksum::hex), Some(sha1));
+        assert!(options.pause);
+        let shown = options.to_json();
+        assert_eq!((&shown["split"], &shown["max-download-limit"]), (&json!("4"), &json!("102400")));
+        assert_eq!(shown.get("header"), None, "headers may hold secrets");
+        assert_eq!(parse(&shown).unwrap().checksum, options.checksum);
+    }
+
+    #[test]
+    fn bare_values_and_single_headers_are_taken() {
+        let options =
+            parse(&json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "",
+            "max-overall-download-limit": 0, "max-concurrent-downloads": 3}))
+            .unwrap();
+        assert_eq!((options.split, options.headers.len(), options.concurrent), (Some(16), 2, Some(3)));
+        assert_eq!((options.referer, options.out), (None, None));
+        assert_eq!(options.overall_limit, Some(Rate::bytes_per_sec(0)));
+    }
+
+    #[test]
+    fn wrong_values_name_the_option() {
+        for (option, value) in [
+            ("dir", json!(1)),
+            ("split", json!("0")),
+            ("split", json!("x")),
+            ("header", json!(["no colon"])),
+            ("header", json!(["A: b\r\nHost: c"])),
+            ("header", json!([1])),
+            ("max-download-limit", json!("fast")),
+            ("max-download-limit", json!("99999999999999999999")),
+            ("max-download-limit", json!("18446744073709551615")),
+            ("max-download-limit", json!("é")),
+            ("checksum", json!("sha-1=00")),
+            ("checksum", json!("crc=00")),
+            ("pause", json!("perhaps")),
+        ] {
+            let error = parse(&json!({option: value})).unwrap_err();
+            assert!(
+                matches!(error, RpcError::Option { name, .. } if name == option),
+                "{option} {value}: {error}"
+            );
+        }
+    }
+}

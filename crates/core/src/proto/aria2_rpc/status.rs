@@ -1,0 +1,243 @@
+//! What is reported of transfers: numbers are strings, as aria2's manual has them.
+
+use serde_json::{Map, Value, json};
+
+use super::Gid;
+use crate::units::{Bytes, Rate};
+
+/// A transfer's state, by aria2's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Running.
+    Active,
+    /// In the queue.
+    Waiting,
+    /// Paused.
+    Paused,
+    /// Ended by an error.
+    Error,
+    /// Complete.
+    Complete,
+    /// Cancelled.
+    Removed,
+}
+
+impl State {
+    /// Returns the name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Waiting => "waiting",
+            Self::Paused => "paused",
+            Self::Error => "error",
+            Self::Complete => "complete",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// The keys that a client asks for; none means all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Keys(Vec<String>);
+
+impl Keys {
+    /// Takes a client's list.
+    pub fn of(keys: Vec<String>) -> Self {
+        Self(keys)
+    }
+
+    fn filter(&self, mut object: Map<String, Value>) -> Value {
+        if !self.0.is_empty() {
+            object.retain(|key, _| self.0.contains(key));
+        }
+        Value::Object(object)
+    }
+}
+
+/// What `aria2.tellStatus` reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransferStatus {
+    /// The transfer.
+    pub gid: Gid,
+    /// Its state.
+    pub state: State,
+    /// Its size; zero where it is not known.
+    pub total: Bytes,
+    /// How much of it is there.
+    pub completed: Bytes,
+    /// Whether bytes are sent rather than received.
+    pub is_upload: bool,
+    /// Its present rate.
+    pub speed: Rate,
+    /// Connections open.
+    pub connections: usize,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// The directory of its file.
+    pub dir: String,
+    /// The file's path; empty where it is not known yet.
+    pub path: String,
+    /// Its URLs, without secrets.
+    pub uris: Vec<String>,
+}
+
+/// The piece length that is reported: aria2's default (`--piece-length=1M`). Longhaul has ranges of any length.
+const PIECE_LENGTH: u64 = 1 << 20;
+/// aria2's exit status 1: an unknown error.
+const UNKNOWN_ERROR: &str = "1";
+
+impl TransferStatus {
+    /// Returns the object with these `keys`.
+    pub fn to_json(&self, keys: &Keys) -> Value {
+        let (down, up) = if self.is_upload {
+            (Rate::bytes_per_sec(0), self.speed)
+        } else {
+            (self.speed, Rate::bytes_per_sec(0))
+        };
+        let uploaded = if self.is_upload { self.completed } else { Bytes::ZERO };
+        let mut object = Map::new();
+        let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        put("gid", json!(self.gid.to_string()));
+        put("status", json!(self.state.name()));
+        put("totalLength", digits(self.total.get()));
+        put("completedLength", digits(self.completed.get()));
+        put("uploadLength", digits(uploaded.get()));
+        put("downloadSpeed", digits(down.as_bytes_per_sec()));
+        put("uploadSpeed", digits(up.as_bytes_per_sec()));
+        put("connections", json!(self.connections.to_string()));
+        put("pieceLength", digits(PIECE_LENGTH));
+        put("numPieces", digits(self.total.get().div_ceil(PIECE_LENGTH)));
+        put("dir", json!(self.dir));
+        put("files", self.files());
+        match (&self.error, self.state) {
+            (Some(message), _) => {
+                put("errorCode", json!(UNKNOWN_ERROR));
+                put("errorMessage", json!(message));
+            }
+            (None, State::Complete) => {
+                put("errorCode", json!("0"));
+            }
+            (None, _) => {}
+        }
+        keys.filter(object)
+    }
+
+    /// Returns the array of `aria2.getFiles`: the one file.
+    pub fn files(&self) -> Value {
+        json!([{
+            "index": "1",
+            "path": self.path,
+            "length": self.total.get().to_string(),
+            "completedLength": self.completed.get().to_string(),
+            "selected": "true",
+            "uris": uris(&self.uris),
+        }])
+    }
+
+    /// Returns the array of `aria2.getServers`: each URL as a server of the one file, while it runs.
+    pub fn servers(&self) -> Value {
+        let speed = self.speed.as_bytes_per_sec().to_string();
+        let server = |uri: &String| json!({"uri": uri, "currentUri": uri, "downloadSpeed": speed});
+        json!([{"index": "1", "servers": self.uris.iter().map(server).collect::<Vec<_>>()}])
+    }
+}
+
+/// Returns the array of `aria2.getUris`.
+pub fn uris(uris: &[String]) -> Value {
+    uris.iter().map(|uri| json!({"uri": uri, "status": "used"})).collect()
+}
+
+/// What `aria2.getGlobalStat` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalStat {
+    /// The rate of all that is received.
+    pub download: Rate,
+    /// The rate of all that is sent.
+    pub upload: Rate,
+    /// Running transfers.
+    pub active: usize,
+    /// Waiting and paused ones.
+    pub waiting: usize,
+    /// Ended ones.
+    pub stopped: usize,
+}
+
+impl GlobalStat {
+    /// Returns the object.
+    pub fn to_json(self) -> Value {
+        json!({
+            "downloadSpeed": self.download.as_bytes_per_sec().to_string(),
+            "uploadSpeed": self.upload.as_bytes_per_sec().to_string(),
+            "numActive": self.active.to_string(),
+            "numWaiting": self.waiting.to_string(),
+            "numStopped": self.stopped.to_string(),
+            "numStoppedTotal": self.stopped.to_string(),
+        })
+    }
+}
+
+fn digits(number: u64) -> Value {
+    json!(number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: State) -> TransferStatus {
+        TransferStatus {
+            gid: Gid::new(3),
+            state,
+            total: Bytes::mib(3),
+            completed: Bytes::mib(1),
+            is_upload: false,
+            speed: Rate::bytes_per_sec(500),
+            connections: 2,
+            error: None,
+            dir: "/d".to_owned(),
+            path: "/d/f".to_owned(),
+            uris: vec!["http://a/f".to_owned()],
+        }
+    }
+
+    #[test]
+    fn numbers_are_strings() {
+        let told = status(State::Active).to_json(&Keys::default());
+        for (key, value) in [
+            ("gid", "0000000000000003"),
+            ("status", "active"),
+            ("totalLength", "3145728"),
+            ("completedLength", "1048576"),
+            ("downloadSpeed", "500"),
+            ("uploadSpeed", "0"),
+            ("connections", "2"),
+            ("numPieces", "3"),
+            ("dir", "/d"),
+        ] {
+            assert_eq!(told[key], value, "{key}");
+        }
+        assert_eq!(told["files"][0]["uris"][0]["uri"], "http://a/f");
+        assert_eq!(told.get("errorCode"), None);
+        assert_eq!(status(State::Active).servers()[0]["servers"][0]["downloadSpeed"], "500");
+    }
+
+    #[test]
+    fn ended_transfers_have_a_code_and_uploads_their_rate() {
+        assert_eq!(status(State::Complete).to_json(&Keys::default())["errorCode"], "0");
+        let failed = TransferStatus { error: Some("why".to_owned()), ..status(State::Error) };
+        let told = failed.to_json(&Keys::default());
+        assert_eq!((&told["errorCode"], &told["errorMessage"]), (&json!("1"), &json!("why")));
+        let sent = TransferStatus { is_upload: true, ..status(State::Active) }.to_json(&Keys::default());
+        assert_eq!(
+            (&sent["downloadSpeed"], &sent["uploadSpeed"], &sent["uploadLength"]),
+            (&json!("0"), &json!("500"), &json!("1048576"))
+        );
+    }
+
+    #[test]
+    fn keys_choose_what_is_told() {
+        let keys = Keys::of(vec!["gid".to_owned(), "status".to_owned(), "bittorrent".to_owned()]);
+        let told = status(State::Paused).to_json(&keys);
+        assert_eq!(told, json!({"gid": "0000000000000003", "status": "paused"}));
+    }
+}

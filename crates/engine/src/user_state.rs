@@ -1,0 +1,42 @@
+//! Where a user's state is kept from one run to the next (XDG Base Directory Specification).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The file of the user's state in which paths are remembered.
+const PATHS: &str = "paths.json";
+
+/// Returns this program's directory among the user's state; `None` where the environment names none.
+pub fn directory() -> Option<PathBuf> {
+    directory_of(|name| std::env::var_os(name))
+}
+
+/// Returns the file in which paths are remembered.
+pub fn path_memory() -> Option<PathBuf> {
+    Some(directory()?.join(PATHS))
+}
+
+fn directory_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The specification ignores relative paths.
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(base.join("longhaul"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_is_kept_in_the_users_directory() {
+        let of = |set: &[(&str, &str)]| {
+            directory_of(|name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+            })
+        };
+        assert_eq!(of(&[("HOME", "/h")]), Some("/h/.local/state/longhaul".into()));
+        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/longhaul".into()));
+        assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "s")]), of(&[("HOME", "/h")]));
+        assert_eq!(of(&[("HOME", "")]), None);
+    }
+}

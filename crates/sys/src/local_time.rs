@@ -1,0 +1,46 @@
+//! The local time of day, which the C library knows from the user's time zone.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// A point of local time within its week.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalTime {
+    /// Days since Sunday, 0 to 6.
+    pub weekday: u8,
+    /// Seconds since midnight; a leap second counts as 60.
+    pub second: u32,
+}
+
+/// Converts seconds since 1970 in UTC.
+///
+/// # Errors
+/// EOVERFLOW for a year that does not fit.
+pub fn local_time(unix: i64) -> io::Result<LocalTime> {
+    let time: libc::time_t = unix;
+    let mut parts = MaybeUninit::<libc::tm>::uninit();
+    // SAFETY: both pointers are valid for the call, which writes the whole of `parts` unless it returns null.
+    let done = unsafe { libc::localtime_r(&raw const time, parts.as_mut_ptr()) };
+    if done.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: localtime_r has written it.
+    let parts = unsafe { parts.assume_init() };
+    let field = |value: libc::c_int| u32::try_from(value).unwrap_or_default();
+    let second = field(parts.tm_hour) * 3600 + field(parts.tm_min) * 60 + field(parts.tm_sec);
+    Ok(LocalTime { weekday: u8::try_from(parts.tm_wday).unwrap_or_default(), second })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_later_is_the_next_weekday_at_the_same_time() {
+        // A Thursday in January, when no zone changes its offset.
+        let (one, next) = (local_time(1_705_000_000).unwrap(), local_time(1_705_086_400).unwrap());
+        assert_eq!((one.weekday + 1) % 7, next.weekday);
+        assert_eq!(one.second, next.second);
+        assert!(local_time(i64::MAX).is_err());
+    }
+}
