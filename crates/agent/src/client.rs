@@ -1,6 +1,8 @@
 //! A client of the agent, over its Unix socket.
 
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, StatusCode, header};
@@ -14,6 +16,9 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use crate::api::ErrorBody;
+
+/// How long an agent may take to answer that it is there.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Talks to the agent.
 #[derive(Debug, Clone)]
@@ -76,9 +81,19 @@ impl Client {
         Self { socket }
     }
 
-    /// Returns whether an agent listens.
+    /// Returns whether an agent answers. To connect is no proof: the socket of one that is being killed still does.
     pub fn is_answered(&self) -> bool {
-        std::os::unix::net::UnixStream::connect(&self.socket).is_ok()
+        let ask = || -> io::Result<bool> {
+            let mut stream = std::os::unix::net::UnixStream::connect(&self.socket)?;
+            stream.set_read_timeout(Some(ANSWER))?;
+            stream.write_all(
+                b"GET /api/v1/settings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            )?;
+            let mut status = [0; 12];
+            stream.read_exact(&mut status)?;
+            Ok(status == *b"HTTP/1.1 200")
+        };
+        ask().unwrap_or(false)
     }
 
     /// Reads what is at a path.

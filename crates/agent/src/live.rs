@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::LimitedBy;
@@ -41,8 +42,9 @@ pub(crate) struct TimedSample {
 /// A running transfer.
 pub(crate) struct Live {
     pub(crate) id: i64,
-    pub(crate) priority: i64,
-    pub(crate) position: i64,
+    /// As it stands now: a running transfer can be moved.
+    pub(crate) priority: AtomicI64,
+    pub(crate) position: AtomicI64,
     pub(crate) cancel: Cancel,
     pub(crate) limit: RateLimit,
     pub(crate) sampling: SampleInterval,
@@ -92,8 +94,8 @@ impl Live {
         let state = LiveState { bytes: transfer.bytes, size: transfer.size, ..LiveState::default() };
         Self {
             id: transfer.id,
-            priority: transfer.priority,
-            position: transfer.position,
+            priority: transfer.priority.into(),
+            position: transfer.position.into(),
             cancel: Cancel::new(),
             limit,
             sampling: SampleInterval::new(RECORD_INTERVAL),

@@ -327,8 +327,7 @@ impl Queue {
             self.row(before)?;
         }
         self.database(|database| database.place(id, before))?;
-        self.wake();
-        self.changed(id)
+        self.replaced(id)
     }
 
     /// Changes the priority, or the ceiling, of a transfer; a running one keeps to the new ceiling at once.
@@ -349,8 +348,18 @@ impl Queue {
         if let (Some(limit), Some(live)) = (limit, self.live(id)) {
             live.limit.set(limit.map(Rate::bits_per_sec));
         }
+        self.replaced(id)
+    }
+
+    /// Lets the runner, and clients, know of a transfer's new place.
+    fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
+        let transfer = self.changed(id)?;
+        if let Some(live) = self.live(id) {
+            live.priority.store(transfer.priority, Ordering::Relaxed);
+            live.position.store(transfer.position, Ordering::Relaxed);
+        }
         self.wake();
-        self.changed(id)
+        Ok(transfer)
     }
 
     /// Removes an ended transfer from the list, and its record.

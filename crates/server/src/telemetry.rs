@@ -52,7 +52,12 @@ impl Sampler {
         let stats = Arc::clone(stats);
         let run = move || {
             let mut reader = Reader { stats: &stats, sparingly: Sparingly::one_in(SHARE), told: None };
-            telemetry::sample(&SampleInterval::new(interval), &ended, |last| reader.take(last), |event| stats.emit(event));
+            telemetry::sample(
+                &SampleInterval::new(interval),
+                &ended,
+                |last| reader.take(last),
+                |event| stats.emit(event),
+            );
         };
         match std::thread::Builder::new().name("sampler".to_owned()).spawn(run) {
             Ok(thread) => Some(Self { alive, thread }),

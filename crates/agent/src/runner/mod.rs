@@ -7,6 +7,7 @@ mod run;
 mod tree;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -128,8 +129,8 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
 fn active(live: &Live) -> Active {
     Active {
         id: live.id,
-        priority: live.priority,
-        position: live.position,
+        priority: live.priority.load(Ordering::Relaxed),
+        position: live.position.load(Ordering::Relaxed),
         stopping: live.cancel.is_cancelled(),
     }
 }

@@ -18,6 +18,8 @@ use crate::say;
 
 /// How long an agent may take to open its queue.
 const START: Duration = Duration::from_secs(20);
+/// The exit code of an agent that finds another one (EX_TEMPFAIL).
+const TEMPORARY: i32 = 75;
 /// How often it is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -112,17 +114,25 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
     }
     let stderr = log.try_clone().context("cannot write the agent's log")?;
     command.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(stderr);
-    let mut child = command.spawn().context("cannot start the agent")?;
     let began = Instant::now();
-    while !client.is_answered() {
-        let ended = child.try_wait().context("cannot wait for the agent")?;
-        // Another one may have been quicker.
-        if (ended.is_some() || began.elapsed() > START) && !client.is_answered() {
-            return Err(anyhow!("the agent does not start: {}", last_line(&paths.log())));
+    let mut child = command.spawn().context("cannot start the agent")?;
+    loop {
+        if client.is_answered() {
+            return Ok(true);
         }
-        std::thread::sleep(LOOK);
+        let ended = child.try_wait().context("cannot wait for the agent")?;
+        match ended.and_then(|status| status.code()) {
+            // Another one was quicker, or has been killed and is not gone yet.
+            Some(code) if code == TEMPORARY && began.elapsed() < START => {
+                std::thread::sleep(LOOK);
+                if !client.is_answered() {
+                    child = command.spawn().context("cannot start the agent")?;
+                }
+            }
+            None if ended.is_none() && began.elapsed() < START => std::thread::sleep(LOOK),
+            _ => return Err(anyhow!("the agent does not start: {}", last_line(&paths.log()))),
+        }
     }
-    Ok(true)
 }
 
 /// Returns what the agent has logged last.
