@@ -4,6 +4,7 @@
 //! The targets in `fuzz/` call these functions with what libFuzzer finds; `tests/entries.rs` calls them with random
 //! and with damaged valid bytes. A failed assertion is a bug in the parser.
 
+mod aria2;
 mod bodies;
 mod files;
 mod gridftp;
@@ -11,6 +12,7 @@ mod heads;
 mod listing;
 mod probe;
 
+pub use aria2::aria2_rpc;
 pub use bodies::{chunked, multipart};
 pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
 pub use gridftp::{gridftp_block, gridftp_facts, gridftp_passive, gridftp_reply};
@@ -23,6 +25,7 @@ pub type Entry = fn(&[u8]);
 
 /// All entries by name; each has a target of that name in `fuzz/` and a folder in `fuzz/corpus`.
 pub const ENTRIES: &[(&str, Entry)] = &[
+    ("aria2_rpc", aria2_rpc),
     ("capture", capture),
     ("chunked", chunked),
     ("content_range", content_range),
