@@ -13,8 +13,8 @@ packages=(gcc libc6-dev make ca-certificates)
 case "${1:-}" in
     build) ;;
     demo) packages+=(curl iproute2) ;;
-    test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount axel aria2 ns2
-        globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto
+    test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
+        globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv)
         # Another Node.js than Debian's brings its own npm, and excludes Debian's.

@@ -34,3 +34,5 @@ pub struct Finding {
 
 /// Below this RTT a window or a send buffer is hardly ever what limits.
 const LONG_RTT: Duration = Duration::from_millis(5);
+/// The granularity of timestamps (RFC 7323, section 5.4): what the data's RTT differs by less is no queue.
+const TIMESTAMP_TICK: Duration = Duration::from_millis(1);

@@ -31,12 +31,21 @@ impl LimitWatch {
         Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }
     }
 
-    /// Assigns the time before the streams start: no byte could arrive before `streams_start`.
-    pub(crate) fn open(&mut self, streams_start: Duration, now: &Snapshot, emit: impl Fn(&Event)) {
+    /// Assigns the time before the streams start, at `now`: no byte could arrive before `streams_start`.
+    pub(crate) fn open(
+        &mut self,
+        streams_start: Duration,
+        now: Duration,
+        snapshot: &Snapshot,
+        emit: impl Fn(&Event),
+    ) {
         if !std::mem::replace(&mut self.began, true) {
-            let reading = Reading { min_rtt: now.sockets.min_rtt, ..Reading::default() };
-            self.attribution.observe(streams_start, &reading);
-            let span = self.attribution.end();
+            let reading = Reading { min_rtt: snapshot.sockets.min_rtt, ..Reading::default() };
+            let closed = self.attribution.observe(streams_start, &reading);
+            // The event counts back from the time at which it is emitted.
+            let span = closed
+                .or_else(|| self.attribution.end())
+                .map(|span| LimitedSpan { to: span.to.max(now), ..span });
             self.report(span, emit);
         }
     }
@@ -128,7 +137,7 @@ mod tests {
         let sockets = Sockets { open: 1, ..Sockets::default() };
         let mut snapshot = Snapshot { sockets, ..Snapshot::default() };
         let at = |tenths: u64| Duration::from_millis(100 * tenths);
-        watch.open(at(1), &snapshot, emit);
+        watch.open(at(1), at(2), &snapshot, emit);
         for tenths in 2..20 {
             snapshot.received = Bytes::mib(tenths);
             let full = usize::from(tenths >= 10);
@@ -139,7 +148,7 @@ mod tests {
         watch.settle(at(30), emit);
         let limits: Vec<_> = events.into_inner();
         let ago = |by, tenths| Event::Limited { by, ago: at(tenths) };
-        let expected = [ago(LimitedBy::SlowStart, 1), ago(LimitedBy::Path, 1), ago(LimitedBy::Disk, 1)];
+        let expected = [ago(LimitedBy::SlowStart, 2), ago(LimitedBy::Path, 1), ago(LimitedBy::Disk, 1)];
         assert_eq!(limits, expected);
         let finding = watch.finding();
         assert_eq!(finding.limit, LimitedBy::Disk);

@@ -4,23 +4,29 @@
 //! The targets in `fuzz/` call these functions with what libFuzzer finds; `tests/entries.rs` calls them with random
 //! and with damaged valid bytes. A failed assertion is a bug in the parser.
 
+mod aria2;
 mod bodies;
 mod files;
 mod gridftp;
 mod heads;
 mod listing;
+mod probe;
 
+pub use aria2::aria2_rpc;
 pub use bodies::{chunked, multipart};
 pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
 pub use gridftp::{gridftp_block, gridftp_facts, gridftp_passive, gridftp_reply};
 pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
 pub use listing::listing;
+pub use probe::{capture, iperf3, measurement};
 
 /// A function that checks one parser with any bytes.
 pub type Entry = fn(&[u8]);
 
 /// All entries by name; each has a target of that name in `fuzz/` and a folder in `fuzz/corpus`.
 pub const ENTRIES: &[(&str, Entry)] = &[
+    ("aria2_rpc", aria2_rpc),
+    ("capture", capture),
     ("chunked", chunked),
     ("content_range", content_range),
     ("disposition", disposition),
@@ -28,9 +34,11 @@ pub const ENTRIES: &[(&str, Entry)] = &[
     ("gridftp_facts", gridftp_facts),
     ("gridftp_passive", gridftp_passive),
     ("gridftp_reply", gridftp_reply),
+    ("iperf3", iperf3),
     ("journal", journal),
     ("link_and_digest", link_and_digest),
     ("listing", listing),
+    ("measurement", measurement),
     ("metalink", metalink),
     ("multipart", multipart),
     ("netrc", netrc),

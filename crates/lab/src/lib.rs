@@ -22,6 +22,6 @@ pub use lab::Lab;
 pub use link::{DirectionStats, PathStats};
 pub use privilege::gain_privilege;
 pub use spec::{
-    Aqm, BackgroundSteps, CrossFlows, Hosts, ParseAqmError, ParseBackgroundError, ParseChoiceError,
-    ParseCrossFlowsError, PathSpec, QueueLimit,
+    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, ParseAqmError, ParseBackgroundError, ParseChoiceError,
+    ParseCrossFlowsError, ParseGeModelError, PathSpec, QueueLimit,
 };

@@ -43,7 +43,7 @@ pub struct Config {
 /// How measurements are allowed.
 #[derive(Debug, Clone, Default)]
 pub struct MeasureConfig {
-    /// The highest rate of each stream and each UDP port; UDP sends 40 Gbit/s at most where `None`.
+    /// The highest rate of all streams and UDP ports together; UDP sends 40 Gbit/s at most where `None`.
     pub ceiling: Option<Rate>,
     /// The token that permits them, unless uploads have one, which then counts; any client may measure without either.
     pub token: Option<Token>,

@@ -161,7 +161,7 @@ impl HttpConnection {
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
-        let QueuedReply { mut outgoing, head, permit } = reply.queue(framing, SystemTime::now());
+        let QueuedReply { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
         let entry = self.entry.as_ref().filter(|_| counts);
         if let Some(entry) = entry {
             entry.reply_begins(self.transport.socket());
@@ -172,7 +172,7 @@ impl HttpConnection {
         }
         let result = self.transport.send(&mut outgoing, &self.context.limits).await;
         self.paced.end(&self.context.pace, self.transport.socket());
-        drop(permit);
+        drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
         let replied = FinishedReply { method, target, status, sent, received, took };
         self.log(&replied, result.as_ref().err());

@@ -5,13 +5,15 @@ use std::time::SystemTime;
 use longhaul_core::proto::http::{ReplyHead, reason};
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Outgoing, Piece};
-use tokio::sync::OwnedSemaphorePermit;
+
+/// What a reply keeps until it is sent: a permit, a share of a rate.
+pub(crate) type Held = Box<dyn Send>;
 
 /// A reply's head and the pieces of its body.
 pub(crate) struct Reply {
     head: ReplyHead,
     body: Vec<Piece>,
-    permit: Option<OwnedSemaphorePermit>,
+    held: Option<Held>,
 }
 
 /// A reply ready to be sent.
@@ -19,8 +21,7 @@ pub(crate) struct QueuedReply {
     pub(crate) outgoing: Outgoing,
     /// The length of the head.
     pub(crate) head: Bytes,
-    /// A permit that the reply keeps until it is sent.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) held: Option<Held>,
 }
 
 /// The framing of a reply by its connection.
@@ -35,7 +36,7 @@ pub(crate) struct ReplyFraming {
 impl Reply {
     /// Makes a reply of a head and a body; [`Reply::queue`] adds Content-Length.
     pub(crate) fn new(head: ReplyHead, body: Vec<Piece>) -> Self {
-        Self { head, body, permit: None }
+        Self { head, body, held: None }
     }
 
     /// Makes a reply without a body.
@@ -55,9 +56,9 @@ impl Reply {
         Self::new(head, vec![Piece::Text(text.into_bytes())])
     }
 
-    /// Keeps `permit` until the reply is sent, to bound the memory of such replies.
-    pub(crate) fn holding(self, permit: OwnedSemaphorePermit) -> Self {
-        Self { permit: Some(permit), ..self }
+    /// Keeps `held` until the reply is sent: what bounds the number of such replies, or their rate.
+    pub(crate) fn holding(self, held: impl Send + 'static) -> Self {
+        Self { held: Some(Box::new(held)), ..self }
     }
 
     /// Returns the status code.
@@ -96,6 +97,6 @@ impl Reply {
         let length = Bytes::new(head.len() as u64);
         let body = if framing.head_only { Vec::new() } else { self.body };
         let outgoing = Outgoing::new(std::iter::once(Piece::Text(head)).chain(body));
-        QueuedReply { outgoing, head: length, permit: self.permit }
+        QueuedReply { outgoing, head: length, held: self.held }
     }
 }

@@ -1,12 +1,13 @@
 //! What drivers say of network devices: ethtool over generic netlink (kernel documentation, networking/ethtool-netlink;
 //! Linux 5.6), in the calling thread's network namespace and without privilege.
 //!
-//! Older kernels answer only the ioctl SIOCETHTOOL, which is not used here: their readings are missing.
+//! Where the kernel is older, or a sandbox refuses generic netlink, the ioctl SIOCETHTOOL is asked instead.
 
 use std::io;
 
 use longhaul_core::units::Rate;
 
+use crate::ethtool_ioctl::EthtoolIoctl;
 use crate::link::text;
 use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short};
 
@@ -60,23 +61,33 @@ pub struct Features {
 
 /// A socket for questions to drivers.
 #[derive(Debug)]
-pub struct Ethtool {
-    netlink: Netlink,
-    family: u16,
+pub struct Ethtool(Way);
+
+/// How drivers are asked.
+#[derive(Debug)]
+enum Way {
+    Netlink { netlink: Netlink, family: u16 },
+    Ioctl(EthtoolIoctl),
 }
 
 impl Ethtool {
-    /// Opens a socket, and asks for the family's number.
+    /// Opens a socket: of netlink, or for the ioctl where that is refused or has no ethtool.
     ///
     /// # Errors
-    /// ENOENT from a kernel without ethtool over netlink; what the kernel says.
+    /// What the kernel says of a socket for the ioctl.
     pub fn open() -> io::Result<Self> {
+        Self::by_netlink().or_else(|_| Ok(Self(Way::Ioctl(EthtoolIoctl::open()?))))
+    }
+
+    /// Opens a socket of netlink, and asks for the family's number; ENOENT from a kernel without ethtool over netlink.
+    pub(crate) fn by_netlink() -> io::Result<Self> {
         let netlink = Netlink::open_generic()?;
         let mut request = request(CONTROL, CTRL_CMD_GETFAMILY);
         request.attribute(CTRL_ATTR_FAMILY_NAME, b"ethtool\0");
         let answer = netlink.ask(request)?;
         let id = attributes(&answer).get(CTRL_ATTR_FAMILY_ID).and_then(|id| id.try_into().ok());
-        Ok(Self { netlink, family: id.map(u16::from_ne_bytes).ok_or_else(cut_short)? })
+        let family = id.map(u16::from_ne_bytes).ok_or_else(cut_short)?;
+        Ok(Self(Way::Netlink { netlink, family }))
     }
 
     /// Returns the rate of a device's link.
@@ -84,12 +95,13 @@ impl Ethtool {
     /// # Errors
     /// EOPNOTSUPP where the driver does not say; NotFound where it says that it does not know.
     pub fn speed(&self, device: u32) -> io::Result<Rate> {
-        let answer = self.ask(LINKMODES_GET, device)?;
-        // In Mbit/s; SPEED_UNKNOWN is -1.
-        let known =
-            attributes(&answer).number(LINKMODES_SPEED).filter(|mbits| ![0, u32::MAX].contains(mbits));
-        let rate = known.map(|mbits| Rate::bits_per_sec(u64::from(mbits) * 1_000_000));
-        rate.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver does not know it"))
+        match &self.0 {
+            Way::Netlink { netlink, family } => {
+                let answer = ask(netlink, *family, LINKMODES_GET, device)?;
+                known_speed(attributes(&answer).number(LINKMODES_SPEED))
+            }
+            Way::Ioctl(ioctl) => ioctl.speed(device),
+        }
     }
 
     /// Returns the sizes of a device's rings.
@@ -97,7 +109,11 @@ impl Ethtool {
     /// # Errors
     /// EOPNOTSUPP where the driver does not say.
     pub fn rings(&self, device: u32) -> io::Result<Rings> {
-        let answer = self.ask(RINGS_GET, device)?;
+        let (netlink, family) = match &self.0 {
+            Way::Netlink { netlink, family } => (netlink, *family),
+            Way::Ioctl(ioctl) => return ioctl.rings(device),
+        };
+        let answer = ask(netlink, family, RINGS_GET, device)?;
         let read = |kind| attributes(&answer).number(kind);
         let rings = || {
             Some(Rings {
@@ -115,18 +131,29 @@ impl Ethtool {
     /// # Errors
     /// What the kernel says.
     pub fn features(&self, device: u32) -> io::Result<Features> {
-        let answer = self.ask(FEATURES_GET, device)?;
+        let (netlink, family) = match &self.0 {
+            Way::Netlink { netlink, family } => (netlink, *family),
+            Way::Ioctl(ioctl) => return ioctl.features(device),
+        };
+        let answer = ask(netlink, family, FEATURES_GET, device)?;
         let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);
         Ok(Features { active: names(FEATURES_ACTIVE)?, changeable: names(FEATURES_CHANGEABLE)? })
     }
+}
 
-    fn ask(&self, command: u8, device: u32) -> io::Result<Vec<u8>> {
-        let mut request = request(self.family, command);
-        request.nested(HEADER_ATTRIBUTE | NESTED, |header| {
-            header.attribute(HEADER_DEVICE, &device.to_ne_bytes());
-        });
-        self.netlink.ask(request)
-    }
+fn ask(netlink: &Netlink, family: u16, command: u8, device: u32) -> io::Result<Vec<u8>> {
+    let mut request = request(family, command);
+    request.nested(HEADER_ATTRIBUTE | NESTED, |header| {
+        header.attribute(HEADER_DEVICE, &device.to_ne_bytes());
+    });
+    netlink.ask(request)
+}
+
+/// Returns a speed that is told in Mbit/s: 0 and -1 (SPEED_UNKNOWN) are none.
+pub(crate) fn known_speed(mbits: Option<u32>) -> io::Result<Rate> {
+    let known = mbits.filter(|mbits| ![0, u32::MAX].contains(mbits));
+    let rate = known.map(|mbits| Rate::bits_per_sec(u64::from(mbits) * 1_000_000));
+    rate.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver does not know it"))
 }
 
 /// Marks an attribute that holds others (NLA_F_NESTED), as generic netlink demands.
@@ -199,7 +226,7 @@ mod tests {
 
     #[test]
     fn loopback_has_features_and_no_rings() {
-        let ethtool = match Ethtool::open() {
+        let ethtool = match Ethtool::by_netlink() {
             Ok(ethtool) => ethtool,
             // A kernel without it is one that the program must live with.
             Err(error) => {

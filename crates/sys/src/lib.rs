@@ -7,6 +7,7 @@ pub mod chunk;
 pub mod datagram_batch;
 pub mod direct_io;
 pub mod ethtool;
+mod ethtool_ioctl;
 pub mod file_map;
 pub mod host;
 pub mod host_route;

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use longhaul_core::units::Rate;
+use libc::c_int;
+use longhaul_core::units::{Bytes, Rate};
 
 use crate::sockopt::set;
 
@@ -18,6 +19,12 @@ pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
 /// Takes that bound away.
 pub fn unset_max_pacing_rate(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64::MAX)
+}
+
+/// Makes the kernel cut what is sent over a UDP socket into datagrams of `size` bytes (UDP_SEGMENT, Linux 4.18).
+pub fn set_segment_size(socket: impl AsFd, size: Bytes) -> io::Result<()> {
+    let size = c_int::try_from(size.get()).unwrap_or(c_int::MAX);
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, size)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ import { locale, t } from "./i18n.js";
 // Wide enough to see a controller settle, short enough to see single bursts.
 const WINDOW_S = 30;
 const HEIGHT_PX = 170;
-const AXIS_PX = 64;
+const AXIS_PX = 74;
 // How far above the rate of whole seconds the plot of the throughput reaches.
 const MOST_BURST = 2.5;
 const plain = (value) => (value === null || value === undefined ? "–" : count(value));

@@ -85,9 +85,12 @@ async fn loopback_needs_token_host_and_no_foreign_origin() {
     ] {
         assert_eq!(api.loopback(path, &headers).await.as_u16(), status, "{headers:?}");
     }
-    for path in ["/metrics", "/api/v1/openapi.json", "/api/v1/events", "/", "/nothing"] {
+    for path in ["/metrics", "/api/v1/openapi.json", "/api/v1/events", "/nothing", "/jsonrpc"] {
         assert_eq!(api.loopback(path, &[host]).await, StatusCode::UNAUTHORIZED, "{path}");
     }
+    // The dashboard's page shows nothing by itself.
+    assert_eq!(api.loopback("/", &[host]).await, StatusCode::OK);
+    assert_eq!(api.loopback("/", &[("host", "attacker.example")]).await, StatusCode::MISDIRECTED_REQUEST);
     // On this address the token is shown to no one.
     assert_eq!(api.loopback("/api/v1/login", &[host, token]).await, StatusCode::NOT_FOUND);
 }

@@ -182,15 +182,15 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
             return Ok(true);
         }
         let ended = child.try_wait().context("cannot wait for the agent")?;
-        match ended.and_then(|status| status.code()) {
-            // Another one was quicker, or has been killed and is not gone yet.
-            Some(code) if code == TEMPORARY && began.elapsed() < START => {
+        match ended {
+            // Another one was quicker or is not gone yet, or this one was killed.
+            Some(status) if status.code().is_none_or(|code| code == TEMPORARY) && began.elapsed() < START => {
                 std::thread::sleep(LOOK);
                 if !client.is_answered() {
                     child = command.spawn().context("cannot start the agent")?;
                 }
             }
-            None if ended.is_none() && began.elapsed() < START => std::thread::sleep(LOOK),
+            None if began.elapsed() < START => std::thread::sleep(LOOK),
             _ => return Err(anyhow!("the agent does not start: {}", last_line(&paths.log()))),
         }
     }

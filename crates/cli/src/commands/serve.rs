@@ -93,7 +93,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
     metrics: Option<Option<SocketAddr>>,
 
-    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
+    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
     #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true)]
     measure: Option<Option<Rate>>,
 

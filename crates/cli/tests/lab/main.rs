@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod apt;
+mod connecting_ahead;
 mod exec;
 mod icdc;
 mod interrupt;

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{BIN, alone, text};
+use crate::support::{BIN, alone, misses, text};
 
 /// A path and what it is to be found as.
 struct Path {
@@ -16,19 +16,19 @@ struct Path {
 
 /// Probes across a path; `None` where no lab can be built, which under CI is a failure.
 fn probe(path: &Path) -> Option<Value> {
+    run(&path.options, "--measure", 4 << 20, "exec $LONGHAUL probe http://$LAB_FAR:8080/f --json")
+}
+
+/// Runs a command on the near host, while the far one serves a file of so many bytes; returns what it printed.
+fn run(options: &[&str], serve: &str, size: usize, command: &str) -> Option<Value> {
     let home = tempfile::tempdir().unwrap();
     let site = tempfile::tempdir().unwrap();
-    std::fs::write(site.path().join("f"), vec![7; 4 << 20]).unwrap();
-    let far = format!("{BIN} serve {} --listen 198.18.0.2:8080 --measure", site.path().display());
-    let mut command = Command::new(BIN);
-    command.args(["lab", "exec", "--hosts", "tuned"]).args(path.options).args([
-        "--far",
-        &far,
-        "--far-port",
-        "8080",
-    ]);
-    command.args(["--", BIN, "probe", "http://198.18.0.2:8080/f", "--json"]).env("HOME", home.path());
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    std::fs::write(site.path().join("f"), vec![7; size]).unwrap();
+    let far = format!("{BIN} serve {} --listen 198.18.0.2:8080 {serve}", site.path().display());
+    let mut lab = Command::new(BIN);
+    lab.args(["lab", "exec", "--hosts", "tuned"]).args(options).args(["--far", &far, "--far-port", "8080"]);
+    lab.args(["--", "sh", "-c", command]).env("HOME", home.path()).env("LONGHAUL", BIN);
+    let output = lab.stdin(Stdio::null()).output().unwrap();
     let error = text(&output.stderr);
     if output.status.code() == Some(77) {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{error}");
@@ -78,4 +78,14 @@ fn long_lossy_path_is_found() {
     let loss = report["path"]["loss"]["share"].as_f64().unwrap();
     assert!((0.006..0.015).contains(&loss), "{report}");
     assert!(report["verdict"]["advice"].to_string().contains("bbr"), "{report}");
+}
+
+#[test]
+fn icmp_that_is_not_permitted_is_told_and_handshakes_count() {
+    let command = "echo '1 0' > /proc/sys/net/ipv4/ping_group_range; exec $LONGHAUL probe http://$LAB_FAR:8080/f --json";
+    let Some(report) = run(&["--rate", "100Mbit", "--rtt", "40ms"], "", 5, command) else { return };
+    assert!(misses(&report, "ICMP echo: not permitted (sysctl net.ipv4.ping_group_range"), "{report}");
+    assert!(misses(&report, "it would have shown the RTT without the server's TCP"), "{report}");
+    assert_eq!(report["rtt"][0]["method"], "tcp-handshake", "{report}");
+    assert!((0.04..0.06).contains(&report["rtt"][0]["min"].as_f64().unwrap()), "{report}");
 }

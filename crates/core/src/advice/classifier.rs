@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reading::{End, Reading};
-use super::{LONG_RTT, LimitedBy};
+use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Two readings, and the time between them.
@@ -29,6 +29,12 @@ struct Params {
     /// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
     /// acknowledgements and of timestamps, whose unit is 1 ms (RFC 7323, section 5.4).
     queued: f64,
+    /// A queue stands where it does not drain within so many round trips, and within `standing_at_least`: the least delay over more
+    /// than a round trip tells a standing queue from bursts (RFC 8289, section 3). Readings are at most an interval apart, and the
+    /// estimate of a receiver (`tcpi_rcv_rtt`) is of single bursts.
+    standing_round_trips: u32,
+    /// Five readings.
+    standing_at_least: Duration,
     /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
     /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
     full_window: f64,
@@ -36,15 +42,15 @@ struct Params {
     closed_window: f64,
     /// Growth over the best rate so far that shows TCP speeding up.
     growth: f64,
-    /// Rates that differ by less than this share are flat.
+    /// A rate that grows by less than this share in a second or so has settled.
     flat: f64,
     /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
     ramp_up: u32,
     /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
     opening: u32,
-    /// How long a loss keeps CUBIC below the window at which it happened: K = cbrt(W x 0.3 / 0.4) seconds (RFC 9438, section
-    /// 4.2) is 20 s for 10,000 packets.
-    recovery: Duration,
+    /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
+    /// that remains above this share was not bound to the congestion window.
+    unmoved: f64,
     /// What a stock Linux server has in flight at most: 2 to 4.5 MB of payload in `tcp_wmem[2]` = 4 MiB, less bookkeeping,
     /// plus rounding (docs/servers.md).
     stock_send_buffer: (Bytes, Bytes),
@@ -58,20 +64,22 @@ const PARAMS: Params = Params {
     most: 0.25,
     busy_core: 0.85,
     queued: 1.1,
+    standing_round_trips: 4,
+    standing_at_least: Duration::from_millis(450),
     full_window: 0.7,
     closed_window: 0.5,
     growth: 1.05,
     flat: 0.15,
     ramp_up: 20,
     opening: 6,
-    recovery: Duration::from_secs(20),
+    unmoved: 0.9,
     stock_send_buffer: (Bytes::new(1_500_000), Bytes::new(4_500_000)),
     gaps_over: Duration::from_millis(2500),
     stop_and_go: 0.3,
 };
 
-/// A data RTT this much above the least one is a queue only beyond it: the granularity of timestamps.
-const TIMESTAMP_TICK: Duration = Duration::from_millis(1);
+/// Payload of a packet of 1500 bytes with timestamps (RFC 7323).
+const PACKET: f64 = 1448.0;
 
 /// What earlier intervals have shown.
 #[derive(Debug, Clone)]
@@ -86,13 +94,64 @@ pub(super) struct Classifier {
     /// Whether TCP may still be speeding up, and in how many intervals in a row it was not.
     flat_intervals: u32,
     ramped_up: bool,
-    /// The rates of the last intervals, and whether each was idle.
-    recent: VecDeque<(Duration, Rate)>,
-    /// When a packet was lost last without a queue.
+    /// The rates of the last intervals.
+    recent: VecDeque<Past>,
+    /// The RTT of the data in the last intervals.
+    data_rtts: VecDeque<(Duration, Rtt)>,
+    /// When a packet was lost last.
     lost_at: Option<Duration>,
+    /// The last loss, unless a queue has stood since.
+    loss: Option<Loss>,
     /// The largest window so far.
     largest_window: Bytes,
     last: LimitedBy,
+}
+
+/// What an earlier interval has shown.
+#[derive(Debug, Clone, Copy)]
+struct Past {
+    end: Duration,
+    rate: Rate,
+    /// Whether the connection may have waited for a retransmission.
+    after_loss: bool,
+}
+
+/// A loss whose effect may last.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    /// When the interval ended in which its last packet was lost.
+    at: Duration,
+    /// When the interval ended in which its first packet was lost.
+    began: Duration,
+    /// How long the congestion window stays below that at the loss.
+    recovery: Duration,
+    /// Whether a queue stood just before, which overflowed.
+    is_overflow: bool,
+    /// The rate before it, where that did not grow.
+    before: Option<Rate>,
+    /// Whether it limits still.
+    outlasts: bool,
+    /// What was moved since, in how many intervals and in which time, as far as it tells the loss's effect.
+    since: (Bytes, u32, Duration),
+}
+
+/// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
+/// that is sooner, until its Reno-friendly window has grown by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
+fn recovery(packets: f64, rtt: Duration) -> Duration {
+    const REDUCTION: f64 = 0.3;
+    const CUBIC: f64 = 0.4;
+    const RENO_FRIENDLY: f64 = 0.53;
+    let cubic = (packets * REDUCTION / CUBIC).cbrt();
+    let reno_friendly = packets * REDUCTION / RENO_FRIENDLY * rtt.as_secs_f64();
+    Duration::try_from_secs_f64(cubic.min(reno_friendly)).unwrap_or(Duration::ZERO)
+}
+
+impl Loss {
+    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
+    /// much as the loss took.
+    fn limits(&self, now: Duration) -> bool {
+        now <= self.at + self.recovery * 2
+    }
 }
 
 impl Interval {
@@ -128,13 +187,6 @@ impl Interval {
         let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
         grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)
     }
-
-    /// Returns whether the data wait in a queue of the path.
-    pub(super) fn is_queued(&self) -> bool {
-        self.min_rtt().zip(self.now.data_rtt).is_some_and(|(least, data)| {
-            data.get() > least.get().mul_f64(PARAMS.queued) && data.get() > least.get() + TIMESTAMP_TICK
-        })
-    }
 }
 
 impl Classifier {
@@ -147,7 +199,9 @@ impl Classifier {
             flat_intervals: 0,
             ramped_up: false,
             recent: VecDeque::new(),
+            data_rtts: VecDeque::new(),
             lost_at: None,
+            loss: None,
             largest_window: Bytes::ZERO,
             last: LimitedBy::SlowStart,
         }
@@ -155,11 +209,18 @@ impl Classifier {
 
     /// Returns the limit of the next interval.
     pub(super) fn classify(&mut self, interval: &Interval) -> LimitedBy {
-        self.note_loss(interval);
+        let was_queued = self.is_queued(interval);
+        self.note_data_rtt(interval);
+        self.note_loss(interval, was_queued);
         self.largest_window = self.largest_window.max(interval.now.window.unwrap_or_default());
         let rate = interval.rate();
-        self.recent.push_back((interval.end, rate));
-        while self.recent.front().is_some_and(|(at, _)| *at + PARAMS.gaps_over < interval.end) {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        self.lost_at = if interval.lost() > 0 { Some(interval.end) } else { self.lost_at };
+        let after_loss = self
+            .lost_at
+            .is_some_and(|at| at + interval.span + Self::retransmission_timeout(rtt) >= interval.end);
+        self.recent.push_back(Past { end: interval.end, rate, after_loss });
+        while self.recent.front().is_some_and(|past| past.end + PARAMS.gaps_over < interval.end) {
             self.recent.pop_front();
         }
         let limit = self.own_limit(interval).unwrap_or_else(|| self.of_the_connection(interval));
@@ -168,15 +229,119 @@ impl Classifier {
         limit
     }
 
-    /// Notes whether a loss has a cause other than a full queue.
-    fn note_loss(&mut self, interval: &Interval) {
-        if interval.is_queued() {
-            self.lost_at = None;
-        } else if interval.lost() > 0 {
-            self.lost_at = Some(interval.end);
+    fn note_data_rtt(&mut self, interval: &Interval) {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let over = PARAMS.standing_at_least.max(rtt * PARAMS.standing_round_trips);
+        self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
+        while self.data_rtts.front().is_some_and(|(at, _)| *at + over < interval.end) {
+            self.data_rtts.pop_front();
         }
-        let over = |lost_at: &Duration| *lost_at + PARAMS.recovery < interval.end;
-        self.lost_at = self.lost_at.filter(|lost_at| !over(lost_at));
+    }
+
+    /// Returns whether data wait in a queue of the path that does not drain between bursts.
+    fn is_queued(&self, interval: &Interval) -> bool {
+        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min();
+        interval.min_rtt().zip(data).is_some_and(|(least, data)| {
+            data.get() > least.get().mul_f64(PARAMS.queued) && data.get() > least.get() + TIMESTAMP_TICK
+        })
+    }
+
+    /// Notes a loss that takes a part of the interval at least, or forgets the last one.
+    fn note_loss(&mut self, interval: &Interval, was_queued: bool) {
+        let is_queued = self.is_queued(interval);
+        if interval.lost() == 0 || is_queued {
+            self.loss = self.loss.filter(|_| !is_queued);
+            self.judge_loss(interval);
+            return;
+        }
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let highest =
+            self.recent.iter().map(|past| past.rate).chain([interval.rate()]).max().unwrap_or_default();
+        let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
+        let recovery = recovery(packets, rtt);
+        // All that is in flight behind a lost packet arrives out of order, once a round trip at most.
+        let events = match self.end {
+            End::Receiver => interval.lost() as f64 / packets.max(1.0),
+            End::Sender => interval.lost() as f64,
+        };
+        let round_trips = interval.span.as_secs_f64() / rtt.as_secs_f64().max(1e-9);
+        let events = events.clamp(1.0, round_trips.max(1.0));
+        if recovery.as_secs_f64() * events >= PARAMS.most * interval.span.as_secs_f64() {
+            // A burst of losses takes some round trips to repair, in which more may be lost: one event.
+            let last = self.loss.filter(|loss| interval.end <= loss.began + interval.span + rtt * 5);
+            let began = last.map_or(interval.end, |last| last.began);
+            let before = last.map_or_else(|| self.settled_rate(), |last| last.before);
+            let is_overflow = was_queued || last.is_some_and(|last| last.is_overflow);
+            self.loss = Some(Loss {
+                at: interval.end,
+                began,
+                recovery,
+                is_overflow,
+                before,
+                outlasts: true,
+                since: Default::default(),
+            });
+        }
+    }
+
+    /// Forgets a loss that has not slowed the transfer, or that is long ago.
+    fn judge_loss(&mut self, interval: &Interval) {
+        /// Single intervals jitter.
+        const ENOUGH: u32 = 4;
+        let grows = self.loss.is_some_and(|loss| self.grows_since(loss.at));
+        let Some(loss) = &mut self.loss else { return };
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let age = interval.end.saturating_sub(loss.at);
+        // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss; retransmission takes a round trip or two.
+        if age > rtt * 2 && age <= loss.recovery / 4 {
+            let (moved, intervals, time) = loss.since;
+            loss.since = (moved + interval.moved(), intervals + 1, time + interval.span);
+        }
+        let (moved, intervals, time) = loss.since;
+        let unmoved = |before: Rate| Rate::over(moved, time) >= before.scaled(PARAMS.unmoved);
+        let is_harmless = intervals >= ENOUGH && loss.before.is_some_and(unmoved);
+        let awaits_timeout = age <= Self::retransmission_timeout(rtt);
+        // Beyond its recovery the window grows on from the loss, until something else limits.
+        loss.outlasts = loss.limits(interval.end) || (loss.outlasts && grows);
+        if is_harmless || !(loss.outlasts || awaits_timeout) {
+            self.loss = None;
+        }
+    }
+
+    /// Returns how long a connection may stand still after a loss: a round trip until the loss is known, and Linux's RTO, which is
+    /// at least 200 ms beyond the RTT (`TCP_RTO_MIN`, include/net/tcp.h).
+    fn retransmission_timeout(rtt: Duration) -> Duration {
+        rtt * 2 + Duration::from_millis(200)
+    }
+
+    /// Returns the mean rate of the last intervals, where it does not grow, or of the last few, where they are alike.
+    fn settled_rate(&self) -> Option<Rate> {
+        const FEW: usize = 4;
+        let mean = |count: usize| {
+            let rates = self.recent.iter().rev().take(count).map(|past| past.rate.as_bits_per_sec());
+            rates.sum::<u64>() as f64 / count.max(1) as f64
+        };
+        let few = mean(FEW);
+        let alike = |past: &Past| (past.rate.as_bits_per_sec() as f64 - few).abs() <= few * PARAMS.flat;
+        let mean = if self.is_settled() {
+            mean(self.recent.len())
+        } else if self.recent.len() >= FEW && self.recent.iter().rev().take(FEW).all(alike) {
+            few
+        } else {
+            return None;
+        };
+        Some(Rate::bits_per_sec(mean as u64))
+    }
+
+    /// Returns whether the rate has grown since a moment: then the congestion window is still what limits.
+    fn grows_since(&self, moment: Duration) -> bool {
+        const FEWEST: usize = 6;
+        let rates =
+            || self.recent.iter().filter(|past| past.end > moment).map(|past| past.rate.as_bits_per_sec());
+        let half = rates().count() / 2;
+        let later = rates().rev().take(half).sum::<u64>() as f64;
+        let earlier = rates().take(half).sum::<u64>() as f64;
+        half * 2 >= FEWEST - 1 && later > earlier * PARAMS.growth
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -205,14 +370,14 @@ impl Classifier {
         (backlog > 0 && backlog >= room).then_some(LimitedBy::Application)
     }
 
-    /// Returns whether the connection waits for this host's threads: a receiver's socket fills, or a sender's is empty. A thread
-    /// that waits for a core limits nothing otherwise.
+    /// Returns whether the connection waits for this host's threads: data lie in a receiver's socket throughout, for a quarter of the
+    /// interval at the rate at which they are read (Little's law), or a sender's is empty. A thread that waits for a core limits nothing
+    /// otherwise.
     fn lags(&self, interval: &Interval) -> bool {
         match self.end {
             End::Receiver => {
-                let unread = interval.now.unread.max(interval.before.unread).get() as f64;
-                let room = interval.now.window.unwrap_or_default().get() as f64;
-                unread > PARAMS.most * (unread + room)
+                let backlog = interval.now.unread.min(interval.before.unread).get() as f64;
+                backlog > 0.0 && backlog >= PARAMS.most * interval.moved().get() as f64
             }
             End::Sender => interval.share(busy) < PARAMS.busy_core,
         }
@@ -235,14 +400,14 @@ impl Classifier {
         if self.end == End::Sender && Self::leaves_its_windows(interval) {
             return LimitedBy::SendBuffer;
         }
-        if interval.is_queued() {
+        if self.is_queued(interval) {
             return LimitedBy::Path;
         }
         if self.end == End::Receiver && self.is_window_full(interval) {
             return LimitedBy::ReceiveWindow;
         }
-        if self.lost_at.is_some() {
-            return LimitedBy::Loss;
+        if let Some(loss) = self.loss.filter(|loss| loss.outlasts) {
+            return if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
         }
         self.without_queue_and_loss(interval)
     }
@@ -256,8 +421,14 @@ impl Classifier {
             let opening = interval.min_rtt().map_or(Duration::from_secs(1), known);
             return if interval.end <= opening { LimitedBy::SlowStart } else { LimitedBy::Server };
         }
-        if self.lost_at.is_some_and(|at| at + Duration::from_secs(1).max(rtt * 4) >= interval.end) {
+        if self.loss.is_some_and(|loss| loss.at + Self::retransmission_timeout(rtt) >= interval.end) {
             return LimitedBy::Loss;
+        }
+        // What lies in the socket throughout is not read for want of a core: waits for the disk and for --limit count before. The kernel
+        // accounts a wait for a core (schedstat) only when it ends.
+        let backlog = interval.now.unread.min(interval.before.unread);
+        if self.end == End::Receiver && interval.now.threads.is_some() && backlog > Bytes::ZERO {
+            return LimitedBy::Cpu;
         }
         if interval.now.streams > 0 && interval.span < rtt.mul_f64(1.5) {
             return self.last;
@@ -307,15 +478,11 @@ impl Classifier {
     fn stops_and_goes(&self, interval: &Interval) -> bool {
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let observed = interval.end.saturating_sub(self.first_byte.unwrap_or(interval.end));
-        if self.end == End::Sender
-            || self.lost_at.is_some()
-            || interval.span < rtt
-            || observed < PARAMS.gaps_over
-        {
+        if self.end == End::Sender || interval.span < rtt || observed < PARAMS.gaps_over {
             return false;
         }
         let idle = |rate: Rate| rate.as_bits_per_sec() < self.best.as_bits_per_sec() / 20;
-        let gaps = self.recent.iter().filter(|(_, rate)| idle(*rate)).count();
+        let gaps = self.recent.iter().filter(|past| !past.after_loss && idle(past.rate)).count();
         gaps as f64 >= PARAMS.stop_and_go * self.recent.len() as f64
     }
 
@@ -366,7 +533,7 @@ impl Classifier {
     /// Tells apart what is left where the window is open, no queue stands, and nothing is lost.
     fn without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
         let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || self.peer_paces || !long || !self.is_flat(interval) {
+        if self.end == End::Sender || self.peer_paces || !long || !self.is_settled() {
             return LimitedBy::Path;
         }
         let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
@@ -378,14 +545,18 @@ impl Classifier {
         }
     }
 
-    /// Returns whether the rate was the same in the last intervals.
-    fn is_flat(&self, interval: &Interval) -> bool {
-        const INTERVALS: usize = 2;
-        let rate = interval.rate().as_bits_per_sec() as f64;
-        let alike = |(_, other): &(Duration, Rate)| {
-            (other.as_bits_per_sec() as f64 - rate).abs() <= rate * PARAMS.flat
+    /// Returns whether the rate no longer grows: the mean of the last intervals' later half is not above that of the earlier one.
+    ///
+    /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
+    fn is_settled(&self) -> bool {
+        const FEWEST: usize = 4;
+        let half = self.recent.len() / 2;
+        let sum = |rates: &mut dyn Iterator<Item = &Past>| {
+            rates.map(|past| past.rate.as_bits_per_sec()).sum::<u64>() as f64
         };
-        self.recent.len() >= INTERVALS && self.recent.iter().rev().take(INTERVALS).all(alike)
+        let later = sum(&mut self.recent.iter().rev().take(half));
+        let earlier = sum(&mut self.recent.iter().rev().skip(half).take(half));
+        self.recent.len() >= FEWEST && later <= earlier * (1.0 + PARAMS.flat)
     }
 }
 

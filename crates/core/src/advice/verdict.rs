@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::attribution::{Attribution, Evidence};
 use super::reading::End;
-use super::{Finding, LONG_RTT, LimitedBy};
+use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::plan::window_ceiling;
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Rate, Rtt};
 
 /// How far the kernel of this host may raise buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +56,14 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).clamp(1.0, 100.0))
 }
 
+fn seconds(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{:.0} ms", time.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
 /// What a verdict is made of.
 struct Facts<'a> {
     attribution: &'a Attribution,
@@ -83,16 +91,9 @@ impl Facts<'_> {
         let rtt = self.evidence.min_rtt.unwrap_or_default();
         let each = self.evidence.in_flight_per_stream();
         match limit {
-            LimitedBy::SlowStart => {
-                let round_trips =
-                    self.attribution.elapsed().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9);
-                format!(
-                    "the whole transfer took {round_trips:.0} round trips of {rtt}, and TCP was still speeding up"
-                )
-            }
+            LimitedBy::SlowStart => self.slow_start(),
             LimitedBy::ReceiveWindow => {
-                let ceiling =
-                    window_ceiling(window, rtt.max(crate::units::Rtt::new(Duration::from_micros(1))));
+                let ceiling = window_ceiling(window, rtt.max(Rtt::new(Duration::from_micros(1))));
                 format!("{rate} of at most RWIN/RTT = {window} / {rtt} = {ceiling}")
             }
             LimitedBy::SendBuffer => {
@@ -111,6 +112,10 @@ impl Facts<'_> {
                 format!("{lost} packets arrived out of order, and no queue explains their loss")
             }
             LimitedBy::Path => self.path(),
+            LimitedBy::Disk if self.evidence.moved == Bytes::ZERO => format!(
+                "{} to make the file durable, after its last byte had arrived",
+                seconds(self.evidence.time)
+            ),
             LimitedBy::Disk if self.sends() => {
                 format!("the sender waited for bytes of the source, at {rate}")
             }
@@ -122,11 +127,17 @@ impl Facts<'_> {
                 "it was slow to answer: no byte arrived meanwhile".into()
             }
             LimitedBy::Server if self.sends() => "it was slow to read or to answer".into(),
-            LimitedBy::Server => format!(
-                "it sends {rate} over {}, {each} in flight on each, although window and path have room: a rate limit, shaping of \
-                 each connection, or a small send buffer",
-                if streams == 1 { "one connection".into() } else { format!("{streams} connections") }
-            ),
+            LimitedBy::Server => {
+                let over =
+                    if streams == 1 { "one connection".into() } else { format!("{streams} connections") };
+                // What is in flight is told by a rate and an RTT.
+                let in_flight =
+                    if rtt.get() >= LONG_RTT { format!(", {each} in flight on each") } else { String::new() };
+                format!(
+                    "it sends {rate} over {over}{in_flight}, although window and path have room: a rate limit, shaping of each \
+                     connection, or a small send buffer"
+                )
+            }
             LimitedBy::Limit => format!("it held the rate at {rate}"),
             LimitedBy::Application if self.sends() => "it gave the connection no data to send".into(),
             LimitedBy::Application => "it did not read what had arrived".into(),
@@ -135,12 +146,41 @@ impl Facts<'_> {
 
     fn path(&self) -> String {
         let rate = self.evidence.rate();
-        let (least, data) = (self.evidence.min_rtt, self.evidence.data_rtt);
-        match least.zip(data) {
-            Some((least, data)) if data.get() > least.get().mul_f64(BLOATED) && data.get() > LONG_RTT => {
-                format!("{rate}, with a queue at the bottleneck that raises the RTT from {least} to {data}")
+        if let Some((least, data)) = self.bloat() {
+            return format!(
+                "{rate}, with a queue at the bottleneck that raises the RTT from {least} to {data}"
+            );
+        }
+        match self.evidence.min_rtt {
+            Some(rtt) if rtt.get() < LONG_RTT => {
+                format!(
+                    "{rate} is what path and server give; at an RTT of {rtt} neither windows nor single losses limit"
+                )
             }
             _ => format!("{rate} is what it holds, beside other traffic"),
+        }
+    }
+
+    /// Returns the least RTT, and that of the data behind a queue that is worth a word. Below a millisecond, the unit of timestamps,
+    /// delays are those of the hosts.
+    fn bloat(&self) -> Option<(Rtt, Rtt)> {
+        let (least, data) = self.evidence.min_rtt.zip(self.evidence.data_rtt)?;
+        let bloated = data.get() > least.get().mul_f64(BLOATED) && data.get() > LONG_RTT;
+        (bloated && least.get() >= TIMESTAMP_TICK).then_some((least, data))
+    }
+
+    fn slow_start(&self) -> String {
+        let elapsed = self.attribution.elapsed();
+        match self.evidence.min_rtt.map(Rtt::get).filter(|rtt| *rtt >= LONG_RTT) {
+            Some(rtt) => format!(
+                "the whole transfer took {:.0} round trips of {}, and TCP was still speeding up",
+                elapsed.as_secs_f64() / rtt.as_secs_f64(),
+                Rtt::new(rtt)
+            ),
+            None => format!(
+                "of {} in all, most went to connect, to the first answer and to slow start",
+                seconds(elapsed)
+            ),
         }
     }
 
@@ -181,6 +221,9 @@ impl Facts<'_> {
             ),
             LimitedBy::Disk => {
                 let network = self.best_without(LimitedBy::Disk);
+                if self.evidence.moved == Bytes::ZERO {
+                    return None;
+                }
                 let gain = network.map_or_else(String::new, |network| {
                     format!(": {rate} -> {network}, what the network has shown")
                 });
@@ -221,6 +264,9 @@ impl Facts<'_> {
 
     fn warm_start(&self) -> Option<String> {
         let (best, rtt) = (self.attribution.best(), self.evidence.min_rtt?);
+        if rtt.get() < LONG_RTT {
+            return None;
+        }
         let moved: u64 =
             LimitedBy::ALL.iter().map(|limit| self.attribution.evidence(*limit).moved.get()).sum();
         let least = rtt.get() * 2 + best.time_for(Bytes::new(moved));
@@ -235,9 +281,7 @@ impl Facts<'_> {
     }
 
     fn shorter_queue(&self) -> Option<String> {
-        let (least, data) = self.evidence.min_rtt.zip(self.evidence.data_rtt)?;
-        let bloated = data.get() > least.get().mul_f64(BLOATED) && data.get() > LONG_RTT;
-        bloated.then(|| {
+        self.bloat().map(|_| {
             format!(
                 "the queue slows other traffic, not this transfer: pace the sender just below {}",
                 self.evidence.rate()

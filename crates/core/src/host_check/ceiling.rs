@@ -55,7 +55,7 @@ impl Ceilings {
 }
 
 impl Ceiling {
-    /// Returns the sentence that closes a report; `verb` is "receives" or "sends".
+    /// Returns the sentence of a report; `verb` is "receives" or "sends".
     pub fn sentence(&self, verb: &str, target: &Target) -> String {
         let rtt = target.rtt;
         let after = format!("{} after the fix ({} / {rtt})", self.after, self.window_after);

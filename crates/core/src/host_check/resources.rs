@@ -12,7 +12,7 @@ const FILES: u64 = 256;
 const BESIDE_SOCKETS: Bytes = Bytes::mib(256);
 /// Processors that a transfer uses: one receives or sends, one writes or reads, in thousandths.
 const CPU_THOUSANDTHS: u64 = 2000;
-const GROUPS: &str = "kernel documentation, admin-guide/cgroup-v2";
+const GROUPS: &str = "kernel documentation, admin-guide/cgroup-v2 and cgroup-v1";
 
 pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
     governor(&facts.cpu, report);

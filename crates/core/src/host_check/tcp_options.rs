@@ -7,7 +7,7 @@ use super::report::Report;
 use super::target::Target;
 use crate::plan::window_ceiling;
 
-/// Bytes after which a sequence number returns to an acceptable value (RFC 7323, section 5.3: 2^31).
+/// Bytes after which a sequence number returns to an acceptable value (RFC 7323, section 5.4: 2^31).
 const SEQUENCE_HALF: f64 = 2_147_483_648.0;
 /// How long a segment may live in the network (RFC 9293, section 3.4.2: MSL of 2 minutes), in seconds.
 const SEGMENT_LIFETIME: f64 = 120.0;
@@ -112,7 +112,7 @@ fn mtu_probing(facts: &HostFacts, report: &mut Report) {
         let name =
             |mode: u8| names.get(usize::from(mode)).map_or_else(|| mode.to_string(), |name| (*name).into());
         let needed = if jumbo { "after a black hole (1)" } else { "off suffices" };
-        let source = "RFC 4821; ESnet fasterdata, Linux host tuning";
+        let source = "kernel documentation, networking/ip-sysctl; RFC 4821";
         Finding::new("MTU probing", severity, name(*mode), source)
             .needs(needed, format!("MTU {} against the {ETHERNET_MTU} of most paths", mtu(facts)))
             .fixed_by(Fix::sysctl("net.ipv4.tcp_mtu_probing", "1"))

@@ -18,6 +18,14 @@ pub enum Iperf3Error {
     Garbage(String),
 }
 
+impl Iperf3Error {
+    /// Returns whether another try may succeed: the server is busy, or between two tests.
+    pub fn is_passing(&self) -> bool {
+        const WORDS: [&str; 3] = ["reset by peer", "refused", "busy"];
+        matches!(self, Self::Refused(why) if WORDS.iter().any(|words| why.contains(words)))
+    }
+}
+
 /// A test over TCP.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Iperf3Tcp {
@@ -161,8 +169,10 @@ pub fn parse_udp(json: &str, message: Bytes) -> Result<Iperf3Udp, Iperf3Error> {
     let output = read(json)?;
     let missing = || Iperf3Error::Garbage("it has no results of UDP".to_owned());
     let sum = output.end.sum.or(output.end.sum_received).ok_or_else(missing)?;
-    let packets = sum.packets.ok_or_else(missing)?;
+    let packets = sum.packets.ok_or_else(missing)?.max(0.0);
     let lost = sum.lost_packets.or(sum.lost_percent.map(|percent| percent / 100.0 * packets)).unwrap_or(0.0);
+    // Packets that come late are counted as lost first: iperf3 may end below zero.
+    let lost = lost.clamp(0.0, packets);
     let sent = packets * message.get() as f64 * 8.0 / sum.seconds.max(1e-9);
     let out_of_order = output.end.streams.iter().filter_map(|stream| stream.udp.as_ref());
     Ok(Iperf3Udp {
@@ -204,9 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn wrong_counts_of_losses_are_bounded() {
+        for (lost, found) in [("-3", 0), ("2000", 1000)] {
+            let json =
+                format!(r#"{{"end":{{"sum":{{"seconds":1.0,"lost_packets":{lost},"packets":1000}}}}}}"#);
+            let udp = parse_udp(&json, Bytes::new(1000)).unwrap();
+            assert!(udp.lost == found && udp.received <= udp.sent, "{udp:?}");
+        }
+    }
+
+    #[test]
     fn refusals_and_garbage_are_told_apart() {
         let busy = r#"{"start":{},"error":"error - the server is busy running a test. try again later"}"#;
         assert!(matches!(parse_tcp(busy), Err(Iperf3Error::Refused(why)) if why.contains("busy")));
+        assert!(parse_tcp(busy).unwrap_err().is_passing());
+        let reset = r#"{"error":"unable to receive control message: Connection reset by peer"}"#;
+        assert!(parse_tcp(reset).unwrap_err().is_passing());
+        let other = r#"{"error":"unable to set congestion control: No such file or directory"}"#;
+        assert!(!parse_tcp(other).unwrap_err().is_passing() && !parse_tcp("").unwrap_err().is_passing());
         for garbage in ["", "{", "[]", "{}", r#"{"end":{"sum_sent":4}}"#] {
             assert!(matches!(parse_tcp(garbage), Err(Iperf3Error::Garbage(_))), "{garbage}");
         }

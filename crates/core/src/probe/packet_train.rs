@@ -123,6 +123,16 @@ fn span(times: impl Iterator<Item = Duration> + Clone) -> Option<Duration> {
     Some(times.clone().max()? - times.min()?)
 }
 
+/// Writes a share of packets in per cent, with three digits.
+pub fn per_cent(share: f64) -> String {
+    let value = share * 100.0;
+    // From 100 down to a packet in a million.
+    let digits = if value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 };
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} %")
+}
+
 /// A share of lost packets, with the interval in which the true share lies with 95 % confidence.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct LossShare {
@@ -209,6 +219,12 @@ mod tests {
         assert_eq!(train(0..1).dispersion(), None);
         assert_eq!(train(0..0).dispersion(), None);
         assert_eq!(train(0..0).queueing_delay(), Duration::ZERO);
+    }
+
+    #[test]
+    fn shares_are_written_in_per_cent() {
+        let shares = [0.0, 1.0, 0.5066, 0.01, 0.000_103_2, 0.000_001];
+        assert_eq!(shares.map(per_cent), ["0 %", "100 %", "50.7 %", "1 %", "0.0103 %", "0.0001 %"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::packet_train::per_cent;
 use super::report::{ProbeReport, TcpRow};
 use super::server_limits::ServerLimit;
 
@@ -56,8 +57,12 @@ fn write_path(report: &ProbeReport, out: &mut String) {
     if let Some(loss) = path.loss {
         let reordered = path.reordered.map_or(String::new(), |late| format!("; {late} reordered"));
         let value = format!(
-            "{:.2e} ({} of {}; 95 %: {:.1e} to {:.1e}){reordered}",
-            loss.share, loss.lost, loss.sent, loss.least, loss.most
+            "{} ({} of {}; with 95 % confidence {} to {}){reordered}",
+            per_cent(loss.share),
+            loss.lost,
+            loss.sent,
+            per_cent(loss.least),
+            per_cent(loss.most)
         );
         line(out, "loss", &value);
     }
@@ -117,11 +122,11 @@ fn write_udp(report: &ProbeReport, out: &mut String) {
     for row in &report.udp {
         let _ = writeln!(
             out,
-            "  {:>10} B  {:>12}  {:>12}  {:>9.2e}  {:>9}  {}",
+            "  {:>10} B  {:>12}  {:>12}  {:>9}  {:>9}  {}",
             row.message.get(),
             row.payload_bps.to_string(),
             row.sent_bps.to_string(),
-            row.loss,
+            per_cent(row.loss),
             row.reordered,
             if row.is_path_limited { "path" } else { "sender" }
         );
@@ -155,7 +160,11 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
     let streams =
         if verdict.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", verdict.streams) };
     let window = verdict.window.map_or(String::new(), |window| format!(", {window} of receive window"));
-    let _ = writeln!(out, "\n  get will use   {streams}{window}");
+    let settings = match verdict.rate_bps {
+        Some(_) => format!("{streams}{window}"),
+        None => "what it measures by itself: there was no throughput to conclude from".to_owned(),
+    };
+    let _ = writeln!(out, "\n  get will use   {settings}");
     if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
         line(out, &format!("{} takes", verdict.size), &format!("{:.1} s at {rate}", time.as_secs_f64()));
     }
@@ -239,6 +248,12 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }
+    }
+
+    #[test]
+    fn without_throughput_no_settings_are_named() {
+        let text = text(&ProbeReport { verdict: Verdict { streams: 1, ..Verdict::default() }, ..report() });
+        assert!(text.contains("get will use   what it measures") && !text.contains("1 stream"), "{text}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::plan::{LARGEST_WINDOW, window_ceiling};
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
 use super::flow_rate::payload_rate;
+use super::packet_train::per_cent;
 use super::report::{PathFindings, TcpRow};
 use super::server_limits::ServerLimit;
 
@@ -174,8 +175,8 @@ fn advise_path(evidence: &Evidence<'_>, verdict: &mut Verdict) {
         && let Some(ceiling) = loss_ceiling(rtt, loss.share)
     {
         verdict.arithmetic.push(format!(
-            "loss of {:.2e} without a queue holds a Reno connection to {ceiling} (MSS / RTT x 1.22 / sqrt(loss))",
-            loss.share
+            "loss of {} without a queue holds a Reno connection to {ceiling} (MSS / RTT x 1.22 / sqrt(loss))",
+            per_cent(loss.share)
         ));
         verdict.advice.push(
             "server: packets are lost although the path is not full; find the faulty link, or serve with --congestion bbr"

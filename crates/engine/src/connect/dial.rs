@@ -75,7 +75,7 @@ pub(crate) fn dial(
 }
 
 /// Starts an attempt without waiting.
-fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
+pub(super) fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(size) = settings.recv_buffer {
         // The SYN fixes the window's scale, for the window that the kernel expects before the first packet: half of the
@@ -99,7 +99,7 @@ fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
 /// Waits for `pause` at most; returns the indices of attempts that have succeeded or failed, ascending.
-fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
+pub(super) fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
     let mut fds: Vec<PollFd<'_>> = running.iter().map(|(_, s)| PollFd::new(s, PollFlags::OUT)).collect();
     let timeout = Timespec::try_from(pause).ok();
     // An interrupted poll is a short pause; the caller checks the clock and polls again.
@@ -108,7 +108,7 @@ fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
 }
 
 /// Completes an attempt that has ended.
-fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
+pub(super) fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
     }

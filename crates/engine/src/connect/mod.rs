@@ -7,12 +7,14 @@
 //! A `Transport` is the socket, bare or within TLS. Every wait is cut into ticks, and ends with its `Deadline`: by a limit in time, or by a
 //! cancel flag.
 
+mod ahead;
 mod deadline;
 mod dial;
 mod error;
 mod resolved_hosts;
 mod transport;
 
+pub(crate) use ahead::AheadConnection;
 pub(crate) use deadline::Deadline;
 pub(crate) use dial::{SocketSettings, dial};
 pub use error::{Attempts, ConnectError};

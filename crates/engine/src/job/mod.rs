@@ -80,6 +80,7 @@ pub(crate) fn run(
     let mut requested = committed.clone();
     requested.insert(description.first);
     let gaps = size.map_or_else(Vec::new, |size| requested.gaps(ByteRange::with_len(0, size)));
+    sources[primary].expect_streams(control.streams());
     let (streams, joinable) = (control.streams(), control.is_controlled() || sources.len() > 1);
     let pool = engine.pool(options.segment, streams);
     // Not of a segment's size that was asked for: tiny ones cost calls, not requests.

@@ -57,7 +57,7 @@ pub(super) fn watch(
         }
         transfer.pipeline.pool().trim();
         let now = snapshot(transfer);
-        limits.open(streams_start, &now, emit);
+        limits.open(streams_start, transfer.start.elapsed(), &now, emit);
         let busiest = [transfer.cpu.take_busiest(), transfer.pipeline.take_busiest_writer()];
         let busiest = busiest.into_iter().max_by_key(|times| times.sum()).unwrap_or_default();
         limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);

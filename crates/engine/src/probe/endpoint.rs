@@ -123,6 +123,9 @@ pub(super) fn measure(
     };
     if is_fast {
         run_one(findings, udp.as_mut());
+        if let Some(burst) = findings.burst {
+            findings.budget.set_rate(ip_rate(burst, findings.mtu()));
+        }
     }
     if let (Some(session), Some(found)) = (&mut udp, trains.rate) {
         by_udp(findings, session, progress, |findings, session| {
@@ -174,8 +177,8 @@ struct StreamPlans {
 impl StreamPlans {
     /// Plans so many streams with a share of what the budget has left.
     fn plan(&self, findings: &Findings<'_>, streams: u32, share: f64) -> FlowPlan {
-        /// Below this no rate can be read.
-        const LEAST: Bytes = Bytes::mib(1);
+        /// Below this no rate can be read: a tenth of a second of 10 Mbit/s.
+        const LEAST: Bytes = Bytes::kib(128);
         let left = findings.budget.bytes_left().unwrap_or(self.most);
         let bytes = Bytes::new((left.get() as f64 * share) as u64).clamp(LEAST, self.most.max(LEAST));
         let mut url = self.url.clone();

@@ -81,13 +81,27 @@ impl<'a> Findings<'a> {
         self.path.mtu.unwrap_or(USUAL_MTU)
     }
 
+    /// Takes the rate within the bursts of a connection.
+    pub(super) fn take_burst(&mut self, burst: Option<Rate>, out_of_order: u64) {
+        // What waited behind a lost packet is read at once when that packet has been sent again, faster than any path.
+        if out_of_order == 0 || !self.is_filled_by_trains() {
+            self.burst = self.burst.max(burst);
+        }
+    }
+
+    /// Returns whether trains arrived clearly slower than they were sent: then the path set their rate.
+    fn is_filled_by_trains(&self) -> bool {
+        self.path.rate.is_some_and(|found| found.evidence == RateEvidence::UdpTrains && !found.is_lower_bound)
+    }
+
     /// Chooses the path's rate: the highest that any evidence supports, as each can only be too low where a host is slow.
     fn choose_rate(&mut self) {
         /// TCP's evidence counts where it is clearly higher: trains are the finer measure. A host that is too slow for trains
         /// shows as a bottleneck too, so that TCP, which moves many packets at a time, may know better.
         const CLEARLY: f64 = 1.15;
         let mtu = self.mtu();
-        let steady = self.tcp.iter().map(|row| row.payload_bps).max();
+        let is_telling = |row: &&TcpRow| row.out_of_order == 0 || !self.is_filled_by_trains();
+        let steady = self.tcp.iter().filter(is_telling).map(|row| row.payload_bps).max();
         let by_tcp = [(RateEvidence::TcpBursts, self.burst), (RateEvidence::TcpSteady, steady)];
         let is_capped = self.path.rate.is_none();
         for (evidence, rate) in by_tcp {

@@ -132,7 +132,7 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
     let row = flows.row(streams, None, None);
     if row.payload_bps > Rate::default() {
         findings.tcp.push(row);
-        findings.burst = findings.burst.max(flows.burst());
+        findings.take_burst(flows.burst(), flows.out_of_order);
     } else if flows.failure.is_none() {
         findings.miss(format!("TCP with {streams} connections: no time was left; see --full"));
     }

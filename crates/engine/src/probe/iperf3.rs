@@ -28,6 +28,10 @@ const LOSS_SHARE: f64 = 0.3;
 const SEVERAL: u32 = 4;
 /// What a test takes beyond its time before it is ended: iperf3 waits for a server that has gone.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// How often a test is tried: between two tests a server closes its listening socket for a moment, and resets what has connected.
+const TRIES: u32 = 4;
+/// The pause before another try, longer each time.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Sizes of messages, buffers, numbers of streams and congestion controls of `--full`.
 const MESSAGES: [u64; 2] = [64, 1024];
@@ -139,8 +143,7 @@ struct Iperf3<'a> {
 
 impl Iperf3<'_> {
     fn tcp(&self, options: &[&str]) -> Result<Iperf3Tcp, ProbeError> {
-        let output = self.run(TCP_SECONDS, options)?;
-        parse_tcp(&output).map_err(|source| self.failed(source))
+        self.test(TCP_SECONDS, options, parse_tcp)?.map_err(|source| self.failed(source))
     }
 
     /// Sends messages at `rate` of payload; for the path's loss, or as a row of the table.
@@ -152,8 +155,8 @@ impl Iperf3<'_> {
         for_loss: bool,
     ) -> Result<(), ProbeError> {
         let (length, bits) = (message.get().to_string(), rate.as_bits_per_sec().to_string());
-        let output = self.run(UDP_SECONDS, &["-u", "-l", &length, "-b", &bits])?;
-        let found = match parse_udp(&output, message) {
+        let options = ["-u", "-l", &length, "-b", &bits];
+        let found = match self.test(UDP_SECONDS, &options, |output| parse_udp(output, message))? {
             Ok(found) => found,
             Err(Iperf3Error::Refused(why)) => {
                 findings.miss(format!("UDP: {why}; it would have shown the path's loss and reordering"));
@@ -178,6 +181,24 @@ impl Iperf3<'_> {
             is_path_limited: found.received < path,
         });
         Ok(())
+    }
+
+    /// Runs one test, again where the server was not ready; returns what `parse` reads.
+    fn test<T>(
+        &self,
+        seconds: u32,
+        options: &[&str],
+        parse: impl Fn(&str) -> Result<T, Iperf3Error>,
+    ) -> Result<Result<T, Iperf3Error>, ProbeError> {
+        let mut tries = 1;
+        loop {
+            let result = parse(&self.run(seconds, options)?);
+            match &result {
+                Err(error) if error.is_passing() && tries < TRIES => std::thread::sleep(PAUSE * tries),
+                _ => return Ok(result),
+            }
+            tries += 1;
+        }
     }
 
     /// Runs one test; returns what iperf3 printed.

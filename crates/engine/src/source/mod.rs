@@ -79,6 +79,9 @@ pub(crate) trait Source: StreamPeer {
         Ok(None)
     }
 
+    /// Closes what was begun ahead for more than so many streams.
+    fn expect_streams(&self, _streams: usize) {}
+
     /// Closes what [`Self::describe`] has begun and no worker has taken.
     fn abandon(&self);
 }

@@ -6,6 +6,7 @@
 
 mod ack_compression;
 mod background;
+mod burst_loss;
 mod cubic;
 mod delay;
 mod droptail;
@@ -26,6 +27,7 @@ use longhaul_core::units::Bytes;
 
 pub use ack_compression::AckCompression;
 pub use background::{Background, BackgroundCounts};
+pub use burst_loss::{BurstLoss, GilbertElliott};
 pub use delay::Delay;
 pub use droptail::DropTail;
 pub use loss::RandomLoss;

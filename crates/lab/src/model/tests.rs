@@ -3,6 +3,7 @@
 mod ack_compression;
 mod background;
 mod bbr;
+mod burst_loss;
 mod simulation;
 
 use std::time::Duration;

@@ -92,6 +92,8 @@ pub struct Run {
     pub repeat: NonZeroU32,
     /// How long it may take; then it is ended, and counts as failed.
     pub timeout: Option<Duration>,
+    /// Values of the path that differ from the scenario's, by their names: ("rate", "20Mbit").
+    pub path: Vec<(String, String)>,
     /// Which parameters concern it, by their place in the scenario's sweep.
     pub sweep: Vec<usize>,
     /// Shell command on the machine before each execution.

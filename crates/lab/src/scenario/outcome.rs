@@ -156,7 +156,7 @@ impl RunResult {
             ("dropped_queue", sum(|direction| direction.dropped_queue)),
             ("dropped_loss", sum(|direction| direction.dropped_loss)),
             ("path_rtt_s", spec.rtt.get().as_secs_f64()),
-            ("path_loss", spec.loss),
+            ("path_loss", 1.0 - (1.0 - spec.loss) * (1.0 - spec.gemodel.mean_loss())),
         ]);
         for (name, direction) in [("near_to_far", stats.near_to_far), ("far_to_near", stats.far_to_near)] {
             if let BackgroundCounts { offered: offered @ 1.., lost, .. } = direction.background {

@@ -113,7 +113,10 @@ impl Scenario {
                 let swept: Vec<_> = execution.parameters.iter().filter(of_path).collect();
                 let with: String =
                     swept.iter().map(|(name, value)| format!(" with {name} = '{value}'")).collect();
-                format!("[path]{with} {error}")
+                let run = &execution.run;
+                let of_run =
+                    if run.path.is_empty() { String::new() } else { format!("[[run]] '{}': ", run.name) };
+                format!("{of_run}[path]{with} {error}")
             })?;
         }
         Ok(())
@@ -159,6 +162,10 @@ fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Paramet
             concerned.sort_unstable();
         }
     }
+    let swept = |key: &str| concerned.iter().any(|index| path_key(&sweep[*index].name) == Some(key));
+    if let Some((key, _)) = raw.path.0.iter().find(|(key, _)| swept(key)) {
+        return wrong(format!("its path sets '{key}', which it sweeps too: name the others under its sweep"));
+    }
     let port = raw.port.map(NonZeroU16::get);
     let far = match (raw.far, port) {
         // Whatever serves it, the run's command asks at a port: the same as for the others where none is named.
@@ -172,6 +179,7 @@ fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Paramet
         far,
         repeat: raw.repeat.unwrap_or(repeat),
         timeout: raw.timeout.map(Rtt::get),
+        path: raw.path.0,
         sweep: concerned,
         setup: raw.setup,
         cleanup: raw.cleanup,

@@ -171,6 +171,10 @@ impl Scenario {
     fn execution<'a>(&'a self, configuration: &Configuration<'a>, repetition: u32) -> Execution<'a> {
         let Configuration { run, choice, stem } = configuration;
         let mut path = self.path.clone();
+        for (key, value) in &run.path {
+            // Every value was read once already, when the scenario was.
+            let _ = path.set(key, value);
+        }
         if let Some(last) = self.seeds.len().checked_sub(1) {
             path.seed = self.seeds[(repetition as usize - 1) % (last + 1)];
         }
@@ -179,7 +183,6 @@ impl Scenario {
             let parameter = &self.sweep[*index];
             let value = parameter.values[choice[*index]].as_str();
             if let Some(key) = path_key(&parameter.name) {
-                // Every value was read once already, when the scenario was.
                 let _ = path.set(key, value);
             }
             parameters.push((parameter.name.as_str(), value));

@@ -46,6 +46,8 @@ pub(super) struct RawRun {
     /// A time, written as a round trip's is.
     #[serde(default, deserialize_with = "time")]
     pub(super) timeout: Option<Rtt>,
+    #[serde(default)]
+    pub(super) path: RawRunPath,
     pub(super) sweep: Option<Vec<String>>,
     pub(super) far: Option<String>,
     pub(super) port: Option<NonZeroU16>,
@@ -140,6 +142,34 @@ impl<'de> DeserializeSeed<'de> for PathValue<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let text: String = Scalar::deserialize(deserializer)?.into();
         self.path.set(self.key, &text).map_err(de::Error::custom)
+    }
+}
+
+/// Values of the path for one run, each checked by itself.
+#[derive(Default)]
+pub(super) struct RawRunPath(pub(super) Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for RawRunPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Values;
+        impl<'de> Visitor<'de> for Values {
+            type Value = RawRunPath;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with values of the path")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawRunPath, A::Error> {
+                let mut values = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, Scalar>()? {
+                    let text = String::from(value);
+                    PathSpec::default().set(&key, &text).map_err(de::Error::custom)?;
+                    values.push((key, text));
+                }
+                Ok(RawRunPath(values))
+            }
+        }
+        deserializer.deserialize_map(Values)
     }
 }
 

@@ -13,11 +13,12 @@ use super::{PathSpec, QueueLimit};
 
 impl PathSpec {
     /// The names of its values, as scenarios write them.
-    pub const KEYS: [&'static str; 12] = [
+    pub const KEYS: [&'static str; 13] = [
         "rate",
         "rtt",
         "queue",
         "loss",
+        "gemodel",
         "aqm",
         "background",
         "cross_flows",
@@ -40,6 +41,7 @@ impl PathSpec {
             Some(what @ "rtt") => self.rtt = read::<Rtt>(what, text)?,
             Some(what @ "queue") => self.queue = Some(read::<QueueLimit>(what, text)?),
             Some(what @ "loss") => self.loss = number(what, text, "0.001")?,
+            Some(what @ "gemodel") => self.gemodel = read(what, text)?,
             Some(what @ "aqm") => self.aqm = read(what, text)?,
             Some(what @ "background") => self.background = read(what, text)?,
             Some(what @ "cross_flows") => self.cross_flows = read(what, text)?,
@@ -80,6 +82,7 @@ impl Serialize for PathSpec {
             "queue_bytes": bytes,
             "queue_packets": packets,
             "loss": self.loss,
+            "gemodel": self.gemodel.to_string(),
             "aqm": self.aqm.to_string(),
             "background": self.background.to_string(),
             "cross_flows": self.cross_flows.to_string(),
@@ -105,6 +108,7 @@ mod tests {
             "200ms",
             "1000packets",
             "0.01",
+            "0.1%,10%",
             "red:max_p=0.02",
             "20%@8s",
             "4@5s..20s",
@@ -121,7 +125,7 @@ mod tests {
             serde_json::to_value(&spec).unwrap(),
             json!({
                 "rate_bps": 10_000_000_000_u64, "rtt_s": 0.2, "queue_bytes": null, "queue_packets": 1000,
-                "loss": 0.01, "aqm": "red:min_th=5,max_th=15,max_p=0.02,w_q=0.002,gentle=yes", "background": "20%@8s", "cross_flows": "4@5s..20s", "ack_compression_s": 0.005, "hosts": "tuned", "congestion": "bbr", "seed": 7,
+                "loss": 0.01, "gemodel": "0.001,0.1,1,0", "aqm": "red:min_th=5,max_th=15,max_p=0.02,w_q=0.002,gentle=yes", "background": "20%@8s", "cross_flows": "4@5s..20s", "ack_compression_s": 0.005, "hosts": "tuned", "congestion": "bbr", "seed": 7,
                 "mtu_bytes": 9000
             })
         );
@@ -133,6 +137,7 @@ mod tests {
             ("rtt", "20", "rtt: '20' is not a time: write a unit"),
             ("rate", "fast", "rate: 'fast' is not a rate"),
             ("loss", "some", "loss: 'some' is not a number as it should be: write one like 0.001"),
+            ("gemodel", "2", "gemodel: '2' is no loss model: 2 is not between 0 and 1"),
             ("seed", "-1", "seed: '-1' is not a number"),
             (
                 "aqm",

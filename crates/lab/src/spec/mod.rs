@@ -4,6 +4,7 @@ mod aqm;
 mod background;
 mod cross_flows;
 mod fields;
+mod gemodel;
 mod hosts;
 mod queue;
 
@@ -12,11 +13,14 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use crate::error::LabError;
-use crate::model::{AckCompression, Background, Delay, DropTail, Link, RandomLoss, RateLimit, Red};
+use crate::model::{
+    AckCompression, Background, BurstLoss, Delay, DropTail, Link, RandomLoss, RateLimit, Red,
+};
 
 pub use aqm::{Aqm, ParseAqmError};
 pub use background::{BackgroundSteps, ParseBackgroundError};
 pub use cross_flows::{CrossFlows, ParseCrossFlowsError};
+pub use gemodel::{GeModel, ParseGeModelError};
 pub use hosts::Hosts;
 pub use queue::QueueLimit;
 
@@ -40,6 +44,8 @@ pub struct PathSpec {
     pub queue: Option<QueueLimit>,
     /// What share of packets is lost at random each way, 0 to 1.
     pub loss: f64,
+    /// Packets lost in bursts each way, beside `loss`.
+    pub gemodel: GeModel,
     /// How the queue chooses what to drop.
     pub aqm: Aqm,
     /// The others' packets, Poisson, that share the bottleneck and its queue; each way as many.
@@ -65,6 +71,7 @@ impl Default for PathSpec {
             rtt: Rtt::default(),
             queue: None,
             loss: 0.0,
+            gemodel: GeModel::default(),
             aqm: Aqm::DropTail,
             background: BackgroundSteps::default(),
             cross_flows: CrossFlows::default(),
@@ -151,6 +158,7 @@ impl PathSpec {
         self.rate.is_none()
             && self.rtt.get().is_zero()
             && self.loss == 0.0
+            && self.gemodel.is_none()
             && self.ack_compression.get().is_zero()
     }
 
@@ -190,6 +198,9 @@ impl PathSpec {
         // Lost on the line: a lost packet has used its share of the bottleneck.
         if self.loss > 0.0 {
             link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
+        }
+        if let GeModel(Some(parameters)) = self.gemodel {
+            link = link.then(BurstLoss::new(parameters, self.seed_of(stream)));
         }
         if !self.ack_compression.get().is_zero() {
             link = link.then(AckCompression::new(self.ack_compression.get()));

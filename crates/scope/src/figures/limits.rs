@@ -19,7 +19,8 @@ pub(super) fn bands(record: &Record) -> Vec<Series> {
         let time: f64 = spans.iter().map(|span| length(span)).sum();
         let ends = |span: &&LimitedSpan| [seconds::of(span.from), seconds::of(span.to)];
         let points: Vec<Point> = spans.iter().flat_map(ends).map(|x| Point::from((x, 0.0))).collect();
-        let name = format!("{limit} {:.0} %", time / whole * 100.0);
+        let percent = time / whole * 100.0;
+        let name = if percent < 1.0 { format!("{limit} <1 %") } else { format!("{limit} {percent:.0} %") };
         (!points.is_empty()).then_some(Series { name, colour: PALE + index, mark: Mark::Band, points })
     };
     LimitedBy::ALL.into_iter().enumerate().filter_map(band).collect()

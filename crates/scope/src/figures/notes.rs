@@ -6,6 +6,7 @@ use longhaul_core::event::{Done, Event, JobEvent};
 use longhaul_core::units::seconds;
 
 use crate::chart::Unit;
+use crate::diagnosis;
 use crate::draw::told;
 use crate::record::Record;
 use crate::record::schema::Side;
@@ -17,6 +18,10 @@ use super::values::{goodput, least_rtt, telemetry_share};
 
 /// The longest text taken over from a record.
 const LONGEST: usize = 200;
+/// The longest sentence of advice: one has some 200 characters.
+const LONGEST_ADVICE: usize = 600;
+/// Evidence, cure and further limits.
+const MOST_ADVICE: usize = 4;
 /// The most warnings told of one record.
 const MOST_WARNINGS: usize = 3;
 
@@ -31,7 +36,9 @@ pub(super) fn title(record: &Record) -> String {
 
 /// Returns the lines about the only record.
 pub(super) fn of_record(record: &Record) -> Vec<String> {
-    let mut notes = vec![origin(record), result(record), recording(record)];
+    let mut notes = vec![origin(record), result(record)];
+    notes.extend(advice(record));
+    notes.push(recording(record));
     let warnings: Vec<String> = record.events.iter().filter_map(warning).collect();
     notes.extend(warnings.iter().take(MOST_WARNINGS).cloned());
     if warnings.len() > MOST_WARNINGS {
@@ -107,6 +114,17 @@ fn limits(done: &Done) -> String {
     format!("limited by {}{shares}", done.limited_by)
 }
 
+/// Says by what the limit was seen, and the cure with what it gains: as the transfer found, or where it was interrupted as its samples
+/// tell.
+fn advice(record: &Record) -> Vec<String> {
+    let advice = match record.outcome() {
+        Some(Event::Done(done)) => done.advice.clone(),
+        _ if diagnosis::recorded_timeline(record).is_empty() => Vec::new(),
+        _ => diagnosis::of_record(record).map(|found| found.finding.advice).unwrap_or_default(),
+    };
+    advice.iter().take(MOST_ADVICE).map(|sentence| cut(sentence, LONGEST_ADVICE)).collect()
+}
+
 /// Says how it was recorded, and what is missing.
 fn recording(record: &Record) -> String {
     let samples = told(Unit::Number, record.samples.len() as f64);
@@ -130,7 +148,11 @@ fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
 
 /// Returns a text from a record, cut where it is absurdly long.
 pub(super) fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    cut(text, LONGEST)
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -185,6 +207,25 @@ mod tests {
         assert_eq!(
             notes[3..],
             ["0 s: warning 0", "1.00 s: warning 1", "2.00 s: warning 2", "... and 2 more warnings"]
+        );
+    }
+
+    #[test]
+    fn evidence_and_cure_follow_the_result() {
+        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e9));
+        let advice = vec!["limited by the disk: <slow>".to_owned(), "x".repeat(100_000)];
+        let done = Done { limited_by: LimitedBy::Disk, advice, ..Done::default() };
+        record.events = vec![made_up::event(2, Event::Done(Box::new(done)))];
+        let notes = of_record(&record);
+        assert_eq!(notes[2], "limited by the disk: <slow>");
+        assert!(notes[3].len() < 700 && notes[4].contains("samples"), "{notes:?}");
+        let page = crate::draw::html(&crate::figures::of_records(&[("a".to_owned(), record.clone())]));
+        assert!(page.contains("<p>limited by the disk: &lt;slow&gt;</p>"));
+        let limited = Event::Limited { by: LimitedBy::Disk, ago: Duration::from_secs(1) };
+        record.events = vec![made_up::event(1, limited)];
+        assert!(
+            of_record(&record)[2].contains("samples"),
+            "its samples tell another limit than the transfer found"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Limits of the control groups that this process is in (version 2).
+//! Limits of the control groups that this process is in (kernel documentation, admin-guide/cgroup-v2 and cgroup-v1).
 
 use std::path::{Path, PathBuf};
 
@@ -9,27 +9,54 @@ use super::kernel_tree::{KernelTree, read};
 
 /// Where version 2 is mounted: alone, or beside version 1.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+/// Where each controller of version 1 is mounted, by its name.
+const ROOT_V1: &str = "/sys/fs/cgroup";
+/// From here on a limit of version 1 is none: the kernel writes LONG_MAX, rounded down to a page.
+const UNLIMITED_V1: u64 = 1 << 62;
+
+/// The version that controls a resource; the names of its files differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
 
 /// Returns what the memory limits leave; page cache that was not used lately makes room.
 pub(super) fn memory_left(tree: &KernelTree) -> Reading<Option<Bytes>> {
-    let groups = groups_with(tree, "memory")?;
-    Ok(groups.iter().filter_map(|group| group_memory(group)).min())
+    let (version, groups) = groups_with(tree, "memory")?;
+    Ok(groups.iter().filter_map(|group| group_memory(version, group)).min())
 }
 
-fn group_memory(group: &Path) -> Option<Bytes> {
+fn group_memory(version: Version, group: &Path) -> Option<Bytes> {
     let number = |name: &str| read(&group.join(name)).ok()?.parse::<u64>().ok();
-    // "max" where there is no limit; memory.high slows down what exceeds it.
-    let limit = [number("memory.max"), number("memory.high")].into_iter().flatten().min()?;
+    let (limits, usage, cache) = match version {
+        // memory.high slows down what exceeds it.
+        Version::Two => (&["memory.max", "memory.high"][..], "memory.current", "inactive_file "),
+        Version::One => (&["memory.limit_in_bytes"][..], "memory.usage_in_bytes", "total_inactive_file "),
+    };
+    // "max" where there is no limit.
+    let limit = limits.iter().filter_map(|name| number(name)).filter(|limit| *limit < UNLIMITED_V1).min()?;
     let stat = read(&group.join("memory.stat")).unwrap_or_default();
-    let cache = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok());
-    let used = number("memory.current")?.saturating_sub(cache.unwrap_or(0));
+    let cache = stat.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok());
+    let used = number(usage)?.saturating_sub(cache.unwrap_or(0));
     Some(Bytes::new(limit.saturating_sub(used)))
 }
 
 /// Returns the processors that the quotas allow, in thousandths.
 pub(super) fn cpu_thousandths(tree: &KernelTree) -> Reading<Option<u64>> {
-    let groups = groups_with(tree, "cpu")?;
-    Ok(groups.iter().filter_map(|group| quota(&read(&group.join("cpu.max")).ok()?)).min())
+    let (version, groups) = groups_with(tree, "cpu")?;
+    Ok(groups.iter().filter_map(|group| group_quota(version, group)).min())
+}
+
+fn group_quota(version: Version, group: &Path) -> Option<u64> {
+    match version {
+        Version::Two => quota(&read(&group.join("cpu.max")).ok()?),
+        // -1 where there is none.
+        Version::One => {
+            let number = |name: &str| read(&group.join(name)).ok();
+            quota(&format!("{} {}", number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?))
+        }
+    }
 }
 
 /// Reads "200000 100000" (microseconds of CPU time in a period); `None` for "max 100000".
@@ -39,22 +66,40 @@ fn quota(text: &str) -> Option<u64> {
     quota.saturating_mul(1000).checked_div(period)
 }
 
-/// Returns the group of this process and all above it, where version 2 controls a resource.
-fn groups_with(tree: &KernelTree, controller: &str) -> Reading<Vec<PathBuf>> {
+/// Returns the group of this process and all above it, in the version that controls a resource.
+fn groups_with(tree: &KernelTree, controller: &str) -> Reading<(Version, Vec<PathBuf>)> {
     let own = tree.text("/proc/self/cgroup")?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = own.ok_or("/proc/self/cgroup: this process is in no control group of version 2")?;
+    let mut seen = None;
+    if let Some(own) = own.lines().find_map(|line| line.strip_prefix("0::/")) {
+        match groups_of_version_2(tree, controller, own) {
+            Ok(groups) => return Ok((Version::Two, groups)),
+            Err(why) => seen = Some(why),
+        }
+    }
+    // "4:cpu,cpuacct:/group": a number, the controllers, the path.
+    let of_version_1 = own.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(":/")?;
+        controllers.split(',').any(|name| name == controller).then_some((controllers, path))
+    });
+    let Some((controllers, own)) = of_version_1 else {
+        return Err(
+            seen.unwrap_or_else(|| format!("/proc/self/cgroup: no control group controls {controller}"))
+        );
+    };
+    // Distributions mount "cpu,cpuacct", with links of single names to it.
+    let mounts = [controllers, controller].map(|name| format!("{ROOT_V1}/{name}"));
+    let mounted = mounts.iter().map(|mount| tree.path(mount)).find(|root| root.is_dir());
+    let root = mounted.ok_or_else(|| format!("{}: not mounted", mounts[0]))?;
+    Ok((Version::One, from_root_to(&root, own)))
+}
+
+fn groups_of_version_2(tree: &KernelTree, controller: &str, own: &str) -> Reading<Vec<PathBuf>> {
     let mut seen = String::from("no cgroup2 file system below /sys/fs/cgroup");
     for root in ROOTS {
         match tree.words(&format!("{root}/cgroup.controllers")) {
             Ok(controllers) if controllers.iter().any(|name| name == controller) => {
-                let root = tree.path(root);
-                let groups = root.join(own);
-                return Ok(groups
-                    .ancestors()
-                    .take_while(|group| group.starts_with(&root))
-                    .map(Path::to_owned)
-                    .collect());
+                return Ok(from_root_to(&tree.path(root), own));
             }
             Ok(_) => {
                 seen = format!("{root}/cgroup.controllers: version 2 does not control {controller} here")
@@ -63,6 +108,12 @@ fn groups_with(tree: &KernelTree, controller: &str) -> Reading<Vec<PathBuf>> {
         }
     }
     Err(seen)
+}
+
+/// Returns a group and all above it up to the root.
+fn from_root_to(root: &Path, group: &str) -> Vec<PathBuf> {
+    let group = root.join(group);
+    group.ancestors().take_while(|group| group.starts_with(root)).map(Path::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -96,21 +147,39 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_named() {
-        let (_dir, mixed) = tree(&[
-            ("proc/self/cgroup", "4:memory:/x\n0::/\n"),
+    fn limits_of_version_1_count_where_version_2_controls_nothing() {
+        let (_dir, found) = tree(&[
+            ("proc/self/cgroup", "5:memory:/a/b\n3:cpu,cpuacct:/a\n0::/\n"),
             ("sys/fs/cgroup/unified/cgroup.controllers", "\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "5\n"),
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "10000\n"),
+            ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "7000\n"),
+            ("sys/fs/cgroup/memory/a/memory.stat", "inactive_file 1\ntotal_inactive_file 2000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"),
         ]);
+        assert_eq!(memory_left(&found), Ok(Some(Bytes::new(5000))));
+        assert_eq!(cpu_thousandths(&found), Ok(Some(500)));
+    }
+
+    #[test]
+    fn controllers_that_are_nowhere_are_named() {
+        let (_dir, mixed) =
+            tree(&[("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/unified/cgroup.controllers", "\n")]);
         assert!(memory_left(&mixed).unwrap_err().contains("does not control memory"));
         let (_dir, old) = tree(&[("proc/self/cgroup", "4:memory:/x\n")]);
-        assert!(cpu_thousandths(&old).unwrap_err().contains("no control group of version 2"));
+        assert!(cpu_thousandths(&old).unwrap_err().contains("no control group controls cpu"));
+        assert!(memory_left(&old).unwrap_err().contains("memory: not mounted"));
         let (_dir, unmounted) = tree(&[("proc/self/cgroup", "0::/\n")]);
         assert!(memory_left(&unmounted).unwrap_err().contains("no cgroup2 file system"));
     }
 
     #[test]
     fn quotas_that_make_no_sense_are_none() {
-        for text in ["max 100000", "", "100000", "x y", "1 0"] {
+        for text in ["max 100000", "-1 100000", "", "100000", "x y", "1 0"] {
             assert_eq!(quota(text), None, "{text}");
         }
     }

@@ -22,7 +22,7 @@ pub(super) fn outgoing(tree: &KernelTree, host: Option<IpAddr>) -> Reading<Devic
 }
 
 fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
-    let ethtool = Ethtool::open().map_err(|error| format!("ethtool over netlink: {error}"));
+    let ethtool = Ethtool::open().map_err(|error| format!("ethtool: {error}"));
     let ask = |what: &str, error: io::Error| format!("ethtool, {what} of {}: {error}", link.name);
     let speed = |tool: &Ethtool| tool.speed(link.index).map_err(|error| ask("speed", error));
     let rings = |tool: &Ethtool| tool.rings(link.index).map_err(|error| ask("ring sizes", error));

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! It sends only to an address that has completed a TCP handshake and shown a random number from the answer, never more than was
-//! requested, and never faster than the ceiling, and not through a proxy: it cannot be made to flood a third party, but for a proxy that hides itself.
+//! requested, and never faster than the ceiling for all together, and not through a proxy: it cannot be made to flood a third party, but for a proxy that hides itself.
 
+mod send_ceiling;
 mod stream;
 mod train;
 mod udp_port;
@@ -30,6 +31,7 @@ use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
 use crate::reply::Reply;
 use crate::token::Token;
+use send_ceiling::SendCeiling;
 use stream::{StreamRequest, StreamSource};
 
 /// UDP ports open at once: two measurements at a time already disturb each other.
@@ -45,8 +47,8 @@ const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);
 
 /// The measurement endpoint.
 pub(crate) struct Measurement {
-    /// The configured ceiling.
-    ceiling: Option<Rate>,
+    /// The configured ceiling of all that is sent.
+    ceiling: Option<Arc<SendCeiling>>,
     token: Option<Token>,
     ports: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -82,7 +84,7 @@ impl Measurement {
         phase: watch::Receiver<ServerPhase>,
     ) -> std::io::Result<Self> {
         Ok(Self {
-            ceiling: config.ceiling,
+            ceiling: config.ceiling.map(SendCeiling::new),
             token: token.or(config.token.as_ref()).cloned(),
             ports: Arc::new(Semaphore::new(UDP_PORTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
@@ -122,7 +124,7 @@ impl Measurement {
     }
 
     fn udp_ceiling(&self) -> Rate {
-        self.ceiling.unwrap_or(USUAL_CEILING)
+        self.ceiling.as_ref().map_or(USUAL_CEILING, |ceiling| ceiling.total())
     }
 
     fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>) -> Reply {
@@ -135,15 +137,24 @@ impl Measurement {
             return Reply::text(400, "this congestion control is not offered");
         }
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else { return busy() };
-        match wanted.set_up(socket, self.ceiling) {
-            Ok(()) => self.source.reply(wanted.bytes).holding(permit),
+        // Pacing changes how slow start looks at the client: only where a ceiling was configured.
+        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(socket)).transpose();
+        match wanted.set_up(socket).and(share) {
+            Ok(share) => self.source.reply(wanted.bytes).holding((permit, share)),
             Err(error) => Reply::text(400, &format!("the kernel refuses these options: {error}")),
         }
     }
 
     fn udp(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> Reply {
         let Ok(permit) = Arc::clone(&self.ports).try_acquire_owned() else { return busy() };
-        match udp_port::open(socket, peer, self.ceiling, self.udp_ceiling(), self.phase.clone(), permit) {
+        match udp_port::open(
+            socket,
+            peer,
+            self.ceiling.clone(),
+            self.udp_ceiling(),
+            self.phase.clone(),
+            permit,
+        ) {
             Ok(offer) => json(&offer),
             Err(error) => Reply::text(503, &format!("cannot open a UDP port: {error}")),
         }

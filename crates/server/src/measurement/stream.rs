@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::proto::http::ReplyHead;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Piece, SourceFile};
-use longhaul_sys::send_options::set_max_pacing_rate;
 use rustix::fs::{MemfdFlags, memfd_create};
 use socket2::SockRef;
 
@@ -81,7 +80,7 @@ impl StreamRequest {
     }
 
     /// Sets the connection up; it is closed after the reply.
-    pub(super) fn set_up(&self, socket: BorrowedFd<'_>, ceiling: Option<Rate>) -> io::Result<()> {
+    pub(super) fn set_up(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let options = SockRef::from(&socket);
         if let Some(name) = &self.congestion {
             options.set_tcp_congestion(name.as_bytes())?;
@@ -90,8 +89,7 @@ impl StreamRequest {
             // The kernel bounds it by net.core.wmem_max.
             options.set_send_buffer_size(size.as_usize().min(i32::MAX as usize))?;
         }
-        // Pacing changes how slow start looks at the client: only where a ceiling was configured.
-        ceiling.map_or(Ok(()), |ceiling| set_max_pacing_rate(socket, ceiling))
+        Ok(())
     }
 }
 

@@ -4,25 +4,28 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use longhaul_core::probe::message::UdpPacket;
+use longhaul_core::probe::message::{LARGEST_MESSAGE, UdpPacket};
 use longhaul_core::probe::packet_train::UDP_HEADERS;
 use longhaul_core::probe::train_search::TrainPlan;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
+use longhaul_sys::send_options::set_segment_size;
+
+use super::send_ceiling::SendCeiling;
 
 /// Sleeping is not finer than this; packets that are due meanwhile leave together.
 const NAP: Duration = Duration::from_micros(60);
-/// How often an unpaced train checks whether it is still to be sent.
+/// After so many packets a train checks whether it is still to be sent.
 const PACKETS_PER_CHECK: u32 = 256;
 /// The longest sleep between two such checks of a paced train.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// A train to send.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Train {
+pub(super) struct Train<'a> {
     pub(super) number: u32,
     pub(super) plan: TrainPlan,
-    /// The highest rate.
-    pub(super) ceiling: Option<Rate>,
+    /// Its share is the highest rate.
+    pub(super) ceiling: Option<&'a SendCeiling>,
     /// The most bytes of packets, with the headers of UDP and IP.
     pub(super) most: Bytes,
     /// When the train ends at the latest.
@@ -38,7 +41,7 @@ pub(super) enum TrainEnd {
     Cut,
 }
 
-impl Train {
+impl Train<'_> {
     /// Sends the train over a connected socket; returns the bytes of its packets, and how it ended.
     pub(super) fn send(
         &self,
@@ -50,25 +53,25 @@ impl Train {
         let size = plan.message + UDP_HEADERS;
         let affordable = u32::try_from(most.get() / size.get()).unwrap_or(u32::MAX);
         let count = plan.count.min(affordable);
-        let rate = match (plan.rate, ceiling) {
-            (Some(rate), Some(ceiling)) => Some(rate.min(ceiling)),
-            (rate, ceiling) => rate.or(ceiling),
+        // Others may begin or cease to share the ceiling while the train is sent.
+        let gap = || {
+            let rates = [plan.rate, ceiling.map(SendCeiling::share)];
+            rates.into_iter().flatten().min().map_or(Duration::ZERO, |rate| rate.time_for(size))
         };
-        let gap = rate.map_or(Duration::ZERO, |rate| rate.time_for(size));
-        let mut message = vec![0; plan.message.as_usize()];
+        let mut batch = Batch::new(socket, plan.message);
         let started = Instant::now();
-        for packet in 0..count {
+        let (mut due, mut packet, mut unchecked) = (Duration::ZERO, 0, 0);
+        while packet < count {
             let cut = (size * u64::from(packet), TrainEnd::Cut);
-            let is_due_in_time =
-                started.checked_add(gap.saturating_mul(packet)).is_some_and(|due| due <= deadline);
-            if !is_due_in_time || (packet % PACKETS_PER_CHECK == 0 && Instant::now() > deadline) {
+            let is_due_in_time = started.checked_add(due).is_some_and(|due| due <= deadline);
+            if !is_due_in_time
+                || (unchecked >= PACKETS_PER_CHECK && (Instant::now() > deadline || !goes_on()))
+            {
                 return cut;
             }
-            if packet % PACKETS_PER_CHECK == PACKETS_PER_CHECK - 1 && !goes_on() {
-                return cut;
-            }
+            unchecked %= PACKETS_PER_CHECK;
             loop {
-                let early = gap.saturating_mul(packet).saturating_sub(started.elapsed());
+                let early = due.saturating_sub(started.elapsed());
                 if early <= NAP {
                     break;
                 }
@@ -77,19 +80,88 @@ impl Train {
                     return cut;
                 }
             }
-            UdpPacket { is_echo: false, train: number, packet, sent: clock.elapsed() }.write(&mut message);
-            match socket.send(&message) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return cut,
-                // A full device queue loses the packet, as a full queue of the path would.
-                Ok(_) | Err(_) => {}
+            let gap = gap();
+            let behind = (started.elapsed() + NAP).saturating_sub(due);
+            let are_due = behind
+                .as_nanos()
+                .checked_div(gap.as_nanos())
+                .map_or(count, |more| u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1));
+            let first = UdpPacket { is_echo: false, train: number, packet, sent: clock.elapsed() };
+            match batch.send(first, are_due.min(count - packet)) {
+                Ok(sent) => {
+                    packet += sent;
+                    unchecked += sent;
+                    due = due.saturating_add(gap.saturating_mul(sent));
+                }
+                Err(_) => return cut,
             }
         }
         (size * u64::from(count), TrainEnd::Sent)
     }
 }
 
+/// Packets that are handed to the kernel in one call (UDP_SEGMENT, Linux 4.18): a call for each is slower than a path of 1 Gbit/s
+/// on a small host. Where the kernel or the device refuses it, there is a call for each.
+struct Batch<'a> {
+    socket: &'a UdpSocket,
+    message: usize,
+    /// The most packets of one call.
+    most: u32,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Batch<'a> {
+    /// UDP_MAX_SEGMENTS of Linux before 6.9.
+    const SEGMENTS: usize = 64;
+
+    fn new(socket: &'a UdpSocket, message: Bytes) -> Self {
+        let length = message.as_usize();
+        let most = (LARGEST_MESSAGE.as_usize() / length.max(1)).clamp(1, Self::SEGMENTS);
+        let most = if most > 1 && set_segment_size(socket, message).is_ok() { most } else { 1 };
+        let most_packets = u32::try_from(most).unwrap_or(1);
+        Self { socket, message: length, most: most_packets, buffer: vec![0; length * most] }
+    }
+
+    /// Sends up to `count` packets, of which `first` is the first; returns how many.
+    ///
+    /// # Errors
+    /// ConnectionRefused where the receiver has gone.
+    fn send(&mut self, first: UdpPacket, count: u32) -> io::Result<u32> {
+        let count = count.min(self.most).max(1);
+        let messages = self.buffer.chunks_mut(self.message).take(count as usize);
+        for (message, packet) in messages.zip(first.packet..) {
+            UdpPacket { packet, ..first }.write(message);
+        }
+        match self.socket.send(&self.buffer[..self.message * count as usize]) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(error),
+            Err(error) if count > 1 && error.kind() != io::ErrorKind::WouldBlock => {
+                tracing::debug!("packets of a train are sent one by one: {error}");
+                self.most = 1;
+                self.stop_segmenting();
+                self.send(first, 1)
+            }
+            // A full device queue loses the packets, as a full queue of the path would.
+            Ok(_) | Err(_) => Ok(count),
+        }
+    }
+
+    fn stop_segmenting(&self) {
+        // A kernel that does not know the option has not segmented.
+        let _ = set_segment_size(self.socket, Bytes::ZERO);
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // Echoes, which have other sizes, are sent over the same socket.
+        self.stop_segmenting();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use longhaul_core::units::Rate;
+
     use super::*;
 
     fn pair() -> (UdpSocket, UdpSocket) {
@@ -99,14 +171,14 @@ mod tests {
         (near, far)
     }
 
-    fn train(count: u32, rate: Option<u64>) -> Train {
+    fn train(count: u32, rate: Option<u64>) -> Train<'static> {
         let plan = TrainPlan { count, message: Bytes::new(100), rate: rate.map(Rate::bits_per_sec) };
         let deadline = Instant::now() + Duration::from_secs(30);
         Train { number: 5, plan, ceiling: None, most: Bytes::mib(1), deadline }
     }
 
     fn received(far: &UdpSocket) -> Vec<UdpPacket> {
-        let mut buffer = [0; 200];
+        let mut buffer = [0; 400];
         std::iter::from_fn(|| {
             far.recv(&mut buffer).ok().and_then(|length| UdpPacket::parse(&buffer[..length]))
         })
@@ -127,13 +199,26 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_several_calls_are_all_sent_once() {
+        let (near, far) = pair();
+        // Two full batches and a half; the second train, of another size, is not cut by the first one's.
+        for (message, count) in [(100, 160), (300, 70)] {
+            let plan = TrainPlan { message: Bytes::new(message), ..train(count, None).plan };
+            let train = Train { plan, ..train(count, None) };
+            assert_eq!(train.send(&near, Instant::now(), &|| true).1, TrainEnd::Sent);
+            let numbers: Vec<_> = received(&far).iter().map(|packet| packet.packet).collect();
+            assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+        }
+        near.send(&[1; 350]).unwrap();
+        assert_eq!(far.recv(&mut [0; 400]).unwrap(), 350);
+    }
+
+    #[test]
     fn pace_and_ceiling_bound_the_rate() {
         let (near, _far) = pair();
         // 20 packets of 128 bytes at 512 kbit/s take 38 ms to the last.
-        for slow in [
-            train(20, Some(512_000)),
-            Train { ceiling: Some(Rate::bits_per_sec(512_000)), ..train(20, None) },
-        ] {
+        let ceiling = SendCeiling::new(Rate::bits_per_sec(512_000));
+        for slow in [train(20, Some(512_000)), Train { ceiling: Some(&ceiling), ..train(20, None) }] {
             let started = Instant::now();
             slow.send(&near, started, &|| true);
             assert!(started.elapsed() >= Duration::from_millis(37), "{:?}", started.elapsed());

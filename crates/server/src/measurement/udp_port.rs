@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
@@ -16,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::context::ServerPhase;
 
+use super::send_ceiling::SendCeiling;
 use super::train::{Train, TrainEnd};
 
 /// How long a port is open at most; a probe needs it for ten seconds.
@@ -34,7 +36,7 @@ struct UdpPort {
     client: IpAddr,
     /// Whether the socket is connected to the address from which the first request came.
     is_connected: bool,
-    ceiling: Option<Rate>,
+    ceiling: Option<Arc<SendCeiling>>,
     left: Bytes,
     opened: Instant,
     /// The number of the last train: one that comes again was sent already.
@@ -46,7 +48,7 @@ struct UdpPort {
 pub(super) fn open(
     connection: BorrowedFd<'_>,
     peer: SocketAddr,
-    ceiling: Option<Rate>,
+    ceiling: Option<Arc<SendCeiling>>,
     reckoned: Rate,
     phase: watch::Receiver<ServerPhase>,
     permit: OwnedSemaphorePermit,
@@ -156,7 +158,9 @@ impl UdpPort {
                 }
                 self.last_train = number;
                 let deadline = self.opened + OPEN;
-                let train = Train { number, plan, ceiling: self.ceiling, most: self.left, deadline };
+                let ceiling = self.ceiling.as_deref();
+                let train = Train { number, plan, ceiling, most: self.left, deadline };
+                let _share = self.ceiling.as_ref().map(SendCeiling::join_train);
                 let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
                 end == TrainEnd::Sent

@@ -1,7 +1,7 @@
 //! The measurement endpoint: tokens, bounds, and that UDP goes only to the client that asked.
 
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{MeasureOffer, Nonce, UdpOffer, UdpPacket, UdpRequest};
 use longhaul_core::probe::train_search::TrainPlan;
@@ -132,6 +132,25 @@ fn no_port_is_opened_through_a_proxy() {
         assert_eq!(site.get(UDP, &[field]).status, 403, "{field}");
         assert_eq!(site.get(PATH, &[field]).status, 200, "{field}");
     }
+}
+
+#[test]
+fn ceiling_holds_for_all_streams_together() {
+    let site = Site::with(|config| {
+        let ceiling = Some(Rate::bits_per_sec(100_000_000));
+        config.measure = Some(MeasureConfig { ceiling, token: None });
+    });
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let answer = site.get("/.longhaul/measure/stream?bytes=4000000", &[]);
+                assert_eq!((answer.status, answer.header("content-length")), (200, Some("4000000")));
+            });
+        }
+    });
+    // 16 MB less ten segments of 64 KiB each, which the kernel does not pace, take 1.07 s; a ceiling for each would be 0.27 s.
+    assert!(started.elapsed() > Duration::from_millis(700), "{:?}", started.elapsed());
 }
 
 #[test]

@@ -10,14 +10,14 @@ const PLAIN_WIDTH: usize = 100;
 /// Columns before the name of a finding.
 const MARK: usize = 9;
 
-/// Prints a diagnosis: findings, worst first, what was not read, how it lasts, and what one stream can reach.
+/// Prints a diagnosis: what one stream can reach, findings, worst first, what was not read, how it lasts.
 pub(super) fn print(diagnosis: &Diagnosis, way: &str) {
     let width =
         Term::stdout().size_checked().map_or(PLAIN_WIDTH, |(_, columns)| usize::from(columns).max(60));
     let layout = Layout::of(diagnosis, width);
     let target = &diagnosis.target;
     say::output(format_args!(
-        "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {way}\n",
+        "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {way}",
         target.rate,
         if target.rate_origin == Origin::Measured {
             "of the link".to_owned()
@@ -28,14 +28,27 @@ pub(super) fn print(diagnosis: &Diagnosis, way: &str) {
         target.rtt_origin,
         target.bdp()
     ));
+    let ceilings = &diagnosis.ceilings;
+    say::output(ceilings.receive.sentence("receives", target));
+    say::output(ceilings.send.sentence("sends", target));
+    say::output(format_args!("{}\n", counts(diagnosis)));
     layout.head();
     diagnosis.findings.iter().for_each(|finding| layout.finding(finding));
     diagnosis.unread.iter().for_each(|unread| layout.unread(unread));
     lasting(diagnosis);
-    say::output("");
-    let ceilings = &diagnosis.ceilings;
-    say::output(ceilings.receive.sentence("receives", target));
-    say::output(ceilings.send.sentence("sends", target));
+}
+
+/// Says how many findings there are of each kind.
+fn counts(diagnosis: &Diagnosis) -> String {
+    let count = |severity| diagnosis.findings.iter().filter(|finding| finding.severity == severity).count();
+    let problems = count(Severity::Problem);
+    format!(
+        "{problems} problem{}, {} to consider, {} ok, {} not read",
+        if problems == 1 { "" } else { "s" },
+        count(Severity::Advice),
+        count(Severity::Ok),
+        diagnosis.unread.len()
+    )
 }
 
 /// The columns.
@@ -83,7 +96,7 @@ impl Layout {
         self.detail(&finding.arithmetic);
         for command in finding.fix.iter().flat_map(|fix| &fix.commands) {
             // Not wrapped: it is to be copied.
-            say::output(format_args!("{:MARK$}  # {command}", ""));
+            say::output(format_args!("{:MARK$}  fix: {command}", ""));
         }
         let source = Style::new().dim().apply_to(format!("see {}", finding.source));
         say::output(format_args!("{:MARK$}  {source}", ""));

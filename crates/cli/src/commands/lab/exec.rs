@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::{Aqm, BackgroundSteps, CrossFlows, FarCommand, Hosts, Lab, PathSpec, Process, QueueLimit};
+use longhaul_lab::{
+    Aqm, BackgroundSteps, CrossFlows, FarCommand, GeModel, Hosts, Lab, PathSpec, Process, QueueLimit,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -56,6 +58,10 @@ struct PathArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
 
+    /// Packets lost in bursts each way, as netem's gemodel: p,r[,1-h[,1-k]], shares or percent (0.1%,10%)
+    #[arg(long, value_name = "P,R[,..]", default_value_t)]
+    gemodel: GeModel,
+
     /// How the queue chooses what to drop: droptail, or red with parameters (red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes)
     #[arg(long, value_name = "NAME[:..]", default_value_t)]
     aqm: Aqm,
@@ -96,6 +102,7 @@ impl PathArgs {
             rtt: self.rtt,
             queue: self.queue,
             loss: self.loss,
+            gemodel: self.gemodel,
             aqm: self.aqm,
             background: self.background,
             cross_flows: self.cross_flows,

@@ -21,7 +21,7 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    Exec(exec::ExecArgs),
+    Exec(Box<exec::ExecArgs>),
     Run(run::RunArgs),
 }
 
@@ -31,7 +31,7 @@ enum LabCommand {
 /// Fails where the lab cannot be built or a command cannot be started.
 pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
     match args.command {
-        LabCommand::Exec(args) => exec::run(args),
+        LabCommand::Exec(args) => exec::run(*args),
         LabCommand::Run(args) => run::run(args),
     }
 }

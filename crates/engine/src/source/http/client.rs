@@ -1,6 +1,7 @@
 //! Opens URLs: connects, sends the request, follows redirects, answers one challenge.
 
 use std::collections::HashMap;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -22,7 +23,7 @@ use super::resolved_url::ResolvedUrl;
 use super::safe_url::UrlAndPeer;
 use super::tls;
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, ResolvedHosts, SocketSettings, Transport, dial};
+use crate::connect::{AheadConnection, Deadline, ResolvedHosts, SocketSettings, Transport, dial};
 use crate::threads::lock;
 
 /// The most of a redirect's or refusal's body that is read so that the connection can be used again; a new one costs an RTT
@@ -75,6 +76,12 @@ pub struct Opened {
     pub target: ResolvedUrl,
     /// The part that was requested; `None` for the whole file.
     pub asked: Option<RangeRequest>,
+}
+
+/// A connection that is begun before a stream takes it, and what it can be used for.
+pub(super) struct ClientAhead {
+    key: ConnectionKey,
+    connection: AheadConnection,
 }
 
 /// Chooses the part to request from a target, once it is connected.
@@ -197,6 +204,39 @@ impl Client {
         self.dial(target, key, proxy.as_ref(), cancel)
     }
 
+    /// Connects as [`connect`](Self::connect) does, over `ahead` where that leads to the target and stands.
+    pub(super) fn connect_over(
+        &self,
+        target: &mut ResolvedUrl,
+        ahead: ClientAhead,
+        cancel: &Cancel,
+    ) -> Result<Connection, HttpError> {
+        let (key, proxy) = self.key(target)?;
+        let ClientAhead { key: begun_for, connection } = ahead;
+        if !begun_for.nearly_fits(&key) || !target.allows(connection.peer()) {
+            return self.connect(target, cancel);
+        }
+        let peer = connection.peer();
+        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
+        match connection.finish(self.socket_settings(), &deadline) {
+            Some(socket) => self.established(target, begun_for, proxy.as_ref(), (socket, peer), cancel),
+            None => self.connect(target, cancel),
+        }
+    }
+
+    /// Begins up to `count` further connections to `peer`, the target's address that `connection` leads to.
+    pub(super) fn connect_ahead(
+        &self,
+        target: &ResolvedUrl,
+        peer: SocketAddr,
+        count: usize,
+    ) -> Vec<ClientAhead> {
+        let Ok((key, _)) = self.key(target) else { return Vec::new() };
+        let begin = || AheadConnection::start(peer, self.socket_settings());
+        let begun = (0..count).map_while(|_| begin().ok());
+        begun.map(|connection| ClientAhead { key: key.clone(), connection }).collect()
+    }
+
     /// Connects without a kept connection, and closes those kept to the origin, after a request has failed on one of them.
     ///
     /// # Errors
@@ -238,18 +278,33 @@ impl Client {
         if !target.is_resolved() {
             target.set_addresses(self.caches.hosts.resolve(host, port, &deadline, tick)?);
         }
-        let settings = SocketSettings {
-            recv_buffer: self.config.recv_buffer,
-            congestion: self.config.congestion.as_deref(),
-            tick,
-        };
-        let socket = dial(&name, &target.candidates(), settings, &deadline);
+        let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
         if socket.is_err() {
             // The host may have other addresses by now.
             target.set_addresses(Vec::new());
             self.caches.hosts.forget(host, port);
         }
-        let (mut socket, peer) = socket?;
+        self.established(target, key, proxy, socket?, cancel)
+    }
+
+    fn socket_settings(&self) -> SocketSettings<'_> {
+        SocketSettings {
+            recv_buffer: self.config.recv_buffer,
+            congestion: self.config.congestion.as_deref(),
+            tick: self.config.timeouts.tick,
+        }
+    }
+
+    /// Makes a connection of a socket whose handshake is over: through a proxy's tunnel and TLS, where they are needed.
+    fn established(
+        &self,
+        target: &mut ResolvedUrl,
+        key: ConnectionKey,
+        proxy: Option<&Proxy>,
+        (mut socket, peer): (TcpStream, SocketAddr),
+        cancel: &Cancel,
+    ) -> Result<Connection, HttpError> {
+        let server = &key.server;
         target.prefer(peer);
         let at = UrlAndPeer { url: target.safe_url(), peer };
         let deadline = Deadline::new(cancel, self.config.timeouts.head);

@@ -1,5 +1,6 @@
 //! The HTTP clients of an engine: one for each configuration, shared by its jobs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::client::Client;
@@ -12,7 +13,20 @@ const MOST_CLIENTS: usize = 8;
 
 /// Hands out clients; connections that are kept open and TLS sessions live in them.
 #[derive(Default)]
-pub(crate) struct Clients(Mutex<Vec<(ClientConfig, Arc<Client>)>>);
+pub(crate) struct Clients {
+    known: Mutex<Vec<(ClientConfig, Arc<Client>)>>,
+    /// A file's streams have connections that are begun ahead.
+    connects_ahead: Arc<AtomicBool>,
+}
+
+/// The right to begin connections ahead: one file at a time, so that a batch of small files floods no server.
+pub(super) struct AheadClaim(Arc<AtomicBool>);
+
+impl Drop for AheadClaim {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 impl Clients {
     /// Returns the client of a configuration.
@@ -20,7 +34,7 @@ impl Clients {
     /// # Errors
     /// Those of [`Client::new`].
     pub(crate) fn get(&self, config: &ClientConfig) -> Result<Arc<Client>, HttpError> {
-        let mut clients = lock(&self.0);
+        let mut clients = lock(&self.known);
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
             return Ok(Arc::clone(client));
         }
@@ -34,5 +48,11 @@ impl Clients {
             clients.push((config.clone(), Arc::clone(&client)));
         }
         Ok(client)
+    }
+
+    /// Claims the right to begin connections ahead; `None` while another file has it.
+    pub(super) fn claim_ahead(&self) -> Option<AheadClaim> {
+        (!self.connects_ahead.swap(true, Ordering::Acquire))
+            .then(|| AheadClaim(Arc::clone(&self.connects_ahead)))
     }
 }

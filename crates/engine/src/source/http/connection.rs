@@ -42,6 +42,18 @@ pub(super) struct ConnectionKey {
     pub(super) tick: Duration,
 }
 
+impl ConnectionKey {
+    /// Returns whether a connection of this key can serve in place of one of the `wanted`: a receive buffer may be smaller or larger by
+    /// a tenth, as it is computed from an RTT that is measured again.
+    pub(super) fn nearly_fits(&self, wanted: &Self) -> bool {
+        let near = match (self.recv_buffer, wanted.recv_buffer) {
+            (Some(own), Some(wanted)) => own.get().abs_diff(wanted.get()) <= wanted.get() / 10,
+            (own, wanted) => own == wanted,
+        };
+        near && *wanted == Self { recv_buffer: wanted.recv_buffer, ..self.clone() }
+    }
+}
+
 /// What a server has answered while the request's body was being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlyAnswer {
@@ -360,6 +372,11 @@ impl Connection {
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
         let is_single = self.unanswered.len() <= 1 && !self.transport.has_buffered();
         self.persistence.has_answered && is_single && error.kind() == ErrorKind::Io
+    }
+
+    /// Returns whether the server has answered on it before.
+    pub(super) fn has_answered(&self) -> bool {
+        self.persistence.has_answered
     }
 
     /// Returns whether nothing is in flight: a request may be sent for any URL of the origin.

@@ -106,7 +106,11 @@ impl HttpSource<'_> {
     ) -> Result<FirstAnswer, SourceError> {
         let whole = |_: &Connection, _: &ResolvedUrl| None;
         let choose = |connection: &Connection, target: &ResolvedUrl| {
-            self.first_range(ask, known_pace, connection, target)
+            let range = self.first_range(ask, known_pace, connection, target);
+            if range.is_some() && ask.at_most.is_none() && known_pace.is_none() {
+                self.begin_ahead(connection, target);
+            }
+            range
         };
         let first = match self.open(client, &choose, ask) {
             // An empty file has no ranges.

@@ -9,7 +9,8 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use url::Url;
 
-use super::client::Client;
+use super::ahead::Ahead;
+use super::client::{Client, ClientAhead};
 use super::clients::Clients;
 use super::config::ClientConfig;
 use super::connection::Connection;
@@ -60,6 +61,8 @@ pub(crate) struct HttpSource<'e> {
     described: Mutex<Option<Arc<Described>>>,
     /// The first connection, standing at the body of the range.
     first: Mutex<Option<(Connection, ByteRange)>>,
+    /// Connections for further streams, begun while the first answer was awaited.
+    pub(super) ahead: Mutex<Option<Ahead>>,
     location: Mutex<Location>,
     /// Held while the URL is asked anew where it leads.
     refreshing: Mutex<()>,
@@ -84,6 +87,7 @@ impl<'e> HttpSource<'e> {
             paths,
             described: Mutex::default(),
             first: Mutex::default(),
+            ahead: Mutex::default(),
             location: Mutex::default(),
             refreshing: Mutex::default(),
             disagreements: Disagreements::default(),
@@ -101,6 +105,10 @@ impl<'e> HttpSource<'e> {
 
     pub(super) fn take_first(&self) -> Option<(Connection, ByteRange)> {
         lock(&self.first).take()
+    }
+
+    pub(super) fn take_ahead(&self) -> Option<ClientAhead> {
+        lock(&self.ahead).as_mut()?.take()
     }
 
     pub(super) fn location(&self) -> Location {
@@ -223,7 +231,18 @@ impl Source for HttpSource<'_> {
         self.pieces_of_metalinks(cancel)
     }
 
+    fn expect_streams(&self, streams: usize) {
+        let mut ahead = lock(&self.ahead);
+        if streams > 1 {
+            // One stream has the first connection.
+            ahead.iter_mut().for_each(|ahead| ahead.keep(streams - 1));
+        } else {
+            *ahead = None;
+        }
+    }
+
     fn abandon(&self) {
         lock(&self.first).take();
+        lock(&self.ahead).take();
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::client::Client;
+use super::client::{Client, ClientAhead};
 use super::connection::Connection;
 use super::error::HttpError;
 use super::resolved_url::ResolvedUrl;
@@ -64,17 +64,19 @@ impl Location {
         redirected && self.fruitless < MOST_REFRESHES
     }
 
-    /// Connects to the target; not over a kept connection where it must be `fresh`.
+    /// Connects to the target: over `ahead` where there is one, and not over a kept connection where it must be `fresh`.
     pub(super) fn connect(
         &mut self,
         client: &Client,
+        ahead: Option<ClientAhead>,
         fresh: bool,
         cancel: &Cancel,
     ) -> Result<Connection, HttpError> {
-        match &mut self.target {
-            Some(target) if fresh => client.connect_fresh(target, cancel),
-            Some(target) => client.connect(target, cancel),
-            None => Err(HttpError::Cancelled),
+        match (&mut self.target, ahead) {
+            (Some(target), Some(ahead)) => client.connect_over(target, ahead, cancel),
+            (Some(target), None) if fresh => client.connect_fresh(target, cancel),
+            (Some(target), None) => client.connect(target, cancel),
+            (None, _) => Err(HttpError::Cancelled),
         }
     }
 

@@ -10,6 +10,7 @@
 //! Every wait is cut into ticks (SO_RCVTIMEO). Cancellation and deadlines are checked at each, so that no other
 //! thread has to.
 
+mod ahead;
 mod body;
 mod buffered_transport;
 mod client;

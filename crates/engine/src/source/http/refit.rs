@@ -17,7 +17,7 @@ use crate::transfer::error::SourceError;
 use crate::transfer::{Streams, recv_buffer};
 
 /// How many streams share a path at least where their number is free.
-const SHARED_BY: usize = 8;
+pub(super) const SHARED_BY: usize = 8;
 
 /// The receive buffer that a path needs and autotuning cannot reach.
 struct LargerBuffer {

@@ -206,12 +206,13 @@ impl Exchange<'_, '_, '_> {
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
-        let connection = match self.worker.location.connect(client, fresh, &cancel) {
+        let ahead = self.worker.source.take_ahead();
+        let connection = match self.worker.location.connect(client, ahead, fresh, &cancel) {
             Err(error) if self.worker.location.may_have_expired(&error) => {
                 self.worker.redirect = Redirect::Expired;
                 match self.reopen(&cancel)? {
                     Some(connection) => return Ok(connection),
-                    None => self.worker.location.connect(client, fresh, &cancel)?,
+                    None => self.worker.location.connect(client, None, fresh, &cancel)?,
                 }
             }
             connected => connected?,

@@ -256,3 +256,26 @@ fn a_sweep_that_never_ends_is_refused_at_once() {
     let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
     assert!(parse(&text, &[]).unwrap_err().contains("and 10000 are the most"));
 }
+
+#[test]
+fn run_has_values_of_the_path_of_its_own() {
+    let own = |path: &str| format!("{GOOD}path = {path}\n");
+    let scenario = parse(&own(r#"{ rate = "20Mbit", loss = 0.01, seed = 9 }"#), &[]).unwrap();
+    let paths: Vec<_> =
+        scenario.plan(&Selection::default()).unwrap().into_iter().map(|one| one.path).collect();
+    assert_eq!((paths[0].loss, paths[0].seed, paths[0].rate), (0.001, 1, "1Gbit".parse().ok()));
+    assert_eq!((paths[1].loss, paths[1].seed, paths[1].rate), (0.01, 9, "20Mbit".parse().ok()));
+    assert_eq!(paths[1].rtt, paths[0].rtt, "what it does not set is the scenario's");
+    for (path, expected) in [
+        (r#"{ delay = "1ms" }"#, "unknown field `delay`"),
+        (r#"{ rtt = "5" }"#, "'5' is not a time"),
+        ("{ loss = 2 }", "[[run]] 'two': [path] loss: 2 is not a share"),
+        ("7", "a table with values of the path"),
+    ] {
+        let error = parse(&own(path), &[]).unwrap_err();
+        assert!(error.contains(expected), "{path}: {error}");
+    }
+    let swept = format!("{SWEPT}[[run]]\nname = \"b\"\ncommand = \"true\"\npath = {{ rtt = \"5ms\" }}\n");
+    let error = parse(&swept, &[]).unwrap_err();
+    assert!(error.contains("[[run]] 'b': its path sets 'rtt', which it sweeps too"), "{error}");
+}

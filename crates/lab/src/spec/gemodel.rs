@@ -1,0 +1,114 @@
+//! Burst loss as netem's `gemodel` writes it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::model::GilbertElliott;
+
+/// Loss by the Gilbert-Elliott model, written "0.1%,10%" or "0.001,0.1,1,0" for p, r, 1-h and 1-k; by default none.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct GeModel(pub(super) Option<GilbertElliott>);
+
+/// Why a text is no Gilbert-Elliott model.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' is no loss model: {why}; write p,r[,1-h[,1-k]] as netem's gemodel, each a share (0.001) or percent (0.1%), as in \
+     0.1%,10%, or none"
+)]
+pub struct ParseGeModelError {
+    text: String,
+    why: String,
+}
+
+impl GeModel {
+    /// Returns whether the model can lose a packet.
+    pub fn is_none(&self) -> bool {
+        self.mean_loss() == 0.0
+    }
+
+    /// Returns the share of packets that are lost over a long time.
+    pub fn mean_loss(&self) -> f64 {
+        self.0.map_or(0.0, |parameters| parameters.mean_loss())
+    }
+}
+
+impl FromStr for GeModel {
+    type Err = ParseGeModelError;
+
+    /// Reads probabilities with commas or blanks between them. As in tc-netem(8), what is left out is 1-p, 1 and 0.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParseGeModelError { text: text.to_owned(), why };
+        if text.trim() == "none" {
+            return Ok(Self(None));
+        }
+        let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+        let values: Vec<f64> = words.map(probability).collect::<Result<_, _>>().map_err(failed)?;
+        let (to_bad, rest) = values.split_first().ok_or_else(|| failed("nothing stands there".into()))?;
+        if rest.len() > 3 {
+            return Err(failed(format!("{} probabilities are more than four", values.len())));
+        }
+        let or = |index: usize, default: f64| rest.get(index).copied().unwrap_or(default);
+        Ok(Self(Some(GilbertElliott {
+            to_bad: *to_bad,
+            to_good: or(0, 1.0 - to_bad),
+            loss_in_bad: or(1, 1.0),
+            loss_in_good: or(2, 0.0),
+        })))
+    }
+}
+
+fn probability(word: &str) -> Result<f64, String> {
+    let (number, unit) = word.strip_suffix('%').map_or((word, 1.0), |number| (number, 100.0));
+    let value = number.parse::<f64>().map_err(|_| format!("'{word}' is not a number"))? / unit;
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("{word} is not between 0 and 1")) }
+}
+
+impl fmt::Display for GeModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("none"),
+            Some(GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good }) => {
+                write!(f, "{to_bad},{to_good},{loss_in_bad},{loss_in_good}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_netem_reads() {
+        for (text, expected) in [
+            ("0.1%,10%", "0.001,0.1,1,0"),
+            ("0.001 0.1 0.5", "0.001,0.1,0.5,0"),
+            ("0.2, 0.5, 30%, 0.01", "0.2,0.5,0.3,0.01"),
+            ("25%", "0.25,0.75,1,0"),
+            ("none", "none"),
+        ] {
+            let model: GeModel = text.parse().unwrap();
+            assert_eq!(model.to_string(), expected, "{text}");
+            assert_eq!(model.to_string().parse(), Ok(model), "{text}");
+        }
+        assert!((("25%".parse::<GeModel>()).unwrap().mean_loss() - 0.25).abs() < 1e-12);
+        assert!(GeModel::default().is_none() && "0,1".parse::<GeModel>().unwrap().is_none());
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, expected) in [
+            ("", "nothing stands there"),
+            ("some", "'some' is not a number"),
+            ("1.5,0.1", "1.5 is not between 0 and 1"),
+            ("-1%,0.1", "-1% is not between 0 and 1"),
+            ("nan,0.1", "nan is not between 0 and 1"),
+            ("0.1,0.1,1,0,0", "5 probabilities are more than four"),
+        ] {
+            let error = text.parse::<GeModel>().unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("as in 0.1%,10%"), "{text}: {error}");
+        }
+    }
+}
