@@ -7,7 +7,7 @@ BIN := $(CARGO_TARGET_DIR)/release/longhaul
 SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 SHARE := $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build test faults fuzz demo bench docs install clean help
+.PHONY: build test faults fuzz demo bench browser docs install clean help
 
 build: ## Build the longhaul program (the default)
 	scripts/setup.sh build
@@ -41,6 +41,12 @@ bench: ## Measure against nginx and curl in the lab; ARGS="..." goes to the benc
 fuzz: ## Fuzz every parser for TIME seconds (60); needs cargo-fuzz and a nightly compiler (fuzz/README.md)
 	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do mkdir -p target/corpus/$$target && \
 	$(CARGO) +nightly fuzz run $$target -s none target/corpus/$$target corpus/$$target -- -max_total_time=$(or $(TIME),60) || exit; done
+
+browser: ## Build the browser extension into browser/dist, and its packages into browser/packages
+	scripts/setup.sh build
+	npm ci --prefix browser --no-audit --no-fund
+	npm run --prefix browser build
+	npm run --prefix browser package
 
 docs: ## Build the crates' documentation
 	scripts/setup.sh build

@@ -76,13 +76,16 @@ unpack_vsftpd() {
     [ -x $vsftpd ] || die "vsftpd could not be downloaded"
 }
 
-# What drives the browsers, by the versions in the lock file.
-install_dashboard_tests() {
-    local lock=dashboard/node_modules/.package-lock.json
-    [ ! $lock -nt dashboard/package-lock.json ] || return 0
-    echo "setup: installing what the dashboard's tests need"
-    npm ci --prefix dashboard --no-audit --no-fund --silent
-    touch $lock
+# What drives the browsers and builds the extension, by the versions in the lock files.
+install_node_packages() {
+    local folder lock
+    for folder in dashboard browser; do
+        lock=$folder/node_modules/.package-lock.json
+        [ ! $lock -nt $folder/package-lock.json ] || continue
+        echo "setup: installing the packages of $folder/"
+        npm ci --prefix $folder --no-audit --no-fund --silent
+        touch $lock
+    done
 }
 
 # A client of aria2's JSON-RPC.
@@ -110,7 +113,7 @@ install_toolchain() {
 install_packages
 if [ "$1" = test ]; then
     unpack_vsftpd
-    install_dashboard_tests
+    install_node_packages
     install_aria2p
 fi
 install_toolchain

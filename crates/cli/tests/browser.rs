@@ -1,0 +1,56 @@
+//! One click in real browsers: `browser/` is built, checked, and driven in headless Firefox and Chromium against nginx.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../browser")
+}
+
+/// Where pictures of the popup are kept: `browser-screenshots` beside the folder that the program was built into.
+fn pictures() -> PathBuf {
+    let binary = Path::new(env!("CARGO_BIN_EXE_longhaul"));
+    binary.ancestors().nth(2).unwrap().join("browser-screenshots")
+}
+
+/// Returns whether something is missing here; under CI that is a failure.
+fn skipped() -> bool {
+    let missing = ["node", "npm", "firefox-esr", "chromium", "nginx"].into_iter().find(|program| {
+        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+        !std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    });
+    let installed = sources().join("node_modules/esbuild").is_dir();
+    let why = match missing {
+        Some(program) => format!("{program} is missing"),
+        None if installed => return false,
+        None => "browser/node_modules is missing: run scripts/setup.sh test".to_owned(),
+    };
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: {why}");
+    true
+}
+
+fn npm(script: &str) {
+    let output = Command::new("npm")
+        .args(["run", "--silent", script])
+        .current_dir(sources())
+        .env("LONGHAUL", env!("CARGO_BIN_EXE_longhaul"))
+        .env("SCREENSHOTS", pictures())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success(), "npm run {script}: {text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// In one test, as each step needs the one before.
+#[test]
+fn extension_is_clean_and_takes_downloads_over_in_firefox_and_chromium() {
+    if skipped() {
+        return;
+    }
+    for script in ["check", "unit", "build", "lint", "package", "e2e"] {
+        npm(script);
+    }
+}
