@@ -1,10 +1,10 @@
 // Bounds how many downloads a page can hand over: a page may start thousands.
 
 /** Downloads of one page that are taken over without a question. */
-const FREE = 10;
+const FREE = 30;
 
 /** The time over which they are counted, milliseconds. */
-const WINDOW = 60_000;
+const WINDOW = 300_000;
 
 /** Pages that are remembered. */
 const MAX_PAGES = 500;

@@ -14,22 +14,22 @@ function admitMany(guard: BurstGuard, page: string, count: number, now: number):
 
 test("page that starts 10,000 downloads is asked about once", () => {
   const counts = admitMany(new BurstGuard(), "https://a.org", 10_000, 0);
-  assert.deepEqual(counts, { take: 10, ask: 1, leave: 9_989 });
+  assert.deepEqual(counts, { take: 30, ask: 1, leave: 9_969 });
 });
 
 test("allowed page hands over all, denied page none for the rest of the session", () => {
   const guard = new BurstGuard();
-  admitMany(guard, "https://a.org", 20, 0);
+  admitMany(guard, "https://a.org", 40, 0);
   guard.answer("https://a.org", true);
-  assert.equal(guard.admit("https://a.org", 30), "take");
-  admitMany(guard, "https://b.org", 20, 0);
+  assert.equal(guard.admit("https://a.org", 50), "take");
+  admitMany(guard, "https://b.org", 40, 0);
   guard.answer("https://b.org", false);
   assert.equal(guard.admit("https://b.org", 10_000_000), "leave");
 });
 
-test("pages are counted apart, and anew after a minute", () => {
+test("pages are counted apart, and anew after five minutes", () => {
   const guard = new BurstGuard();
-  admitMany(guard, "https://a.org", 11, 0);
-  assert.equal(guard.admit("https://b.org", 20), "take");
-  assert.equal(guard.admit("https://a.org", 120_000), "take");
+  admitMany(guard, "https://a.org", 31, 0);
+  assert.equal(guard.admit("https://b.org", 40), "take");
+  assert.equal(guard.admit("https://a.org", 301_000), "take");
 });
