@@ -10,6 +10,7 @@ mod files;
 mod gridftp;
 mod heads;
 mod listing;
+mod native_messaging;
 mod probe;
 
 pub use aria2::aria2_rpc;
@@ -18,6 +19,7 @@ pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
 pub use gridftp::{gridftp_block, gridftp_facts, gridftp_passive, gridftp_reply};
 pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
 pub use listing::listing;
+pub use native_messaging::native_messaging;
 pub use probe::{capture, iperf3, measurement};
 
 /// A function that checks one parser with any bytes.
@@ -41,6 +43,7 @@ pub const ENTRIES: &[(&str, Entry)] = &[
     ("measurement", measurement),
     ("metalink", metalink),
     ("multipart", multipart),
+    ("native_messaging", native_messaging),
     ("netrc", netrc),
     ("record", record),
     ("request_head", request_head),
