@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::limit::Limiter;
 use longhaul_core::units::{Bytes, Rate};
 
+use crate::cancel::Cancel;
 use crate::threads::lock;
 
 /// A limit that may be changed while jobs run, and may lie within another one; clones share it.
@@ -62,6 +63,24 @@ impl RateLimit {
         let now = self.start.elapsed();
         let own = lock(&self.limiter).as_mut().map_or(Duration::ZERO, |limiter| limiter.read(bytes, now));
         self.outer.as_ref().map_or(own, |outer| own.max(outer.read(bytes)))
+    }
+}
+
+/// How often a wait is accounted for: within each interval of the diagnosis (100 ms).
+const ACCOUNTED: Duration = Duration::from_millis(50);
+
+/// Waits as `--limit` requires, unless `cancel` is set; `account` is called with each part of the wait, so that an interval of the
+/// diagnosis does not miss a wait that spans it.
+pub(crate) fn wait_for_limit(cancel: &Cancel, wait: Duration, account: impl Fn(Duration)) {
+    let mut left = wait;
+    while !left.is_zero() {
+        let part = left.min(ACCOUNTED);
+        let is_cancelled = cancel.sleep(part);
+        account(part);
+        if is_cancelled {
+            return;
+        }
+        left -= part;
     }
 }
 

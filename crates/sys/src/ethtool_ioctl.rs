@@ -67,7 +67,10 @@ impl EthtoolIoctl {
         // The mask is one number of 64 bits.
         set[2..4].copy_from_slice(&words_of(1 << SS_FEATURES));
         self.ask(device, &mut set)?;
-        let count = set[4].min(MOST_FEATURES);
+        let count = set[4];
+        if count > MOST_FEATURES {
+            return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
+        }
         let names = self.names(device, count)?;
         let blocks = count.div_ceil(32);
         let mut answer = vec![0; 2 + 4 * blocks as usize];
@@ -103,8 +106,8 @@ impl EthtoolIoctl {
             *to = from as libc::c_char;
         }
         interface.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-        // SAFETY: the descriptor is open, the ifreq lives here, and `request` is as long as the structure of its command with
-        // the counts that it names, which is all that the kernel writes.
+        // SAFETY: the descriptor is open, the ifreq lives here, and `request` is as long as the structure of its command. Of names and
+        // features the kernel writes as many as the set has: the number that GSSET_INFO has just answered, by which the caller sized it.
         let result =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut interface) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -21,7 +21,7 @@ fn further_streams_are_connected_when_the_first_answer_comes() {
     fs::write(dir.path().join("file"), vec![7; 64 << 20]).unwrap();
     let serve = format!("{} serve {at} --pace off --listen $LAB_FAR:80", PROGRAM);
     let options = ["--rate", "1Gbit", "--rtt", "300ms", "--far-port", "80", "--far", &serve];
-    let get = format!("{} get --no-memory --json -o {at}/copy http://$LAB_FAR/file", PROGRAM);
+    let get = format!("{} get --streams 8 --no-memory --json -o {at}/copy http://$LAB_FAR/file", PROGRAM);
     let output = exec(&options, &get).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
@@ -30,6 +30,5 @@ fn further_streams_are_connected_when_the_first_answer_comes() {
         .filter(|event| event["event"] == "connected")
         .map(|event| event["at"].as_f64().unwrap())
         .collect();
-    // 64 MiB get eight streams.
     assert_eq!(connected.iter().filter(|at| **at < 2.7 * RTT).count(), 8, "{connected:?}");
 }

@@ -168,7 +168,9 @@ impl Interval {
     }
 
     pub(super) fn min_rtt(&self) -> Option<Rtt> {
-        self.now.min_rtt.or(self.before.min_rtt)
+        // A record may hold any number; longer than a minute is no round trip (RFC 6298, 2.4).
+        let most = Rtt::new(Duration::from_secs(60));
+        self.now.min_rtt.or(self.before.min_rtt).map(|rtt| rtt.min(most))
     }
 
     /// Returns the bytes in flight: as measured, or the rate times the RTT of the empty path.
@@ -233,7 +235,7 @@ impl Classifier {
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let over = PARAMS.standing_at_least.max(rtt * PARAMS.standing_round_trips);
         self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
-        while self.data_rtts.front().is_some_and(|(at, _)| *at + over < interval.end) {
+        while self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over) < interval.end) {
             self.data_rtts.pop_front();
         }
     }
@@ -268,7 +270,8 @@ impl Classifier {
         let events = events.clamp(1.0, round_trips.max(1.0));
         if recovery.as_secs_f64() * events >= PARAMS.most * interval.span.as_secs_f64() {
             // A burst of losses takes some round trips to repair, in which more may be lost: one event.
-            let last = self.loss.filter(|loss| interval.end <= loss.began + interval.span + rtt * 5);
+            let last =
+                self.loss.filter(|loss| interval.end.saturating_sub(loss.began) <= interval.span + rtt * 5);
             let began = last.map_or(interval.end, |last| last.began);
             let before = last.map_or_else(|| self.settled_rate(), |last| last.before);
             let is_overflow = was_queued || last.is_some_and(|last| last.is_overflow);
@@ -319,7 +322,7 @@ impl Classifier {
         const FEW: usize = 4;
         let mean = |count: usize| {
             let rates = self.recent.iter().rev().take(count).map(|past| past.rate.as_bits_per_sec());
-            rates.sum::<u64>() as f64 / count.max(1) as f64
+            rates.map(|rate| rate as f64).sum::<f64>() / count.max(1) as f64
         };
         let few = mean(FEW);
         let alike = |past: &Past| (past.rate.as_bits_per_sec() as f64 - few).abs() <= few * PARAMS.flat;
@@ -339,8 +342,8 @@ impl Classifier {
         let rates =
             || self.recent.iter().filter(|past| past.end > moment).map(|past| past.rate.as_bits_per_sec());
         let half = rates().count() / 2;
-        let later = rates().rev().take(half).sum::<u64>() as f64;
-        let earlier = rates().take(half).sum::<u64>() as f64;
+        let later = rates().rev().take(half).map(|rate| rate as f64).sum::<f64>();
+        let earlier = rates().take(half).map(|rate| rate as f64).sum::<f64>();
         half * 2 >= FEWEST - 1 && later > earlier * PARAMS.growth
     }
 
@@ -552,7 +555,7 @@ impl Classifier {
         const FEWEST: usize = 4;
         let half = self.recent.len() / 2;
         let sum = |rates: &mut dyn Iterator<Item = &Past>| {
-            rates.map(|past| past.rate.as_bits_per_sec()).sum::<u64>() as f64
+            rates.map(|past| past.rate.as_bits_per_sec() as f64).sum::<f64>()
         };
         let later = sum(&mut self.recent.iter().rev().take(half));
         let earlier = sum(&mut self.recent.iter().rev().skip(half).take(half));

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
 use super::deadline::Deadline;
@@ -12,7 +14,12 @@ use super::dial::{self, SocketSettings};
 pub(crate) struct AheadConnection {
     peer: SocketAddr,
     socket: Socket,
+    begun: Instant,
 }
+
+/// An older one is not used, and a handshake is not awaited for longer: servers close connections without a request (HAProxy's usual
+/// `timeout http-request` is 5 to 10 s).
+const MAX_AGE: Duration = Duration::from_secs(3);
 
 impl AheadConnection {
     /// Sends the SYN, and does not wait.
@@ -20,7 +27,7 @@ impl AheadConnection {
     /// # Errors
     /// Those of socket(2) and connect(2).
     pub(crate) fn start(peer: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Self> {
-        Ok(Self { peer, socket: dial::start(peer, settings)? })
+        Ok(Self { peer, socket: dial::start(peer, settings)?, begun: Instant::now() })
     }
 
     /// Returns the address that it leads to.
@@ -28,24 +35,34 @@ impl AheadConnection {
         self.peer
     }
 
-    /// Waits for the end of the handshake; `None` where it has failed, or by the deadline.
+    /// Waits for the end of the handshake; `None` where it has failed or takes too long, and where the server has closed or answered
+    /// without a request.
     pub(crate) fn finish(self, settings: SocketSettings<'_>, deadline: &Deadline<'_>) -> Option<TcpStream> {
         let running = [(self.peer, self.socket)];
-        while deadline.check_cancel().is_ok() && !deadline.left().is_zero() {
-            if !dial::finished(&running, settings.tick.min(deadline.left())).is_empty() {
+        while deadline.check_cancel().is_ok() {
+            let left = MAX_AGE.saturating_sub(self.begun.elapsed()).min(deadline.left());
+            if left.is_zero() {
+                return None;
+            }
+            if !dial::finished(&running, settings.tick.min(left)).is_empty() {
                 let [(_, socket)] = running;
-                return dial::finish(socket, settings).ok();
+                return if is_silent(&socket) { dial::finish(socket, settings).ok() } else { None };
             }
         }
         None
     }
 }
 
+/// Returns whether nothing has come, not even the end.
+fn is_silent(socket: &Socket) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+    poll(&mut fds, Some(&Timespec::default())) == Ok(0)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
-    use std::time::Duration;
 
     use super::*;
     use crate::cancel::Cancel;
@@ -62,6 +79,16 @@ mod tests {
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(b"x").unwrap();
         stream.read_exact(&mut [0]).unwrap();
+    }
+
+    #[test]
+    fn connection_that_the_server_has_closed_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ahead = AheadConnection::start(listener.local_addr().unwrap(), SETTINGS).unwrap();
+        drop(listener.accept().unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+        let (cancel, limit) = (Cancel::new(), Duration::from_secs(5));
+        assert!(ahead.finish(SETTINGS, &Deadline::new(&cancel, limit)).is_none());
     }
 
     #[test]

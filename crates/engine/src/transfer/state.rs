@@ -17,7 +17,7 @@ use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
 use crate::job_cpu::JobCpu;
 use crate::open_sockets::OpenSockets;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
 
@@ -343,10 +343,7 @@ impl<'a> TransferState<'a> {
         self.sources[source].received.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(limit) = &self.limit {
             let wait = limit.read(Bytes::new(bytes as u64));
-            if !wait.is_zero() {
-                self.stop.sleep(wait);
-                add(&self.waits.limit, wait);
-            }
+            wait_for_limit(&self.stop, wait, |waited| add(&self.waits.limit, waited));
         }
     }
 }

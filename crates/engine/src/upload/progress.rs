@@ -15,7 +15,7 @@ use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
 use crate::passing_digest::PassingDigest;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::{add, lock};
@@ -197,10 +197,7 @@ impl<'a> UploadProgress<'a> {
     fn wait_for_limit(&self, more: Bytes) {
         let Some(limiter) = &self.limiter else { return };
         let wait = limiter.read(more);
-        if !wait.is_zero() {
-            self.cancel.sleep(wait);
-            add(&self.transfer.waits.limit, wait);
-        }
+        wait_for_limit(&self.cancel, wait, |waited| add(&self.transfer.waits.limit, waited));
     }
 
     /// Begins to send what the server lacks over several streams.

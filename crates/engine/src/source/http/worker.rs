@@ -206,7 +206,9 @@ impl Exchange<'_, '_, '_> {
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
-        let ahead = self.worker.source.take_ahead();
+        // Only the first connection of a stream: what is left later is old.
+        let takes_ahead = !fresh && !self.stream.has_connected();
+        let ahead = if takes_ahead { self.worker.source.take_ahead() } else { None };
         let connection = match self.worker.location.connect(client, ahead, fresh, &cancel) {
             Err(error) if self.worker.location.may_have_expired(&error) => {
                 self.worker.redirect = Redirect::Expired;
