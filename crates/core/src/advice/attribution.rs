@@ -55,6 +55,8 @@ pub struct LimitedSpan {
 pub(super) struct Evidence {
     /// Their time.
     pub(super) time: Duration,
+    /// That of it which no reading covers: the end of a file, where it is made durable.
+    pub(super) settled: Duration,
     /// What was moved in them.
     pub(super) moved: Bytes,
     /// Packets lost or out of order in them.
@@ -142,6 +144,7 @@ impl Attribution {
         let (from, reading) = self.latest;
         let span = now.checked_sub(from).filter(|span| *span > Duration::ZERO)?;
         self.evidence[limit as usize].time += span;
+        self.evidence[limit as usize].settled += span;
         (self.begun, self.latest) = ((now, reading), (now, reading));
         Some(LimitedSpan { from, to: now, limit })
     }

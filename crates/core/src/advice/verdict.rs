@@ -77,6 +77,11 @@ impl Facts<'_> {
         self.attribution.observed_at() == End::Sender
     }
 
+    /// Returns whether the limit held only while the complete file was made durable.
+    fn is_at_the_end(&self) -> bool {
+        !self.sends() && self.evidence.settled == self.evidence.time
+    }
+
     fn phrase(&self, limit: LimitedBy) -> &'static str {
         match limit {
             LimitedBy::ReceiveWindow if self.sends() => "the receiver's window",
@@ -112,7 +117,7 @@ impl Facts<'_> {
                 format!("{lost} packets arrived out of order, and no queue explains their loss")
             }
             LimitedBy::Path => self.path(),
-            LimitedBy::Disk if self.evidence.moved == Bytes::ZERO => format!(
+            LimitedBy::Disk if self.is_at_the_end() => format!(
                 "{} to make the file durable, after its last byte had arrived",
                 seconds(self.evidence.time)
             ),
@@ -221,7 +226,7 @@ impl Facts<'_> {
             ),
             LimitedBy::Disk => {
                 let network = self.best_without(LimitedBy::Disk);
-                if self.evidence.moved == Bytes::ZERO {
+                if self.is_at_the_end() {
                     return None;
                 }
                 let gain = network.map_or_else(String::new, |network| {
