@@ -323,13 +323,7 @@ impl TransferRequest {
                 true => (TransferKind::Tree, to.clone()),
                 false => (TransferKind::Put, destination(&to, &path).map_err(invalid)?),
             };
-            Ok(Self {
-                kind,
-                url: Some(url.into()),
-                urls: Vec::new(),
-                paths: vec![path],
-                ..self.clone()
-            })
+            Ok(Self { kind, url: Some(url.into()), urls: Vec::new(), paths: vec![path], ..self.clone() })
         };
         paths.into_iter().map(of_path).collect()
     }
