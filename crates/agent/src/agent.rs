@@ -1,6 +1,7 @@
 //! The agent's process: one lock, one queue, two addresses.
 
 use std::future::IntoFuture;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ use crate::runner;
 pub const PORT: u16 = 6777;
 /// Bytes of the token.
 const TOKEN: usize = 32;
+/// Its digits: each has 6 bits (RFC 4648, section 5).
+const TOKEN_DIGITS: usize = (TOKEN * 8).div_ceil(6);
 
 /// How to run the agent.
 #[derive(Debug, Clone)]
@@ -63,9 +66,9 @@ async fn serve(
 ) -> Result<(), AgentError> {
     let paths = &options.paths;
     let token_path = paths.token();
-    let token = kept_secret(&token_path, fresh_token)
+    let token = kept_secret(&token_path, || fresh_token().into_bytes())
+        .and_then(checked_token)
         .map_err(|source| AgentError::file("use the token", &token_path, source))?;
-    let token = String::from_utf8_lossy(&token).trim().to_owned();
     let loopback = listen(options.listen).await?;
     let address = loopback.local_addr().map_err(|source| not_listening(PORT, source))?;
     let socket = OwnSocket(bind(paths)?);
@@ -102,19 +105,29 @@ async fn serve(
     Ok(())
 }
 
-fn fresh_token() -> Vec<u8> {
+/// Returns the token that a file holds; one that is shorter than those made here could be guessed, and an empty one lets everyone in.
+fn checked_token(kept: Vec<u8>) -> io::Result<String> {
+    let token = String::from_utf8(kept).unwrap_or_default().trim().to_owned();
+    if token.len() < TOKEN_DIGITS {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no token: remove it"));
+    }
+    Ok(token)
+}
+
+/// Returns a text that nobody can guess.
+pub(crate) fn fresh_token() -> String {
     use chacha20poly1305::aead::OsRng;
     use chacha20poly1305::aead::rand_core::RngCore;
     let mut bytes = [0; TOKEN];
     OsRng.fill_bytes(&mut bytes);
-    URL_SAFE_NO_PAD.encode(bytes).into_bytes()
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 fn interrupt(kind: SignalKind) -> Result<tokio::signal::unix::Signal, AgentError> {
     signal(kind).map_err(AgentError::Thread)
 }
 
-fn not_listening(port: u16, source: std::io::Error) -> AgentError {
+fn not_listening(port: u16, source: io::Error) -> AgentError {
     AgentError::Listen { address: format!("127.0.0.1:{port}"), source }
 }
 
@@ -125,7 +138,7 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, AgentError> 
         return TcpListener::bind(address).await.map_err(failed);
     }
     match TcpListener::bind(("127.0.0.1", PORT)).await {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
                 "port {PORT} is taken: the dashboard gets another one; longhaul queue open shows it"
             );
@@ -140,7 +153,7 @@ fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
     let path = paths.socket();
     let failed = |source| AgentError::file("listen on", &path, source);
     match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
     UnixListener::bind(&path).map_err(failed)
@@ -166,5 +179,19 @@ impl Listener for OwnSocket {
 
     fn local_addr(&self) -> std::io::Result<Self::Addr> {
         self.0.local_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_token_is_refused() {
+        let fresh = fresh_token();
+        assert_eq!(checked_token(format!("{fresh}\n").into_bytes()).unwrap(), fresh);
+        for kept in ["", "\n", "secret", &fresh[1..]] {
+            assert!(checked_token(kept.into()).is_err(), "{kept:?}");
+        }
     }
 }

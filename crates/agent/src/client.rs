@@ -1,6 +1,7 @@
 //! A client of the agent, over its Unix socket.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,6 +86,7 @@ impl Client {
     pub fn is_answered(&self) -> bool {
         let ask = || -> io::Result<bool> {
             let mut stream = std::os::unix::net::UnixStream::connect(&self.socket)?;
+            require_own(&stream)?;
             stream.set_read_timeout(Some(ANSWER))?;
             stream.write_all(
                 b"GET /api/v1/settings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -115,18 +117,6 @@ impl Client {
     ) -> Result<T, ClientError> {
         let body = (crate::json(body).into_bytes(), "application/json");
         answer(&self.send(Method::POST, path, Some(body)).await?)
-    }
-
-    /// Sends a metalink to a path.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn post_metalink<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        document: Vec<u8>,
-    ) -> Result<T, ClientError> {
-        answer(&self.send(Method::POST, path, Some((document, "application/metalink4+xml"))).await?)
     }
 
     /// Changes what is at a path.
@@ -189,8 +179,9 @@ impl Client {
         body: Option<(Vec<u8>, &str)>,
     ) -> Result<(StatusCode, Incoming), ClientError> {
         let stream = UnixStream::connect(&self.socket).await;
-        let stream =
-            stream.map_err(|source| ClientError::NotRunning { socket: self.socket.clone(), source })?;
+        let stream = stream
+            .and_then(|stream| require_own(&stream).map(|()| stream))
+            .map_err(|source| ClientError::NotRunning { socket: self.socket.clone(), source })?;
         let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Its error is the request's too.
@@ -207,6 +198,16 @@ impl Client {
         let answer = sender.send_request(request).await.map_err(broken)?;
         Ok((answer.status(), answer.into_body()))
     }
+}
+
+/// Refuses a socket at which another user listens: tokens and cookies are sent to it.
+fn require_own(stream: impl AsFd) -> io::Result<()> {
+    let listener = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    if listener != rustix::process::geteuid() {
+        let why = format!("user {} listens there", listener.as_raw());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
 }
 
 fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {

@@ -95,6 +95,9 @@ impl Queue {
     fn await_answer(&self, id: i64, size: Option<u64>) -> Result<(), QueueError> {
         let end = Instant::now() + ANSWER_TIMEOUT;
         loop {
+            if self.is_stopping() {
+                return Err(QueueError::Refused("the agent ends".to_owned()));
+            }
             let opened = self.live(id).and_then(|live| live.opened());
             if let Some(opened) = opened {
                 return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));

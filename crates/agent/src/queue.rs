@@ -184,7 +184,7 @@ impl Queue {
             urls: request.shown_urls(),
             name: request.shown_name(),
             path: request.shown_path(),
-            page_url: request.page_url.clone(),
+            page_url: request.shown_page(),
             limit_bps: request.limit_bps,
             at: request.at,
         }
@@ -388,6 +388,7 @@ impl Queue {
         if limit.flatten().is_some_and(|rate| rate < 8) {
             return Err(QueueError::Invalid("limit_bps must be at least 8, or null".to_owned()));
         }
+        priority.map_or(Ok(()), crate::request::check_priority)?;
         self.database(|database| database.patch(id, priority, limit))?;
         if let (Some(limit), Some(live)) = (limit, self.live(id)) {
             live.limit.set(limit.map(Rate::bits_per_sec));

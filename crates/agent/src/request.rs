@@ -31,6 +31,8 @@ use crate::transfer::TransferKind;
 const MOST_SOURCES: usize = 16;
 /// More connections than this only hurt, the server first.
 const MOST_STREAMS: usize = 256;
+/// The highest and, negated, the lowest priority: listings are ordered by its negation, which must be a number too.
+const MOST_PRIORITY: i64 = 1_000_000;
 /// How many failures in a row a stream may have, as with `longhaul get`.
 const STREAM_RETRIES: u32 = 5;
 /// How long next to nothing may move, as with `longhaul get`.
@@ -156,6 +158,14 @@ fn invalid(message: impl std::fmt::Display) -> QueueError {
     QueueError::Invalid(message.to_string())
 }
 
+/// Refuses a priority that is out of bounds.
+pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
+    if !(-MOST_PRIORITY..=MOST_PRIORITY).contains(&priority) {
+        return Err(invalid(format!("priority must be from -{MOST_PRIORITY} to {MOST_PRIORITY}")));
+    }
+    Ok(())
+}
+
 /// Reads the URL of a file that can be transferred.
 fn parse_url(text: &str) -> Result<Url, QueueError> {
     // A text that is no URL may be a secret that was pasted by mistake: it is not repeated.
@@ -167,6 +177,11 @@ fn parse_url(text: &str) -> Result<Url, QueueError> {
         )));
     }
     Ok(url)
+}
+
+/// Returns what tells one server from another.
+fn server_of(url: &Url) -> (&str, Option<&str>, Option<u16>) {
+    (url.scheme(), url.host_str(), url.port_or_known_default())
 }
 
 /// Makes a request of each URL of a text, one a line; empty lines and lines that begin with # are skipped.
@@ -247,6 +262,7 @@ impl TransferRequest {
         self.client()?;
         self.pace()?;
         self.checksum()?;
+        check_priority(self.priority)?;
         if matches!(self.streams, StreamsWish::Fixed(n) if !(1..=MOST_STREAMS).contains(&n)) {
             return Err(invalid(format!("streams must be \"auto\" or a number from 1 to {MOST_STREAMS}")));
         }
@@ -286,7 +302,7 @@ impl TransferRequest {
     }
 
     /// A put of several paths is one transfer each.
-    fn normalised_puts(self) -> Result<Vec<Self>, QueueError> {
+    fn normalised_puts(mut self) -> Result<Vec<Self>, QueueError> {
         let to = self.url.as_deref().or(self.urls.first().map(String::as_str));
         let to = parse_url(to.ok_or_else(|| invalid("a put needs the URL to put to"))?)?;
         if self.paths.is_empty() {
@@ -295,43 +311,41 @@ impl TransferRequest {
         if self.paths.len() > 1 && !to.path().ends_with('/') {
             return Err(invalid("several files need a directory to go to: end the URL in /"));
         }
-        let of_path = |path: &PathBuf| {
+        let paths = std::mem::take(&mut self.paths);
+        let of_path = |path: PathBuf| {
             if !path.is_absolute() {
                 return Err(invalid(format!("the path {} is not absolute", path.display())));
             }
-            let is_directory = std::fs::metadata(path)
+            let is_directory = std::fs::metadata(&path)
                 .map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?
                 .is_dir();
             let (kind, url) = match is_directory {
                 true => (TransferKind::Tree, to.clone()),
-                false => (TransferKind::Put, destination(&to, path).map_err(invalid)?),
+                false => (TransferKind::Put, destination(&to, &path).map_err(invalid)?),
             };
-            Ok(Self {
-                kind,
-                url: Some(url.into()),
-                urls: Vec::new(),
-                paths: vec![path.clone()],
-                ..self.clone()
-            })
+            Ok(Self { kind, url: Some(url.into()), urls: Vec::new(), paths: vec![path], ..self.clone() })
         };
-        self.paths.iter().map(of_path).collect()
+        paths.into_iter().map(of_path).collect()
     }
 
-    /// Replaces the link of the file, and its headers where there are fresh ones; the mirrors stay.
+    /// Replaces the link of the file, and its headers where there are fresh ones; the mirrors stay. What was sent with the old link is
+    /// sent to no other host, scheme or port.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn refresh(&mut self, url: &str, headers: Option<Vec<String>>) -> Result<(), QueueError> {
         let url = parse_url(url)?;
+        let old = self.urls.first().or(self.url.as_ref()).map(|old| parse_url(old)).transpose()?;
+        let is_elsewhere = old.is_none_or(|old| server_of(&old) != server_of(&url));
+        if headers.is_some() || is_elsewhere {
+            // Fresh headers are all that is sent with the fresh link.
+            (self.token, self.cookies, self.referrer) = (None, None, None);
+            self.headers = headers.unwrap_or_default();
+            self.client()?;
+        }
         match (self.urls.first_mut(), &mut self.url) {
             (Some(first), _) => *first = url.into(),
             (None, target) => *target = Some(url.into()),
-        }
-        if let Some(headers) = headers {
-            // They are all that is sent with the fresh link.
-            (self.cookies, self.referrer) = (None, None);
-            self.headers = headers;
-            self.client()?;
         }
         Ok(())
     }
@@ -340,6 +354,18 @@ impl TransferRequest {
     pub(crate) fn shown_urls(&self) -> Vec<String> {
         let parsed = self.urls.iter().chain(&self.url).filter_map(|url| url.parse().ok());
         parsed.map(|url: Url| SafeUrl::of(&url).to_string()).collect()
+    }
+
+    /// Returns the page that the link was on, without secrets, where a browser can open it.
+    pub(crate) fn shown_page(&self) -> Option<String> {
+        let mut page: Url = self.page_url.as_ref()?.parse().ok()?;
+        if !matches!(page.scheme(), "http" | "https") {
+            return None;
+        }
+        page.set_username("").and_then(|()| page.set_password(None)).ok()?;
+        page.set_query(None);
+        page.set_fragment(None);
+        Some(page.into())
     }
 
     /// Returns what to call the transfer before the server has named the file.

@@ -60,14 +60,13 @@ function grow(field) {
   field.rows = Math.min(8, Math.max(2, field.value.split("\n").length));
 }
 
-/** Adds lines with the form's options; without any, in one request. */
+/** Adds lines with the form's options in one request: all or none. Several files never go to one, where they would replace each other. */
 async function addLines(lines) {
   const options = chosenOptions();
   if (byId("add-mirrors").checked) return (await api.add({ kind: "get", urls: lines, ...options })).transfers;
   if (Object.keys(options).length === 0) return (await api.add({ urls_text: lines.join("\n") })).transfers;
-  const all = [];
-  for (const line of lines) all.push(...(await api.add({ kind: "get", urls: [line], ...options })).transfers);
-  return all;
+  if (lines.length > 1 && options.output && !options.output.endsWith("/")) options.output += "/";
+  return (await api.add(lines.map((line) => ({ kind: "get", urls: [line], ...options })))).transfers;
 }
 
 function chosenOptions() {

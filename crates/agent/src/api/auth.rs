@@ -1,9 +1,10 @@
 //! Who may use the API on the loopback address, where any program of this host and any page of a browser can connect.
 //!
-//! A request needs the token, as a bearer or as the cookie that `/login` sets. Its Host must be this address, or a name that a page
+//! A request needs the token, as a bearer or as the cookie that `/login` sets for a code or the token. Its Host must be this address, or a name that a page
 //! controls could be made to mean 127.0.0.1 (DNS rebinding). Its Origin, where there is one, must be this address (CSRF).
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::{Query, Request, State};
@@ -13,6 +14,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::login_codes::LoginCodes;
 use super::{ApiError, ApiState};
 
 /// The cookie's name.
@@ -25,6 +27,7 @@ const CONTEXT: &str = "longhaul agent 2026 session cookie";
 pub struct Access {
     token: String,
     session: String,
+    codes: LoginCodes,
     address: SocketAddr,
 }
 
@@ -32,12 +35,12 @@ impl Access {
     /// Guards `address` by `token`.
     pub fn new(token: String, address: SocketAddr) -> Self {
         let session = blake3::Hash::from(blake3::derive_key(CONTEXT, token.as_bytes())).to_hex().to_string();
-        Self { token, session, address }
+        Self { token, session, codes: LoginCodes::default(), address }
     }
 
-    /// Returns the URL that opens the dashboard.
+    /// Returns a URL that opens the dashboard, once and within a minute: it shows no token.
     pub fn login_url(&self) -> String {
-        format!("http://{}/login?token={}", self.address, self.token)
+        format!("http://{}/login?code={}", self.address, self.codes.issue(Instant::now()))
     }
 
     /// Returns the address.
@@ -153,18 +156,22 @@ fn unauthorized() -> ApiError {
     )
 }
 
-/// The token of `/login`.
+/// What `/login` needs: a code of [`Access::login_url`], or the token.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginQuery {
-    token: String,
+    code: Option<String>,
+    token: Option<String>,
 }
 
 /// Sets the cookie, and leads to the dashboard.
 pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<LoginQuery>) -> Response {
-    if !state.access.is_token(&query.token) {
+    let access = &state.access;
+    let is_allowed = query.code.is_some_and(|code| access.codes.redeem(&code, Instant::now()))
+        || query.token.is_some_and(|token| access.is_token(&token));
+    if !is_allowed {
         return unauthorized().into_response();
     }
-    let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", state.access.session);
+    let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", access.session);
     let headers = [(header::SET_COOKIE, cookie), (header::REFERRER_POLICY, "no-referrer".to_owned())];
     (headers, Redirect::to("/")).into_response()
 }
@@ -172,13 +179,13 @@ pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<Log
 /// Where the dashboard is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginUrl {
-    /// A URL that opens it, with the token.
+    /// A URL that opens it, once and within a minute.
     pub url: String,
 }
 
-/// Returns the URL that opens the dashboard; on the Unix socket only.
+/// Returns a URL that opens the dashboard, once and within a minute; on the Unix socket only.
 #[utoipa::path(get, path = "/api/v1/login", tag = "agent",
-    responses((status = 200, description = "On the Unix socket only: the URL that opens the dashboard, with the token", body = LoginUrl)))]
+    responses((status = 200, description = "On the Unix socket only: a URL that opens the dashboard, once and within a minute", body = LoginUrl)))]
 pub(super) async fn login_url(State(state): State<ApiState>) -> Json<LoginUrl> {
     Json(LoginUrl { url: state.access.login_url() })
 }

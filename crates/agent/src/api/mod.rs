@@ -3,6 +3,7 @@
 mod auth;
 mod error;
 mod events;
+mod login_codes;
 mod metrics;
 mod openapi;
 mod report;

@@ -1,13 +1,23 @@
 //! The report of a transfer, drawn from its record.
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::Html;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{Html, IntoResponse};
 use longhaul_scope::record::Record;
 use longhaul_scope::{draw, figures};
 
 use super::error::ErrorBody;
 use super::{ApiError, ApiState, blocking};
+
+/// What the page may do: show itself, with its own scripts and styles. It has an origin of its own, and reaches nothing of the API: names
+/// in it come from servers.
+const POLICY: &str = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
+    frame-ancestors 'none'";
+const HEADERS: [(HeaderName, &str); 3] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::CACHE_CONTROL, "no-store"),
+];
 
 /// Returns the report of a transfer's last run, as `longhaul report` draws it.
 #[utoipa::path(get, path = "/api/v1/transfers/{id}/report", tag = "transfers", params(("id" = i64, Path)),
@@ -15,7 +25,7 @@ use super::{ApiError, ApiState, blocking};
 pub(super) async fn report(
     State(api): State<ApiState>,
     Path(id): Path<i64>,
-) -> Result<Html<String>, ApiError> {
+) -> Result<impl IntoResponse, ApiError> {
     let transfer = blocking(&api.queue, move |queue| queue.transfer(id)).await?;
     let path = api.queue.paths.record(id);
     let drawn = tokio::task::spawn_blocking(move || {
@@ -24,7 +34,7 @@ pub(super) async fn report(
         Ok::<_, longhaul_scope::record::RecordError>(draw::html(&figures::of_records(&named)))
     });
     match drawn.await {
-        Ok(Ok(page)) => Ok(Html(page)),
+        Ok(Ok(page)) => Ok((HEADERS, Html(page))),
         Ok(Err(error)) => {
             let message = format!("transfer {id} has no report: {error}");
             let advice = "records of transfers that ran longest ago are removed; trees have none";

@@ -101,8 +101,20 @@ async fn login_with_the_token_sets_a_cookie_that_lets_in() {
     let login = |query: &str| {
         Request::builder().uri(format!("/login?{query}")).header("host", HOST).body(Body::empty()).unwrap()
     };
-    let refused = loopback(api.state.clone(), false).oneshot(login("token=wrong")).await.unwrap();
-    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let url = api.send(Method::GET, "/api/v1/login", Value::Null).await.1["url"].as_str().unwrap().to_owned();
+    let code = url.strip_prefix(&format!("http://{HOST}/login?")).unwrap();
+    assert!(!code.contains(TOKEN));
+    for (query, status) in [
+        ("", StatusCode::UNAUTHORIZED),
+        ("token=wrong", StatusCode::UNAUTHORIZED),
+        ("code=the-token", StatusCode::UNAUTHORIZED),
+        (code, StatusCode::SEE_OTHER),
+        // It opens once.
+        (code, StatusCode::UNAUTHORIZED),
+    ] {
+        let answered = loopback(api.state.clone(), false).oneshot(login(query)).await.unwrap();
+        assert_eq!(answered.status(), status, "{query}");
+    }
     let response = loopback(api.state.clone(), false).oneshot(login("token=the-token")).await.unwrap();
     assert_eq!(
         (response.status(), &response.headers()["location"]),
@@ -278,4 +290,19 @@ async fn full_disk_is_answered_507() {
     let response =
         axum::response::IntoResponse::into_response(ApiError::from(crate::error::QueueError::from(error)));
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
+}
+
+#[tokio::test]
+async fn array_of_requests_is_added_as_a_whole_or_not_at_all() {
+    let api = api();
+    let total = async || api.send(Method::GET, "/api/v1/transfers", Value::Null).await.1["total"].clone();
+    let bad = json!([{ "urls": ["http://h/a"] }, { "urls": ["no url"] }]);
+    assert_eq!(api.send(Method::POST, "/api/v1/transfers", bad).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(total().await, 0);
+    let good = json!([{ "urls": ["http://h/a"], "key": "k-0" }, { "urls": ["http://h/b"], "key": "k-1" }]);
+    for _ in 0..2 {
+        let (status, added) = api.send(Method::POST, "/api/v1/transfers", good.clone()).await;
+        assert_eq!((status, added["transfers"].as_array().map(Vec::len)), (StatusCode::CREATED, Some(2)));
+    }
+    assert_eq!(total().await, 2);
 }

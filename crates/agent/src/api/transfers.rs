@@ -82,9 +82,9 @@ pub(super) struct UrlsText {
     urls_text: String,
 }
 
-/// Adds transfers: one of a request, one of each line of `urls_text`, or one of each file of a metalink.
+/// Adds transfers, all or none: one of a request, one of each request of an array, one of each line of `urls_text`, or one of each file of a metalink.
 #[utoipa::path(post, path = "/api/v1/transfers", tag = "transfers",
-    request_body(content((TransferRequest = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
+    request_body(content((TransferRequest = "application/json"), (Vec<TransferRequest> = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
     responses((status = 201, description = "They are on the disk", body = TransferList), (status = 400, body = ErrorBody),
               (status = 507, description = "The disk is full", body = ErrorBody)))]
 pub(super) async fn add(
@@ -98,7 +98,13 @@ pub(super) async fn add(
         "application/metalink4+xml" | "application/metalink+xml" => request::of_metalink(&body)?,
         "application/json" => {
             let value: serde_json::Value = parse(&body)?;
-            if value.get("urls_text").is_some() {
+            if value.is_array() {
+                let requests = parse::<Vec<TransferRequest>>(&body)?;
+                if requests.is_empty() {
+                    return Err(ApiError::invalid("the array holds no request"));
+                }
+                requests
+            } else if value.get("urls_text").is_some() {
                 request::of_text(&parse::<UrlsText>(&body)?.urls_text)?
             } else {
                 vec![parse::<TransferRequest>(&body)?]

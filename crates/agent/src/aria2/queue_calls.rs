@@ -265,7 +265,7 @@ fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     for state in [TransferState::Queued, TransferState::Scheduled, TransferState::Paused] {
         all.extend(of_state(queue, state, usize::MAX)?);
     }
-    all.sort_by_key(|transfer| (-transfer.priority, transfer.position, transfer.id));
+    all.sort_by_key(|transfer| (std::cmp::Reverse(transfer.priority), transfer.position, transfer.id));
     Ok(all)
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct RunEnd {
     pub(crate) run: RunFacts,
     pub(crate) error: Option<TransferFailure>,
     pub(crate) retry_at: Option<i64>,
+    /// Whether there is more of the file than before: earlier failures count no longer.
+    pub(crate) advanced: bool,
 }
 
 /// A transfer as it is stored.

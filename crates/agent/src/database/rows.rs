@@ -285,7 +285,7 @@ impl Database {
                 state = CASE WHEN state = 'running' OR :state = 'done' THEN :state ELSE state END,
                 ended = CASE WHEN :ended IS NOT NULL AND (state = 'running' OR :state = 'done') THEN :ended ELSE ended END,
                 retry_at = CASE WHEN state = 'running' THEN :retry_at ELSE retry_at END,
-                attempts = CASE WHEN :retry_at IS NULL THEN attempts ELSE attempts + 1 END,
+                attempts = CASE WHEN :advanced THEN 0 ELSE attempts END + (:retry_at IS NOT NULL),
                 bytes = :bytes, size = coalesce(:size, size), path = coalesce(:path, path), run = :run, error = :error
             WHERE id = :id";
         self.change(
@@ -295,6 +295,7 @@ impl Database {
                 ":state": state.name(),
                 ":ended": state.is_ended().then_some(now),
                 ":retry_at": end.retry_at,
+                ":advanced": end.advanced,
                 ":bytes": end.bytes.cast_signed(),
                 ":size": end.size.map(u64::cast_signed),
                 ":path": end.path,

@@ -149,6 +149,11 @@ fn end_of_a_run_keeps_what_the_user_asked_for_meanwhile_unless_the_file_is_compl
     database.end(id, TransferState::Scheduled, &end, 5).unwrap();
     let row = database.get(id).unwrap().unwrap();
     assert_eq!((row.transfer.state, row.attempts, row.retry_at), (TransferState::Scheduled, 1, Some(99)));
+    for (advanced, attempts) in [(false, 2), (true, 1)] {
+        let end = RunEnd { advanced, ..end.clone() };
+        database.end(id, TransferState::Scheduled, &end, 5).unwrap();
+        assert_eq!(database.get(id).unwrap().unwrap().attempts, attempts);
+    }
     database.set_state(id, TransferState::Cancelled, 6).unwrap();
     database.end(id, TransferState::Done, &RunEnd::default(), 7).unwrap();
     let row = database.get(id).unwrap().unwrap();

@@ -31,6 +31,8 @@ fn what_cannot_work_is_refused_with_its_reason_and_without_secrets() {
         (r#"{"urls": ["http://h/"], "streams": 0}"#, "streams"),
         (r#"{"urls": ["http://h/"], "name": "../a"}"#, "name"),
         (r#"{"urls": ["http://h/"], "limit_bps": 1}"#, "limit_bps"),
+        (r#"{"urls": ["http://h/"], "priority": -9223372036854775808}"#, "priority"),
+        (r#"{"urls": ["http://h/"], "priority": 1000001}"#, "priority"),
         (r#"{"kind": "put", "paths": ["/nonexistent"], "url": "http://h/"}"#, "/nonexistent"),
         (r#"{"kind": "put", "paths": ["a"], "url": "http://h/"}"#, "absolute"),
         (r#"{"kind": "put", "url": "http://h/"}"#, "paths"),
@@ -90,4 +92,35 @@ fn refreshed_link_replaces_the_first_url_and_keeps_mirrors() {
     given.refresh("http://h/b", Some(vec!["B: 2".to_owned()])).unwrap();
     assert_eq!((given.urls[0].as_str(), given.headers[0].as_str()), ("http://h/b", "B: 2"));
     assert!(given.refresh("nonsense", None).is_err());
+}
+
+#[test]
+fn refreshed_link_of_another_server_gets_nothing_of_the_old_one() {
+    let given = request(
+        r#"{"urls": ["https://h/a"], "headers": ["A: 1"], "token": "t", "cookies": "c=1", "referrer": "https://p/"}"#,
+    );
+    let refreshed = |url: &str, headers: Option<Vec<String>>| {
+        let mut given = given.clone();
+        given.refresh(url, headers).unwrap();
+        given
+    };
+    let same = refreshed("https://h:443/b", None);
+    assert_eq!((&same.headers, &same.token, &same.cookies), (&given.headers, &given.token, &given.cookies));
+    for elsewhere in ["https://other/b", "http://h/b", "https://h:8443/b", "gsiftp://h/b"] {
+        let fresh = refreshed(elsewhere, None);
+        assert_eq!((fresh.token, fresh.cookies, fresh.referrer), (None, None, None), "{elsewhere}");
+        assert!(fresh.headers.is_empty(), "{elsewhere}");
+    }
+    let fresh = refreshed("https://h/b", Some(vec!["B: 2".to_owned()]));
+    assert_eq!((fresh.token, fresh.cookies, fresh.headers), (None, None, vec!["B: 2".to_owned()]));
+}
+
+#[test]
+fn shown_page_holds_no_secret_and_is_one_that_a_browser_opens() {
+    let page = |url: &str| {
+        TransferRequest { page_url: Some(url.to_owned()), ..TransferRequest::default() }.shown_page()
+    };
+    assert_eq!(page("https://u:secret@h/p?key=secret#secret").unwrap(), "https://h/p");
+    assert_eq!(page("javascript:alert(1)"), None);
+    assert_eq!(page("no url"), None);
 }

@@ -144,6 +144,11 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
     let live = Arc::new(Live::new(&row.transfer, limit));
     // Before the state says so: what is paused from now on finds it.
     queue.insert_live(Arc::clone(&live));
+    if queue.is_stopping() {
+        // The agent may have cancelled all runs before this one was among them.
+        queue.remove_live(id);
+        return Ok(None);
+    }
     match queue.database(|database| database.begin(id, unix_now())) {
         Ok(true) => {}
         other => {

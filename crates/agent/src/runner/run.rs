@@ -62,9 +62,11 @@ fn judge(queue: &Queue, live: &Live, row: &Row, result: Result<Done, Failure>) -
         // Of a transfer that was paused or cancelled, the state is stored already.
         return (TransferState::Queued, end);
     }
-    let state = state_after(failure.kind, row, end.bytes, queue.settings().retries);
+    let attempts = if end.advanced { 0 } else { row.attempts };
+    let may_retry = attempts < queue.settings().retries;
+    let state = state_after(failure.kind, row, end.bytes, may_retry);
     if state == TransferState::Scheduled {
-        let delay = queue_plan::retry_delay(row.attempts).as_secs().cast_signed();
+        let delay = queue_plan::retry_delay(attempts).as_secs().cast_signed();
         end.retry_at = Some(unix_now().saturating_add(delay));
     }
     end.error = Some(TransferFailure { message: failure.message, exit_code: failure.kind.exit_code() });
@@ -72,14 +74,14 @@ fn judge(queue: &Queue, live: &Live, row: &Row, result: Result<Done, Failure>) -
 }
 
 /// Returns the state after a failure: a link may have expired, a server may be back later.
-fn state_after(kind: FailureKind, row: &Row, bytes: u64, retries: u32) -> TransferState {
+fn state_after(kind: FailureKind, row: &Row, bytes: u64, may_retry: bool) -> TransferState {
     let of_link = row.transfer.kind == TransferKind::Get
         && row.transfer.urls.first().is_some_and(|url| url.starts_with("http"));
     match kind {
         FailureKind::Denied if of_link => TransferState::WaitingLink,
         // A link that never worked is a wrong one.
         FailureKind::NotFound if of_link && bytes > 0 => TransferState::WaitingLink,
-        FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if row.attempts < retries => {
+        FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if may_retry => {
             TransferState::Scheduled
         }
         _ => TransferState::Failed,
@@ -89,7 +91,15 @@ fn state_after(kind: FailureKind, row: &Row, bytes: u64, retries: u32) -> Transf
 fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
     let mut transfer: Transfer = row.transfer.clone();
     live.show_in(&mut transfer);
-    RunEnd { bytes: transfer.bytes, size: transfer.size, path, run: transfer.run, ..RunEnd::default() }
+    let advanced = transfer.bytes > row.transfer.bytes;
+    RunEnd {
+        bytes: transfer.bytes,
+        size: transfer.size,
+        path,
+        run: transfer.run,
+        advanced,
+        ..RunEnd::default()
+    }
 }
 
 /// Stores the end of a run; a disk that is full is waited for as long as the agent runs.

@@ -98,3 +98,15 @@ fn retry_that_a_clock_set_back_has_put_far_ahead_is_due_and_a_time_that_was_aske
     promote(&queue, now + 2_000_000).unwrap();
     assert_eq!(state(ids[1]), TransferState::Queued);
 }
+
+#[test]
+fn nothing_starts_once_the_agent_ends() {
+    let (_dir, queue) = queue();
+    let request =
+        TransferRequest { urls: vec!["http://127.0.0.1:9/f".to_owned()], ..TransferRequest::default() };
+    let id = queue.add(vec![request]).unwrap()[0].id;
+    queue.stop();
+    assert!(start_run(&queue, queue.row(id).unwrap()).unwrap().is_none());
+    assert!(queue.live(id).is_none());
+    assert_eq!(queue.transfer(id).unwrap().state, TransferState::Queued);
+}

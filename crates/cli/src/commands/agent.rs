@@ -157,11 +157,12 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
 
 /// Starts an agent in the background, unless one runs; returns whether it did. It outlives this command and its terminal.
 pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
+    // Before anything is sent: the socket's directory must be this user's.
+    paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
     let client = Client::new(paths.socket());
     if client.is_answered() {
         return Ok(false);
     }
-    paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
     let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
     let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;

@@ -162,8 +162,8 @@ impl Home {
     pub(crate) fn dashboard(&self) -> (String, String) {
         let url = self.queue_ok(&["open", "--print"]);
         let rest = url.trim().strip_prefix("http://").unwrap().to_owned();
-        let (address, token) = rest.split_once("/login?token=").unwrap();
-        (address.to_owned(), token.to_owned())
+        let (address, _) = rest.split_once("/login?code=").unwrap();
+        (address.to_owned(), fs::read_to_string(self.state("agent.token")).unwrap())
     }
 
     /// Sends a request with the token over the loopback address; `headers` replace what is usual.

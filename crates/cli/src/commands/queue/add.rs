@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
-use longhaul_agent::request::{StreamsWish, TransferRequest};
+use longhaul_agent::request::{self, StreamsWish, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_core::units::Rate;
@@ -35,7 +35,7 @@ pub(super) struct AddArgs {
     #[arg(short, long, conflicts_with_all = ["mirror", "checksum"])]
     recursive: bool,
 
-    /// Where to put it: a file, or a directory that exists or ends in / [default: the directory of the agent's settings]
+    /// Where to put it: a file, or a directory that exists or ends in /; of several operands, a directory [default: the directory of the agent's settings]
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
@@ -99,45 +99,45 @@ impl AddArgs {
 
     /// Adds the transfers. Where the agent ends meanwhile, nothing is added twice: each request has a key.
     pub(super) async fn send(&self, client: &Client) -> anyhow::Result<TransferList> {
-        let mut added = TransferList { transfers: Vec::new() };
-        for (number, request) in self.requests()?.into_iter().enumerate() {
-            let list: TransferList = match request {
-                Addition::Metalink(document) => client.post_metalink("/api/v1/transfers", document).await?,
-                Addition::Request(request) => {
-                    let request = TransferRequest { key: Some(format!("{}-{number}", key())), ..*request };
-                    post(client, &request).await?
-                }
-            };
-            added.transfers.extend(list.transfers);
+        let (mut requests, key) = (self.requests()?, key());
+        for (number, request) in requests.iter_mut().enumerate() {
+            request.key = Some(format!("{key}-{number}"));
         }
-        Ok(added)
+        post(client, &requests).await
     }
 
-    fn requests(&self) -> anyhow::Result<Vec<Addition>> {
+    fn requests(&self) -> anyhow::Result<Vec<TransferRequest>> {
         let common = self.common()?;
         if self.put {
             let Some((url, paths)) = self.operands.split_last().filter(|(_, paths)| !paths.is_empty()) else {
-                bail!(std::io::Error::new(
-                    std::io::ErrorKind::InvalidInput,
-                    "--put needs paths, and last the URL to put them to"
-                ));
+                bail!(invalid("--put needs paths, and last the URL to put them to"));
             };
             let paths = paths.iter().map(|path| absolute(Path::new(path))).collect::<anyhow::Result<_>>()?;
             let request =
                 TransferRequest { kind: TransferKind::Put, paths, url: Some(url.clone()), ..common };
-            return Ok(vec![Addition::Request(Box::new(request))]);
+            return Ok(vec![request]);
         }
         let of_operand = |operand: &String| {
             if !operand.contains("://")
                 && [".meta4", ".metalink"].iter().any(|suffix| operand.ends_with(suffix))
             {
-                return metalink(Path::new(operand)).map(Addition::Metalink);
+                return metalink(Path::new(operand));
             }
             let urls = std::iter::once(operand).chain(&self.mirror).cloned().collect();
             let kind = if self.recursive { TransferKind::Tree } else { TransferKind::Get };
-            Ok(Addition::Request(Box::new(TransferRequest { kind, urls, ..common.clone() })))
+            Ok(vec![TransferRequest { kind, urls, ..common.clone() }])
         };
-        self.operands.iter().map(of_operand).collect()
+        let requests: Vec<_> = self.operands.iter().map(of_operand).collect::<anyhow::Result<_>>()?;
+        Ok(requests.into_iter().flatten().collect())
+    }
+
+    /// Returns where the files go. Several never go to one file: they would replace each other.
+    fn output(&self) -> anyhow::Result<Option<PathBuf>> {
+        let mut output = self.output.as_deref().map(absolute).transpose()?;
+        if let Some(output) = output.as_mut().filter(|_| self.operands.len() > 1) {
+            output.push("");
+        }
+        Ok(output)
     }
 
     fn common(&self) -> anyhow::Result<TransferRequest> {
@@ -145,7 +145,7 @@ impl AddArgs {
             token_file::read(file).with_context(|| format!("cannot read the token in {}", file.display()))
         });
         Ok(TransferRequest {
-            output: self.output.as_deref().map(absolute).transpose()?,
+            output: self.output()?,
             checksum: self.checksum.clone(),
             headers: self.header.clone(),
             token: token.transpose()?,
@@ -160,11 +160,12 @@ impl AddArgs {
     }
 }
 
-/// Sends a request until an agent has answered: one that is killed is started again. The request's key keeps it from being added twice.
-async fn post(client: &Client, request: &TransferRequest) -> anyhow::Result<TransferList> {
+/// Sends requests, of which all or none are added, until an agent has answered: one that is killed is started again. Their keys keep
+/// them from being added twice.
+async fn post(client: &Client, requests: &[TransferRequest]) -> anyhow::Result<TransferList> {
     let mut tries = TRIES;
     loop {
-        let error = match client.post("/api/v1/transfers", request).await {
+        let error = match client.post("/api/v1/transfers", &requests).await {
             Err(error @ (ClientError::Connection(_) | ClientError::NotRunning { .. })) if tries > 1 => error,
             other => return Ok(other?),
         };
@@ -175,10 +176,8 @@ async fn post(client: &Client, request: &TransferRequest) -> anyhow::Result<Tran
     }
 }
 
-/// What is sent to the agent.
-enum Addition {
-    Request(Box<TransferRequest>),
-    Metalink(Vec<u8>),
+fn invalid(message: impl Into<String>) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, message.into())
 }
 
 /// Makes a path absolute, for the agent runs elsewhere; one that ends in / still does.
@@ -191,17 +190,41 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(absolute)
 }
 
-fn metalink(path: &Path) -> anyhow::Result<Vec<u8>> {
+fn metalink(path: &Path) -> anyhow::Result<Vec<TransferRequest>> {
     use std::io::Read;
     let mut document = Vec::new();
     let read = std::fs::File::open(path)
         .and_then(|file| file.take(MAX_DOCUMENT.get() + 1).read_to_end(&mut document));
     read.with_context(|| format!("cannot read the metalink {}", path.display()))?;
-    Ok(document)
+    request::of_metalink(&document).map_err(|error| invalid(format!("{}: {error}", path.display())).into())
 }
 
 /// Returns a text that no other command uses.
 fn key() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", std::process::id(), now.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        add: AddArgs,
+    }
+
+    #[test]
+    fn several_files_never_go_to_one() {
+        let output = |line: &[&str]| {
+            let requests = Line::parse_from([&["add"], line].concat()).add.requests().unwrap();
+            requests[0].output.clone().unwrap().into_os_string()
+        };
+        assert_eq!(output(&["http://h/a", "-o", "/nowhere/f"]), "/nowhere/f");
+        assert_eq!(output(&["http://h/a", "--mirror", "http://m/a", "-o", "/nowhere/f"]), "/nowhere/f");
+        assert_eq!(output(&["http://h/a", "http://h/b", "-o", "/nowhere/f"]), "/nowhere/f/");
+    }
 }

@@ -82,7 +82,7 @@ enum QueueCommand {
         /// The transfers [default: all]
         ids: Vec<i64>,
     },
-    /// Opens the dashboard in the browser, and prints its URL
+    /// Opens the dashboard in the browser, and prints its URL, which opens it once and within a minute
     Open {
         /// Prints the URL only
         #[arg(long)]

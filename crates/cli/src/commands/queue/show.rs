@@ -11,7 +11,7 @@ pub(super) fn added(transfers: &[Transfer], json: bool) {
         if json {
             as_json(transfer);
         } else {
-            say::output(format_args!("{} {}", transfer.id, transfer.name));
+            say::output(format_args!("{} {}", transfer.id, printable(&transfer.name)));
         }
     }
 }
@@ -21,7 +21,7 @@ pub(super) fn changed(transfer: &Transfer, json: bool) {
     if json {
         as_json(transfer);
     } else {
-        say::output(format_args!("{} {}: {}", transfer.id, transfer.name, transfer.state));
+        say::output(format_args!("{} {}: {}", transfer.id, printable(&transfer.name), transfer.state));
     }
 }
 
@@ -47,14 +47,30 @@ pub(super) fn line(transfer: &Transfer) -> String {
     };
     let why = match (&transfer.error, transfer.state) {
         (Some(error), TransferState::Failed | TransferState::WaitingLink | TransferState::Scheduled) => {
-            format!("\n        {}", error.message)
+            format!("\n        {}", printable(&error.message))
         }
         _ => String::new(),
     };
-    format!("{:>6}  {:<12}  {:>20}  {:>11}  {}{why}", transfer.id, transfer.state, bytes, rate, transfer.name)
+    let name = printable(&transfer.name);
+    format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{why}", transfer.id, transfer.state, bytes, rate)
+}
+
+/// Replaces what a terminal may take for a command: servers choose names and messages.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 fn as_json(transfer: &Transfer) {
     // Its type has a serialisation.
     say::output(serde_json::to_string(transfer).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_hold_no_escape_sequence() {
+        assert_eq!(printable("a\u{1b}[2J\r\u{9b}ü b"), "a\u{fffd}[2J\u{fffd}\u{fffd}ü b");
+    }
 }

@@ -25,9 +25,7 @@ pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::R
     // Before anything is read: what happens from now on is an event.
     let mut events = client.events().await?;
     if ids.is_empty() {
-        let page: TransferPage = client.get("/api/v1/transfers?limit=1000").await?;
-        let open = page.transfers.iter().filter(|transfer| !transfer.state.is_ended());
-        watched.open.extend(open.map(|transfer| (transfer.id, None)));
+        watched.add_open(client).await?;
     } else {
         watched.open.extend(ids.iter().map(|id| (*id, None)));
     }
@@ -45,6 +43,22 @@ pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::R
 }
 
 impl Watched {
+    /// Adds all that have not ended; in listings the others come last.
+    async fn add_open(&mut self, client: &Client) -> Result<(), ClientError> {
+        let mut after = String::new();
+        loop {
+            let page: TransferPage = client.get(&format!("/api/v1/transfers?limit=1000{after}")).await?;
+            let open = page.transfers.iter().filter(|transfer| !transfer.state.is_ended());
+            self.open.extend(open.map(|transfer| (transfer.id, None)));
+            match page.next {
+                Some(next) if !page.transfers.iter().any(|transfer| transfer.state.is_ended()) => {
+                    after = format!("&after={next}");
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Reads all that have not ended.
     async fn read(&mut self, client: &Client) -> Result<(), ClientError> {
         let ids: Vec<_> = self.open.keys().copied().collect();
