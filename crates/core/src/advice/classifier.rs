@@ -536,7 +536,7 @@ impl Classifier {
     /// Tells apart what is left where the window is open, no queue stands, and nothing is lost.
     fn without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
         let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || self.peer_paces || !long || !self.is_settled() {
+        if self.end == End::Sender || self.peer_paces || !long || self.settled_rate().is_none() {
             return LimitedBy::Path;
         }
         let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
