@@ -200,7 +200,8 @@ impl PathSpec {
             link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
         }
         if let GeModel(Some(parameters)) = self.gemodel {
-            link = link.then(BurstLoss::new(parameters, self.seed_of(stream)));
+            // Not the seed of the other losses, with which they would fall together.
+            link = link.then(BurstLoss::new(parameters, !self.seed_of(stream)));
         }
         if !self.ack_compression.get().is_zero() {
             link = link.then(AckCompression::new(self.ack_compression.get()));
