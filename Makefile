@@ -43,8 +43,7 @@ fuzz: ## Fuzz every parser for TIME seconds (60); needs cargo-fuzz and a nightly
 	$(CARGO) +nightly fuzz run $$target -s none target/corpus/$$target corpus/$$target -- -max_total_time=$(or $(TIME),60) || exit; done
 
 browser: ## Build the browser extension into browser/dist, and its packages into browser/packages
-	scripts/setup.sh build
-	npm ci --prefix browser --no-audit --no-fund
+	scripts/setup.sh browser
 	npm run --prefix browser build
 	npm run --prefix browser package
 

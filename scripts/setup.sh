@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh build   what compiles it
 #   scripts/setup.sh demo    and what `make demo` runs
+#   scripts/setup.sh browser and what builds the browser extension
 #   scripts/setup.sh test    and what the tests and benchmarks run
 #
 # System packages need root or sudo. No service is started, now or at the next boot.
@@ -10,16 +11,18 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(gcc libc6-dev make ca-certificates)
+# Another Node.js than Debian's brings its own npm, and excludes Debian's.
+node=()
+command -v npm >/dev/null || node=(nodejs npm)
 case "${1:-}" in
     build) ;;
     demo) packages+=(curl iproute2) ;;
+    browser) packages+=("${node[@]}") ;;
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
         libcap2 libpam0g libwrap0 # these three for vsftpd
-        firefox-esr chromium fonts-ipafont-gothic python3-venv)
-        # Another Node.js than Debian's brings its own npm, and excludes Debian's.
-        command -v npm >/dev/null || packages+=(nodejs npm) ;;
-    *) echo "usage: $0 build|demo|test" >&2; exit 64 ;;
+        firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
+    *) echo "usage: $0 build|demo|browser|test" >&2; exit 64 ;;
 esac
 
 die() { echo "setup: $*" >&2; exit 1; }
@@ -79,7 +82,7 @@ unpack_vsftpd() {
 # What drives the browsers and builds the extension, by the versions in the lock files.
 install_node_packages() {
     local folder lock
-    for folder in dashboard browser; do
+    for folder in "$@"; do
         lock=$folder/node_modules/.package-lock.json
         [ ! $lock -nt $folder/package-lock.json ] || continue
         echo "setup: installing the packages of $folder/"
@@ -113,7 +116,8 @@ install_toolchain() {
 install_packages
 if [ "$1" = test ]; then
     unpack_vsftpd
-    install_node_packages
+    install_node_packages dashboard browser
     install_aria2p
 fi
+[ "$1" != browser ] || install_node_packages browser
 install_toolchain

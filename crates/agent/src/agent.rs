@@ -114,7 +114,7 @@ fn checked_token(kept: Vec<u8>) -> io::Result<String> {
     Ok(token)
 }
 
-/// Returns a text that nobody can guess.
+/// Returns random text of 256 bits, which cannot be guessed.
 pub(crate) fn fresh_token() -> String {
     use chacha20poly1305::aead::OsRng;
     use chacha20poly1305::aead::rand_core::RngCore;

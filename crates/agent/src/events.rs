@@ -1,10 +1,10 @@
-//! What clients are told while they listen: changes, as they are serialised for all of them at once.
+//! Events for clients: changes of transfers, serialised once for all listeners.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-/// How many messages a slow client may be behind before it is told to read everything anew.
+/// How many messages a slow client may lag behind before it gets `resync`, and reads everything anew.
 const BEHIND: usize = 1024;
 
 /// A message to clients; the texts are JSON.

@@ -8,7 +8,7 @@
 //!                                              '------> events --> server-sent events
 //! ```
 //!
-//! [`agent::run`] serves until it is told to end; [`client::Client`] talks to it.
+//! [`agent::run`] serves until a signal ends it; [`client::Client`] talks to it.
 
 pub mod agent;
 pub mod api;

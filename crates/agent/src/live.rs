@@ -24,7 +24,7 @@ pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
 const WATCHED_INTERVAL: Duration = Duration::from_millis(10);
 /// How long samples are kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// How often clients are told of progress.
+/// The least time between two progress messages of a transfer.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// How many samples are sent at once: 250 ms of them.
 const BATCH: Duration = Duration::from_millis(250);
@@ -75,7 +75,7 @@ struct Samples {
     watchers: usize,
 }
 
-/// Progress as clients are told.
+/// A progress message.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressMessage {
     id: i64,
@@ -161,7 +161,7 @@ impl Live {
         state.note_moved(Instant::now(), received);
     }
 
-    /// Returns whether clients are to be told of progress now.
+    /// Returns whether a progress message is due.
     pub(crate) fn is_progress_due(&self) -> bool {
         let (mut state, now) = (lock(&self.state), Instant::now());
         let due = state.told.is_none_or(|told| now.duration_since(told) >= PROGRESS_INTERVAL);

@@ -29,7 +29,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// A download that a browser has begun.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct Offer {
-    /// The size that the browser was told, in bytes.
+    /// The size in the answer to the browser's own request, in bytes.
     size: Option<u64>,
     /// What to fetch.
     #[serde(flatten)]

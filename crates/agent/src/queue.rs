@@ -37,7 +37,7 @@ pub struct Queue {
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     live: Mutex<HashMap<i64, Arc<Live>>>,
-    /// Transfers that a browser has offered and that are not accepted yet: clients are not told of them, and they take no place.
+    /// Transfers that a browser has offered and that are not accepted yet: no event is sent of them, and they do not count against `concurrent`.
     offered: Mutex<HashSet<i64>>,
     wake: Wake,
     stopping: AtomicBool,
@@ -145,7 +145,7 @@ impl Queue {
         Ok(added)
     }
 
-    /// Adds an offered transfer, of which no client is told.
+    /// Adds an offered transfer; sends no event.
     pub(crate) fn add_offered(&self, request: TransferRequest) -> Result<Vec<Transfer>, QueueError> {
         let (directory, now) = (self.settings().directory, unix_now());
         let requests = request.normalised(&directory)?.into_iter();
@@ -264,7 +264,7 @@ impl Queue {
         }
     }
 
-    /// Reads a transfer and tells clients of it.
+    /// Reads a transfer and sends an event of it.
     pub(crate) fn changed(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.transfer(id)?;
         self.tell(&transfer);

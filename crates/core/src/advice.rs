@@ -6,7 +6,9 @@
 
 mod attribution;
 mod classifier;
+mod interval;
 mod limited_by;
+mod loss;
 mod reading;
 mod shares;
 #[cfg(test)]

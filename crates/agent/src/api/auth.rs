@@ -1,4 +1,4 @@
-//! Who may use the API on the loopback address, where any program of this host and any page of a browser can connect.
+//! Access control of the loopback address, to which any program of this host and any page of a browser can connect.
 //!
 //! A request needs the token, as a bearer or as the cookie that `/login` sets for a code or the token. Its Host must be this address, or a name that a page
 //! controls could be made to mean 127.0.0.1 (DNS rebinding). Its Origin, where there is one, must be this address (CSRF).

@@ -33,7 +33,7 @@ const LARGEST_BODY: usize = 32 << 20;
 pub struct ApiState {
     /// The queue.
     pub queue: Arc<Queue>,
-    /// Who may use the API on the loopback address.
+    /// Access control of the API on the loopback address.
     pub access: Arc<Access>,
 }
 

@@ -1,4 +1,4 @@
-//! The address of the dashboard: who is let in, and what is told while something happens.
+//! The dashboard's address: token, Host and Origin checks, and server-sent events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

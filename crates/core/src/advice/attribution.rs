@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::classifier::{Classifier, Interval};
+use super::classifier::Classifier;
+use super::interval::Interval;
 use super::reading::{End, Reading};
 use super::shares::Shares;
 use super::verdict::{self, HostLimits};

@@ -3,22 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::interval::Interval;
+use super::loss::{Loss, recovery};
 use super::reading::{End, Reading};
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::units::{Bytes, Rate, Rtt};
-
-/// Two readings, and the time between them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Interval {
-    /// When it ends, since the transfer's start.
-    pub(super) end: Duration,
-    /// How long it is.
-    pub(super) span: Duration,
-    /// The reading at its start.
-    pub(super) before: Reading,
-    /// The reading at its end.
-    pub(super) now: Reading,
-}
 
 /// Thresholds of the classification.
 struct Params {
@@ -114,81 +103,6 @@ struct Past {
     rate: Rate,
     /// Whether the connection may have waited for a retransmission.
     after_loss: bool,
-}
-
-/// A loss whose effect may last.
-#[derive(Debug, Clone, Copy)]
-struct Loss {
-    /// When the interval ended in which its last packet was lost.
-    at: Duration,
-    /// When the interval ended in which its first packet was lost.
-    began: Duration,
-    /// How long the congestion window stays below that at the loss.
-    recovery: Duration,
-    /// Whether a queue stood just before, which overflowed.
-    is_overflow: bool,
-    /// The rate before it, where that did not grow.
-    before: Option<Rate>,
-    /// Whether it limits still.
-    outlasts: bool,
-    /// What was moved since, in how many intervals and in which time, as far as it tells the loss's effect.
-    since: (Bytes, u32, Duration),
-}
-
-/// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
-/// that is sooner, until its Reno-friendly window has grown by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
-fn recovery(packets: f64, rtt: Duration) -> Duration {
-    const REDUCTION: f64 = 0.3;
-    const CUBIC: f64 = 0.4;
-    const RENO_FRIENDLY: f64 = 0.53;
-    let cubic = (packets * REDUCTION / CUBIC).cbrt();
-    let reno_friendly = packets * REDUCTION / RENO_FRIENDLY * rtt.as_secs_f64();
-    Duration::try_from_secs_f64(cubic.min(reno_friendly)).unwrap_or(Duration::ZERO)
-}
-
-impl Loss {
-    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
-    /// much as the loss took.
-    fn limits(&self, now: Duration) -> bool {
-        now <= self.at + self.recovery * 2
-    }
-}
-
-impl Interval {
-    pub(super) fn moved(&self) -> Bytes {
-        self.now.moved.saturating_sub(self.before.moved)
-    }
-
-    pub(super) fn rate(&self) -> Rate {
-        Rate::over(self.moved(), self.span)
-    }
-
-    pub(super) fn lost(&self) -> u64 {
-        self.now.lost.saturating_sub(self.before.lost)
-    }
-
-    pub(super) fn min_rtt(&self) -> Option<Rtt> {
-        // A record may hold any number; longer than a minute is no round trip (RFC 6298, 2.4).
-        let most = Rtt::new(Duration::from_secs(60));
-        self.now.min_rtt.or(self.before.min_rtt).map(|rtt| rtt.min(most))
-    }
-
-    /// Returns the bytes in flight: as measured, or the rate times the RTT of the empty path.
-    pub(super) fn in_flight(&self) -> Bytes {
-        let of_rate = || self.min_rtt().map_or(Bytes::ZERO, |rtt| self.rate().bdp(rtt));
-        self.now.in_flight.unwrap_or_else(of_rate)
-    }
-
-    /// Returns the connections at work; at least one.
-    pub(super) fn streams(&self) -> u64 {
-        self.now.streams.max(self.before.streams).max(1) as u64
-    }
-
-    /// Returns the growth of a time that is summed over the connections, as a share of this interval.
-    pub(super) fn share(&self, of: impl Fn(&Reading) -> Option<Duration>) -> f64 {
-        let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
-        grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)
-    }
 }
 
 impl Classifier {

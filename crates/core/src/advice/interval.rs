@@ -1,0 +1,56 @@
+//! An interval of a transfer, which is assigned to one limit.
+
+use std::time::Duration;
+
+use super::reading::Reading;
+use crate::units::{Bytes, Rate, Rtt};
+
+/// Two readings, and the time between them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Interval {
+    /// When it ends, since the transfer's start.
+    pub(super) end: Duration,
+    /// How long it is.
+    pub(super) span: Duration,
+    /// The reading at its start.
+    pub(super) before: Reading,
+    /// The reading at its end.
+    pub(super) now: Reading,
+}
+
+impl Interval {
+    pub(super) fn moved(&self) -> Bytes {
+        self.now.moved.saturating_sub(self.before.moved)
+    }
+
+    pub(super) fn rate(&self) -> Rate {
+        Rate::over(self.moved(), self.span)
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.now.lost.saturating_sub(self.before.lost)
+    }
+
+    pub(super) fn min_rtt(&self) -> Option<Rtt> {
+        // A record may hold any number; longer than a minute is no round trip (RFC 6298, 2.4).
+        let most = Rtt::new(Duration::from_secs(60));
+        self.now.min_rtt.or(self.before.min_rtt).map(|rtt| rtt.min(most))
+    }
+
+    /// Returns the bytes in flight: as measured, or the rate times the RTT of the empty path.
+    pub(super) fn in_flight(&self) -> Bytes {
+        let of_rate = || self.min_rtt().map_or(Bytes::ZERO, |rtt| self.rate().bdp(rtt));
+        self.now.in_flight.unwrap_or_else(of_rate)
+    }
+
+    /// Returns the connections at work; at least one.
+    pub(super) fn streams(&self) -> u64 {
+        self.now.streams.max(self.before.streams).max(1) as u64
+    }
+
+    /// Returns the growth of a time that is summed over the connections, as a share of this interval.
+    pub(super) fn share(&self, of: impl Fn(&Reading) -> Option<Duration>) -> f64 {
+        let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
+        grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)
+    }
+}

@@ -1,0 +1,43 @@
+//! A loss of packets, and how long it slows a transfer.
+
+use std::time::Duration;
+
+use crate::units::{Bytes, Rate};
+
+/// A loss whose effect may last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loss {
+    /// When the interval ended in which its last packet was lost.
+    pub(super) at: Duration,
+    /// When the interval ended in which its first packet was lost.
+    pub(super) began: Duration,
+    /// How long the congestion window stays below that at the loss.
+    pub(super) recovery: Duration,
+    /// Whether a queue stood just before, which overflowed.
+    pub(super) is_overflow: bool,
+    /// The rate before it, where that did not grow.
+    pub(super) before: Option<Rate>,
+    /// Whether it limits still.
+    pub(super) outlasts: bool,
+    /// What was moved since, in how many intervals and in which time, as far as it tells the loss's effect.
+    pub(super) since: (Bytes, u32, Duration),
+}
+
+/// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
+/// that is sooner, until its Reno-friendly window has grown by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
+pub(super) fn recovery(packets: f64, rtt: Duration) -> Duration {
+    const REDUCTION: f64 = 0.3;
+    const CUBIC: f64 = 0.4;
+    const RENO_FRIENDLY: f64 = 0.53;
+    let cubic = (packets * REDUCTION / CUBIC).cbrt();
+    let reno_friendly = packets * REDUCTION / RENO_FRIENDLY * rtt.as_secs_f64();
+    Duration::try_from_secs_f64(cubic.min(reno_friendly)).unwrap_or(Duration::ZERO)
+}
+
+impl Loss {
+    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
+    /// much as the loss took.
+    pub(super) fn limits(&self, now: Duration) -> bool {
+        now <= self.at + self.recovery * 2
+    }
+}
