@@ -146,17 +146,26 @@ impl Classifier {
     }
 
     fn note_data_rtt(&mut self, interval: &Interval) {
-        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
-        let over = PARAMS.standing_at_least.max(rtt * PARAMS.standing_round_trips);
+        let over = Self::standing_over(interval);
         self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
         while self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over) < interval.end) {
             self.data_rtts.pop_front();
         }
     }
 
+    /// Returns the time after which a queue that has not drained stands.
+    fn standing_over(interval: &Interval) -> Duration {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        PARAMS.standing_at_least.max(rtt * PARAMS.standing_round_trips)
+    }
+
     /// Returns whether data wait in a queue of the path that does not drain between bursts.
     fn is_queued(&self, interval: &Interval) -> bool {
-        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min();
+        let over = Self::standing_over(interval);
+        // Fewer readings may be of one burst.
+        let covered =
+            self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over / 2) <= interval.end);
+        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min().filter(|_| covered);
         interval.min_rtt().zip(data).is_some_and(|(least, data)| {
             data.get() > least.get().mul_f64(PARAMS.queued) && data.get() > least.get() + TIMESTAMP_TICK
         })
@@ -183,25 +192,25 @@ impl Classifier {
         let round_trips = interval.span.as_secs_f64() / rtt.as_secs_f64().max(1e-9);
         let events = events.clamp(1.0, round_trips.max(1.0));
         if recovery.as_secs_f64() * events >= PARAMS.most * interval.span.as_secs_f64() {
+            let earlier = self.loss;
             // A burst of losses takes some round trips to repair, in which more may be lost: one event.
-            let last =
-                self.loss.filter(|loss| interval.end.saturating_sub(loss.began) <= interval.span + rtt * 5);
-            let began = last.map_or(interval.end, |last| last.began);
-            let before = last.map_or_else(|| self.settled_rate(), |last| last.before);
-            let is_overflow = was_queued || last.is_some_and(|last| last.is_overflow);
+            let burst =
+                earlier.filter(|loss| interval.end.saturating_sub(loss.began) <= interval.span + rtt * 5);
             self.loss = Some(Loss {
                 at: interval.end,
-                began,
+                began: burst.map_or(interval.end, |loss| loss.began),
                 recovery,
-                is_overflow,
-                before,
+                is_overflow: was_queued || burst.is_some_and(|loss| loss.is_overflow),
+                // What the first of several losses has lowered is no measure of the next one's effect.
+                before: earlier.map_or_else(|| self.rate_before_loss(), |loss| loss.before),
+                since: earlier.map_or_else(Default::default, |loss| loss.since),
+                is_harmless: earlier.is_some_and(|loss| loss.is_harmless),
                 outlasts: true,
-                since: Default::default(),
             });
         }
     }
 
-    /// Forgets a loss that has not slowed the transfer, or that is long ago.
+    /// Judges by the rate since a loss whether it has slowed the transfer, and forgets one that has not, or that is long ago.
     fn judge_loss(&mut self, interval: &Interval) {
         /// Single intervals jitter.
         const ENOUGH: u32 = 4;
@@ -215,12 +224,13 @@ impl Classifier {
             loss.since = (moved + interval.moved(), intervals + 1, time + interval.span);
         }
         let (moved, intervals, time) = loss.since;
-        let unmoved = |before: Rate| Rate::over(moved, time) >= before.scaled(PARAMS.unmoved);
-        let is_harmless = intervals >= ENOUGH && loss.before.is_some_and(unmoved);
+        let unmoved =
+            loss.before.is_some_and(|before| Rate::over(moved, time) >= before.scaled(PARAMS.unmoved));
+        loss.is_harmless = unmoved && intervals >= ENOUGH;
         let awaits_timeout = age <= Self::retransmission_timeout(rtt);
         // Beyond its recovery the window grows on from the loss, until something else limits.
         loss.outlasts = loss.limits(interval.end) || (loss.outlasts && grows);
-        if is_harmless || !(loss.outlasts || awaits_timeout) {
+        if !(loss.outlasts || awaits_timeout) {
             self.loss = None;
         }
     }
@@ -248,6 +258,19 @@ impl Classifier {
             return None;
         };
         Some(Rate::bits_per_sec(mean as u64))
+    }
+
+    /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.
+    fn rate_before_loss(&self) -> Option<Rate> {
+        /// Single intervals jitter.
+        const FEW: usize = 4;
+        let settled = self.settled_rate()?;
+        if !self.recent.iter().any(|past| past.after_loss) {
+            return Some(settled);
+        }
+        let rates: Vec<_> = self.recent.iter().map(|past| past.rate.as_bits_per_sec()).collect();
+        let means = rates.windows(FEW).map(|few| few.iter().sum::<u64>() / FEW as u64);
+        Some(means.max().map_or(settled, Rate::bits_per_sec).max(settled))
     }
 
     /// Returns whether the rate has grown since a moment: then the congestion window is still what limits.
@@ -323,7 +346,7 @@ impl Classifier {
         if self.end == End::Receiver && self.is_window_full(interval) {
             return LimitedBy::ReceiveWindow;
         }
-        if let Some(loss) = self.loss.filter(|loss| loss.outlasts) {
+        if let Some(loss) = self.loss.filter(|loss| loss.outlasts && !loss.is_harmless) {
             return if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
         }
         self.without_queue_and_loss(interval)

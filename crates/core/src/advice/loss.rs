@@ -15,12 +15,14 @@ pub(super) struct Loss {
     pub(super) recovery: Duration,
     /// Whether a queue stood just before, which overflowed.
     pub(super) is_overflow: bool,
-    /// The rate before it, where that did not grow.
+    /// The rate before it, or before the first of losses that follow one another, where that did not grow.
     pub(super) before: Option<Rate>,
-    /// Whether it limits still.
-    pub(super) outlasts: bool,
-    /// What was moved since, in how many intervals and in which time, as far as it tells the loss's effect.
+    /// What was moved since, in how many intervals and in which time, as far as it tells the effect of these losses.
     pub(super) since: (Bytes, u32, Duration),
+    /// Whether they have not lowered the rate.
+    pub(super) is_harmless: bool,
+    /// Whether the congestion window is still smaller than without it.
+    pub(super) outlasts: bool,
 }
 
 /// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where

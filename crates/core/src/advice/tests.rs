@@ -402,6 +402,43 @@ fn loss_that_does_not_slow_a_paced_sender_is_not_its_limit() {
     assert_limit(&course.finding(), LimitedBy::Loss, 0.6);
 }
 
+/// 100 Mbit/s, 10 ms, 1e-4: a loss a second, whose recovery is shorter than four readings; the queue of the bottleneck makes up for it.
+#[test]
+fn losses_that_leave_the_rate_are_no_limit_however_short_their_recovery() {
+    let mut ticks = 0;
+    let harmless = |reading: &mut Reading| {
+        ticks += 1;
+        reading.lost += u64::from(ticks % 9 == 0);
+    };
+    let finding = Course::at(End::Sender, 10).run(2.0, 96.0, |_| ()).run(30.0, 96.0, harmless).finding();
+    assert_limit(&finding, LimitedBy::Path, 0.7);
+}
+
+/// 0.2 %: the first loss ends slow start, and each later one comes before the window has recovered.
+#[test]
+fn losses_that_follow_one_another_are_not_measured_by_the_rate_that_they_have_left() {
+    let mut ticks = 0;
+    let frequent = |reading: &mut Reading| {
+        ticks += 1;
+        reading.lost += u64::from(ticks % 8 == 1) * 20;
+    };
+    let finding = Course::at(End::Receiver, 50).slow_start(20.0).run(20.0, 7.0, frequent).finding();
+    assert_limit(&finding, LimitedBy::Loss, 0.85);
+}
+
+/// The second loss comes when the first one's effect is over, and is measured by the peak between them.
+#[test]
+fn sawtooth_of_losses_is_loss_however_even_its_mean() {
+    let mut course = Course::at(End::Receiver, 50).slow_start(6.0);
+    for _ in 0..12 {
+        course.reading.lost += 30;
+        for tick in 0..18 {
+            course = course.run(0.1, 4.0 + 0.22 * f64::from(tick), |_| ());
+        }
+    }
+    assert_limit(&course.finding(), LimitedBy::Loss, 0.75);
+}
+
 /// A sender that fills its small buffer in one burst a round trip: the burst waits in the queue, which drains each time.
 #[test]
 fn queue_that_drains_between_bursts_is_not_the_path() {
