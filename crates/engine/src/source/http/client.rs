@@ -79,7 +79,7 @@ pub struct Opened {
 }
 
 /// A connection that is begun before a stream takes it, and what it can be used for.
-pub(super) struct ClientAhead {
+pub(crate) struct ClientAhead {
     key: ConnectionKey,
     connection: AheadConnection,
 }
@@ -205,7 +205,7 @@ impl Client {
     }
 
     /// Connects as [`connect`](Self::connect) does, over `ahead` where that leads to the target and stands.
-    pub(super) fn connect_over(
+    pub(crate) fn connect_over(
         &self,
         target: &mut ResolvedUrl,
         ahead: ClientAhead,
@@ -225,7 +225,7 @@ impl Client {
     }
 
     /// Begins up to `count` further connections to `peer`, the target's address that `connection` leads to.
-    pub(super) fn connect_ahead(
+    pub(crate) fn connect_ahead(
         &self,
         target: &ResolvedUrl,
         peer: SocketAddr,

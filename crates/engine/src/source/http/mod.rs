@@ -39,6 +39,7 @@ mod tls;
 mod worker;
 
 pub use body::Read;
+pub(crate) use client::ClientAhead;
 pub use client::{Chooser, Client, Opened};
 pub(crate) use clients::Clients;
 pub use config::{ClientConfig, Timeouts};
