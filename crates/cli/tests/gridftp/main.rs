@@ -10,5 +10,6 @@ mod checksums;
 mod logins;
 mod lying_control;
 mod lying_data;
+mod probing;
 mod real_servers;
 mod servers;

@@ -142,7 +142,7 @@ pub(super) fn measure(
     if findings.options.full {
         sweep::own_server(findings, client, offer, |findings| streams.plan(findings, 1, 1.0), progress)?;
     }
-    one.failure.or(together.failure).map_or(Ok(()), |error| Err(error.into()))
+    one.failure.or(together.failure).map_or(Ok(()), Err)
 }
 
 /// What the search for the rate came to.

@@ -1,6 +1,6 @@
-//! An FTP or GridFTP server: its greeting and its features.
+//! An FTP or GridFTP server: its greeting, its features, and what its data connections carry.
 
-use std::io::{Read, Write};
+use std::io::{Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,104 @@ use url::Url;
 
 use super::error::ProbeError;
 use super::findings::Findings;
+use super::http::{SMALLEST_FILE, throughput};
+use super::tcp_flows::{Body, BodySource, FlowPlan};
+use crate::cancel::Cancel;
+use crate::source::gridftp::{FtpError, MeasuredFlow};
+use crate::source::http::{ClientConfig, Read};
 
 /// How long a reply may take: servers look up their clients' names first.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Asks for greeting and features; no login is needed for them.
+/// Asks for greeting and features, for which no login is needed; then measures what the file's data connections carry.
 ///
 /// # Errors
 /// [`ProbeError::Ftp`] for a server that does not answer as FTP servers do.
-pub(super) fn measure(findings: &mut Findings<'_>, url: &Url, address: SocketAddr) -> Result<(), ProbeError> {
+pub(super) fn measure(
+    findings: &mut Findings<'_>,
+    url: &Url,
+    address: SocketAddr,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
     url.scheme().clone_into(&mut findings.server.protocol);
+    progress("what the server can do");
     if url.scheme() == "ftps" {
-        findings.miss("FTP features: this server begins with TLS; `longhaul get` shows whether it works");
+        findings.miss("FTP features: this server begins with TLS");
+    } else {
+        ask_features(findings, address)?;
+    }
+    let source = FtpFiles { config: findings.options.client.clone(), address };
+    // The size decides whether several connections can be compared.
+    match MeasuredFlow::open(
+        url,
+        &source.config,
+        (0, 1),
+        &Cancel::new().child_until(Instant::now() + PATIENCE),
+    ) {
+        Ok(flow) => findings.server.size = flow.size(),
+        Err(error) => {
+            findings.miss(format!(
+                "TCP throughput: {error}; with a login and a file of the server it can be measured"
+            ));
+            return Ok(());
+        }
+    }
+    let size = findings.server.size.unwrap_or_default();
+    if size < SMALLEST_FILE {
+        findings.miss(format!(
+            "TCP throughput: the file has {size}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
+        ));
         return Ok(());
     }
+    let size = Some(size).filter(|_| findings.server.ranges != Some(false));
+    throughput(findings, &source, url, size, progress)
+}
+
+/// Files of an FTP server, a data connection each.
+struct FtpFiles {
+    config: ClientConfig,
+    address: SocketAddr,
+}
+
+impl BodySource for FtpFiles {
+    fn open(
+        &self,
+        plan: &FlowPlan,
+        index: u32,
+        cancel: &Cancel,
+    ) -> Result<Option<Box<dyn Body>>, ProbeError> {
+        match MeasuredFlow::open(&plan.url, &self.config, (index, plan.streams), cancel) {
+            Ok(flow) => Ok(Some(Box::new(FtpBody { flow, address: self.address }))),
+            Err(FtpError::Cancelled) => Ok(None),
+            Err(error) => Err(failed(self.address, &error)),
+        }
+    }
+
+    fn with_config(&self, config: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError> {
+        Ok(Box::new(Self { config, address: self.address }))
+    }
+}
+
+struct FtpBody {
+    flow: MeasuredFlow,
+    address: SocketAddr,
+}
+
+impl Body for FtpBody {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
+        self.flow.read(buffer).map_err(|error| failed(self.address, &error))
+    }
+
+    fn socket(&self) -> &TcpStream {
+        self.flow.socket()
+    }
+}
+
+fn failed(address: SocketAddr, error: &FtpError) -> ProbeError {
+    ProbeError::Ftp { address, why: error.to_string() }
+}
+
+fn ask_features(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), ProbeError> {
     let failed = |why: String| ProbeError::Ftp { address, why };
     let mut control =
         TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| failed(error.to_string()))?;
@@ -47,9 +131,6 @@ pub(super) fn measure(findings: &mut Findings<'_>, url: &Url, address: SocketAdd
     ];
     let listed = known.into_iter().filter(|(is_listed, _)| *is_listed);
     findings.server.features.extend(listed.map(|(_, name)| name.to_owned()));
-    findings.miss(
-        "throughput: FTP sends files only after a login; `longhaul get --record` measures a transfer, and an iperf3 server beside it would show the path",
-    );
     Ok(())
 }
 

@@ -17,12 +17,12 @@ use super::endpoint;
 use super::error::ProbeError;
 use super::findings::Findings;
 use super::sweep;
-use super::tcp_flows::{FlowPlan, FlowResult, receive};
+use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 
 /// Connections beside which a single one is compared.
 pub(super) const SEVERAL: u32 = 4;
 /// A smaller file ends before slow start does.
-const SMALLEST_FILE: Bytes = Bytes::mib(1);
+pub(super) const SMALLEST_FILE: Bytes = Bytes::mib(1);
 /// How long an answer's head may take.
 const HEAD: Duration = Duration::from_secs(5);
 
@@ -75,28 +75,44 @@ pub(super) fn measure(
         ));
         return Ok(());
     }
+    let size = Some(size).filter(|_| findings.server.ranges == Some(true));
+    throughput(findings, &client, &url, size, progress)
+}
+
+/// Measures what one connection carries, what several do, and with `--full` the sweeps; several where the file has a known `size`, of
+/// which ranges are sent.
+///
+/// # Errors
+/// What the first connection has failed by.
+pub(super) fn throughput(
+    findings: &mut Findings<'_>,
+    source: &dyn BodySource,
+    url: &Url,
+    size: Option<Bytes>,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
     progress("TCP, one connection");
     let plan = |findings: &Findings<'_>, streams| FlowPlan {
         url: url.clone(),
-        size: Some(size).filter(|_| findings.server.ranges == Some(true)),
+        size,
         streams,
         time: flow_time(findings.min_rtt()).min(findings.budget.time_left()),
         bytes: findings.budget.bytes_left().unwrap_or(Bytes::new(u64::MAX)).max(SMALLEST_FILE),
         rtt: findings.min_rtt(),
     };
-    let one = receive(&client, &plan(findings, 1));
+    let one = receive(source, &plan(findings, 1));
     let mut several = FlowResult::default();
     take(findings, &one, 1);
-    if findings.server.ranges == Some(true) {
+    if size.is_some() {
         progress("TCP, several connections");
-        several = receive(&client, &plan(findings, SEVERAL));
+        several = receive(source, &plan(findings, SEVERAL));
         take(findings, &several, SEVERAL);
         compare(findings, &one, &several);
     }
     if findings.options.full {
-        sweep::plain_server(findings, &client, &plan(findings, 1), progress)?;
+        sweep::plain_server(findings, source, &plan(findings, 1), progress)?;
     }
-    one.failure.or(several.failure).map_or(Ok(()), |error| Err(error.into()))
+    one.failure.or(several.failure).map_or(Ok(()), Err)
 }
 
 /// Returns how long connections run: slow start to any window, then some round trips.

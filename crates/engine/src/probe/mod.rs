@@ -79,7 +79,7 @@ pub fn run(
     rtt::measure(&mut findings, address, handshakes)?;
     let failure = match target {
         ProbeTarget::Http(url) => http::measure(&mut findings, url, progress).err(),
-        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address).err(),
+        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address, progress).err(),
         ProbeTarget::Iperf3 { host, port } => iperf3::measure(&mut findings, host, *port, progress).err(),
     };
     Ok(ProbeOutcome { report: findings.conclude(failure.as_ref()), failure })

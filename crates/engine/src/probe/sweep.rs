@@ -3,11 +3,11 @@
 use longhaul_core::probe::message::MeasureOffer;
 use longhaul_core::units::Bytes;
 
-use crate::source::http::{Client, ClientConfig};
+use crate::source::http::ClientConfig;
 
 use super::error::ProbeError;
 use super::findings::Findings;
-use super::tcp_flows::{FlowPlan, receive};
+use super::tcp_flows::{BodySource, FlowPlan, receive};
 
 /// Numbers of connections; one and four are part of every probe.
 const STREAMS: [u32; 3] = [2, 8, 16];
@@ -21,17 +21,17 @@ const BUFFERS: [Bytes; 6] =
 /// [`ProbeError::Http`] where a client cannot be made.
 pub(super) fn plain_server(
     findings: &mut Findings<'_>,
-    client: &Client,
+    source: &dyn BodySource,
     plan: &FlowPlan,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
     if plan.size.is_some() {
-        by_streams(findings, client, plan, progress);
+        by_streams(findings, source, plan, progress);
     }
     for buffer in BUFFERS {
         progress(&format!("TCP with a buffer of {buffer}"));
-        let client = with_buffer(findings, client, buffer)?;
-        row(findings, &client, plan, Some(buffer), None);
+        let source = with_buffer(findings, source, buffer)?;
+        row(findings, &*source, plan, Some(buffer), None);
     }
     Ok(())
 }
@@ -42,28 +42,32 @@ pub(super) fn plain_server(
 /// [`ProbeError::Http`] where a client cannot be made.
 pub(super) fn own_server(
     findings: &mut Findings<'_>,
-    client: &Client,
+    source: &dyn BodySource,
     offer: &MeasureOffer,
     plan: impl Fn(&Findings<'_>) -> FlowPlan,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
     let base = plan(findings);
-    by_streams(findings, client, &base, progress);
+    by_streams(findings, source, &base, progress);
     for buffer in BUFFERS {
         progress(&format!("TCP with buffers of {buffer}"));
-        let client = with_buffer(findings, client, buffer)?;
-        row(findings, &client, &with(&base, "send_buffer", &buffer.get().to_string()), Some(buffer), None);
+        let source = with_buffer(findings, source, buffer)?;
+        row(findings, &*source, &with(&base, "send_buffer", &buffer.get().to_string()), Some(buffer), None);
     }
     for name in &offer.congestion {
         progress(&format!("TCP with {name}"));
-        row(findings, client, &with(&base, "congestion", name), None, Some(name));
+        row(findings, source, &with(&base, "congestion", name), None, Some(name));
     }
     Ok(())
 }
 
-fn with_buffer(findings: &Findings<'_>, client: &Client, buffer: Bytes) -> Result<Client, ProbeError> {
+fn with_buffer(
+    findings: &Findings<'_>,
+    source: &dyn BodySource,
+    buffer: Bytes,
+) -> Result<Box<dyn BodySource>, ProbeError> {
     let config = ClientConfig { recv_buffer: Some(buffer), ..findings.options.client.clone() };
-    Ok(client.with_config(config)?)
+    source.with_config(config)
 }
 
 fn with(plan: &FlowPlan, name: &str, value: &str) -> FlowPlan {
@@ -72,22 +76,27 @@ fn with(plan: &FlowPlan, name: &str, value: &str) -> FlowPlan {
     plan
 }
 
-fn by_streams(findings: &mut Findings<'_>, client: &Client, plan: &FlowPlan, progress: &dyn Fn(&str)) {
+fn by_streams(
+    findings: &mut Findings<'_>,
+    source: &dyn BodySource,
+    plan: &FlowPlan,
+    progress: &dyn Fn(&str),
+) {
     for streams in STREAMS {
         progress(&format!("TCP, {streams} connections"));
-        row(findings, client, &FlowPlan { streams, ..plan.clone() }, None, None);
+        row(findings, source, &FlowPlan { streams, ..plan.clone() }, None, None);
     }
     findings.tcp.sort_by_key(|row| row.streams);
 }
 
 fn row(
     findings: &mut Findings<'_>,
-    client: &Client,
+    source: &dyn BodySource,
     plan: &FlowPlan,
     buffer: Option<Bytes>,
     congestion: Option<&str>,
 ) {
-    let result = receive(client, plan);
+    let result = receive(source, plan);
     findings.budget.spend(result.bytes());
     match result.failure {
         Some(ref error) => findings.miss(format!("TCP, {} connections: {error}", plan.streams)),

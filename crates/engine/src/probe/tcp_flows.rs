@@ -1,5 +1,6 @@
 //! Bodies received over several TCP connections at once, and how many bytes had arrived when.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,62 @@ use longhaul_sys::tcp_info;
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::source::http::{Client, HttpError, Read};
+use crate::source::http::{Client, ClientConfig, Connection, HttpError, Read};
+
+use super::error::ProbeError;
+
+/// Where bodies come from.
+pub(super) trait BodySource: Sync {
+    /// Requests the body of one connection of the plan; `None` once the plan's time is over.
+    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel)
+    -> Result<Option<Box<dyn Body>>, ProbeError>;
+
+    /// Returns the same source with other settings of its connections.
+    fn with_config(&self, config: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError>;
+}
+
+/// A body that arrives.
+pub(super) trait Body {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError>;
+
+    fn socket(&self) -> &TcpStream;
+}
+
+impl BodySource for Client {
+    fn open(
+        &self,
+        plan: &FlowPlan,
+        index: u32,
+        cancel: &Cancel,
+    ) -> Result<Option<Box<dyn Body>>, ProbeError> {
+        let range = plan.size.and_then(|size| {
+            let start = size.get() / u64::from(plan.streams) * u64::from(index);
+            RangeRequest::of(ByteRange::new(start, size.get()))
+        });
+        match self.open(&plan.url, range.as_ref(), cancel) {
+            Ok(opened) => Ok(Some(Box::new(opened.connection))),
+            Err(HttpError::Cancelled) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn with_config(&self, config: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError> {
+        Ok(Box::new(self.with_config(config)?))
+    }
+}
+
+impl Body for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
+        match self.read_body(buffer) {
+            Err(HttpError::Cancelled) => Ok(Read::End),
+            read => Ok(read?),
+        }
+    }
+
+    fn socket(&self) -> &TcpStream {
+        self.socket()
+    }
+}
 
 /// What to receive.
 #[derive(Debug, Clone)]
@@ -41,7 +97,7 @@ pub(super) struct FlowResult {
     /// The path's largest packet, as the kernel takes it.
     pub(super) mtu: Option<Bytes>,
     /// The first failure.
-    pub(super) failure: Option<HttpError>,
+    pub(super) failure: Option<ProbeError>,
 }
 
 /// Reads in one system call.
@@ -62,7 +118,7 @@ struct Shared {
 }
 
 /// Receives as the plan says.
-pub(super) fn receive(client: &Client, plan: &FlowPlan) -> FlowResult {
+pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     let shared =
         Shared { started: Instant::now(), received: AtomicU64::new(0), stop: AtomicBool::new(false) };
     let cancel = Cancel::new().child_until(shared.started + plan.time);
@@ -70,7 +126,7 @@ pub(super) fn receive(client: &Client, plan: &FlowPlan) -> FlowResult {
     std::thread::scope(|scope| {
         let flow = |index| {
             let (shared, cancel) = (&shared, &cancel);
-            move || receive_one(client, plan, index, shared, cancel)
+            move || receive_one(source, plan, index, shared, cancel)
         };
         let threads: Vec<_> = (0..plan.streams).map(|index| scope.spawn(flow(index))).collect();
         for thread in threads {
@@ -86,22 +142,24 @@ pub(super) fn receive(client: &Client, plan: &FlowPlan) -> FlowResult {
     result
 }
 
-fn receive_one(client: &Client, plan: &FlowPlan, index: u32, shared: &Shared, cancel: &Cancel) -> FlowResult {
+fn receive_one(
+    source: &dyn BodySource,
+    plan: &FlowPlan,
+    index: u32,
+    shared: &Shared,
+    cancel: &Cancel,
+) -> FlowResult {
     let mut result = FlowResult::default();
-    let range = plan.size.and_then(|size| {
-        let start = size.get() / u64::from(plan.streams) * u64::from(index);
-        RangeRequest::of(ByteRange::new(start, size.get()))
-    });
-    let mut opened = match client.open(&plan.url, range.as_ref(), cancel) {
-        Ok(opened) => opened,
-        Err(HttpError::Cancelled) => return result,
+    let mut body = match source.open(plan, index, cancel) {
+        Ok(Some(body)) => body,
+        Ok(None) => return result,
         Err(error) => return FlowResult { failure: Some(error), ..result },
     };
     let mut buffer = vec![0; READ];
     let mut progress = vec![Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO }];
     let (mut bytes, mut noted, mut looked) = (0, Duration::ZERO, Duration::ZERO);
     while !shared.stop.load(Ordering::Relaxed) {
-        match opened.connection.read_body(&mut buffer) {
+        match body.read(&mut buffer) {
             Ok(Read::Data(more)) => {
                 bytes += more as u64;
                 let total = shared.received.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
@@ -112,8 +170,7 @@ fn receive_one(client: &Client, plan: &FlowPlan, index: u32, shared: &Shared, ca
                 }
                 if at.saturating_sub(looked) >= LOOK {
                     looked = at;
-                    let window =
-                        tcp_info::read(opened.connection.socket()).ok().and_then(|info| info.rcv_wnd());
+                    let window = tcp_info::read(body.socket()).ok().and_then(|info| info.rcv_wnd());
                     result.window = result.window.max(window);
                     let from = progress.get(1).map_or(at, |first| first.at);
                     let settled = SETTLED.max(plan.rtt.get() * SETTLED_RTTS);
@@ -125,15 +182,16 @@ fn receive_one(client: &Client, plan: &FlowPlan, index: u32, shared: &Shared, ca
                     shared.stop.store(true, Ordering::Relaxed);
                 }
             }
+            Ok(Read::Idle) if cancel.is_cancelled() => break,
             Ok(Read::Idle) => {}
-            Ok(Read::End) | Err(HttpError::Cancelled) => break,
+            Ok(Read::End) => break,
             Err(error) => {
                 result.failure = Some(error);
                 break;
             }
         }
     }
-    if let Ok(info) = tcp_info::read(opened.connection.socket()) {
+    if let Ok(info) = tcp_info::read(body.socket()) {
         result.out_of_order = info.tcpi_rcv_ooopack().unwrap_or(0);
         result.window = result.window.max(info.rcv_wnd());
         result.mtu = info.tcpi_pmtu().map(Bytes::new);

@@ -1,0 +1,42 @@
+//! `probe` of real servers: what their data connections carry.
+
+use std::process::Command;
+
+use crate::support::{Globus, Vsftpd, content};
+
+/// Long enough for a steady rate.
+const SIZE: usize = 64 << 20;
+
+fn probe(url: &str) -> serde_json::Value {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.args(["probe", "--json", url]).env("HOME", home.path()).env_remove("XDG_STATE_HOME");
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn has_throughput(report: &serde_json::Value) {
+    let rows = report["tcp"].as_array().unwrap();
+    let streams: Vec<_> = rows.iter().map(|row| row["streams"].as_u64().unwrap()).collect();
+    assert_eq!(streams, [1, 4], "{report}");
+    assert!(rows.iter().all(|row| row["payload_bps"].as_u64().unwrap() > 1_000_000), "{report}");
+    assert_eq!(report["server"]["size"].as_u64(), Some(SIZE as u64), "{report}");
+}
+
+#[test]
+fn throughput_of_one_and_of_several_data_connections_is_measured() {
+    let bytes = content(SIZE, 31);
+    if let Some(vsftpd) = Vsftpd::start() {
+        vsftpd.file("f", &bytes);
+        has_throughput(&probe(&vsftpd.url("f")));
+        let report = probe(&vsftpd.url("missing"));
+        assert!(report["missing"].to_string().contains("TCP throughput: "), "{report}");
+    }
+    if let Some(globus) = Globus::start() {
+        globus.file("f", &bytes);
+        has_throughput(&probe(&globus.url("f")));
+    }
+}
