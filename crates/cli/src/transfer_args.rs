@@ -10,7 +10,9 @@ use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
 use longhaul_engine::passing_digest::Verify;
-use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl, Timeouts};
+use longhaul_engine::source::http::{
+    ClientCertificate, ClientConfig, Credentials, KeyPin, SafeUrl, Timeouts,
+};
 use longhaul_scope::record::schema::Side;
 use url::{Host, Url};
 
@@ -55,9 +57,23 @@ pub(crate) struct TransferArgs {
     #[command(flatten)]
     pub(crate) record: RecordArgs,
 
-    /// Root certificates to trust besides the system's, in PEM
+    /// Certificates to trust besides the system's, in PEM: of authorities, or of the server itself
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
+
+    /// The SHA-256 of the server's public key, as sha256//BASE64 or in hexadecimal; may be given several times
+    ///
+    /// A server whose key is one of these is trusted, whatever authority, names and dates its certificate has; any other is refused.
+    #[arg(long = "pin", value_name = "SHA256")]
+    pins: Vec<KeyPin>,
+
+    /// The certificate to show to a server that requests one, in PEM, with its chain
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+
+    /// The private key of --cert, in PEM and unencrypted; without it the key is read from the certificate's file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
 
     /// The login for the server; ~/.netrc and the URL may hold one too
     #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
@@ -122,6 +138,11 @@ impl TransferArgs {
             headers: self.header.clone(),
             credentials,
             ca_file: self.cacert.clone(),
+            pins: self.pins.clone(),
+            certificate: self.cert.clone().map(|cert| ClientCertificate {
+                key: self.key.clone().unwrap_or_else(|| cert.clone()),
+                cert,
+            }),
             timeouts: Timeouts {
                 connect: self.connect_timeout,
                 head: self.stall_timeout,

@@ -11,7 +11,9 @@ use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::send::ReaderChoice;
-use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
+use longhaul_engine::source::http::{
+    Client, ClientCertificate, ClientConfig, ErrorKind, HttpError, KeyPin, Retry,
+};
 use longhaul_engine::upload::{self, PutRequest, UploadError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -177,4 +179,124 @@ fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
         other => panic!("{other:?}"),
     }
     assert!(plain.requests.try_recv().is_err(), "the plain server was asked");
+}
+
+/// A server's own certificate, as `openssl req -x509` makes it: one that calls itself an authority.
+fn self_signed() -> (Arc<ServerConfig>, String) {
+    let (config, pem, _) = self_signed_until(4096);
+    (config, pem)
+}
+
+/// One that is valid until the end of `year`; returns its DER too.
+fn self_signed_until(year: i32) -> (Arc<ServerConfig>, String, CertificateDer<'static>) {
+    let mut params =
+        rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(year, 12, 31);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = params.self_signed(&key).unwrap();
+    let secret = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.der().clone()], secret)
+        .unwrap();
+    (Arc::new(config), made.pem(), made.der().clone())
+}
+
+const EMPTY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+/// Answers over TLS by `config`; returns `client`'s outcome.
+fn outcome(config: &Arc<ServerConfig>, host: &str, settings: ClientConfig) -> Result<(), HttpError> {
+    let config = Arc::clone(config);
+    let script = Script::new(move |_, peer| {
+        let mut session = ServerConnection::new(Arc::clone(&config)).unwrap();
+        let mut stream = Stream::new(&mut session, &mut peer.stream);
+        if std::io::Read::read(&mut stream, &mut [0; 4096]).is_ok() {
+            let _ = stream.write_all(EMPTY.as_bytes());
+        }
+    });
+    let client = Client::new(settings).unwrap();
+    open(&client, &format!("https://{host}:{}/", script.address.port())).map(|_| ())
+}
+
+#[test]
+fn self_signed_certificate_that_is_given_is_trusted_until_it_expires() {
+    let dir = TempDir::new().unwrap();
+    let trusting = |pem: &str| {
+        let ca = dir.path().join("own.pem");
+        fs::write(&ca, pem).unwrap();
+        ClientConfig { ca_file: Some(ca), ..quick() }
+    };
+    let (config, pem) = self_signed();
+    for host in ["localhost", "127.0.0.1"] {
+        outcome(&config, host, trusting(&pem)).unwrap();
+    }
+    let (_, other) = self_signed();
+    let stranger = outcome(&config, "localhost", trusting(&other)).unwrap_err();
+    assert_eq!(stranger.kind(), ErrorKind::Tls, "{stranger}");
+    let (config, pem, _) = self_signed_until(2020);
+    let expired = outcome(&config, "localhost", trusting(&pem)).unwrap_err().to_string();
+    assert!(expired.contains("expired"), "{expired}");
+}
+
+#[test]
+fn pinned_key_is_trusted_and_any_other_refused() {
+    let (config, _, certificate) = self_signed_until(4096);
+    let key = {
+        use x509_parser::prelude::{FromDer, X509Certificate};
+        let (_, parsed) = X509Certificate::from_der(&certificate).unwrap();
+        KeyPin::of_key(parsed.public_key().raw)
+    };
+    let other = KeyPin::of_key(b"another");
+    let pinning =
+        |pins: &[&KeyPin]| ClientConfig { pins: pins.iter().map(|&pin| pin.clone()).collect(), ..quick() };
+    outcome(&config, "localhost", pinning(&[&other, &key])).unwrap();
+    let error = outcome(&config, "localhost", pinning(&[&other])).unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Tls, Retry::Never));
+    // The message names the key found, so that it can be compared.
+    assert!(error.to_string().contains(&key.to_string()), "{error}");
+}
+
+#[test]
+fn server_that_requests_a_certificate_gets_that_of_the_client() {
+    use rustls::RootCertStore;
+    use rustls::server::WebPkiClientVerifier;
+    let dir = TempDir::new().unwrap();
+    let made = certificates();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(made.ca_pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let chain = vec![CertificateDer::from_pem_slice(made.server_pem.as_bytes()).unwrap()];
+    let key = made.key.serialize_pem();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+        .unwrap();
+    let config = Arc::new(config);
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let (ca, pem) = (write("ca.pem", &made.ca_pem), write("own.pem", &format!("{}{key}", made.server_pem)));
+    let own = ClientCertificate { cert: pem.clone(), key: pem };
+    let with = |certificate| ClientConfig { ca_file: Some(ca.clone()), certificate, ..quick() };
+    outcome(&config, "localhost", with(Some(own.clone()))).unwrap();
+    assert!(outcome(&config, "localhost", with(None)).is_err());
+
+    for (cert, key) in [
+        (write("none.pem", "nothing"), own.key.clone()),
+        (own.cert.clone(), write("none.key", "nothing")),
+        (dir.path().join("missing"), own.key.clone()),
+    ] {
+        let error = Client::new(with(Some(ClientCertificate { cert, key }))).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::LocalFile, "{error}");
+        assert!(error.to_string().contains("--cert"), "{error}");
+    }
 }

@@ -74,7 +74,7 @@ impl<'a> ServerAccess<'a> {
             port: address.port,
             login: login.unwrap_or_else(usual),
             encrypt: config.encrypt,
-            ca_file: config.ca_file.clone(),
+            tls: config.tls(),
             recv_buffer: config.recv_buffer,
             congestion: config.congestion.clone(),
         };

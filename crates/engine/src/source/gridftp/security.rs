@@ -22,7 +22,7 @@ use super::gsi::{self, AuthenticateError, ControlSecurity, CredentialPlaces, Cre
 use super::login::ServerAccess;
 use super::remote_address::Scheme;
 use crate::cancel::Cancel;
-use crate::source::http::{read_ca_file, tls_settings};
+use crate::source::http::tls_settings;
 
 /// The largest protected block (PBSZ) with GSI, which Globus requires to be said and does not use.
 const GSI_BUFFER: u32 = 1 << 20;
@@ -55,13 +55,12 @@ pub(super) fn begin_tls(
 ) -> Result<(ControlConnection, DataProtection), FtpError> {
     let at = access.at();
     let fail = |why: String| FtpError::Tls { at: at.to_owned(), why };
-    let extra = access.config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
     let name = match &access.address.host {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
         Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
         Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
     };
-    let client = FtpsClient::new(&*tls_settings(&extra)?, name);
+    let client = FtpsClient::new(&*tls_settings(&access.config.tls())?, name);
     for reply in control.ask(&[Command::Auth("TLS")], at, cancel)? {
         if reply.code != 234 {
             let remedy = "a server without TLS is reached by ftp:// only, where everything crosses the network in clear";

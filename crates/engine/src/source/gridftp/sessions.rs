@@ -1,7 +1,6 @@
 //! Logged-in control connections that are kept for the next file of an engine.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use super::remote_address::Scheme;
 use super::remote_state::{RemoteState, StateCommands, is_unknown_command};
 use crate::cancel::Cancel;
 use crate::connect::ResolvedHosts;
+use crate::source::http::TlsConfig;
 use crate::threads::lock;
 
 /// For how long a session is kept: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
@@ -34,8 +34,8 @@ pub(super) struct SessionKey {
     pub(super) login: Login,
     /// Whether data is to be encrypted.
     pub(super) encrypt: bool,
-    /// The root certificates besides the system's.
-    pub(super) ca_file: Option<PathBuf>,
+    /// Whom to trust, and the client's certificate.
+    pub(super) tls: TlsConfig,
     /// Options of its sockets.
     pub(super) recv_buffer: Option<Bytes>,
     pub(super) congestion: Option<String>,

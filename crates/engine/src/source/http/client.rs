@@ -2,17 +2,15 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
-use rustls::pki_types::CertificateDer;
 use url::Url;
 
 use super::buffered_transport::BufferedTransport;
-use super::config::ClientConfig;
+use super::config::{ClientConfig, TlsConfig};
 use super::connection::{Connection, ConnectionKey};
 use super::credentials::login_from_netrc;
 use super::error::HttpError;
@@ -52,7 +50,6 @@ pub struct Client {
     config: ClientConfig,
     /// User-Agent and the user's headers.
     headers: Vec<HeaderField>,
-    extra_roots: Vec<CertificateDer<'static>>,
     caches: Arc<Caches>,
 }
 
@@ -61,9 +58,9 @@ pub struct Client {
 struct Caches {
     idle: IdleConnections,
     hosts: ResolvedHosts,
-    /// TLS settings by the file of additional roots. Each is made when first needed, as reading the system's certificates takes
+    /// TLS settings by what they depend on. Each is made when first needed, as reading the system's certificates takes
     /// milliseconds, and holds the sessions that can be resumed.
-    tls: Mutex<HashMap<Option<PathBuf>, Arc<rustls::ClientConfig>>>,
+    tls: Mutex<HashMap<TlsConfig, Arc<rustls::ClientConfig>>>,
 }
 
 /// A URL that has been opened.
@@ -92,7 +89,7 @@ impl Client {
     ///
     /// # Errors
     /// [`HttpError::OwnHeader`] and [`HttpError::Header`] for headers that cannot be sent,
-    /// [`HttpError::CaFile`] for certificates that cannot be read.
+    /// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for certificates that cannot be read.
     pub fn new(config: ClientConfig) -> Result<Self, HttpError> {
         Self::with_caches(config, Arc::default())
     }
@@ -114,8 +111,10 @@ impl Client {
             headers.push(HeaderField::new("User-Agent", &config.user_agent)?);
         }
         headers.extend(config.headers.iter().cloned());
-        let extra_roots = config.ca_file.as_deref().map(tls::read_ca_file).transpose()?.unwrap_or_default();
-        Ok(Self { config, headers, extra_roots, caches })
+        // Files that cannot be used end the command before it does anything.
+        config.ca_file.as_deref().map(tls::read_ca_file).transpose()?;
+        config.certificate.as_ref().map(tls::read_client_certificate).transpose()?;
+        Ok(Self { config, headers, caches })
     }
 
     /// Makes a target of `url` as it is given, without a request.
@@ -253,7 +252,7 @@ impl Client {
             https: target.is_https(),
             server: target.endpoint()?,
             proxy: proxy.as_ref().map(|proxy| (proxy.host.clone(), proxy.port)),
-            ca_file: self.config.ca_file.clone(),
+            tls: self.config.tls(),
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.clone(),
             tick: self.config.timeouts.tick,
@@ -352,12 +351,12 @@ impl Client {
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {
-        let mut known = lock(&self.caches.tls);
-        if let Some(settings) = known.get(&self.config.ca_file) {
+        let (mut known, config) = (lock(&self.caches.tls), self.config.tls());
+        if let Some(settings) = known.get(&config) {
             return Ok(Arc::clone(settings));
         }
-        let settings = tls::settings(&self.extra_roots)?;
-        known.insert(self.config.ca_file.clone(), Arc::clone(&settings));
+        let settings = tls::settings(&config)?;
+        known.insert(config, Arc::clone(&settings));
         Ok(settings)
     }
 }

@@ -7,6 +7,7 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 
 use super::credentials::{Credentials, netrc_path};
+use super::key_pin::KeyPin;
 use super::proxy::ProxyPolicy;
 
 /// How long the client waits for each step.
@@ -46,6 +47,10 @@ pub struct ClientConfig {
     pub proxies: ProxyPolicy,
     /// A PEM file with root certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// The keys that a server with TLS may have, whatever authority certified them; any certified key where the list is empty.
+    pub pins: Vec<KeyPin>,
+    /// The certificate that the client shows to servers that request one.
+    pub certificate: Option<ClientCertificate>,
     /// Whether data must be encrypted on its way: schemes that do not are refused.
     pub encrypt: bool,
     /// The timeouts of each step.
@@ -63,6 +68,23 @@ pub struct ClientConfig {
     pub allow_downgrade: bool,
 }
 
+/// A client's certificate and its key, in PEM files.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientCertificate {
+    /// The certificate, then its chain without the root certificate.
+    pub cert: PathBuf,
+    /// The private key, unencrypted: PKCS #8, PKCS #1 or SEC 1. It may be in the same file.
+    pub key: PathBuf,
+}
+
+/// The part of the settings that a TLS session depends on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct TlsConfig {
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) pins: Vec<KeyPin>,
+    pub(crate) certificate: Option<ClientCertificate>,
+}
+
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
@@ -72,6 +94,8 @@ impl Default for ClientConfig {
             netrc_default: true,
             proxies: ProxyPolicy::default(),
             ca_file: None,
+            pins: Vec::new(),
+            certificate: None,
             encrypt: false,
             timeouts: Timeouts::default(),
             user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -89,6 +113,13 @@ impl ClientConfig {
         let mut config = Self { credentials: None, netrc_default: false, ..self.clone() };
         config.headers.retain(|header| !is_secret(header));
         config
+    }
+
+    /// Returns what TLS sessions depend on.
+    pub(crate) fn tls(&self) -> TlsConfig {
+        let (ca_file, pins, certificate) =
+            (self.ca_file.clone(), self.pins.clone(), self.certificate.clone());
+        TlsConfig { ca_file, pins, certificate }
     }
 
     /// Makes the settings of the user's environment: proxies and .netrc.

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use url::Host;
 
 use super::body::{Body, Read};
 use super::buffered_transport::BufferedTransport;
-use super::config::Timeouts;
+use super::config::{Timeouts, TlsConfig};
 use super::error::HttpError;
 use super::error_class::ErrorKind;
 use super::safe_url::{SafeUrl, UrlAndPeer};
@@ -36,7 +35,7 @@ pub(super) struct ConnectionKey {
     pub(super) https: bool,
     pub(super) server: (Host<String>, u16),
     pub(super) proxy: Option<(Host<String>, u16)>,
-    pub(super) ca_file: Option<PathBuf>,
+    pub(super) tls: TlsConfig,
     pub(super) recv_buffer: Option<Bytes>,
     pub(super) congestion: Option<String>,
     pub(super) tick: Duration,

@@ -45,6 +45,14 @@ pub enum HttpError {
         /// What is wrong.
         why: String,
     },
+    /// The client's own certificate or its key cannot be used.
+    #[error("cannot use the client's certificate in {}: {why}; name PEM files with --cert and --key", .path.display())]
+    ClientCertificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The host has no root certificates.
     #[error(
         "no root certificates on this host, so no server can be trusted: install ca-certificates, or give --cacert FILE"

@@ -72,7 +72,7 @@ impl HttpError {
             Self::Url { .. } | Self::Header(_) | Self::OwnHeader(_) | Self::ProxySetting { .. } => {
                 ErrorKind::Usage
             }
-            Self::CaFile { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
+            Self::CaFile { .. } | Self::ClientCertificate { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
             Self::Connect(error) => error.into(),
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Tls { .. } | Self::NoRoots => ErrorKind::Tls,

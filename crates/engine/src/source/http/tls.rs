@@ -1,18 +1,21 @@
-//! TLS: root certificates, the handshake, and its errors.
+//! TLS: whom to trust, the client's own certificate, the handshake, and its errors.
 
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
 
+use super::config::{ClientCertificate, TlsConfig};
 use super::error::{HttpError, check};
 use super::safe_url::UrlAndPeer;
+use super::server_trust::ServerTrust;
 use crate::connect::{Deadline, Received, TlsStream, Transport};
 
 /// Reads the root certificates in a PEM file.
@@ -24,26 +27,63 @@ pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(fail("it holds no certificate".to_owned())) } else { Ok(found) }
 }
 
-/// Makes the TLS settings: the system's roots and `extra`, HTTP/1.1 only.
-pub(crate) fn settings(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, HttpError> {
-    let mut roots = RootCertStore::empty();
+/// Makes the TLS settings, HTTP/1.1 only: the system's roots are trusted besides those of `config`.
+///
+/// # Errors
+/// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for files that cannot be used, [`HttpError::NoRoots`].
+pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpError> {
+    let mut trusted = config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
         tracing::debug!(%error, "some of the system's root certificates cannot be read");
     }
+    trusted.extend(native.certs);
+    let mut roots = RootCertStore::empty();
     // Systems ship old certificates that are no longer well-formed; the others are used.
-    roots.add_parsable_certificates(native.certs);
-    roots.add_parsable_certificates(extra.iter().cloned());
-    if roots.is_empty() {
-        return Err(HttpError::NoRoots);
-    }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions();
+    roots.add_parsable_certificates(trusted.iter().cloned());
+    let provider = Arc::new(ring::default_provider());
+    let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    // Fails without roots.
+    let chains = chains.build().map_err(|_| HttpError::NoRoots)?;
+    let verifier = ServerTrust::new(chains, trusted, config.pins.clone());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     // The provider supports the default versions.
     let builder = builder.map_err(|_| HttpError::NoRoots)?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let mut settings = match &config.certificate {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let (chain, key) = read_client_certificate(own)?;
+            let unusable = |error: rustls::Error| own.error(&own.cert, &error);
+            builder.with_client_auth_cert(chain, key).map_err(unusable)?
+        }
+    };
+    settings.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(settings))
+}
+
+/// Reads the client's certificate, its chain and its key.
+pub(super) fn read_client_certificate(
+    own: &ClientCertificate,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HttpError> {
+    let why = |error: pem::Error, what| match error {
+        pem::Error::NoItemsFound => format!("it holds no {what} in PEM"),
+        pem::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    };
+    let chain = CertificateDer::pem_file_iter(&own.cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain =
+        chain.and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) });
+    let chain = chain.map_err(|error| own.error(&own.cert, &why(error, "certificate")))?;
+    let key = PrivateKeyDer::from_pem_file(&own.key);
+    let key = key.map_err(|error| own.error(&own.key, &why(error, "unencrypted private key")))?;
+    Ok((chain, key))
+}
+
+impl ClientCertificate {
+    fn error(&self, path: &Path, why: &dyn std::fmt::Display) -> HttpError {
+        HttpError::ClientCertificate { path: path.to_owned(), why: why.to_string() }
+    }
 }
 
 /// Sets up TLS over a connected socket.
@@ -89,7 +129,7 @@ fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     let hint = match tls {
         rustls::Error::InvalidMessage(_) => "; the server may not speak TLS on this port: try http://",
         rustls::Error::InvalidCertificate(_) => {
-            "; if you trust the server's certificate authority, give its certificate with --cacert FILE"
+            "; if you trust the server's certificate authority, or the server, give that certificate with --cacert FILE"
         }
         _ => "",
     };

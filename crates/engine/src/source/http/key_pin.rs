@@ -1,0 +1,87 @@
+//! Pins: digests of the public keys that a server may have.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// The SHA-256 digest of a public key in its X.509 form (SubjectPublicKeyInfo, RFC 7469, section 2.4).
+///
+/// Made of a certificate with `openssl x509 -pubkey -noout -in FILE | openssl pkey -pubin -outform der | sha256sum`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KeyPin([u8; 32]);
+
+/// A text that is no pin.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "a pin is sha256//BASE64, as curl writes it, or 64 hexadecimal digits: the SHA-256 of the server's public key"
+)]
+pub struct KeyPinError;
+
+impl KeyPin {
+    /// Makes the pin of a public key, given as DER.
+    pub fn of_key(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+}
+
+impl FromStr for KeyPin {
+    type Err = KeyPinError;
+
+    fn from_str(text: &str) -> Result<Self, KeyPinError> {
+        let digest = match text.strip_prefix("sha256//") {
+            Some(text) => STANDARD.decode(text).ok(),
+            None => of_hex(&text.replace(':', "")),
+        };
+        digest.and_then(|digest| digest.try_into().ok()).map(Self).ok_or(KeyPinError)
+    }
+}
+
+impl fmt::Display for KeyPin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256//{}", STANDARD.encode(self.0))
+    }
+}
+
+fn of_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pin_is_read_as_curl_and_as_sha256sum_write_it() {
+        let pin = KeyPin::of_key(b"key");
+        let hex: String = pin.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let colons: Vec<_> = pin.0.iter().map(|byte| format!("{byte:02X}")).collect();
+        for text in [pin.to_string(), hex, colons.join(":")] {
+            assert_eq!(text.parse(), Ok(pin.clone()), "{text}");
+        }
+    }
+
+    #[test]
+    fn malformed_pin_is_refused() {
+        let whole = KeyPin::of_key(b"key").to_string();
+        let hex = "0".repeat(64);
+        for text in [
+            "",
+            "sha256//",
+            &whole[..whole.len() - 4],
+            &whole.replace("sha256//", "sha1//"),
+            &whole.replace("sha256//", ""),
+            &hex[1..],
+            &format!("{hex}00"),
+            &hex.replace('0', "g"),
+            &hex.replace('0', "\u{e9}"),
+        ] {
+            assert_eq!(text.parse::<KeyPin>(), Err(KeyPinError), "{text}");
+        }
+    }
+}
