@@ -23,6 +23,7 @@ use crate::root::Root;
 use crate::routes::Served;
 use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
+use crate::tls::RenewedCertificate;
 use crate::upload::{Uploads, abandoned};
 use crate::{Config, Limits, Metrics, ServeError, tls};
 use longhaul_engine::pacing::CongestionPlan;
@@ -41,7 +42,7 @@ pub struct Server {
     static_files: Arc<StaticFiles>,
     uploads: Option<Arc<Uploads>>,
     measurement: Option<Arc<Measurement>>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<(TlsAcceptor, Arc<RenewedCertificate>)>,
     limits: Arc<Limits>,
     pace: Pace,
     congestion: Option<String>,
@@ -184,6 +185,8 @@ impl Server {
         if self.uploads.is_some() {
             abandoned::report(self.static_files.root.path());
         }
+        let (tls, certificate) = self.tls.unzip();
+        let renewal = certificate.map(|certificate| tokio::spawn(certificate.follow()));
         let files = ServerContext {
             served: self.served,
             stats,
@@ -193,7 +196,7 @@ impl Server {
             connection_limit: Arc::new(ConnectionLimit::new(self.limits.connections)),
             limits: self.limits,
             pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
-            tls: self.tls,
+            tls,
             cut: Arc::default(),
             phase: phase.clone(),
         };
@@ -226,6 +229,9 @@ impl Server {
         // Received bytes are made durable, so that uploads can be resumed.
         if let Some(uploads) = &files.uploads {
             uploads.drained().await;
+        }
+        if let Some(renewal) = renewal {
+            renewal.abort();
         }
         if let Some(sampler) = sampler {
             sampler.end();

@@ -89,3 +89,36 @@ fn bad_files_are_named() {
     }
     let _keep = other.cert.parent();
 }
+
+#[test]
+fn renewed_certificate_is_shown_and_transfers_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = files(dir.path());
+    let old = dir.path().join("old.pem");
+    std::fs::copy(&tls.cert, &old).unwrap();
+    let site = Site::with(|config| config.tls = Some(tls.clone()));
+    let file = site.write("f", &noise(8 << 20));
+    let (url, out) = (format!("https://{}/f", site.address), dir.path().join("out"));
+    let (url_of_slow, out_of_slow, trusted) = (url.clone(), out.clone(), old.clone());
+    // Takes some seconds, in which the certificate is renewed.
+    let slow = std::thread::spawn(move || {
+        let (out, trusted) = (out_of_slow.to_str().unwrap(), trusted.to_str().unwrap());
+        curl(&["--cacert", trusted, "--limit-rate", "2M", "-o", out, &url_of_slow])
+    });
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let renewed = files(dir.path());
+    let (cert, deadline) = (renewed.cert.to_str().unwrap(), std::time::Instant::now() + LONGEST_RENEWAL);
+    loop {
+        match curl(&["--cacert", cert, "-r", "0-9", &url]) {
+            None => break,
+            Some((0, _)) => break,
+            _ => assert!(std::time::Instant::now() < deadline, "the old certificate is still shown"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let Some((code, _)) = slow.join().unwrap() else { return };
+    assert!(code == 0 && same(&file, &out));
+}
+
+/// The files are looked at each second; a busy host gets more time.
+const LONGEST_RENEWAL: std::time::Duration = std::time::Duration::from_secs(20);
