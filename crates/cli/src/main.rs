@@ -17,6 +17,7 @@ mod streams_args;
 mod summary;
 mod token_file;
 mod transfer_args;
+mod url_text;
 mod values;
 
 use std::io::IsTerminal;

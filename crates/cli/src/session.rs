@@ -18,8 +18,10 @@ use crate::{exit, say};
 pub(crate) struct Reporting<'a> {
     /// Events on stdout, and no progress.
     pub(crate) json: bool,
-    /// Progress and results on a terminal.
+    /// Progress on a terminal.
     pub(crate) lines: bool,
+    /// A line for each result, whether on a terminal or in a log.
+    pub(crate) results: bool,
     /// The record.
     pub(crate) record: &'a RecordArgs,
 }
@@ -27,7 +29,7 @@ pub(crate) struct Reporting<'a> {
 /// The observer of all jobs of a command. Several of its jobs may run at once.
 pub(crate) struct Session {
     side: Side,
-    lines: bool,
+    results: bool,
     shown: Shown,
     recorder: Option<Recorder>,
 }
@@ -60,7 +62,7 @@ impl Session {
         } else {
             Shown::Progress(ProgressLines::begin(reporting.lines, side, files))
         };
-        Ok(Self { side, lines: reporting.lines, shown, recorder })
+        Ok(Self { side, results: reporting.results, shown, recorder })
     }
 
     /// Runs one job to its end, and reports that; its URL must hold no secret.
@@ -80,7 +82,7 @@ impl Session {
             Err(error) => Event::Error { message: error.to_string(), exit_code: code(error).number() },
         };
         self.on(job, start.elapsed(), &end);
-        let shown = self.lines && result.as_ref().is_ok_and(Complete::is_shown);
+        let shown = self.results && result.as_ref().is_ok_and(Complete::is_shown);
         if let (Event::Done(done), true) = (&end, shown) {
             match self.side {
                 Side::Get => summary::say(done, &done.path.display().to_string()),
@@ -144,7 +146,7 @@ mod tests {
 
     fn session(record: &Path) -> Session {
         let options = Options::parse_from(["longhaul".as_ref(), "--record".as_ref(), record.as_os_str()]);
-        let reporting = Reporting { json: false, lines: false, record: &options.record };
+        let reporting = Reporting { json: false, lines: false, results: false, record: &options.record };
         Session::begin(&reporting, Side::Get, "http://h/", Some(2)).unwrap()
     }
 

@@ -15,7 +15,7 @@ pub(crate) trait Complete {
     /// Returns it as the last event of its job.
     fn done(&self) -> Done;
 
-    /// Returns whether it is worth a line on a terminal.
+    /// Returns whether it is worth a line.
     fn is_shown(&self) -> bool {
         true
     }
@@ -37,8 +37,9 @@ impl Complete for Unchanged {
     }
 }
 
-/// Prints a result for a reader at a terminal; `name` is the file that has come to be.
+/// Prints a result on stderr; `name` is the file that has come to be. A terminal obeys control characters: none is printed.
 pub(crate) fn say(done: &Done, name: &str) {
+    let name = name.replace(char::is_control, "?");
     let were_there =
         if done.resumed > Bytes::ZERO { format!(" ({} were there)", done.resumed) } else { String::new() };
     say::line(format_args!(

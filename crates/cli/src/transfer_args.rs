@@ -25,7 +25,7 @@ use crate::{exit, token_file};
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
     /// A further request header; may be given several times
-    #[arg(long, value_name = "K: V")]
+    #[arg(short = 'H', long, value_name = "K: V")]
     header: Vec<HeaderField>,
 
     /// How evenly, and how fast, to send: auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control
@@ -97,10 +97,9 @@ pub(crate) struct TransferArgs {
 }
 
 fn limit(text: &str) -> Result<Rate, String> {
-    match text.parse::<Rate>() {
-        Ok(rate) if rate.as_bytes_per_sec() > 0 => Ok(rate),
-        Ok(_) => Err("at this rate nothing would ever arrive".into()),
-        Err(error) => Err(error.to_string()),
+    match Rate::with_unit(text)? {
+        rate if rate.as_bytes_per_sec() > 0 => Ok(rate),
+        _ => Err("at this rate nothing would ever arrive".into()),
     }
 }
 
@@ -175,7 +174,12 @@ impl TransferArgs {
     /// # Errors
     /// What the program is to exit with; the error has been printed.
     pub(crate) fn begin(&self, side: Side, what: &str, files: Option<usize>) -> Result<Session, exit::Code> {
-        let reporting = Reporting { json: self.json, lines: self.shows_line(), record: &self.record };
+        let reporting = Reporting {
+            json: self.json,
+            lines: self.shows_line(),
+            results: !self.quiet && !self.json,
+            record: &self.record,
+        };
         Session::begin(&reporting, side, what, files)
     }
 }
@@ -186,7 +190,7 @@ mod tests {
 
     #[test]
     fn refuses_options_that_cannot_work() {
-        assert!(limit("1bit").is_err() && time("0s").is_err());
+        assert!(limit("1bit").is_err() && limit("10M").is_err() && time("0s").is_err());
         assert!("no colon".parse::<HeaderField>().is_err() && "K: a\r\nb".parse::<HeaderField>().is_err());
     }
 }

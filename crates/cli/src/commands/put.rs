@@ -27,7 +27,7 @@ use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::parallel;
-use crate::{exit, interrupt, record, say};
+use crate::{exit, interrupt, record, say, url_text};
 
 /// What to send, and how.
 #[derive(Debug, Args)]
@@ -111,7 +111,9 @@ impl PutArgs {
     /// Reads the last operand, which says where to.
     fn url(&self) -> anyhow::Result<Url> {
         let last = self.operands.last().map(|last| last.to_string_lossy()).unwrap_or_default();
-        Url::parse(&last).with_context(|| format!("the last operand, '{last}', must be the URL to put to"))
+        url_text::parse(&last)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("the last operand, '{last}', must be the URL to put to"))
     }
 }
 

@@ -8,9 +8,14 @@ use std::time::Duration;
 use crate::support::{Ended, File, Get, Running, Server, content, get, same, skip};
 
 #[test]
-fn says_nothing_where_nobody_watches() {
+fn log_has_the_result_and_its_limit_unless_quiet() {
     let server = Server::of(File::new(content(3_000_000, 1)));
     let ended = get().args([&server.url("/f")]).run().ok();
+    assert_eq!(ended.stdout, "");
+    let result = ended.stderr.lines().next().unwrap_or_default();
+    assert!(result.starts_with("./f: ") && result.contains("limited by"), "{ended:?}");
+    assert!(!ended.stderr.contains(['\r', '\u{1b}']), "{ended:?}");
+    let ended = get().args(["-q", &server.url("/f")]).run().ok();
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
 }
 

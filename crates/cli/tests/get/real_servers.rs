@@ -51,7 +51,7 @@ fn a_server_that_keeps_no_connection_alive() {
     site.file("f", &bytes);
     for place in ["closing", "one-each"] {
         for streams in ["1", "4"] {
-            let run = get().args(["--streams", streams, &site.url(&format!("/{place}/f"))]);
+            let run = get().args(["-q", "--streams", streams, &site.url(&format!("/{place}/f"))]);
             let ended = run.run().ok();
             assert_eq!(ended.stderr, "", "closing after an answer is no failure");
             same(run.path("f"), &bytes);

@@ -97,15 +97,44 @@ impl std::ops::Add for Rate {
     }
 }
 
+impl Rate {
+    /// Reads a rate whose unit is written out: curl, wget and aria2 take 10M for bytes, and networks are measured in bits.
+    ///
+    /// # Errors
+    /// A text that offers both spellings of a bare number or prefix, or [`ParseUnitError`]'s.
+    pub fn with_unit(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let prefix = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &text[..text.len() - prefix.len()];
+        let (bits, bytes) = match prefix.trim() {
+            "" => ("", ""),
+            "k" | "K" => ("k", "Ki"),
+            "m" | "M" => ("M", "Mi"),
+            "g" | "G" => ("G", "Gi"),
+            "t" | "T" => ("T", "Ti"),
+            _ => return text.parse().map_err(|error: ParseUnitError| error.to_string()),
+        };
+        match text.parse::<Self>() {
+            Ok(Self(0)) => Ok(Self(0)),
+            Ok(_) => {
+                Err(format!("'{text}' may mean bits or bytes: write {number}{bits}bit or {number}{bytes}B"))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 impl FromStr for Rate {
     type Err = ParseUnitError;
 
-    /// Reads "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s"; a plain number is bits per second.
+    /// Reads "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s" or "300MiB" with a capital B; a plain number is bits per second.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || {
             let (number, unit) = split(text)?;
+            let is_bytes = unit.ends_with('B');
             let unit = unit.to_ascii_lowercase();
-            if let Some(bytes) = unit.strip_suffix("b/s") {
+            let of_bytes = unit.strip_suffix("b/s").or_else(|| unit.strip_suffix('b').filter(|_| is_bytes));
+            if let Some(bytes) = of_bytes {
                 let size: Bytes = format!("1{bytes}b").parse().ok()?;
                 return scale(number, size.get() as f64 * 8.0);
             }
@@ -146,6 +175,8 @@ mod tests {
             ("860M", 860_000_000),
             ("1.25GB/s", 10_000_000_000),
             ("1MiB/s", 8 << 20),
+            ("10 MB", 80_000_000),
+            ("1MiB", 8 << 20),
             ("100B/s", 800),
             ("64000", 64_000),
         ] {
@@ -155,9 +186,26 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_rate() {
-        for text in ["", "fast", "10Gib", "-5Mbit", "10 MB", "/s", "99999999999Tbit"] {
+        for text in ["", "fast", "10Gib", "-5Mbit", "10 mb", "B", "/s", "99999999999Tbit"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn number_without_a_unit_is_refused_with_both_spellings() {
+        for (text, bits, bytes) in [
+            ("10M", "10Mbit", "10MiB"),
+            ("1.5g", "1.5Gbit", "1.5GiB"),
+            ("500K", "500kbit", "500KiB"),
+            ("64000", "64000bit", "64000B"),
+        ] {
+            let error = Rate::with_unit(text).unwrap_err();
+            assert!(error.contains(&format!("write {bits} or {bytes}")), "{error}");
+            assert!(bits.parse::<Rate>().is_ok() && bytes.parse::<Rate>().is_ok());
+        }
+        assert_eq!(Rate::with_unit("10MiB"), Ok(Rate(80 << 20)));
+        assert_eq!(Rate::with_unit("10Mbit"), Ok(Rate(10_000_000)));
+        assert!(Rate::with_unit("fast").is_err() && Rate::with_unit("M").is_err());
     }
 
     #[test]

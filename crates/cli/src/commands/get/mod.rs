@@ -38,7 +38,7 @@ use crate::batch::Batch;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, app_buffer, parallel};
-use crate::{exit, interrupt, record, say};
+use crate::{exit, interrupt, record, say, url_text};
 
 /// What to fetch, and how.
 #[derive(Debug, Args)]
@@ -176,7 +176,7 @@ impl FromStr for Operand {
         if !text.contains("://") && [".meta4", ".metalink"].iter().any(|suffix| text.ends_with(suffix)) {
             return Ok(Self::Metalink(text.into()));
         }
-        text.parse().map(Self::Url).map_err(|error: url::ParseError| error.to_string())
+        url_text::parse(text).map(Self::Url)
     }
 }
 

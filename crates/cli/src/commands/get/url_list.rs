@@ -11,6 +11,8 @@ use longhaul_core::proto::listing::check_name;
 use longhaul_engine::source::is_known_scheme;
 use url::Url;
 
+use crate::url_text;
+
 /// The longest list: more than a million URLs.
 const LONGEST: u64 = 256 << 20;
 
@@ -64,7 +66,7 @@ fn parse(text: &[u8]) -> anyhow::Result<Vec<UrlLine>> {
 }
 
 fn url(text: &str) -> Result<Url, String> {
-    let url: Url = text.parse().map_err(|error: url::ParseError| error.to_string())?;
+    let url = url_text::parse(text)?;
     if url.host().is_none() || !is_known_scheme(url.scheme()) {
         return Err("not a URL that can be fetched".to_owned());
     }

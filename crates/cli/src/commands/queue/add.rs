@@ -64,7 +64,7 @@ pub(super) struct AddArgs {
     pace: Option<String>,
 
     /// The highest rate, as in 500Mbit or 60MB/s
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = Rate::with_unit)]
     limit: Option<Rate>,
 
     /// The higher, the sooner it runs

@@ -105,10 +105,7 @@ struct Limit(Option<Rate>);
 fn limit(text: &str) -> Result<Limit, String> {
     match text {
         "none" => Ok(Limit(None)),
-        rate => rate
-            .parse()
-            .map(|rate| Limit(Some(rate)))
-            .map_err(|error: longhaul_core::units::ParseUnitError| error.to_string()),
+        rate => Rate::with_unit(rate).map(|rate| Limit(Some(rate))),
     }
 }
 

@@ -1,0 +1,51 @@
+//! A URL as a user writes it.
+
+use url::Url;
+
+/// Reads a URL; one without a scheme is refused with what was probably meant.
+///
+/// # Errors
+/// What is wrong, in words.
+pub(crate) fn parse(text: &str) -> Result<Url, String> {
+    let meant = || format!("it has no scheme; did you mean https://{text} or http://{text}?");
+    match Url::parse(text) {
+        // "host:8080/f" and "host.example:f" read as URLs of the scheme "host".
+        Ok(url) if url.cannot_be_a_base() && !text.contains("://") && looks_like_host(text) => Err(meant()),
+        Ok(url) => Ok(url),
+        Err(url::ParseError::RelativeUrlWithoutBase) if looks_like_host(text) => Err(meant()),
+        Err(error) => Err(format!("{error}; write a URL as https://host/file")),
+    }
+}
+
+/// Returns whether a text begins as the name or the address of a host does.
+fn looks_like_host(text: &str) -> bool {
+    let host = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '[' | ']' | ':');
+    (name.contains('.') || name == "localhost" || name.starts_with('['))
+        && !name.starts_with('.')
+        && name.chars().all(is_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_without_a_scheme_says_what_was_meant() {
+        for text in ["example.org/f", "localhost:8080/f", "192.0.2.1:80/f", "[::1]:80/f", "h.example:8080"] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(&format!("https://{text} or")), "{text}: {error}");
+        }
+        for text in ["", "f", "./f", "dir/f"] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                !error.contains("did you mean") && error.contains("https://host/file"),
+                "{text}: {error}"
+            );
+        }
+        for text in ["http://h/f", "gsiftp://h/f", "file:///etc/passwd", "mailto:a@b"] {
+            assert!(parse(text).is_ok(), "{text}");
+        }
+    }
+}
