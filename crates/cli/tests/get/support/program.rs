@@ -224,12 +224,11 @@ impl Ended {
         self
     }
 
-    /// Returns the last line of stderr, the error.
+    /// Returns the last error on stderr; the results of other files may follow it.
     #[track_caller]
     pub(crate) fn error(&self) -> &str {
-        let last = self.stderr.lines().last().unwrap_or_default();
-        assert!(last.starts_with("longhaul: "), "{self:?}");
-        last
+        let error = self.stderr.lines().rfind(|line| line.starts_with("longhaul: "));
+        error.unwrap_or_else(|| panic!("no error on stderr: {self:?}"))
     }
 
     /// Parses the lines of `--json`.
