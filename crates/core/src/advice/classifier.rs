@@ -421,7 +421,8 @@ impl Classifier {
         if self.end == End::Sender || interval.span < rtt || observed < PARAMS.gaps_over {
             return false;
         }
-        let idle = |rate: Rate| rate.as_bits_per_sec() < self.best.as_bits_per_sec() / 20;
+        let burst = self.recent.iter().map(|past| past.rate.as_bits_per_sec()).max().unwrap_or_default();
+        let idle = |rate: Rate| rate.as_bits_per_sec() < burst / 20;
         let gaps = self.recent.iter().filter(|past| !past.after_loss && idle(past.rate)).count();
         gaps as f64 >= PARAMS.stop_and_go * self.recent.len() as f64
     }

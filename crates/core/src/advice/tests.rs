@@ -426,6 +426,18 @@ fn losses_that_follow_one_another_are_not_measured_by_the_rate_that_they_have_le
     assert_limit(&finding, LimitedBy::Loss, 0.85);
 }
 
+/// Slow start had reached 90 Mbit/s before losses took the rate to a twentieth of it.
+#[test]
+fn low_rate_after_a_fast_start_is_no_stop_and_go() {
+    let mut ticks = 0;
+    let lossy = |reading: &mut Reading| {
+        ticks += 1;
+        reading.lost += u64::from(ticks % 9 == 1) * 30;
+    };
+    let finding = Course::at(End::Receiver, 50).slow_start(100.0).run(20.0, 3.0, lossy).finding();
+    assert_limit(&finding, LimitedBy::Loss, 0.8);
+}
+
 /// The second loss comes when the first one's effect is over, and is measured by the peak between them.
 #[test]
 fn sawtooth_of_losses_is_loss_however_even_its_mean() {
