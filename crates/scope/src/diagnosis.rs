@@ -160,9 +160,10 @@ mod tests {
     use super::*;
     use crate::figures::made_up;
 
+    /// Losses from the first second on halve the rate.
     fn lossy(seconds: f64) -> Record {
         made_up::record(seconds, |at| {
-            let mut sample = made_up::moved(at * 1e6);
+            let mut sample = made_up::moved(at * 1e6 + at.min(1.0) * 1e6);
             sample.sockets.open = 1;
             sample.sockets.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
             sample.sockets.data_rtt = sample.sockets.min_rtt;
