@@ -10,6 +10,7 @@ mod interval;
 mod limited_by;
 mod loss;
 mod reading;
+mod recent_rates;
 mod shares;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::interval::Interval;
 use super::loss::{Loss, recovery};
 use super::reading::{End, Reading};
+use super::recent_rates::{self, PastRate, RecentRates};
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -29,10 +30,6 @@ struct Params {
     full_window: f64,
     /// A peer that does not read shrinks its window to less than this share of its largest one.
     closed_window: f64,
-    /// Growth over the best rate so far that shows TCP speeding up.
-    growth: f64,
-    /// A rate that grows by less than this share in a second or so has settled.
-    flat: f64,
     /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
     ramp_up: u32,
     /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
@@ -43,10 +40,6 @@ struct Params {
     /// What a stock Linux server has in flight at most: 2 to 4.5 MB of payload in `tcp_wmem[2]` = 4 MiB, less bookkeeping,
     /// plus rounding (docs/servers.md).
     stock_send_buffer: (Bytes, Bytes),
-    /// The time over which idle intervals of the server are counted.
-    gaps_over: Duration,
-    /// The share of that time from which on the server stops and starts.
-    stop_and_go: f64,
 }
 
 const PARAMS: Params = Params {
@@ -57,14 +50,10 @@ const PARAMS: Params = Params {
     standing_at_least: Duration::from_millis(450),
     full_window: 0.7,
     closed_window: 0.5,
-    growth: 1.05,
-    flat: 0.15,
     ramp_up: 20,
     opening: 6,
     unmoved: 0.9,
     stock_send_buffer: (Bytes::new(1_500_000), Bytes::new(4_500_000)),
-    gaps_over: Duration::from_millis(2500),
-    stop_and_go: 0.3,
 };
 
 /// Payload of a packet of 1500 bytes with timestamps (RFC 7323).
@@ -84,7 +73,7 @@ pub(super) struct Classifier {
     flat_intervals: u32,
     ramped_up: bool,
     /// The rates of the last intervals.
-    recent: VecDeque<Past>,
+    recent: RecentRates,
     /// The RTT of the data in the last intervals.
     data_rtts: VecDeque<(Duration, Rtt)>,
     /// When a packet was lost last.
@@ -96,15 +85,6 @@ pub(super) struct Classifier {
     last: LimitedBy,
 }
 
-/// What an earlier interval has shown.
-#[derive(Debug, Clone, Copy)]
-struct Past {
-    end: Duration,
-    rate: Rate,
-    /// Whether the connection may have waited for a retransmission.
-    after_loss: bool,
-}
-
 impl Classifier {
     pub(super) fn new(end: End, peer_paces: bool) -> Self {
         Self {
@@ -114,7 +94,7 @@ impl Classifier {
             best: Rate::default(),
             flat_intervals: 0,
             ramped_up: false,
-            recent: VecDeque::new(),
+            recent: RecentRates::default(),
             data_rtts: VecDeque::new(),
             lost_at: None,
             loss: None,
@@ -135,10 +115,7 @@ impl Classifier {
         let after_loss = self
             .lost_at
             .is_some_and(|at| at + interval.span + Self::retransmission_timeout(rtt) >= interval.end);
-        self.recent.push_back(Past { end: interval.end, rate, after_loss });
-        while self.recent.front().is_some_and(|past| past.end + PARAMS.gaps_over < interval.end) {
-            self.recent.pop_front();
-        }
+        self.recent.push(PastRate { end: interval.end, rate, after_loss });
         let limit = self.own_limit(interval).unwrap_or_else(|| self.of_the_connection(interval));
         self.best = self.best.max(rate);
         self.last = limit;
@@ -180,8 +157,7 @@ impl Classifier {
             return;
         }
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
-        let highest =
-            self.recent.iter().map(|past| past.rate).chain([interval.rate()]).max().unwrap_or_default();
+        let highest = self.recent.highest().max(interval.rate());
         let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
         let recovery = recovery(packets, rtt);
         // All that is in flight behind a lost packet arrives out of order, once a round trip at most.
@@ -202,7 +178,7 @@ impl Classifier {
                 recovery,
                 is_overflow: was_queued || burst.is_some_and(|loss| loss.is_overflow),
                 // What the first of several losses has lowered is no measure of the next one's effect.
-                before: earlier.map_or_else(|| self.rate_before_loss(), |loss| loss.before),
+                before: earlier.map_or_else(|| self.recent.before_loss(), |loss| loss.before),
                 since: earlier.map_or_else(Default::default, |loss| loss.since),
                 is_harmless: earlier.is_some_and(|loss| loss.is_harmless),
                 outlasts: true,
@@ -214,7 +190,7 @@ impl Classifier {
     fn judge_loss(&mut self, interval: &Interval) {
         /// Single intervals jitter.
         const ENOUGH: u32 = 4;
-        let grows = self.loss.is_some_and(|loss| self.grows_since(loss.at));
+        let grows = self.loss.is_some_and(|loss| self.recent.grows_since(loss.at));
         let Some(loss) = &mut self.loss else { return };
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let age = interval.end.saturating_sub(loss.at);
@@ -239,49 +215,6 @@ impl Classifier {
     /// at least 200 ms beyond the RTT (`TCP_RTO_MIN`, include/net/tcp.h).
     fn retransmission_timeout(rtt: Duration) -> Duration {
         rtt * 2 + Duration::from_millis(200)
-    }
-
-    /// Returns the mean rate of the last intervals, where it does not grow, or of the last few, where they are alike.
-    fn settled_rate(&self) -> Option<Rate> {
-        const FEW: usize = 4;
-        let mean = |count: usize| {
-            let rates = self.recent.iter().rev().take(count).map(|past| past.rate.as_bits_per_sec());
-            rates.map(|rate| rate as f64).sum::<f64>() / count.max(1) as f64
-        };
-        let few = mean(FEW);
-        let alike = |past: &Past| (past.rate.as_bits_per_sec() as f64 - few).abs() <= few * PARAMS.flat;
-        let mean = if self.is_settled() {
-            mean(self.recent.len())
-        } else if self.recent.len() >= FEW && self.recent.iter().rev().take(FEW).all(alike) {
-            few
-        } else {
-            return None;
-        };
-        Some(Rate::bits_per_sec(mean as u64))
-    }
-
-    /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.
-    fn rate_before_loss(&self) -> Option<Rate> {
-        /// Single intervals jitter.
-        const FEW: usize = 4;
-        let settled = self.settled_rate()?;
-        if !self.recent.iter().any(|past| past.after_loss) {
-            return Some(settled);
-        }
-        let rates: Vec<_> = self.recent.iter().map(|past| past.rate.as_bits_per_sec()).collect();
-        let means = rates.windows(FEW).map(|few| few.iter().sum::<u64>() / FEW as u64);
-        Some(means.max().map_or(settled, Rate::bits_per_sec).max(settled))
-    }
-
-    /// Returns whether the rate has grown since a moment: then the congestion window is still what limits.
-    fn grows_since(&self, moment: Duration) -> bool {
-        const FEWEST: usize = 6;
-        let rates =
-            || self.recent.iter().filter(|past| past.end > moment).map(|past| past.rate.as_bits_per_sec());
-        let half = rates().count() / 2;
-        let later = rates().rev().take(half).map(|rate| rate as f64).sum::<f64>();
-        let earlier = rates().take(half).map(|rate| rate as f64).sum::<f64>();
-        half * 2 >= FEWEST - 1 && later > earlier * PARAMS.growth
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -418,20 +351,17 @@ impl Classifier {
     fn stops_and_goes(&self, interval: &Interval) -> bool {
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let observed = interval.end.saturating_sub(self.first_byte.unwrap_or(interval.end));
-        if self.end == End::Sender || interval.span < rtt || observed < PARAMS.gaps_over {
+        if self.end == End::Sender || interval.span < rtt || observed < recent_rates::COVERED {
             return false;
         }
-        let burst = self.recent.iter().map(|past| past.rate.as_bits_per_sec()).max().unwrap_or_default();
-        let idle = |rate: Rate| rate.as_bits_per_sec() < burst / 20;
-        let gaps = self.recent.iter().filter(|past| !past.after_loss && idle(past.rate)).count();
-        gaps as f64 >= PARAMS.stop_and_go * self.recent.len() as f64
+        self.recent.stop_and_go()
     }
 
     /// Returns whether TCP is still speeding up: its rate grows, and nothing was lost.
     fn is_speeding_up(&mut self, interval: &Interval, first_byte: Duration) -> bool {
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
         let early = interval.end.saturating_sub(first_byte) <= rtt * PARAMS.ramp_up;
-        let grows = interval.rate() > self.best.scaled(PARAMS.growth);
+        let grows = interval.rate() > self.best.scaled(recent_rates::GROWTH);
         if self.ramped_up {
             return false;
         }
@@ -474,7 +404,7 @@ impl Classifier {
     /// Tells apart what is left where the window is open, no queue stands, and nothing is lost.
     fn without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
         let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || self.peer_paces || !long || self.settled_rate().is_none() {
+        if self.end == End::Sender || self.peer_paces || !long || self.recent.settled().is_none() {
             return LimitedBy::Path;
         }
         let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
@@ -484,20 +414,6 @@ impl Classifier {
             buffer if buffer <= most => LimitedBy::ServerSendBuffer,
             _ => LimitedBy::Path,
         }
-    }
-
-    /// Returns whether the rate no longer grows: the mean of the last intervals' later half is not above that of the earlier one.
-    ///
-    /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
-    fn is_settled(&self) -> bool {
-        const FEWEST: usize = 4;
-        let half = self.recent.len() / 2;
-        let sum = |rates: &mut dyn Iterator<Item = &Past>| {
-            rates.map(|past| past.rate.as_bits_per_sec() as f64).sum::<f64>()
-        };
-        let later = sum(&mut self.recent.iter().rev().take(half));
-        let earlier = sum(&mut self.recent.iter().rev().skip(half).take(half));
-        self.recent.len() >= FEWEST && later <= earlier * (1.0 + PARAMS.flat)
     }
 }
 

@@ -1,0 +1,106 @@
+//! The rates of the last intervals: whether they have settled, grow, or stop and go.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::units::Rate;
+
+/// The time that the intervals cover.
+pub(super) const COVERED: Duration = Duration::from_millis(2500);
+/// Growth that shows TCP speeding up.
+pub(super) const GROWTH: f64 = 1.05;
+/// A rate that grows by less than this share in a second or so has settled.
+const FLAT: f64 = 0.15;
+/// The share of the intervals without bytes from which on the sender stops and starts.
+const STOP_AND_GO: f64 = 0.3;
+/// Single intervals jitter: so many are averaged.
+const FEW: usize = 4;
+
+/// The rates of the last intervals.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RecentRates(VecDeque<PastRate>);
+
+/// The rate of an interval.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PastRate {
+    /// When the interval ended.
+    pub(super) end: Duration,
+    pub(super) rate: Rate,
+    /// Whether the connection may have waited for a retransmission.
+    pub(super) after_loss: bool,
+}
+
+impl RecentRates {
+    pub(super) fn push(&mut self, latest: PastRate) {
+        self.0.push_back(latest);
+        while self.0.front().is_some_and(|past| past.end + COVERED < latest.end) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Returns the highest of them.
+    pub(super) fn highest(&self) -> Rate {
+        self.0.iter().map(|past| past.rate).max().unwrap_or_default()
+    }
+
+    /// Returns their mean, where they do not grow, or that of the last few, where those are alike.
+    pub(super) fn settled(&self) -> Option<Rate> {
+        let few = self.mean_of_last(FEW);
+        let alike = |rate: f64| (rate - few).abs() <= few * FLAT;
+        let mean = if self.is_settled() {
+            self.mean_of_last(self.0.len())
+        } else if self.0.len() >= FEW && self.bits().rev().take(FEW).all(alike) {
+            few
+        } else {
+            return None;
+        };
+        Some(Rate::bits_per_sec(mean as u64))
+    }
+
+    /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.
+    pub(super) fn before_loss(&self) -> Option<Rate> {
+        let settled = self.settled()?;
+        if !self.0.iter().any(|past| past.after_loss) {
+            return Some(settled);
+        }
+        let rates: Vec<_> = self.bits().collect();
+        let means = rates.windows(FEW).map(|few| few.iter().sum::<f64>() / FEW as f64);
+        Some(means.map(|mean| Rate::bits_per_sec(mean as u64)).fold(settled, Rate::max))
+    }
+
+    /// Returns whether they have grown since a moment.
+    pub(super) fn grows_since(&self, moment: Duration) -> bool {
+        const FEWEST: usize = 6;
+        let rates = self.0.iter().filter(|past| past.end > moment);
+        let rates: Vec<_> = rates.map(|past| past.rate.as_bits_per_sec() as f64).collect();
+        let half = rates.len() / 2;
+        let earlier: f64 = rates[..half].iter().sum();
+        let later: f64 = rates[rates.len() - half..].iter().sum();
+        half * 2 >= FEWEST - 1 && later > earlier * GROWTH
+    }
+
+    /// Returns whether bursts alternate with gaps that no retransmission explains.
+    pub(super) fn stop_and_go(&self) -> bool {
+        let idle = self.highest().as_bits_per_sec() / 20;
+        let gaps = self.0.iter().filter(|past| !past.after_loss && past.rate.as_bits_per_sec() < idle);
+        gaps.count() as f64 >= STOP_AND_GO * self.0.len() as f64
+    }
+
+    /// Returns whether the mean of the later half is not above that of the earlier one.
+    ///
+    /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
+    fn is_settled(&self) -> bool {
+        let half = self.0.len() / 2;
+        let later: f64 = self.bits().rev().take(half).sum();
+        let earlier: f64 = self.bits().rev().skip(half).take(half).sum();
+        self.0.len() >= FEW && later <= earlier * (1.0 + FLAT)
+    }
+
+    fn mean_of_last(&self, count: usize) -> f64 {
+        self.bits().rev().take(count).sum::<f64>() / count.max(1) as f64
+    }
+
+    fn bits(&self) -> impl DoubleEndedIterator<Item = f64> {
+        self.0.iter().map(|past| past.rate.as_bits_per_sec() as f64)
+    }
+}
